@@ -1,0 +1,31 @@
+# make demo: prune a classifier of drawn traffic signs and show what it gained.   make test: all checks.
+# Both set up .venv by themselves; a second call finds everything done and is quick.
+PYTHON ?= python3
+BIN := .venv/bin
+.DELETE_ON_ERROR:
+.PHONY: demo test clean
+
+demo: .venv/installed
+	@mkdir -p demo
+	@cd demo && { test -f catro.toml || ../$(BIN)/catro-deploy init --demo; } && ../$(BIN)/catro-deploy run
+
+test: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+# The stamps are touched only after pip has ended well, so that a killed installation is not taken for a whole one.
+.venv/installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "catro-deploy needs Python 3.11 or later: make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+.venv/installed-dev: .venv/installed
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
