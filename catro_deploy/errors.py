@@ -1,0 +1,107 @@
+"""Every error that a user can meet, in one tree.
+
+    CatroError
+    ├── UsageError                 exit 2: what was asked for cannot be done as asked
+    │   ├── SettingsError          a flag, catro.toml or run.toml
+    │   ├── BudgetError            a budget that cannot be read or that no network can meet
+    │   ├── TargetError            a target that is not known or whose file is not valid
+    │   ├── DataError              images, folders, classes
+    │   ├── ModelError             a model's name or factory, or a network that cannot be traced
+    │   ├── CheckpointError        a weights file: missing, corrupt, or of another network
+    │   └── RunFolderError         a run folder: missing, half-made, in use by another process
+    ├── MissedError                exit 3: done, but the result misses what was asked
+    └── FaultError                 exit 1: the machine or the library failed
+        ├── NumericsError          NaN or infinity where a number must be
+        ├── StorageError           a file could not be written: disk full, no permission
+        └── RuntimeMissingError    an inference runtime that is not installed or does not work
+
+A message says what was asked, what is there, and what to do next: ``CatroError(problem, hint)`` keeps the last
+part apart, so that the command line can set it in another style.
+"""
+
+__all__ = [
+    "BudgetError",
+    "CatroError",
+    "CheckpointError",
+    "DataError",
+    "FaultError",
+    "MissedError",
+    "ModelError",
+    "NumericsError",
+    "RunFolderError",
+    "RuntimeMissingError",
+    "SettingsError",
+    "StorageError",
+    "TargetError",
+    "UsageError",
+]
+
+
+class CatroError(Exception):
+    """Root of the tree. ``hint`` is the next thing to do, a full sentence, or empty."""
+
+    exit_code = 1
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.problem}\n{self.hint}" if self.hint else self.problem
+
+
+class UsageError(CatroError):
+    """What was asked for cannot be done as asked."""
+
+    exit_code = 2
+
+
+class SettingsError(UsageError):
+    """A flag or a settings file is wrong."""
+
+
+class BudgetError(UsageError):
+    """A budget cannot be read, or no network can meet it."""
+
+
+class TargetError(UsageError):
+    """A target is not known, or its file is not valid."""
+
+
+class DataError(UsageError):
+    """Images, folders or classes are missing or broken."""
+
+
+class ModelError(UsageError):
+    """A model's name or factory is wrong, or its network cannot be traced."""
+
+
+class CheckpointError(UsageError):
+    """A weights file is missing, corrupt, or of another network."""
+
+
+class RunFolderError(UsageError):
+    """A run folder is missing, half-made, or in use."""
+
+
+class MissedError(CatroError):
+    """All was done, and the result misses what was asked for."""
+
+    exit_code = 3
+
+
+class FaultError(CatroError):
+    """The machine or a library failed."""
+
+
+class NumericsError(FaultError):
+    """NaN or infinity where a number must be."""
+
+
+class StorageError(FaultError):
+    """A file could not be written."""
+
+
+class RuntimeMissingError(FaultError):
+    """An inference runtime is not installed or does not work."""

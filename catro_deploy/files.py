@@ -1,0 +1,72 @@
+"""Files that are either the old ones or whole new ones: write to a temporary name, flush to disk, rename."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from catro_deploy.errors import StorageError
+
+__all__ = ["UNFINISHED", "file_hash", "replacing", "text_hash", "write_bytes", "write_json", "write_text"]
+
+UNFINISHED = ".*.part"
+"""Matches the temporary files of a process that was killed while it wrote."""
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``: when the block ends well it takes its place, else it goes.
+
+    Raises:
+        StorageError: the disk is full, or the folder cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        yield temporary
+        with temporary.open("rb+") as written:
+            os.fsync(written.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise StorageError(
+            f"{path} could not be written: {error.strerror or error}.",
+            "What stood there before is untouched. Free some space or choose another folder, then run again.",
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path``, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write ``content`` to ``path`` as UTF-8, whole or not at all."""
+    write_bytes(path, content.encode())
+
+
+def write_json(path: Path, content: Any) -> None:  # noqa: ANN401 - whatever JSON can hold
+    """Write ``content`` to ``path`` as JSON.
+
+    Raises:
+        ValueError: it holds NaN or infinity, which other readers refuse.
+    """
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def text_hash(text: str) -> str:
+    """SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,219 @@
+"""The run folder: the names of its files, its lock, and which of its stages are done."""
+
+import fcntl
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from catro_deploy.errors import MissedError, RunFolderError, StorageError
+from catro_deploy.files import UNFINISHED, file_hash, text_hash, write_json
+
+__all__ = ["RunFolder", "hold", "newest_run"]
+
+STAGES_FILE = "stages.json"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Everything of one run. Each property is a path that may or may not exist yet."""
+
+    path: Path
+
+    @property
+    def settings(self) -> Path:
+        """The resolved settings, ``run.toml``."""
+        return self.path / "run.toml"
+
+    @property
+    def plan(self) -> Path:
+        """Kept channels, widths and grounds."""
+        return self.path / "plan.json"
+
+    @property
+    def original_weights(self) -> Path:
+        """The unpruned network's weights, its head cut to the wanted classes."""
+        return self.path / "original.safetensors"
+
+    @property
+    def pruned_weights(self) -> Path:
+        """The pruned network's weights before fine-tuning."""
+        return self.path / "pruned.safetensors"
+
+    @property
+    def weights(self) -> Path:
+        """The pruned network's weights after fine-tuning."""
+        return self.path / "weights.safetensors"
+
+    @property
+    def finetune_state(self) -> Path:
+        """What an unfinished fine-tuning needs to go on; gone when it is finished."""
+        return self.path / "finetune.resume.safetensors"
+
+    @property
+    def finetune(self) -> Path:
+        """Loss and accuracy by epoch."""
+        return self.path / "finetune.json"
+
+    @property
+    def original_onnx(self) -> Path:
+        """The unpruned network for the runtime."""
+        return self.path / "original.onnx"
+
+    @property
+    def pruned_onnx(self) -> Path:
+        """The pruned network for the runtime."""
+        return self.path / "pruned.onnx"
+
+    @property
+    def verify(self) -> Path:
+        """Accuracy of both networks, in PyTorch and in the runtime."""
+        return self.path / "verify.json"
+
+    @property
+    def bench(self) -> Path:
+        """Latencies of both networks, and the environment."""
+        return self.path / "bench.json"
+
+    def report(self, suffix: str) -> Path:
+        """The report as ``html``, ``md`` or ``json``."""
+        return self.path / f"report.{suffix}"
+
+    def require(self, path: Path, stage: str) -> Path:
+        """Return ``path`` if it exists; else say which stage makes it.
+
+        Raises:
+            RunFolderError: it does not exist.
+        """
+        if not path.is_file():
+            raise RunFolderError(f"{path} is not there.", f"It comes from: catro-deploy {stage} --run {self.path}")
+        return path
+
+    def read_json(self, path: Path, stage: str) -> dict[str, Any]:
+        """Read a JSON object that ``stage`` wrote.
+
+        Raises:
+            RunFolderError: it is not there, or not JSON.
+        """
+        text = self.require(path, stage).read_text(encoding="utf-8")
+        try:
+            content: dict[str, Any] = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise RunFolderError(
+                f"{path} is not valid JSON ({error}).",
+                f"Delete it and make it again: catro-deploy {stage} --run {self.path}",
+            ) from error
+        return content
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for this process; the lock goes with the process, however it ends.
+
+        What an earlier process left half-written is cleared away.
+
+        Raises:
+            RunFolderError: another process holds it.
+            StorageError: it cannot be written.
+        """
+        with hold(self.path / ".lock", f"in {self.path}"):
+            for unfinished in self.path.glob(UNFINISHED):
+                unfinished.unlink(missing_ok=True)
+            yield
+
+    def _stages(self) -> dict[str, Any]:
+        path = self.path / STAGES_FILE
+        return self.read_json(path, "run") if path.is_file() else {}
+
+    def is_intact(self, stage: str) -> bool:
+        """Whether ``stage`` ended, and its outputs are still what it wrote."""
+        record = self._stages().get(stage)
+        if record is None:
+            return False
+        outputs: dict[str, str] = record["outputs"]
+        return all((self.path / n).is_file() and file_hash(self.path / n) == h for n, h in outputs.items())
+
+    def is_done(self, stage: str, inputs: Mapping[str, Any]) -> bool:
+        """Whether ``stage`` ended with the same inputs and its outputs are still what it wrote."""
+        return self.is_intact(stage) and bool(self._stages()[stage]["inputs"] == _digest(inputs))
+
+    def missed(self, stage: str) -> list[MissedError]:
+        """What ``stage``, which is done, missed of what was asked."""
+        return [MissedError(**missed) for missed in self._stages()[stage]["missed"]]
+
+    def take_back(self, stages: Iterable[str]) -> None:
+        """Forget that ``stages`` were done, because they or what they read are about to be made anew."""
+        records = self._stages()
+        kept = {stage: record for stage, record in records.items() if stage not in set(stages)}
+        if kept != records:
+            write_json(self.path / STAGES_FILE, kept)
+
+    def mark_done(
+        self,
+        stage: str,
+        inputs: Mapping[str, Any],
+        outputs: tuple[Path, ...],
+        seconds: float,
+        missed: Sequence[MissedError] = (),
+    ) -> None:
+        """Record that ``stage`` ended, with the hashes of its inputs and outputs, and what it missed."""
+        record: dict[str, Any] = {
+            "inputs": _digest(inputs),
+            "outputs": {path.name: file_hash(path) for path in outputs},
+            "seconds": round(seconds, 3),
+            "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "missed": [{"problem": m.problem, "hint": m.hint} for m in missed],
+        }
+        write_json(self.path / STAGES_FILE, self._stages() | {stage: record})
+
+
+@contextmanager
+def hold(lock: Path, where: str) -> Iterator[None]:
+    """Hold the file ``lock`` for this process; ``where`` names in the error what it guards.
+
+    Raises:
+        RunFolderError: another process holds it.
+        StorageError: it cannot be made.
+    """
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        handle = lock.open("w")
+    except OSError as error:
+        raise StorageError(
+            f"{lock.parent} cannot be written: {error.strerror}.",
+            "Choose another folder, or free some space.",
+        ) from error
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(
+                f"Another catro-deploy is at work {where}.",
+                "Wait until it ends, or choose another folder with --run.",
+            ) from None
+        yield
+
+
+def _digest(inputs: Mapping[str, Any]) -> str:
+    return text_hash(json.dumps(inputs, sort_keys=True, default=str))
+
+
+def newest_run(root: Path) -> RunFolder:
+    """The run folder below ``root`` in which something was done last; a failed first step does not count.
+
+    Raises:
+        RunFolderError: there is none.
+    """
+    found = [path.parent for path in root.glob(f"*/{STAGES_FILE}") if (path.parent / "run.toml").is_file()]
+    if not found:
+        raise RunFolderError(
+            f"There is no finished pruning in {root.absolute()}.",
+            "Start one: catro-deploy prune --target x86-cpu --budget 50%flops",
+        )
+    return RunFolder(max(found, key=_last_change))
+
+
+def _last_change(folder: Path) -> float:
+    return max((folder / name).stat().st_mtime for name in ("run.toml", STAGES_FILE))

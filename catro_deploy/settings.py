@@ -1,0 +1,262 @@
+"""Settings: flags over ``catro.toml`` over defaults. Unknown keys are refused with the nearest name.
+
+The models below are the documentation of ``catro.toml``: a section a class, a key a field.
+"""
+
+import difflib
+import itertools
+import tomllib
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+from pydantic import ValidationError as PydanticError
+
+from catro_deploy.errors import SettingsError
+from catro_deploy.toml import toml_tables
+
+__all__ = [
+    "BenchSettings",
+    "DataSettings",
+    "ExportSettings",
+    "FinetuneSettings",
+    "ModelSettings",
+    "OptimiserSettings",
+    "PruneSettings",
+    "Settings",
+    "TrainSettings",
+    "VerifySettings",
+    "load_settings",
+    "settings_text",
+]
+
+_PATHS = (("model", "checkpoint"), ("data", "root"))
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ModelSettings(_Section):
+    """``[model]``: the trained classifier."""
+
+    name: str = Field(
+        "cifar_resnet20", description="cifar_resnet{20,32,56,110}, torchvision:NAME or package.module:factory"
+    )
+    checkpoint: Path = Field(Path("baseline.safetensors"), description="safetensors, or a torch file of tensors only")
+    mean: tuple[float, ...] = Field(
+        (0.5, 0.5, 0.5), description="subtracted from pixels in 0..1; one value means grey images"
+    )
+    std: tuple[PositiveFloat, ...] = Field((0.25, 0.25, 0.25), description="divided by afterwards")
+
+    @model_validator(mode="after")
+    def _one_value_a_channel(self) -> Self:
+        if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean):
+            raise ValueError("mean and std need three values each, or one each for grey images")
+        return self
+
+
+class DataSettings(_Section):
+    """``[data]``: the images."""
+
+    name: str = Field("signs", description="gtsrb, imagefolder, signs (drawn), or package.module:factory")
+    root: Path = Field(Path("data"), description="the folder that holds them")
+    size: PositiveInt | None = Field(
+        None, description="images are resized to this height and width; default: the model's own"
+    )
+    download: bool = Field(False, description="gtsrb: fetch it if it is not there")
+    validation: float = Field(0.1, gt=0, lt=1, description="share of the training set held out for choices")
+    seed: NonNegativeInt = 0
+    groups: dict[str, list[int | str]] = Field(default_factory=dict, description="your own names for sets of classes")
+
+
+class OptimiserSettings(_Section):
+    """What ``[train]`` and ``[finetune]`` share."""
+
+    epochs: PositiveInt = 40
+    batch_size: PositiveInt = 128
+    learning_rate: PositiveFloat = 0.1
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: NonNegativeFloat = 5e-4
+    schedule: Literal["cosine", "step"] = Field(
+        "cosine", description="step: a tenth after half of the epochs (the paper's)"
+    )
+    warmup_epochs: NonNegativeFloat = 1.0
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    ema: float = Field(0.0, ge=0, lt=1, description="decay of the moving average of weights; 0: none")
+    augment: Literal["none", "rigid", "signs", "objects"] = Field(
+        "signs",
+        description="signs: affine, light, no mirroring; objects: shift, mirror, light; rigid: shift only",
+    )
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    amp: bool = Field(True, description="mixed precision, on a GPU only")
+    compile: bool = Field(
+        False, description="torch.compile: faster steps after a minute of compiling; needs a C++ compiler"
+    )
+    seed: NonNegativeInt = 0
+
+
+class TrainSettings(OptimiserSettings):
+    """``[train]``: a baseline from nothing, for those who have none."""
+
+
+class FinetuneSettings(OptimiserSettings):
+    """``[finetune]``: the pruned network gets its accuracy back."""
+
+    learning_rate: PositiveFloat = 0.05
+    distill: float = Field(0.0, ge=0, le=1, description="weight of the unpruned network's answers in the loss")
+    temperature: PositiveFloat = Field(4.0, description="softens both networks' answers when they are compared")
+
+
+class PruneSettings(_Section):
+    """``[prune]``: which channels stay."""
+
+    target: str = Field("x86-cpu", description="a device of `catro-deploy targets list`")
+    classes: list[int | str] = Field(
+        default_factory=list, description="a group, class names or indices; empty: all classes"
+    )
+    budget: str = Field("50%flops", description="what may be used of the original's multiply-accumulates")
+    criterion: Literal["catro", "l1"] = "catro"
+    allocation: Literal["greedy", "uniform"] = Field(
+        "greedy", description="greedy: the paper's Algorithm 2; uniform: one share"
+    )
+    samples_per_class: PositiveInt = Field(128, ge=2)
+    d_min: PositiveInt = Field(3, description="no group gets fewer channels")
+    step: PositiveInt = Field(1, description="channels added at a time")
+    max_width: float = Field(
+        1.0, gt=0, le=1, description="no group keeps more than this share; the paper: 0.5, or 0.375"
+    )
+    prune_first: bool = Field(True, description="whether the first convolution's channels may be pruned")
+    temperature: PositiveFloat = Field(1.0, description="of the scores; the paper leaves their scale open")
+    epsilon: NonNegativeFloat = Field(1e-9, description="Algorithm 1 ends when the trace ratio grows by no more")
+    ignore: list[str] = Field(default_factory=list, description="modules whose channels stay as they are")
+    batch_size: PositiveInt = 128
+    activation_memory: PositiveFloat = Field(2.0, description="GiB of feature maps kept in memory; more goes to a file")
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: NonNegativeInt = 0
+
+
+class ExportSettings(_Section):
+    """``[export]``: ONNX."""
+
+    opset: int = Field(18, ge=17, le=23)
+    dynamic_batch: bool = False
+
+
+class VerifySettings(_Section):
+    """``[verify]``: what must hold."""
+
+    tolerance: PositiveFloat = Field(1e-3, description="largest difference of logits between PyTorch and the runtime")
+    max_drop: NonNegativeFloat | None = Field(
+        None, description="points of accuracy that may be lost; more ends with exit code 3"
+    )
+    batch_size: PositiveInt = 256
+
+
+class BenchSettings(_Section):
+    """``[bench]``: how latency is measured."""
+
+    protocol: str = Field("standard", description="a file of calibration/latency: quick, standard or thorough")
+    batch: PositiveInt | None = Field(None, description="images at a time; default: the target's")
+    threads: PositiveInt | None = Field(None, description="threads of the runtime; default: the target's")
+
+
+class Settings(_Section):
+    """All sections, and where their relative paths start."""
+
+    model: ModelSettings = ModelSettings()
+    data: DataSettings = DataSettings()
+    train: TrainSettings | None = None
+    prune: PruneSettings = PruneSettings()
+    finetune: FinetuneSettings = FinetuneSettings()
+    export: ExportSettings = ExportSettings()
+    verify: VerifySettings = VerifySettings()
+    bench: BenchSettings = BenchSettings()
+
+
+def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """Merge ``flags`` (section to key to value; None means not given) over ``file`` over the defaults.
+
+    Relative paths of the file, and the defaults of those that it leaves out, start at the file's folder;
+    those of flags at the working folder.
+
+    Raises:
+        SettingsError: the file is not there or not TOML, a key is unknown, or a value does not fit.
+    """
+    content = _read(file) if file else {}
+    for section, values in flags.items():
+        given = {key: value for key, value in values.items() if value is not None}
+        table = content.get(section, {})
+        if given and isinstance(table, dict):
+            content[section] = table | given
+    try:
+        return Settings.model_validate(content)
+    except PydanticError as error:
+        raise SettingsError(_explain(error, file), "All keys with their defaults: catro-deploy init --print") from None
+
+
+def settings_text(settings: Settings) -> str:
+    """All of ``settings`` as TOML; its paths are absolute, so that any folder may hold it."""
+    tables: dict[str, dict[str, Any]] = settings.model_dump(exclude_none=True)
+    for section, key in _PATHS:
+        tables[section][key] = Path(tables[section][key]).absolute()
+    return toml_tables(tables)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise SettingsError(f"There is no {file}.", "Write one: catro-deploy init") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(
+            f"{file} cannot be read: {error}.", "Mend it, or write a new one: catro-deploy init"
+        ) from None
+    for section, key in _PATHS:
+        table = content.setdefault(section, {})
+        if isinstance(table, dict) and isinstance(path := table.get(key, _default(section, key)), str | Path):
+            table[key] = str(file.parent / Path(path).expanduser())
+    return content
+
+
+def _default(section: str, key: str) -> Path:
+    default: Path = getattr(getattr(Settings(), section), key)
+    return default
+
+
+def _explain(error: PydanticError, file: Path | None) -> str:
+    lines = {}  # one a place: pydantic names every member of a union
+    for problem in error.errors():
+        keys = list(itertools.takewhile(lambda part: isinstance(part, str), problem["loc"]))[:2]
+        place = ".".join(map(str, keys))
+        if problem["type"] == "extra_forbidden":
+            lines[place] = f"{place} is not a setting.{_suggestion([str(key) for key in keys])}"
+        else:
+            lines[place] = f"{place} = {problem['input']!r} does not fit: {problem['msg']}."
+    return "\n".join([f"Wrong settings ({f'{file} and ' if file else ''}flags):", *lines.values()])
+
+
+def _suggestion(place: list[str]) -> str:
+    keys = {section: list(_section(section).model_fields) for section in Settings.model_fields}
+    beside = keys[place[0]] if len(place) > 1 else list(keys)
+    if near := difflib.get_close_matches(place[-1], beside, n=1, cutoff=0.6):
+        return f" Did you mean {near[0]}?"
+    homes = [f"[{section}]" for section in keys if place[-1] in keys[section]]
+    return f" It belongs in {' or '.join(homes)}." if homes else ""
+
+
+def _section(name: str) -> type[BaseModel]:
+    annotation = Settings.model_fields[name].annotation
+    candidates = [annotation, *typing.get_args(annotation)]
+    return next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))

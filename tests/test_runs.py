@@ -1,0 +1,108 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from catro_deploy.errors import MissedError, RunFolderError, StorageError
+from catro_deploy.files import write_json, write_text
+from catro_deploy.runs import RunFolder, newest_run
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    return folder
+
+
+def test_a_stage_is_done_with_the_same_inputs_and_outputs_only(run):
+    inputs = {"settings": {"a": 1, "b": [2]}, "files": {}}
+    assert not run.is_done("prune", inputs)
+    write_text(run.plan, "plan")
+    run.mark_done("prune", inputs, (run.plan,), 1.0)
+    assert run.is_done("prune", {"files": {}, "settings": {"b": [2], "a": 1}})
+    assert not run.is_done("prune", inputs | {"files": {"x": "y"}})
+    assert not run.is_done("bench", inputs)
+    write_text(run.plan, "changed")
+    assert not run.is_done("prune", inputs)
+    run.plan.unlink()
+    assert not run.is_done("prune", inputs)
+    assert not run.is_intact("prune")
+
+
+def test_what_is_taken_back_is_not_done(run):
+    write_text(run.plan, "plan")
+    for stage in ("prune", "finetune", "export"):
+        run.mark_done(stage, {}, (run.plan,), 0)
+    run.take_back(["finetune", "export"])
+    assert [run.is_done(s, {}) for s in ("prune", "finetune", "export")] == [True, False, False]
+
+
+def test_what_was_missed_is_remembered(run):
+    write_text(run.verify, "{}")
+    run.mark_done("verify", {}, (run.verify,), 0, [MissedError("Too low.", "Train longer.")])
+    (missed,) = run.missed("verify")
+    assert (missed.problem, missed.hint) == ("Too low.", "Train longer.")
+
+
+def test_a_missing_file_names_the_command_that_makes_it(run):
+    with pytest.raises(RunFolderError, match=f"catro-deploy export --run {run.path}"):
+        run.require(run.pruned_onnx, "export")
+
+
+def test_broken_json_names_the_command_that_makes_it(run):
+    write_text(run.bench, "{")
+    with pytest.raises(RunFolderError, match=r"not valid JSON[\s\S]*catro-deploy bench"):
+        run.read_json(run.bench, "bench")
+
+
+def test_the_lock_keeps_another_process_out_and_goes_with_its_holder(run):
+    program = (
+        "import pathlib, sys; from catro_deploy.runs import RunFolder\n"
+        f"with RunFolder(pathlib.Path({str(run.path)!r})).lock(): print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(RunFolderError, match="Another catro-deploy is at work"), run.lock():
+            pass
+        holder.kill()
+        holder.wait()
+        with run.lock():
+            pass
+
+
+def test_the_lock_clears_what_a_killed_process_left_half_written(run):
+    write_text(run.plan, "whole")
+    (run.path / ".plan.json.123.part").write_text("half")
+    with run.lock():
+        assert sorted(p.name for p in run.path.iterdir()) == [".lock", "plan.json"]
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot be written"), RunFolder(tmp_path / "file" / "run").lock():
+        pass
+
+
+def test_the_newest_run_is_the_one_where_something_was_done_last(tmp_path):
+    with pytest.raises(RunFolderError, match="catro-deploy prune"):
+        newest_run(tmp_path)
+    for name, age in (("old", 30), ("new", 10)):
+        run = RunFolder(tmp_path / name)
+        write_text(run.settings, "")
+        write_json(run.path / "stages.json", {})
+        for file in run.path.iterdir():
+            os.utime(file, (1e9 - age, 1e9 - age))
+    write_text(tmp_path / "failed" / "run.toml", "")
+    assert newest_run(tmp_path).path.name == "new"
+    os.utime(tmp_path / "old" / "stages.json", (1e9, 1e9))
+    assert newest_run(tmp_path).path.name == "old"
+
+
+def test_every_file_of_a_run_has_its_own_name(run):
+    properties = [name for name, value in vars(RunFolder).items() if isinstance(value, property)]
+    paths = [getattr(run, name) for name in properties]
+    paths += [run.report(suffix) for suffix in ("html", "md", "json")]
+    assert len(set(paths)) == len(paths)
+    assert all(path.parent == run.path for path in paths)

@@ -1,0 +1,125 @@
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catro_deploy.errors import SettingsError
+from catro_deploy.settings import Settings, load_settings, settings_text
+from catro_deploy.toml import toml_tables, toml_value
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "catro.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_flags_stand_over_the_file_and_the_file_over_defaults(tmp_path):
+    file = write(tmp_path, "[prune]\nbudget = '30%flops'\nseed = 7\n")
+    settings = load_settings(file, {"prune": {"seed": 9, "target": None}})
+    assert (settings.prune.budget, settings.prune.seed, settings.prune.target) == ("30%flops", 9, "x86-cpu")
+
+
+def test_without_a_file_there_are_defaults():
+    assert load_settings(None, {}) == Settings()
+
+
+def test_paths_of_the_file_start_at_its_folder_those_of_flags_here(tmp_path):
+    file = write(tmp_path, "[model]\ncheckpoint = 'a.pth'\n")
+    settings = load_settings(file, {"data": {"root": Path("images")}})
+    assert settings.model.checkpoint == tmp_path / "a.pth"
+    assert settings.data.root == Path("images")
+
+
+def test_default_paths_start_at_the_files_folder_too(tmp_path):
+    settings = load_settings(write(tmp_path, ""), {})
+    assert settings.data.root == tmp_path / "data"
+    assert settings.model.checkpoint == tmp_path / "baseline.safetensors"
+
+
+def test_absolute_and_home_paths_stay(tmp_path):
+    file = write(tmp_path, "[model]\ncheckpoint = '~/a.pth'\n[data]\nroot = '/images'\n")
+    settings = load_settings(file, {})
+    assert settings.model.checkpoint == Path.home() / "a.pth"
+    assert settings.data.root == Path("/images")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("modle = 3", "modle is not a setting. Did you mean model?"),
+        ("[finetune]\nepocs = 3", "finetune.epocs is not a setting. Did you mean epochs?"),
+        ("[train]\nlearning_rat = 3", "train.learning_rat is not a setting. Did you mean learning_rate?"),
+        ("[data]\nbudget = '5%flops'", "data.budget is not a setting. It belongs in [prune]."),
+        ("epochs = 3", "epochs is not a setting. It belongs in [train] or [finetune]."),
+        ("[prune]\nqqq = 3", "prune.qqq is not a setting.\n"),
+        ("model = 3", "model = 3 does not fit"),
+        ("[finetune]\nepochs = 0", "finetune.epochs = 0 does not fit: Input should be greater than 0."),
+        ("[prune]\nsamples_per_class = 1", "prune.samples_per_class = 1 does not fit"),
+        ("[finetune]\nlearning_rate = nan", "finetune.learning_rate = nan does not fit"),
+        ("[model]\nmean = [0.5]", "mean and std need three values each"),
+        ("[model", "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, text, message):
+    file = write(tmp_path, text)
+    with pytest.raises(SettingsError) as error:
+        load_settings(file, {"model": {"name": "cifar_resnet56"}})
+    assert message in str(error.value)
+    assert str(file) in error.value.problem
+
+
+def test_a_wrong_member_of_a_list_is_named_once(tmp_path):
+    with pytest.raises(SettingsError) as error:
+        load_settings(write(tmp_path, "[prune]\nclasses = [1.5]"), {})
+    assert error.value.problem.count("prune.classes") == 1
+
+
+def test_a_wrong_flag_is_named():
+    with pytest.raises(SettingsError, match=r"finetune\.epochs = -1 does not fit"):
+        load_settings(None, {"finetune": {"epochs": -1}})
+
+
+def test_a_missing_file_names_init(tmp_path):
+    with pytest.raises(SettingsError, match="catro-deploy init"):
+        load_settings(tmp_path / "catro.toml", {})
+
+
+def test_a_file_that_is_not_utf8_is_refused(tmp_path):
+    file = tmp_path / "catro.toml"
+    file.write_bytes(b'[data]\nname = "\xff"')
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load_settings(file, {})
+
+
+def test_written_settings_are_read_back_from_another_folder(tmp_path):
+    flags = {
+        "data": {"groups": {"two words": [1, 'a "quoted" name\n']}, "root": Path("images")},
+        "train": {"epochs": 3},
+        "prune": {"classes": ["Straße", 4], "epsilon": 1e-12},
+    }
+    settings = load_settings(None, flags)
+    again = load_settings(write(tmp_path, settings_text(settings)), {})
+    there = {
+        "data": {"root": Path.cwd() / "images"},
+        "model": {"checkpoint": Path.cwd() / "baseline.safetensors"},
+    }
+    assert again == load_settings(None, {**flags, "data": flags["data"] | there["data"], "model": there["model"]})
+    assert settings_text(again) == settings_text(settings)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | texts
+values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=10)
+
+
+@given(values)
+def test_toml_values_survive_a_round_trip(value):
+    assert tomllib.loads(f"key = {toml_value(value)}") == {"key": value}
+
+
+def test_toml_tables():
+    text = toml_tables({"a": {"x": 1, "y": Path("p/q")}, "b": {}})
+    assert text == '[a]\nx = 1\ny = "p/q"\n\n[b]\n'
