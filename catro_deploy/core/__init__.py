@@ -1,0 +1,1 @@
+"""The arithmetic of CATRO: scatter, trace ratio, allocation. Arrays in, arrays out."""

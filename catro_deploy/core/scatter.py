@@ -1,0 +1,116 @@
+"""Between-class and within-class scatter of each channel, in one pass over samples that come class by class.
+
+For channel i of a layer with N samples of K classes, positions being part of the feature vector::
+
+    between[i] = sum_k n_k * ||mu_k,i - mu_i||^2
+    within[i]  = sum_k sum_{n in k} ||o_n,i - mu_k,i||^2
+
+These are the diagonals of O(Lambda_b - G_b)O^T and O(Lambda_w - G_w)O^T of the CATRO paper (arXiv 2110.10921) with its
+Fisher weights. Means are merged as in Chan, Golub and LeVeque (1979), so memory holds one class mean and one global
+mean whatever N and K are, and nothing is ever the small difference of two large numbers.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from catro_deploy.errors import DataError, NumericsError
+
+__all__ = ["Scatter", "ScatterMeter"]
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Scatter of each channel: two float64 arrays of shape (channels,)."""
+
+    between: NDArray[np.float64]
+    within: NDArray[np.float64]
+
+    @property
+    def mean_total(self) -> float:
+        """Mean over the channels of between + within: the scale of this layer's activations."""
+        return float(np.mean(self.between + self.within))
+
+    def normalised(self) -> "Scatter":
+        """The same divided by ``mean_total``, so that layers of different scale can be added; zeros stay zeros."""
+        scale = self.mean_total or 1.0
+        return Scatter(self.between / scale, self.within / scale)
+
+
+class _Moments:
+    """Count, mean and summed squared deviation of vectors, mergeable; float64 on the data's device."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean: torch.Tensor | None = None
+        self.deviation: torch.Tensor | None = None
+
+    def merge(self, count: int, mean: torch.Tensor, deviation: torch.Tensor) -> None:
+        if self.mean is None or self.deviation is None:
+            self.count, self.mean, self.deviation = count, mean, deviation
+            return
+        total = self.count + count
+        offset = mean - self.mean
+        self.deviation = self.deviation + deviation + _row_norms(offset) * (self.count * count / total)
+        self.mean = self.mean + offset * (count / total)
+        self.count = total
+
+
+class ScatterMeter:
+    """Gathers the scatter of one layer. Feed batches with ``add``; all samples of a class before the next class."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._class = _Moments()
+        self._classes = _Moments()
+        self._within: torch.Tensor | None = None
+        self._seen: list[int] = []
+
+    def add(self, features: torch.Tensor, label: int) -> None:
+        """Add feature maps of shape (n, channels, *positions), all of class ``label``.
+
+        Raises:
+            NumericsError: NaN or infinity among them.
+            ValueError: samples of a class came after another class had begun.
+        """
+        if not self._seen or label != self._seen[-1]:
+            if label in self._seen:
+                raise ValueError(f"samples of class {label} must come in one piece")
+            self._close_class()
+            self._seen.append(label)
+        flat = features.flatten(2) if features.ndim > 2 else features.unsqueeze(2)
+        count = flat.shape[0]
+        # A product with ones and a norm are several times faster on a CPU than mean(0) and a sum in float64; deviations
+        # are taken about the batch's own mean, so that float32 is enough for each sample's norm.
+        mean = (flat.new_ones(1, count) @ flat.flatten(1)).reshape(flat.shape[1:]) / count
+        deviation = torch.linalg.vector_norm(flat - mean, dim=2).double().square_().sum(0)
+        if not bool(torch.isfinite(deviation).all()):
+            raise NumericsError(
+                f"The feature maps of {self._name} hold NaN or infinity (class {label}).",
+                "Check the checkpoint and the normalisation ([model] mean, std); prune nothing until they are finite.",
+            )
+        self._class.merge(count, mean.double(), deviation)
+
+    def scatter(self) -> Scatter:
+        """The scatter of all that was added.
+
+        Raises:
+            DataError: fewer than two classes were added.
+        """
+        self._close_class()
+        if len(self._seen) < 2 or self._within is None or self._classes.deviation is None:
+            raise DataError("Scatter needs samples of at least two classes.", "Choose more classes with --classes.")
+        return Scatter(self._classes.deviation.cpu().numpy(), self._within.cpu().numpy())
+
+    def _close_class(self) -> None:
+        done, self._class = self._class, _Moments()
+        if done.mean is None or done.deviation is None:
+            return
+        self._within = done.deviation if self._within is None else self._within + done.deviation
+        self._classes.merge(done.count, done.mean, torch.zeros_like(done.deviation))
+
+
+def _row_norms(rows: torch.Tensor) -> torch.Tensor:
+    return rows.square().sum(1)
