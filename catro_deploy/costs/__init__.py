@@ -1,0 +1,1 @@
+"""What a network costs by the widths of its groups."""

@@ -1,0 +1,99 @@
+"""Weights in and out, without pickle: safetensors, or torch files that hold tensors only."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import nn
+
+from catro_deploy.errors import CheckpointError
+from catro_deploy.files import write_bytes
+
+__all__ = ["load_checkpoint", "save_weights"]
+
+WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
+LISTED_KEYS = 12
+
+
+def load_checkpoint(model: nn.Module, path: Path) -> None:
+    """Put the weights of ``path`` into ``model``. A ``state_dict`` wrapper and a ``module.`` prefix are understood.
+
+    Raises:
+        CheckpointError: no such file, corrupt, or its tensors are not the model's; every mismatch is listed.
+    """
+    weights = _strip_prefix(_unwrap(_read(path)))
+    own = model.state_dict()
+    counters = [key for key in own if key.endswith("num_batches_tracked")]
+    problems = [f"missing: {key} {_shape(own[key])}" for key in own if key not in weights and key not in counters]
+    problems += [f"not in the model: {key} {_shape(weights[key])}" for key in weights if key not in own]
+    problems += [
+        f"other shape: {key} is {_shape(weights[key])} in the file, {_shape(own[key])} in the model"
+        for key in own
+        if key in weights and own[key].shape != weights[key].shape
+    ]
+    problems += [f"not finite: {key}" for key, value in weights.items() if not _is_finite(value)]
+    if problems:
+        more = [f"... and {len(problems) - LISTED_KEYS} more"] if len(problems) > LISTED_KEYS else []
+        raise CheckpointError(
+            "\n".join([f"{path} does not fit the model:", *problems[:LISTED_KEYS], *more]),
+            "Check the model's name and the number of classes, or give the checkpoint that belongs to them.",
+        )
+    model.load_state_dict(weights, strict=False)
+
+
+def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Write the model's weights and buffers to ``path`` as safetensors, whole or not at all."""
+    tensors = {key: value.detach().cpu().contiguous().clone() for key, value in model.state_dict().items()}
+    write_bytes(path, save(tensors, dict(metadata or {})))
+
+
+def _read(path: Path) -> Any:  # noqa: ANN401 - checked by the caller
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(
+            f"The checkpoint {path} cannot be read: {error.strerror}.",
+            "Set [model] checkpoint in catro.toml to your weights, or make some: catro-deploy train",
+        ) from None
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is not a whole safetensors file: {error}.", "Copy or save it again.") from None
+    except Exception as error:  # torch.load raises whatever its parsers raise
+        raise CheckpointError(
+            f"{path} is not a torch file of tensors only ({type(error).__name__}).",
+            "Files that pickle whole modules are refused, since loading one runs code. "
+            "Save the weights alone: torch.save(model.state_dict(), path)",
+        ) from None
+
+
+def _unwrap(content: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
+    for wrapper in WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    if not isinstance(content, Mapping) or not all(isinstance(value, torch.Tensor) for value in content.values()):
+        raise CheckpointError(
+            f"The checkpoint holds a {type(content).__name__}, not a mapping of names to tensors.",
+            "Save the weights alone: torch.save(model.state_dict(), path)",
+        )
+    return dict(content)
+
+
+def _strip_prefix(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    if weights and all(key.startswith("module.") for key in weights):
+        return {key.removeprefix("module."): value for key, value in weights.items()}
+    return weights
+
+
+def _shape(tensor: torch.Tensor) -> list[int]:
+    return list(tensor.shape)
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())

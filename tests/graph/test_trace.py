@@ -1,0 +1,88 @@
+"""Layers, groups, and what must stay as it is."""
+
+import pytest
+import torch
+from torch import nn
+
+from catro_deploy.errors import ModelError
+from catro_deploy.graph.trace import list_layers, trace
+from catro_deploy.models import build_model
+from tests.graph.networks import Branches, Grouped, Residual
+
+
+def test_layers_carry_shapes_by_hand():
+    layers = {layer.name: layer for layer in list_layers(Branches(), (3, 8, 8))}
+    assert layers["left"].macs == 64 * 9 * 3 * 4
+    assert layers["depthwise"].macs == 64 * 9 * 6
+    assert layers["last"].macs == 16 * 9 * 10 * 5
+    assert layers["fc"].macs == 80 * 3
+
+
+def test_resnet20_has_the_macs_of_the_paper():
+    # 41.2 million by He et al.'s option A; 1x1 projections make it 41.0 and the pruning literature says 40.8 to 41.
+    layers = list_layers(build_model("cifar_resnet20", 10), (3, 32, 32))
+    stem, stage1 = 1024 * 9 * 3 * 16, 1024 * 9 * 16 * 16 * 6
+    stage2 = 256 * (9 * 16 * 32 + 9 * 32 * 32 * 5 + 16 * 32)
+    stage3 = 64 * (9 * 32 * 64 + 9 * 64 * 64 * 5 + 32 * 64)
+    assert sum(layer.macs for layer in layers) == stem + stage1 + stage2 + stage3 + 640
+
+
+def test_a_residual_stream_is_one_group():
+    groups = {group.name: group for group in trace(Residual(), (3, 8, 8)).groups}
+    assert groups["stem"].producers == ("stem", "outer")
+    assert {slot.module for slot in groups["stem"].slots if slot.axis == "in"} == {"inner", "down", "wide"}
+    assert set(groups["down"].producers) == {"down", "wide"}
+    assert groups["inner"].producers == ("inner",)
+
+
+def test_members_of_a_concatenation_keep_their_own_indices():
+    groups = {group.name: group for group in trace(Branches(), (3, 8, 8)).groups}
+    right = next(slot for slot in groups["right"].slots if slot.module == "norm")
+    assert (right.index, right.channel) == ((4, 5, 6, 7, 8, 9), (0, 1, 2, 3, 4, 5))
+
+
+def test_the_logits_stay():
+    network = trace(Residual(), (3, 8, 8))
+    assert network.head == "fc"
+    assert {group.name: group.fixed for group in network.groups if group.fixed} == {"fc": "the logits"}
+
+
+def test_a_grouped_convolution_stays_and_says_why():
+    fixed = {group.name: group.fixed for group in trace(Grouped(), (3, 8, 8)).groups}
+    assert "grouped Conv2d" in fixed["first"]
+    assert "grouped Conv2d" in fixed["grouped"]
+    assert fixed["second"] == ""
+
+
+def test_an_ignored_module_stays():
+    fixed = {g.name: g.fixed for g in trace(build_model("cifar_resnet20", 10), (3, 32, 32), ["layer2"]).groups}
+    assert "ignored" in fixed["layer2.1.conv1"]
+    assert fixed["layer3.1.conv1"] == ""
+
+
+def test_a_name_to_ignore_that_is_not_there():
+    with pytest.raises(ModelError, match="layer9"):
+        trace(Residual(), (3, 8, 8), ["layer9"])
+
+
+def test_images_that_do_not_fit_the_model():
+    with pytest.raises(ModelError, match=r"(?s)shape \(1, 8, 8\).*mean"):
+        trace(Residual(), (1, 8, 8))
+
+
+def test_a_model_without_layers():
+    class Nothing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.mean((2, 3)) * self.scale
+
+    with pytest.raises(ModelError, match="nothing to prune"):
+        trace(Nothing(), (3, 8, 8))
+
+
+def test_shuffles_are_refused_with_a_message():
+    with pytest.raises(ModelError, match="torch-pruning cannot follow"):
+        trace(build_model("torchvision:shufflenet_v2_x0_5", 10), (3, 64, 64))

@@ -1,0 +1,102 @@
+"""Weights in and out: what is understood, what is refused, and with what words."""
+
+import os
+
+import pytest
+import torch
+from torch import nn
+
+from catro_deploy.errors import CheckpointError
+from catro_deploy.models.checkpoint import load_checkpoint, save_weights
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
+
+
+@pytest.fixture
+def trained() -> nn.Module:
+    torch.manual_seed(7)
+    return small()
+
+
+def equal(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(value, other.state_dict()[key]) for key, value in one.state_dict().items())
+
+
+def test_safetensors_come_back_equal(trained, tmp_path):
+    save_weights(trained, tmp_path / "w.safetensors", {"note": "x"})
+    model = small()
+    load_checkpoint(model, tmp_path / "w.safetensors")
+    assert equal(model, trained)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda weights: weights,
+        lambda weights: {"state_dict": weights, "epoch": 3},
+        lambda weights: {"model": {f"module.{key}": value for key, value in weights.items()}},
+    ],
+)
+def test_torch_files_with_wrappers_and_prefixes(trained, tmp_path, wrap):
+    torch.save(wrap(trained.state_dict()), tmp_path / "w.pth")
+    model = small()
+    load_checkpoint(model, tmp_path / "w.pth")
+    assert equal(model, trained)
+
+
+def test_every_mismatch_is_listed(trained, tmp_path):
+    weights = trained.state_dict()
+    del weights["0.bias"]
+    weights["3.weight"] = torch.zeros(5, 4)
+    weights["extra"] = torch.zeros(2)
+    torch.save(weights, tmp_path / "w.pth")
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(small(), tmp_path / "w.pth")
+    text = str(caught.value)
+    assert "missing: 0.bias [4]" in text
+    assert "other shape: 3.weight is [5, 4] in the file, [2, 4] in the model" in text
+    assert "not in the model: extra [2]" in text
+
+
+def test_weights_that_are_not_numbers(trained, tmp_path):
+    trained[0].weight.data[0] = float("nan")
+    save_weights(trained, tmp_path / "w.safetensors")
+    with pytest.raises(CheckpointError, match=r"not finite: 0\.weight"):
+        load_checkpoint(small(), tmp_path / "w.safetensors")
+
+
+@pytest.mark.parametrize("name", ["w.safetensors", "w.pth"])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_half_a_file(trained, tmp_path, name, share):
+    path = tmp_path / name
+    save_weights(trained, path) if name.endswith("safetensors") else torch.save(trained.state_dict(), path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(CheckpointError, match=str(path)):
+        load_checkpoint(small(), path)
+
+
+def test_a_pickled_module_is_refused_and_its_code_does_not_run(tmp_path):
+    marker = tmp_path / "ran"
+
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(marker),)
+
+    torch.save({"state_dict": Evil()}, tmp_path / "w.pth")
+    with pytest.raises(CheckpointError, match=r"state_dict\(\)"):
+        load_checkpoint(small(), tmp_path / "w.pth")
+    assert not marker.exists()
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(CheckpointError, match="catro-deploy train"):
+        load_checkpoint(small(), tmp_path / "none.pth")
+
+
+def test_a_file_without_tensors(tmp_path):
+    torch.save([1, 2], tmp_path / "w.pth")
+    with pytest.raises(CheckpointError, match="holds a list"):
+        load_checkpoint(small(), tmp_path / "w.pth")
