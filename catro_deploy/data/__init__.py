@@ -1,0 +1,104 @@
+"""Names to datasets: ``gtsrb``, ``imagefolder``, ``signs``, ``package.module:factory``."""
+
+import dataclasses
+import difflib
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from catro_deploy.data.base import Dataset, MemorySplit, Split, Subset
+from catro_deploy.data.classes import resolve_classes, resolve_group
+from catro_deploy.data.gtsrb import open_gtsrb
+from catro_deploy.data.imagefolder import open_imagefolder
+from catro_deploy.data.signs import open_signs
+from catro_deploy.errors import CatroError, DataError
+from catro_deploy.settings import DataSettings
+
+__all__ = ["DATASETS", "Dataset", "MemorySplit", "Split", "Subset", "open_dataset", "resolve_classes"]
+
+Opener = Callable[[DataSettings, tuple[int, int], int], Dataset]
+
+DATASETS: dict[str, Opener] = {"gtsrb": open_gtsrb, "imagefolder": open_imagefolder, "signs": open_signs}
+
+FACTORY_FORM = (
+    "It is called as {name}(settings, size, channels) - a catro_deploy.settings.DataSettings, "
+    "(height, width), 1 or 3 - with {here} on the import path, and must return a catro_deploy.data.Dataset "
+    "whose splits give uint8 images (n, channels, height, width)."
+)
+
+
+def open_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
+    """Open ``settings.name`` with images of ``size`` (height, width) and 3 (RGB) or 1 (grey) ``channels``.
+
+    The groups of ``settings.groups`` are added to the dataset's own, and win over those of the same name.
+
+    Raises:
+        DataError: the name is not known, the images are not there, or a group names no class.
+    """
+    if channels not in (1, 3):
+        raise DataError(
+            f"Images of {channels} channels were asked for.",
+            "Give model.mean and model.std three values for RGB, or one for grey.",
+        )
+    if ":" in settings.name:
+        dataset = _from_factory(settings, size, channels)
+    elif settings.name in DATASETS:
+        dataset = DATASETS[settings.name](settings, size, channels)
+    else:
+        near = difflib.get_close_matches(settings.name, DATASETS, n=1)
+        raise DataError(
+            f"There is no dataset {settings.name!r}." + (f" Did you mean {near[0]}?" if near else ""),
+            f"Known are {', '.join(DATASETS)} and package.module:factory.",
+        )
+    own = {name: resolve_group(name, members, dataset.classes) for name, members in settings.groups.items()}
+    return dataclasses.replace(dataset, groups={**dataset.groups, **own})
+
+
+def _from_factory(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
+    module_name, _, attribute = settings.name.partition(":")
+    here = str(Path.cwd())
+    form = FACTORY_FORM.format(name=attribute, here=here)
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        dataset = getattr(importlib.import_module(module_name), attribute)(settings, size, channels)
+        fault = _fault(dataset, size, channels)
+    except CatroError:
+        raise
+    except Exception as error:  # whatever a user's code may raise
+        raise DataError(f"The factory {settings.name} failed: {type(error).__name__}: {error}", form) from error
+    if fault:
+        raise DataError(f"The factory {settings.name} returned {fault}.", form)
+    return dataset  # type: ignore[no-any-return] # _fault has looked
+
+
+def _fault(dataset: object, size: tuple[int, int], channels: int) -> str:
+    """What is wrong with a factory's answer; empty if nothing is."""
+    if not isinstance(dataset, Dataset):
+        return f"a {type(dataset).__name__}"
+    if len(set(dataset.classes)) != len(dataset.classes):
+        return "two classes of the same name"
+    expected = (1, channels, *size)
+    for name in ("train", "validation", "test"):
+        fault = _split_fault(getattr(dataset, name), len(dataset.classes), expected)
+        if fault:
+            return f"a {name} split {fault}"
+    return ""
+
+
+def _split_fault(split: Split, classes: int, expected: tuple[int, ...]) -> str:
+    labels = np.asarray(split.labels)
+    if labels.ndim != 1 or not len(labels) or labels.dtype.kind != "i":
+        return f"whose labels are {labels.dtype} of shape {labels.shape}, not whole numbers (N,)"
+    if labels.min() < 0 or labels.max() >= classes:
+        return f"with labels {labels.min()} to {labels.max()} for {classes} classes"
+    image: object = split.images([0])
+    if not isinstance(image, torch.Tensor):
+        return f"whose first image is a {type(image).__name__}, not a torch.Tensor"
+    if image.dtype != torch.uint8 or tuple(image.shape) != expected:
+        return f"whose first image is {image.dtype} {tuple(image.shape)}, not uint8 {expected}"
+    return ""

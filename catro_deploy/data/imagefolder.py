@@ -1,0 +1,99 @@
+"""Folders of images, a folder a class: ``train/<class>/*`` and ``val/`` or ``test/`` or both likewise."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.data.base import Dataset
+from catro_deploy.data.files import SUFFIXES, file_splits
+from catro_deploy.data.holdout import hold_out
+from catro_deploy.errors import DataError
+from catro_deploy.settings import DataSettings
+
+__all__ = ["open_imagefolder"]
+
+LAYOUT = (
+    "Expected are {root}/train/<class>/*.png (or ppm, jpg, bmp, webp, tif) and the same class folders in "
+    "{root}/test or {root}/val, or in both. Set data.root to the folder that holds train/."
+)
+
+Samples = tuple[list[Path], NDArray[np.int64]]
+
+
+def open_imagefolder(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
+    """Open the class folders in ``settings.root``; the classes are the sorted folder names of ``train/``.
+
+    With both ``val/`` and ``test/`` they are what they are called. With one of them it is the test set, and
+    the validation images are held out from ``train/``.
+
+    Raises:
+        DataError: a folder is missing or empty, or the splits have different classes.
+    """
+    root = settings.root
+    held = [root / name for name in ("val", "test") if (root / name).is_dir()]
+    if not (root / "train").is_dir() or not held:
+        missing = "train/" if held else "test/ and no val/" if (root / "train").is_dir() else "train/, val/ or test/"
+        raise DataError(f"There is no {missing} in {root}.", LAYOUT.format(root=root))
+    classes = _class_names(root / "train")
+    train = _scan(root / "train", classes)
+    test = _scan(held[-1], classes)
+    if len(held) == 2:
+        validation = _scan(held[0], classes)
+    else:
+        train, validation = _held_out(train, classes, settings)
+    return Dataset("imagefolder", classes, {}, *file_splits((train, validation, test), size, channels))
+
+
+def _class_names(folder: Path) -> tuple[str, ...]:
+    names = tuple(sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")))
+    if not names:
+        raise DataError(
+            f"There are no class folders in {folder}.",
+            "Put the images of each class into a folder of its own.",
+        )
+    return names
+
+
+def _scan(folder: Path, classes: Sequence[str]) -> Samples:
+    found = _class_names(folder)
+    for name in sorted(set(found) - set(classes)):
+        near = difflib.get_close_matches(name, classes, n=1)
+        raise DataError(
+            f"{folder} has the class {name!r}, which train/ has not.",
+            f"Did you mean {near[0]}? Rename the folder." if near else f"Classes of train/: {', '.join(classes)}.",
+        )
+    for name in classes:
+        if name not in found:
+            raise DataError(
+                f"{folder} has no folder for the class {name!r} of train/.",
+                "Add images of it, or take the class out of train/: a class without images cannot be judged.",
+            )
+    files = [_image_files(folder / name) for name in classes]
+    labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(paths) for paths in files])
+    return [path for paths in files for path in paths], labels
+
+
+def _image_files(folder: Path) -> list[Path]:
+    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+    if not files:
+        raise DataError(
+            f"There are no images in {folder}.",
+            f"Files that end in {', '.join(sorted(SUFFIXES))} count. Add some, or take the class out.",
+        )
+    return files
+
+
+def _held_out(train: Samples, classes: Sequence[str], settings: DataSettings) -> tuple[Samples, Samples]:
+    paths, labels = train
+    for name, count in zip(classes, np.bincount(labels, minlength=len(classes)), strict=True):
+        if count < 2:
+            raise DataError(
+                f"{settings.root / 'train' / name} has one image, so none can be held out for validation.",
+                "Add images of the class, or give both val/ and test/.",
+            )
+    sides = hold_out(labels, range(len(labels)), settings.validation, settings.seed)
+    kept, held = (([paths[i] for i in side], labels[side]) for side in sides)
+    return kept, held

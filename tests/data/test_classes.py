@@ -1,0 +1,69 @@
+import pytest
+
+from catro_deploy.data import resolve_classes
+from catro_deploy.data.classes import resolve_group
+from catro_deploy.errors import DataError
+
+CLASSES = ("stop", "yield", "speed_limit_30", "speed_limit_50", "7")
+GROUPS = {"speed_limits": (2, 3), "named": ("yield", "stop"), "mixed": ("7", 0)}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ([], (0, 1, 2, 3, 4)),
+        (["speed_limits"], (2, 3)),
+        (["named"], (0, 1)),
+        (["mixed"], (0, 4)),
+        (["yield", "stop"], (0, 1)),
+        ([3, 0], (0, 3)),
+        (["3", "0"], (0, 3)),
+        (["speed_limits", "stop", 1], (0, 1, 2, 3)),
+        (["speed_limits", "speed_limit_30", 2], (2, 3)),
+        (["7", 1], (1, 4)),  # a class's name goes before an index
+    ],
+)
+def test_groups_names_and_indices_resolve(wanted, expected):
+    assert resolve_classes(CLASSES, GROUPS, wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem", "hint"),
+    [
+        (
+            ["speed_limit"],
+            "Did you mean speed_limits?",
+            "Groups: speed_limits, named, mixed. Classes: stop, yield",
+        ),
+        (["yeild", "stop"], "no class 'yeild'. Did you mean yield?", "Classes:"),
+        (["qqqq"], "no class 'qqqq'.", "Classes:"),
+        ([5, 1], "no class 5", "0 to 4"),
+        (["12", 1], "no class 12", "0 to 4"),
+        ([-1, 1], "no class -1", "0 to 4"),
+        (["stop"], "two classes or more to tell apart, and there is only: stop", "--classes stop,yield"),
+        (["stop", 0, "0"], "there is only: stop", "Name a group"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is_near(wanted, problem, hint):
+    with pytest.raises(DataError) as caught:
+        resolve_classes(CLASSES, GROUPS, wanted)
+    assert problem in caught.value.problem
+    assert hint in caught.value.hint
+
+
+def test_a_dataset_of_one_class_is_refused():
+    with pytest.raises(DataError, match="only: stop"):
+        resolve_classes(("stop",), {}, [])
+
+
+def test_long_lists_of_classes_are_cut():
+    with pytest.raises(DataError, match="c49 and 950 more"):
+        resolve_classes([f"c{i}" for i in range(1000)], {}, ["zzz"])
+
+
+@pytest.mark.parametrize(
+    ("members", "problem"), [([], "group mine is empty"), (["stopp"], "In the group mine: .*stop")]
+)
+def test_a_group_must_name_classes(members, problem):
+    with pytest.raises(DataError, match=problem):
+        resolve_group("mine", members, CLASSES)

@@ -1,0 +1,117 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from catro_deploy.data import open_dataset
+from catro_deploy.errors import DataError, ModelError
+from catro_deploy.settings import DataSettings
+
+FACTORY = """
+import numpy as np
+import torch
+from catro_deploy.data import Dataset, MemorySplit
+from catro_deploy.errors import ModelError
+
+def split(size, channels, labels=(0, 1, 1), dtype=torch.uint8):
+    return MemorySplit(torch.zeros(len(labels), channels, *size, dtype=dtype), np.array(labels))
+
+def good(settings, size, channels):
+    part = split(size, channels)
+    return Dataset("mine", ("cat", "dog"), {"pets": (0, 1)}, part, part, part)
+
+def nothing(settings, size, channels):
+    return None
+
+def crashing(settings, size, channels):
+    raise RuntimeError("no camera")
+
+def speaking(settings, size, channels):
+    raise ModelError("said so")
+
+def wrong_size(settings, size, channels):
+    return good(settings, (9, 9), channels)
+
+def floats(settings, size, channels):
+    part = split(size, channels, dtype=torch.float32)
+    return Dataset("mine", ("cat", "dog"), {}, part, part, part)
+
+def labels_above(settings, size, channels):
+    part = split(size, channels, labels=(0, 2))
+    return Dataset("mine", ("cat", "dog"), {}, part, part, part)
+
+def empty(settings, size, channels):
+    part = split(size, channels)
+    return Dataset("mine", ("cat", "dog"), {}, part, part, split(size, channels, labels=()))
+
+def twins(settings, size, channels):
+    part = split(size, channels)
+    return Dataset("mine", ("cat", "cat"), {}, part, part, part)
+"""
+
+
+@pytest.fixture
+def factory_module(tmp_path, monkeypatch):
+    """A module in the working folder, by name; forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("animals.py").write_text(FACTORY)
+    yield "animals"
+    sys.modules.pop("animals", None)
+
+
+def test_a_factory_of_the_working_folder_is_called(factory_module):
+    settings = DataSettings(name=f"{factory_module}:good", groups={"mine": ["dog", 0]})
+    dataset = open_dataset(settings, (4, 6), 1)
+    assert dataset.classes == ("cat", "dog")
+    assert dataset.groups == {"pets": (0, 1), "mine": (0, 1)}
+    assert dataset.test.images([2]).shape == (1, 1, 4, 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("nothing", "returned a NoneType"),
+        ("crashing", "failed: RuntimeError: no camera"),
+        ("absent", "failed: AttributeError"),
+        ("wrong_size", r"first image is torch.uint8 \(1, 3, 9, 9\), not uint8 \(1, 3, 4, 4\)"),
+        ("floats", "first image is torch.float32"),
+        ("labels_above", "labels 0 to 2 for 2 classes"),
+        ("empty", "a test split whose labels are"),
+        ("twins", "two classes of the same name"),
+    ],
+)
+def test_anything_else_says_what_is_expected(factory_module, name, problem):
+    with pytest.raises(DataError, match=problem) as caught:
+        open_dataset(DataSettings(name=f"{factory_module}:{name}"), (4, 4), 3)
+    assert f"{name}(settings, size, channels)" in caught.value.hint
+    assert "must return a catro_deploy.data.Dataset" in caught.value.hint
+
+
+def test_a_factory_may_raise_errors_of_the_tree(factory_module):
+    with pytest.raises(ModelError, match="said so"):
+        open_dataset(DataSettings(name=f"{factory_module}:speaking"), (4, 4), 3)
+
+
+def test_a_module_that_is_not_there_is_named():
+    with pytest.raises(DataError, match="No module named 'no_such_package'"):
+        open_dataset(DataSettings(name="no_such_package.data:open"), (4, 4), 3)
+
+
+def test_an_unknown_name_has_a_nearest():
+    with pytest.raises(
+        DataError, match=r"no dataset 'gtsr'\. Did you mean gtsrb\?\nKnown are gtsrb, imagefolder, signs"
+    ):
+        open_dataset(DataSettings(name="gtsr"), (32, 32), 3)
+
+
+def test_two_channels_are_refused():
+    with pytest.raises(DataError, match="2 channels"):
+        open_dataset(DataSettings(), (32, 32), 2)
+
+
+def test_groups_of_the_user_are_checked_and_win(factory_module):
+    name = f"{factory_module}:good"
+    assert open_dataset(DataSettings(name=name, groups={"pets": ["1"]}), (4, 4), 3).groups == {"pets": (1,)}
+    with pytest.raises(DataError, match=r"In the group pets: There is no class 'dig'\. Did you mean dog"):
+        open_dataset(DataSettings(name=name, groups={"pets": ["dig"]}), (4, 4), 3)
