@@ -1,0 +1,53 @@
+"""``finetune``: the pruned network gets its accuracy back."""
+
+from dataclasses import asdict
+
+from catro_deploy import networks
+from catro_deploy.data import open_dataset
+from catro_deploy.data.base import Subset
+from catro_deploy.files import file_hash, write_json
+from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.plans import load_plan
+from catro_deploy.progress import Progress
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.training import History, fit
+
+__all__ = ["finetune"]
+
+
+def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
+    """Train the pruned network of ``run`` on its classes; write its weights and finetune.json.
+
+    An interrupted fine-tuning goes on after its last whole epoch.
+
+    Raises:
+        RunFolderError: there is no pruned network yet, or the plan is not one.
+        DataError: the images are missing or broken, or there are fewer than 2.
+        CheckpointError: the weights or the state of the interrupted fine-tuning are damaged.
+        NumericsError: training diverged; what earlier epochs reached stays.
+    """
+    plan = load_plan(run)
+    network = networks.load(run, weights="pruned")
+    teacher = networks.load(run, weights="original") if settings.finetune.distill > 0 else None
+    channels, height, width = plan.input_shape
+    dataset = open_dataset(settings.data, (height, width), channels)
+    history = fit(
+        network,
+        Subset(dataset.train, plan.class_indices),
+        Subset(dataset.validation, plan.class_indices),
+        settings.finetune,
+        plan.mean,
+        plan.std,
+        run.finetune_state,
+        progress,
+        "fine-tuning",
+        teacher,
+        settings.finetune.distill,
+        settings.finetune.temperature,
+    )
+    # One entry only: safetensors writes several in a random order, and equal weights shall make equal files.
+    save_weights(network, run.weights, {"plan": file_hash(run.plan)})
+    write_json(run.finetune, asdict(history))
+    run.finetune_state.unlink(missing_ok=True)
+    return history

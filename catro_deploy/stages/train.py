@@ -1,0 +1,115 @@
+"""``train``: a baseline from nothing, for those who have none."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from catro_deploy.data import Dataset, open_dataset
+from catro_deploy.errors import SettingsError
+from catro_deploy.files import text_hash, write_json
+from catro_deploy.models import build_model, default_size
+from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.progress import Progress
+from catro_deploy.settings import Settings, TrainSettings
+from catro_deploy.training import fit
+
+__all__ = ["train"]
+
+RECORD_KEY = "train"
+NOT_IN_FINGERPRINT = {"device", "amp", "compile"}
+
+
+def train(settings: Settings, progress: Progress) -> dict[str, Any]:
+    """Train ``settings.model`` on all classes of the dataset; write its checkpoint and, beside it, ``<stem>.json``.
+
+    Returns what the JSON file holds: model, classes, settings, and the History's fields. If the checkpoint was made
+    with the same settings before, it stays and its record is returned. An interrupted training goes on after its last
+    whole epoch.
+
+    Raises:
+        SettingsError: the checkpoint is there and is not what these settings make, or is not to be safetensors.
+        ModelError, DataError: the network or the images are missing or broken.
+        CheckpointError: the state of the interrupted training is damaged.
+        NumericsError: training diverged; what earlier epochs reached stays.
+    """
+    options = settings.train or TrainSettings()
+    checkpoint = settings.model.checkpoint
+    fingerprint = _fingerprint(settings, options)
+    record = _existing_record(checkpoint, fingerprint)
+    if record is not None:
+        progress.note(f"{checkpoint} is already trained with these settings")
+    else:
+        record = _train(settings, options, fingerprint, progress)
+    write_json(checkpoint.with_suffix(".json"), record)
+    return record
+
+
+def _train(settings: Settings, options: TrainSettings, fingerprint: str, progress: Progress) -> dict[str, Any]:
+    checkpoint, name, mean = settings.model.checkpoint, settings.model.name, settings.model.mean
+    size = (settings.data.size, settings.data.size) if settings.data.size else default_size(name)
+    dataset = open_dataset(settings.data, size, len(mean))
+    model = _new_model(name, len(dataset.classes), options.seed)
+    state = checkpoint.with_name(f"{checkpoint.stem}.resume.safetensors")
+    history = fit(
+        model, dataset.train, dataset.validation, options, mean, settings.model.std, state, progress, f"training {name}"
+    )
+    record = _record(settings, options, fingerprint, dataset) | asdict(history)
+    save_weights(model, checkpoint, {RECORD_KEY: json.dumps(record)})
+    state.unlink(missing_ok=True)
+    return record
+
+
+def _new_model(name: str, classes: int, seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build_model(name, classes)
+
+
+def _record(settings: Settings, options: TrainSettings, fingerprint: str, dataset: Dataset) -> dict[str, Any]:
+    return {
+        "model": settings.model.name,
+        "mean": list(settings.model.mean),
+        "std": list(settings.model.std),
+        "classes": list(dataset.classes),
+        "dataset": dataset.name,
+        "settings": options.model_dump(mode="json"),
+        "fingerprint": fingerprint,
+    }
+
+
+def _fingerprint(settings: Settings, options: TrainSettings) -> str:
+    content = {
+        "model": settings.model.model_dump(mode="json", exclude={"checkpoint"}),
+        "data": settings.data.model_dump(mode="json", exclude={"root", "download", "groups"})
+        | {"root": str(settings.data.root.resolve())},
+        "train": options.model_dump(mode="json", exclude=NOT_IN_FINGERPRINT),
+    }
+    return text_hash(json.dumps(content, sort_keys=True))
+
+
+def _existing_record(checkpoint: Path, fingerprint: str) -> dict[str, Any] | None:
+    """The record in ``checkpoint`` if these settings made it; None if there is no such file."""
+    if checkpoint.suffix != ".safetensors":
+        raise SettingsError(
+            f"train writes safetensors, and model.checkpoint is {checkpoint}.",
+            f"Set it to {checkpoint.with_suffix('.safetensors').name}.",
+        )
+    if not checkpoint.exists():
+        return None
+    try:
+        with safe_open(checkpoint, framework="pt") as file:
+            record: dict[str, Any] = json.loads((file.metadata() or {}).get(RECORD_KEY, "{}"))
+    except (OSError, SafetensorError, ValueError):
+        record = {}
+    if record.get("fingerprint") != fingerprint:
+        made = "was trained with other settings" if record else "was not made by train"
+        raise SettingsError(
+            f"{checkpoint} is there already and {made}; it is not overwritten.",
+            "Move it away, or set model.checkpoint to a new name.",
+        )
+    return record

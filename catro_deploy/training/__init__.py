@@ -1,0 +1,7 @@
+"""Training and evaluation in PyTorch: ``fit``, ``predict``, and what they are made of."""
+
+from catro_deploy.training.evaluate import accuracy, predict
+from catro_deploy.training.history import Epoch, History
+from catro_deploy.training.loop import fit
+
+__all__ = ["Epoch", "History", "accuracy", "fit", "predict"]

@@ -1,0 +1,117 @@
+"""Augmentation of whole batches on their own device: one resampling a batch, then light, then normalisation.
+
+A batch of uint8 pixels goes in, normalised float32 comes out. Each image of the batch has its own parameters, drawn
+from the ``torch.Generator`` that is given, so that the same generator state gives the same batch.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+__all__ = ["KINDS", "Jitter", "augment", "normalise"]
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """How far each parameter may go, either way from leaving the image as it is.
+
+    Attributes:
+        rotation_degrees: turns about the middle.
+        scale: 0.1 makes things between 1/1.1 and 1.1 times as large.
+        shear_degrees: how far vertical lines may lean.
+        shift: share of the height and of the width.
+        whole_pixels: shifts are whole pixels, which resampling does not blur.
+        mirror: half of the images are mirrored left to right.
+        brightness: share of the full range that is added.
+        contrast: share by which the distance from the image's mean is stretched.
+    """
+
+    rotation_degrees: float = 0.0
+    scale: float = 0.0
+    shear_degrees: float = 0.0
+    shift: float = 0.0
+    whole_pixels: bool = False
+    mirror: bool = False
+    brightness: float = 0.0
+    contrast: float = 0.0
+
+    @property
+    def moves(self) -> bool:
+        """Whether pixels change their places."""
+        return self.mirror or any((self.rotation_degrees, self.scale, self.shear_degrees, self.shift))
+
+
+# A mirrored "turn left" is a "turn right": signs must never be mirrored.
+KINDS = {
+    "none": Jitter(),
+    "rigid": Jitter(shift=0.125, whole_pixels=True),
+    "signs": Jitter(rotation_degrees=10, scale=0.15, shear_degrees=6, shift=0.08, brightness=0.2, contrast=0.4),
+    "objects": Jitter(shift=0.125, whole_pixels=True, mirror=True, brightness=0.1, contrast=0.2),
+}
+
+
+def normalise(pixels: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
+    """Turn uint8 ``pixels`` (n, c, h, w) into float32: scaled to 0..1, less ``mean``, over ``std`` (c each)."""
+    return _standardise(pixels.float() / 255, mean, std)
+
+
+def augment(
+    pixels: torch.Tensor, jitter: Jitter, generator: torch.Generator, mean: Sequence[float], std: Sequence[float]
+) -> torch.Tensor:
+    """Vary uint8 ``pixels`` (n, c, h, w) within ``jitter`` and normalise them to float32.
+
+    What comes in from beyond the border is the image reflected. Values stay within 0..1 before normalisation.
+    """
+    images = pixels.float() / 255
+    if jitter.moves:
+        images = _move(images, jitter, generator)
+    if jitter.brightness or jitter.contrast:
+        images = _light(images, jitter, generator)
+    return _standardise(images, mean, std)
+
+
+def _standardise(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
+    channels = (1, -1, 1, 1)
+    centre = torch.tensor(mean, dtype=images.dtype, device=images.device).view(channels)
+    spread = torch.tensor(std, dtype=images.dtype, device=images.device).view(channels)
+    return (images - centre) / spread
+
+
+def _draws(count: int, columns: int, like: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+    """``columns`` vectors of ``count`` numbers from -1..1, on the device of ``like``."""
+    drawn = torch.rand((columns, count), generator=generator, device=generator.device)
+    return (drawn.to(like.device) * 2 - 1).unbind()
+
+
+def _move(images: torch.Tensor, jitter: Jitter, generator: torch.Generator) -> torch.Tensor:
+    """Resample once, through the affine map from output places to input places."""
+    count, _, height, width = images.shape
+    turn, grow, lean, right, down, side = _draws(count, 6, images, generator)
+    angle = turn * math.radians(jitter.rotation_degrees)
+    shear = torch.tan(lean * math.radians(jitter.shear_degrees))
+    zoom = torch.exp(-grow * math.log1p(jitter.scale))
+    face = torch.where(side < 0, -1.0, 1.0) if jitter.mirror else torch.ones_like(side)
+    right, down = (_offset(move, jitter, size) for move, size in ((right, width), (down, height)))
+    cosine, sine = torch.cos(angle) * zoom, torch.sin(angle) * zoom
+    # Places are -1..1 across the image: on one that is not square, a turn must know how long each side is.
+    aspect = height / width
+    across = torch.stack([face * cosine, face * (shear * cosine - sine) * aspect, right], dim=1)
+    downward = torch.stack([sine / aspect, shear * sine + cosine, down], dim=1)
+    grid = F.affine_grid(torch.stack([across, downward], dim=1), list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+
+
+def _offset(move: torch.Tensor, jitter: Jitter, size: int) -> torch.Tensor:
+    """A shift in the grid's units, in which the whole side is 2 long."""
+    pixels = move * jitter.shift * size
+    return 2 * (pixels.round() if jitter.whole_pixels else pixels) / size
+
+
+def _light(images: torch.Tensor, jitter: Jitter, generator: torch.Generator) -> torch.Tensor:
+    bright, contrast = (d.view(-1, 1, 1, 1) for d in _draws(len(images), 2, images, generator))
+    middle = images.mean(dim=(1, 2, 3), keepdim=True)
+    stretched = (images - middle) * torch.exp(contrast * math.log1p(jitter.contrast))
+    return (stretched + middle + bright * jitter.brightness).clamp_(0, 1)

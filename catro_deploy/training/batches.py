@@ -1,0 +1,54 @@
+"""The training images of an epoch, in an order and a guise that follow from the seed and the epoch's number alone."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from catro_deploy.data.base import Split
+from catro_deploy.settings import OptimiserSettings
+from catro_deploy.training.augment import KINDS, augment
+from catro_deploy.training.device import Hardware
+
+__all__ = ["Batches", "seed_of"]
+
+
+def seed_of(seed: int, epoch: int, stream: int) -> int:
+    """A seed of its own for each epoch and each ``stream`` of random numbers in it."""
+    return int(np.random.SeedSequence([seed, epoch, stream]).generate_state(1, np.uint64)[0])
+
+
+class Batches:
+    """Batches of ``split``, shuffled, augmented and normalised on the device.
+
+    ``steps`` is how many an epoch has. Images that do not fill a batch are left out, other ones in each epoch; only a
+    split smaller than one batch is a batch of its own.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        settings: OptimiserSettings,
+        mean: Sequence[float],
+        std: Sequence[float],
+        hardware: Hardware,
+    ) -> None:
+        self._split = split
+        self._labels = torch.from_numpy(np.asarray(split.labels)).to(hardware.device)
+        self._jitter = KINDS[settings.augment]
+        self._seed = settings.seed
+        self._mean, self._std = mean, std
+        self._hardware = hardware
+        self._batch = min(settings.batch_size, len(split.labels))
+        self.steps = len(split.labels) // self._batch
+
+    def epoch(self, number: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...)."""
+        device = self._hardware.device
+        shuffling = torch.Generator().manual_seed(seed_of(self._seed, number, 0))
+        jittering = torch.Generator(device).manual_seed(seed_of(self._seed, number, 1))
+        order = torch.randperm(len(self._labels), generator=shuffling)
+        for chosen in order[: self.steps * self._batch].view(self.steps, self._batch):
+            pixels = self._split.images(chosen.numpy()).to(device)
+            images = augment(pixels, self._jitter, jittering, self._mean, self._std)
+            yield images.contiguous(memory_format=self._hardware.memory_format), self._labels[chosen]

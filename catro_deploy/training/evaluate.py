@@ -1,0 +1,51 @@
+"""A network's answers for a whole split."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from catro_deploy.data.base import Split
+from catro_deploy.training.augment import normalise
+
+__all__ = ["accuracy", "predict"]
+
+
+def predict(
+    model: nn.Module,
+    split: Split,
+    mean: Sequence[float],
+    std: Sequence[float],
+    batch_size: int,
+    device: torch.device | str = "cpu",
+) -> torch.Tensor:
+    """Logits in float32 for every image of ``split``: shape (N, classes), on the CPU.
+
+    The model is moved to ``device``, runs in eval mode, and is left in the mode it was in.
+
+    Raises:
+        DataError: an image is missing or cannot be decoded.
+    """
+    count = len(split.labels)
+    was_training = model.training
+    model.to(device).eval()
+    try:
+        with torch.inference_mode():
+            answers = [
+                model(normalise(split.images(_batch(start, count, batch_size)).to(device), mean, std)).float().cpu()
+                for start in range(0, count, batch_size)
+            ]
+    finally:
+        model.train(was_training)
+    return torch.cat(answers) if answers else torch.empty(0, 0)
+
+
+def accuracy(logits: torch.Tensor, labels: NDArray[np.int64]) -> float:
+    """Share of rows whose largest logit is the label's, from 0 to 1; ``labels`` has at least one."""
+    return float((logits.argmax(dim=1).numpy() == labels).mean())
+
+
+def _batch(start: int, count: int, batch_size: int) -> NDArray[np.int64]:
+    return np.arange(start, min(start + batch_size, count))

@@ -1,0 +1,270 @@
+"""Training: from starting weights to final ones, resumable after every epoch.
+
+Nesterov SGD without weight decay on biases and batch norm (everything of one dimension). On a CPU the outcome follows
+from the arguments alone: a training that was interrupted and goes on ends with the same bits as an unbroken one.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from catro_deploy.data.base import Split
+from catro_deploy.errors import DataError, FaultError, NumericsError
+from catro_deploy.files import text_hash
+from catro_deploy.progress import Progress, Task
+from catro_deploy.settings import OptimiserSettings
+from catro_deploy.training.batches import Batches, seed_of
+from catro_deploy.training.compiling import compiled
+from catro_deploy.training.device import Hardware, choose_hardware
+from catro_deploy.training.ema import MovingAverage
+from catro_deploy.training.evaluate import accuracy, predict
+from catro_deploy.training.history import Epoch, History
+from catro_deploy.training.objective import Objective
+from catro_deploy.training.pixels import hold
+from catro_deploy.training.schedule import learning_rate_factor
+from catro_deploy.training.state import State, read_state, tensors_hash, write_state
+
+__all__ = ["fit"]
+
+# To look at a loss makes a GPU wait; to look at many at once hardly does.
+STEPS_BETWEEN_CHECKS = 25
+# Where training runs and how fast does not make it another training.
+NOT_IN_FINGERPRINT = {"device", "amp", "compile"}
+
+
+def fit(
+    model: nn.Module,
+    train: Split,
+    validation: Split,
+    settings: OptimiserSettings,
+    mean: Sequence[float],
+    std: Sequence[float],
+    state_path: Path,
+    progress: Progress,
+    title: str,
+    teacher: nn.Module | None = None,
+    distill: float = 0.0,
+    temperature: float = 4.0,
+) -> History:
+    """Train ``model`` in place; it ends on the CPU, in eval mode, with the final (if asked, averaged) weights.
+
+    After every epoch all that is needed to go on is in ``state_path``; the caller deletes it when the weights are safe.
+    If it is there at the start and belongs to this very training, that goes on after its last whole epoch. ``mean``
+    and ``std`` (a value a channel, of pixels in 0..1) are subtracted and divided by. ``validation`` may be empty.
+    ``teacher`` gives logits over the same classes, and ``distill`` is its share of the loss.
+
+    Raises:
+        SettingsError: a GPU is wanted, and there is none.
+        DataError: fewer than 2 training images, or one that cannot be decoded.
+        CheckpointError: ``state_path`` is damaged.
+        NumericsError: the loss or a weight is not finite; the state of the last good epoch stays.
+        StorageError: the state could not be written.
+        FaultError: the GPU's memory is too small.
+    """
+    hardware = choose_hardware(model, settings.device, settings.amp)
+    count = len(train.labels)
+    if count < 2:
+        raise DataError(f"There are {count} training images; 2 are the least.", "Choose other classes, or add images.")
+    aims = {"distill": distill, "temperature": temperature, "mean": list(mean), "std": list(std)}
+    fingerprint = _fingerprint(model, teacher, train, settings, aims)
+    try:
+        batches = Batches(
+            hold(train, hardware.device, progress, "reading training images"), settings, mean, std, hardware
+        )
+        held_out = hold(validation, hardware.device, progress, "reading validation images")
+        objective = Objective(hardware, settings.label_smoothing, teacher, distill, temperature)
+
+        def validate(network: nn.Module) -> float | None:
+            if not len(held_out.labels):
+                return None
+            logits = predict(network, held_out, mean, std, settings.batch_size, hardware.device)
+            return accuracy(logits, held_out.labels)
+
+        training = _Training(model, batches, objective, validate, settings, hardware)
+        training.start(state_path, fingerprint, progress)
+        training.run(state_path, progress, title)
+    except torch.OutOfMemoryError as error:
+        raise FaultError(
+            "The GPU's memory is too small for the training.",
+            f'Lower batch_size (now {settings.batch_size}) or set device = "cpu".',
+        ) from error
+    return training.finish(count)
+
+
+def _fingerprint(
+    model: nn.Module, teacher: nn.Module | None, train: Split, settings: OptimiserSettings, aims: dict[str, object]
+) -> str:
+    """A hash of all that decides where the training goes."""
+    content = {
+        "settings": settings.model_dump(mode="json", exclude=NOT_IN_FINGERPRINT),
+        "model": tensors_hash(model.state_dict()),
+        "teacher": tensors_hash(teacher.state_dict()) if teacher is not None else None,
+        "labels": tensors_hash({"labels": torch.from_numpy(train.labels)}),
+        **aims,
+    }
+    return text_hash(json.dumps(content, sort_keys=True))
+
+
+class _Training:
+    """One training; ``state`` is where it stands after its last whole epoch."""
+
+    state: State
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: Batches,
+        objective: Objective,
+        validate: Callable[[nn.Module], float | None],
+        settings: OptimiserSettings,
+        hardware: Hardware,
+    ) -> None:
+        self.model = hardware.place(model)
+        self.batches, self.objective, self.validate = batches, objective, validate
+        self.settings, self.hardware = settings, hardware
+        self.forward: Callable[[torch.Tensor], torch.Tensor] = model
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.optimizer = _nesterov_sgd(list(self.parameters.values()), settings)
+        self.scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.scales_loss)
+        self.average = MovingAverage(model, settings.ema) if settings.ema else None
+
+    @property
+    def final_network(self) -> nn.Module:
+        """The network whose accuracy counts."""
+        return self.average.network if self.average else self.model
+
+    def start(self, path: Path, fingerprint: str, progress: Progress) -> None:
+        """Go on from ``path`` if it belongs to this training, else begin."""
+        saved = read_state(path) if path.is_file() else None
+        if saved is not None and saved.fingerprint == fingerprint:
+            self._restore(saved)
+            progress.note(f"going on from epoch {len(saved.epochs)} of {self.settings.epochs}")
+            return
+        if saved is not None:
+            progress.note(f"{path.name} is of a training with other settings, images or weights: starting anew")
+        self.state = State(fingerprint, (), self.validate(self.model), {}, {}, {}, {})
+
+    def _restore(self, saved: State) -> None:
+        self.model.load_state_dict(saved.model)
+        for name, momentum in saved.momentum.items():
+            parameter = self.parameters[name]
+            self.optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
+        if self.average:
+            self.average.network.load_state_dict(saved.ema)
+        if saved.scaler:
+            self.scaler.load_state_dict(saved.scaler)
+        self.state = saved
+
+    def run(self, state_path: Path, progress: Progress, title: str) -> None:
+        """Train the epochs that are left, writing the state after each."""
+        steps, epochs, done = self.batches.steps, self.settings.epochs, len(self.state.epochs)
+        if self.settings.compile and done < epochs:
+            example, _ = next(self.batches.epoch(done + 1))
+            self.forward = compiled(self.model, example, self.hardware, progress)
+        with progress.task(title, epochs * steps, done * steps) as task:
+            for epoch in range(done + 1, epochs + 1):
+                began = time.monotonic()
+                loss = self._train_epoch(epoch, task)
+                reached = self.validate(self.final_network)
+                rate = self._learning_rate(epoch * steps - 1)
+                self._save(state_path, Epoch(epoch, loss, rate, reached, time.monotonic() - began))
+                shown = "" if reached is None else f", validation {reached:.2%}"
+                task.describe(f"epoch {epoch}/{epochs}, loss {loss:.3f}{shown}")
+
+    def _train_epoch(self, epoch: int, task: Task) -> float:
+        """Run every step of an epoch and return the mean loss."""
+        first = (epoch - 1) * self.batches.steps
+        losses: list[torch.Tensor] = []
+        self.model.train()
+        gpus = [torch.cuda.current_device()] if self.hardware.device.type == "cuda" else []
+        # Dropout and the like draw from the global generators; these are the caller's again afterwards.
+        with torch.random.fork_rng(devices=gpus):
+            torch.manual_seed(seed_of(self.settings.seed, epoch, 2))
+            for step, (images, labels) in enumerate(self.batches.epoch(epoch), start=first):
+                losses.append(self._train_step(step, images, labels))
+                if len(losses) % STEPS_BETWEEN_CHECKS == 0:
+                    self._require_finite(epoch, losses)
+                task.advance()
+        self._require_finite(epoch, losses)
+        return float(torch.stack(losses).mean())
+
+    def _train_step(self, step: int, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._learning_rate(step)
+        with self.hardware.autocast():
+            logits = self.forward(images)
+        loss = self.objective(logits.float(), images, labels)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self.average:
+            self.average.update(step)
+        return loss.detach()
+
+    def _learning_rate(self, step: int) -> float:
+        settings, total = self.settings, self.settings.epochs * self.batches.steps
+        # A short training must not end before its warm-up does.
+        warmup = min(round(settings.warmup_epochs * self.batches.steps), total // 2)
+        return settings.learning_rate * learning_rate_factor(settings.schedule, step, total, warmup)
+
+    def _require_finite(self, epoch: int, losses: list[torch.Tensor]) -> None:
+        """Check the losses since the last check, and at the end of the epoch what they made of the weights."""
+        since = (len(losses) - 1) // STEPS_BETWEEN_CHECKS * STEPS_BETWEEN_CHECKS
+        finite = torch.isfinite(torch.stack(losses[since:])).tolist()
+        if not all(finite):
+            raise self._diverged("the loss", epoch, since + finite.index(False) + 1)
+        if len(losses) == self.batches.steps and not all(torch.isfinite(p).all() for p in self.parameters.values()):
+            raise self._diverged("a weight", epoch, len(losses))
+
+    def _diverged(self, what: str, epoch: int, step: int) -> NumericsError:
+        rate = self._learning_rate((epoch - 1) * self.batches.steps + step - 1)
+        return NumericsError(
+            f"Training diverged: {what} is not finite in epoch {epoch}, step {step} of {self.batches.steps}, "
+            f"at learning rate {rate:.3g}.",
+            f"Lower learning_rate (now {self.settings.learning_rate:g}), for instance to a tenth, and run again.",
+        )
+
+    def _save(self, path: Path, epoch: Epoch) -> None:
+        buffers = {name: self.optimizer.state[p].get("momentum_buffer") for name, p in self.parameters.items()}
+        self.state = State(
+            fingerprint=self.state.fingerprint,
+            epochs=(*self.state.epochs, epoch),
+            baseline=self.state.baseline,
+            model=self.model.state_dict(),
+            momentum={name: buffer for name, buffer in buffers.items() if buffer is not None},
+            ema=self.average.network.state_dict() if self.average else {},
+            scaler=self.scaler.state_dict(),
+        )
+        write_state(path, self.state)
+
+    def finish(self, images: int) -> History:
+        """Leave the final weights in the model and say how it went."""
+        if self.average:
+            self.model.load_state_dict(self.average.network.state_dict())
+        self.model.zero_grad(set_to_none=True)
+        Hardware(torch.device("cpu"), None, torch.contiguous_format).place(self.model).eval()
+        epochs = self.state.epochs
+        return History(
+            epochs=epochs,
+            validation_accuracy=epochs[-1].validation_accuracy,
+            baseline_validation_accuracy=self.state.baseline,
+            seconds=sum(epoch.seconds for epoch in epochs),
+            device=self.hardware.device.type,
+            images=images,
+        )
+
+
+def _nesterov_sgd(parameters: Sequence[nn.Parameter], settings: OptimiserSettings) -> torch.optim.SGD:
+    decayed = [p for p in parameters if p.ndim > 1]
+    free = [p for p in parameters if p.ndim <= 1]
+    return torch.optim.SGD(
+        [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": free, "weight_decay": 0.0}],
+        lr=settings.learning_rate,
+        momentum=settings.momentum,
+        nesterov=settings.momentum > 0,
+    )

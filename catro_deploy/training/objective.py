@@ -1,0 +1,49 @@
+"""What training makes small."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from catro_deploy.training.device import Hardware
+
+__all__ = ["Objective", "distillation_loss"]
+
+
+def distillation_loss(logits: torch.Tensor, teacher_logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """T^2 times the mean over images of KL(teacher || student), both softened by ``temperature`` T.
+
+    Both logits have the shape (n, classes). T^2 keeps the gradients' size, as in Hinton, Vinyals and Dean (2015),
+    "Distilling the Knowledge in a Neural Network".
+    """
+    student = F.log_softmax(logits / temperature, dim=1)
+    teacher = F.log_softmax(teacher_logits / temperature, dim=1)
+    return temperature**2 * F.kl_div(student, teacher, reduction="batchmean", log_target=True)
+
+
+class Objective:
+    """(1 - distill) * cross entropy + distill * ``distillation_loss``. The teacher is moved to the device."""
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        label_smoothing: float = 0.0,
+        teacher: nn.Module | None = None,
+        distill: float = 0.0,
+        temperature: float = 4.0,
+    ) -> None:
+        self._hardware = hardware
+        self._label_smoothing = label_smoothing
+        self._distill = distill
+        self._temperature = temperature
+        self._teacher = teacher
+        if teacher is not None:
+            hardware.place(teacher).eval()
+
+    def __call__(self, logits: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The loss of one batch, a scalar: ``logits`` (n, classes) of ``images`` (n, c, h, w), ``labels`` (n,)."""
+        loss = F.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
+        if self._teacher is None or self._distill == 0:
+            return loss
+        with torch.no_grad(), self._hardware.autocast():
+            answers = self._teacher(images).float()
+        return (1 - self._distill) * loss + self._distill * distillation_loss(logits, answers, self._temperature)

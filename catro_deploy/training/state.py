@@ -1,0 +1,107 @@
+"""What an interrupted training needs to go on: one safetensors file, written whole or not at all.
+
+Tensors carry a prefix: ``model.``, ``momentum.`` and, where weights are averaged, ``ema.``. All else is JSON in the
+file's metadata. No random state is kept: each epoch seeds its own generators from the settings' seed and its number.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from catro_deploy.errors import CheckpointError
+from catro_deploy.files import write_bytes
+from catro_deploy.training.history import Epoch
+
+__all__ = ["State", "read_state", "tensors_hash", "write_state"]
+
+METADATA_KEY = "training"
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a training stands after its last whole epoch.
+
+    Attributes:
+        fingerprint: hash of all that decides how the training goes; another one is another training.
+        epochs: those that are done.
+        baseline: validation accuracy before the first epoch.
+        model: weights and buffers by name.
+        momentum: the optimiser's buffers by parameter name.
+        ema: averaged weights and buffers by name; empty where none are kept.
+        scaler: state of the loss scaling; empty where there is none.
+    """
+
+    fingerprint: str
+    epochs: tuple[Epoch, ...]
+    baseline: float | None
+    model: dict[str, torch.Tensor]
+    momentum: dict[str, torch.Tensor]
+    ema: dict[str, torch.Tensor]
+    scaler: dict[str, float]
+
+
+def write_state(path: Path, state: State) -> None:
+    """Write ``state`` to ``path``, in the place of what stood there.
+
+    Raises:
+        StorageError: the disk is full, or the folder cannot be written.
+    """
+    parts = {"model": state.model, "momentum": state.momentum, "ema": state.ema}
+    # Copies, since safetensors refuses tensors that share memory, such as tied weights.
+    tensors = {
+        f"{prefix}.{name}": tensor.detach().cpu().contiguous().clone()
+        for prefix, part in parts.items()
+        for name, tensor in part.items()
+    }
+    record = {
+        "fingerprint": state.fingerprint,
+        "epochs": [asdict(epoch) for epoch in state.epochs],
+        "baseline": state.baseline,
+        "scaler": state.scaler,
+    }
+    write_bytes(path, save(tensors, {METADATA_KEY: json.dumps(record)}))
+
+
+def read_state(path: Path) -> State:
+    """Read what ``write_state`` wrote; tensors are on the CPU.
+
+    Raises:
+        CheckpointError: the file is damaged or is something else.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            record = json.loads((file.metadata() or {})[METADATA_KEY])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        return State(
+            fingerprint=record["fingerprint"],
+            epochs=tuple(Epoch(**epoch) for epoch in record["epochs"]),
+            baseline=record["baseline"],
+            model=_part(tensors, "model."),
+            momentum=_part(tensors, "momentum."),
+            ema=_part(tensors, "ema."),
+            scaler=record["scaler"],
+        )
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} should hold an interrupted training, but it cannot be read ({type(error).__name__}: {error}).",
+            "Delete it to start the training anew.",
+        ) from error
+
+
+def tensors_hash(tensors: Mapping[str, torch.Tensor]) -> str:
+    """SHA-256 over names, types, shapes and values, in hexadecimal."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,99 @@
+import dataclasses
+import json
+
+import pytest
+from safetensors import safe_open
+
+from catro_deploy import networks
+from catro_deploy.data import open_dataset
+from catro_deploy.data.base import Subset
+from catro_deploy.errors import CheckpointError, RunFolderError
+from catro_deploy.files import file_hash
+from catro_deploy.progress import Silent
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.stages.finetune import finetune
+from catro_deploy.stages.prune import prune
+from catro_deploy.stages.train import train
+from catro_deploy.training import accuracy, predict
+from tests.training.conftest import one_thread  # noqa: F401 - these networks are small too
+from tests.training.helpers import MEAN, STD, InterruptedTrainingError, Recorder
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    """A baseline of three colours, to be pruned for two of them."""
+    folder = tmp_path_factory.mktemp("baseline")
+    settings = Settings.model_validate(
+        {
+            "model": {
+                "name": "tests.training.helpers:small_network",
+                "checkpoint": folder / "baseline.safetensors",
+                "mean": MEAN,
+                "std": STD,
+            },
+            "data": {"name": "tests.training.helpers:colours", "size": 8},
+            "train": {"epochs": 3, "batch_size": 16, "device": "cpu"},
+            "prune": {"classes": ["red", "blue"], "budget": "60%flops", "samples_per_class": 16, "device": "cpu"},
+            "finetune": {"epochs": 8, "batch_size": 16, "device": "cpu", "ema": 0.5, "distill": 0.5},
+        }
+    )
+    train(settings, Silent())
+    return settings
+
+
+@pytest.fixture
+def run(settings, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    prune(settings, run, Silent())
+    return run
+
+
+def test_the_pruned_network_learns_its_classes(settings, run):
+    history = finetune(settings, run, Silent())
+    assert history.validation_accuracy == 1.0
+    assert history.images == 60
+    record = json.loads(run.finetune.read_text())
+    assert record == json.loads(json.dumps(dataclasses.asdict(history)))
+    assert {"epochs", "validation_accuracy", "baseline_validation_accuracy", "seconds", "device", "images"} == set(
+        record
+    )
+    with safe_open(run.weights, framework="pt") as file:
+        assert file.metadata() == {"plan": file_hash(run.plan)}
+    assert not run.finetune_state.exists()
+
+    dataset = open_dataset(settings.data, (8, 8), 3)
+    test = Subset(dataset.test, (0, 2))
+    logits = predict(networks.load(run), test, MEAN, STD, batch_size=16)
+    assert logits.shape == (14, 2)
+    assert accuracy(logits, test.labels) == 1.0
+
+
+def test_a_killed_fine_tuning_goes_on_and_ends_the_same(settings, run):
+    finetune(settings, run, Silent())
+    expected = file_hash(run.weights)
+    run.weights.unlink()
+    run.finetune.unlink()
+    with pytest.raises(InterruptedTrainingError):
+        finetune(settings, run, Recorder("fine-tuning", at_step=8))  # 3 steps an epoch
+    assert run.finetune_state.is_file()
+    assert not run.weights.exists()
+    recorder = Recorder("fine-tuning")
+    finetune(settings, run, recorder)
+    assert recorder.notes == ["going on from epoch 2 of 8"]
+    assert file_hash(run.weights) == expected
+
+
+def test_a_damaged_state_stops_it_and_harms_nothing(settings, run):
+    run.finetune_state.write_bytes(b"half a file")
+    with pytest.raises(CheckpointError, match="cannot be read") as caught:
+        finetune(settings, run, Silent())
+    assert "Delete it" in caught.value.hint
+    assert run.finetune_state.read_bytes() == b"half a file"
+    assert not run.weights.exists()
+
+
+def test_without_a_plan_it_says_which_stage_makes_one(settings, tmp_path):
+    with pytest.raises(RunFolderError, match=r"plan\.json is not there") as caught:
+        finetune(settings, RunFolder(tmp_path), Silent())
+    assert "catro-deploy prune" in caught.value.hint

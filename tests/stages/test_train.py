@@ -1,0 +1,92 @@
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from catro_deploy.errors import SettingsError
+from catro_deploy.files import file_hash
+from catro_deploy.models import build_model
+from catro_deploy.models.checkpoint import load_checkpoint, save_weights
+from catro_deploy.progress import Silent
+from catro_deploy.settings import Settings
+from catro_deploy.stages.train import train
+from tests.training.conftest import one_thread  # noqa: F401 - these networks are small too
+from tests.training.helpers import MEAN, STD, InterruptedTrainingError, Recorder, small_network
+
+NETWORK = "tests.training.helpers:small_network"
+
+
+def settings_for(checkpoint, **changes):
+    return Settings.model_validate(
+        {
+            "model": {"name": NETWORK, "checkpoint": checkpoint, "mean": MEAN, "std": STD},
+            "data": {"name": "tests.training.helpers:colours", "size": 8},
+            "train": {"epochs": 8, "batch_size": 16, "device": "cpu"} | changes,
+        }
+    )
+
+
+def test_a_baseline_from_nothing(tmp_path):
+    checkpoint = tmp_path / "weights" / "base.safetensors"
+    record = train(settings_for(checkpoint), Silent())
+    assert record["validation_accuracy"] == 1.0
+    assert record["classes"] == ["red", "green", "blue"]
+    assert record["settings"]["epochs"] == len(record["epochs"]) == 8
+    assert json.loads(checkpoint.with_suffix(".json").read_text()) == json.loads(json.dumps(record))
+    assert {path.name for path in checkpoint.parent.iterdir()} == {"base.safetensors", "base.json"}
+    load_checkpoint(build_model(NETWORK, 3), checkpoint)
+
+
+def test_what_is_trained_is_not_trained_again(tmp_path):
+    checkpoint = tmp_path / "base.safetensors"
+    record = train(settings_for(checkpoint), Silent())
+    before = checkpoint.stat().st_mtime_ns
+    checkpoint.with_suffix(".json").unlink()
+    recorder = Recorder(f"training {NETWORK}")
+    again = train(settings_for(checkpoint), recorder)
+    assert recorder.steps == 0
+    assert "already trained" in recorder.notes[0]
+    assert again == json.loads(json.dumps(record))
+    assert checkpoint.stat().st_mtime_ns == before
+    assert checkpoint.with_suffix(".json").is_file()
+
+
+def test_weights_of_others_are_never_overwritten(tmp_path):
+    checkpoint = tmp_path / "base.safetensors"
+    save_weights(small_network(), checkpoint)
+    before = file_hash(checkpoint)
+    with pytest.raises(SettingsError, match="was not made by train"):
+        train(settings_for(checkpoint), Silent())
+    assert file_hash(checkpoint) == before
+    checkpoint.write_bytes(b"something else")
+    with pytest.raises(SettingsError, match="was not made by train"):
+        train(settings_for(checkpoint), Silent())
+    assert checkpoint.read_bytes() == b"something else"
+
+
+def test_other_settings_do_not_overwrite_either(tmp_path):
+    checkpoint = tmp_path / "base.safetensors"
+    train(settings_for(checkpoint, epochs=1), Silent())
+    with pytest.raises(SettingsError, match="was trained with other settings") as caught:
+        train(settings_for(checkpoint, epochs=2), Silent())
+    assert "new name" in caught.value.hint
+
+
+def test_only_safetensors_are_written(tmp_path):
+    with pytest.raises(SettingsError, match="writes safetensors") as caught:
+        train(settings_for(tmp_path / "base.pth"), Silent())
+    assert caught.value.hint == "Set it to base.safetensors."
+
+
+def test_a_killed_training_goes_on_and_ends_the_same(tmp_path):
+    whole, broken = tmp_path / "a" / "base.safetensors", tmp_path / "b" / "base.safetensors"
+    train(settings_for(whole), Silent())
+    with pytest.raises(InterruptedTrainingError):
+        train(settings_for(broken), Recorder(f"training {NETWORK}", at_step=12))  # 5 steps an epoch
+    assert [path.name for path in broken.parent.iterdir()] == ["base.resume.safetensors"]
+    recorder = Recorder(f"training {NETWORK}")
+    train(settings_for(broken), recorder)
+    assert recorder.notes == ["going on from epoch 2 of 8"]
+    with safe_open(whole, framework="pt") as one, safe_open(broken, framework="pt") as other:
+        assert all(torch.equal(one.get_tensor(name), other.get_tensor(name)) for name in one.keys())  # noqa: SIM118
