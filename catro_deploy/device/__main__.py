@@ -1,0 +1,49 @@
+"""The agent: reads one job from the standard input, writes events as JSON lines to the standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+from catro_deploy.errors import CatroError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Do the job; the exit code is 0, or that of the error that was written."""
+    emit = _emitter(_take_stdout())
+    try:
+        # Not before the standard output is taken: libraries print when they are imported, too.
+        from catro_deploy.device.agent import run
+
+        result = run(json.load(sys.stdin), emit)
+    except CatroError as error:
+        emit({"event": "error", "kind": type(error).__name__, "problem": error.problem, "hint": error.hint})
+        return error.exit_code
+    emit({"event": "result", "result": result})
+    return 0
+
+
+def _take_stdout() -> TextIO:
+    """The standard output, for events alone: what libraries print goes to the standard error from now on."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return channel
+
+
+def _emitter(channel: TextIO) -> Callable[[dict[str, Any]], None]:
+    def emit(event: dict[str, Any]) -> None:
+        channel.write(json.dumps(event) + "\n")
+        channel.flush()
+
+    return emit
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""Latency of two models that take turns, and how sure their ratio is.
+
+Both run in one process in the order A B A B ..., a few inferences (a block) at a time, so that whatever slows
+the machine for a while slows both. Percentiles are nearest-rank: each is a time that was measured.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["measure", "percentile", "ratio_interval", "remarks", "speedup", "timing"]
+
+# Above these, a reader of the figures should know.
+NOISY_CV = 0.15
+DRIFT = 0.05
+BUSY_SHARE = 0.25
+
+
+def measure(
+    models: Mapping[str, Callable[[], object]], protocol: Mapping[str, Any], report: Callable[[float], None]
+) -> dict[str, list[list[float]]]:
+    """Latencies in microseconds of each model: blocks in the order of time, in a block single inferences.
+
+    Ends when ``seconds`` have passed and each model has ``min_samples``, or after ``limit_s``. ``report`` is
+    told after each turn how many seconds have passed since the start, warm-up included.
+    """
+    blocks: dict[str, list[list[float]]] = {name: [] for name in models}
+    with _no_garbage_collection():
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < protocol["warmup_s"]:
+            for infer in models.values():
+                _block(infer, protocol["block"])
+            report(time.perf_counter() - begin)
+        start = time.perf_counter()
+        samples, elapsed = 0, 0.0
+        while elapsed < protocol["limit_s"] and (elapsed < protocol["seconds"] or samples < protocol["min_samples"]):
+            for name, infer in models.items():
+                blocks[name].append(_block(infer, protocol["block"]))
+            samples += protocol["block"]
+            elapsed = time.perf_counter() - start
+            report(time.perf_counter() - begin)
+    return blocks
+
+
+def _block(infer: Callable[[], object], count: int) -> list[float]:
+    clock = time.perf_counter_ns
+    times_us = []
+    for _ in range(count):
+        start = clock()
+        infer()
+        times_us.append((clock() - start) / 1000)
+    return times_us
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def percentile(ascending: Sequence[float], percent: float) -> float:
+    """The nearest-rank percentile: the smallest of ``ascending`` that ``percent`` of them do not exceed."""
+    return float(ascending[max(math.ceil(percent / 100 * len(ascending)), 1) - 1])
+
+
+def timing(blocks: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Percentiles, mean and all samples in the order of time, in microseconds; coefficient of variation."""
+    samples = [sample for block in blocks for sample in block]
+    ascending = sorted(samples)
+    mean = float(np.mean(samples))
+    return {
+        "p50_us": percentile(ascending, 50),
+        "p90_us": percentile(ascending, 90),
+        "p99_us": percentile(ascending, 99),
+        "mean_us": mean,
+        "cv": float(np.std(samples)) / mean,
+        "n": len(samples),
+        "samples_us": samples,
+    }
+
+
+def speedup(
+    original: Sequence[Sequence[float]], pruned: Sequence[Sequence[float]], protocol: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The original's median over the pruned's, with the 95% confidence interval of ``ratio_interval``."""
+    median = timing(original)["p50_us"] / timing(pruned)["p50_us"]
+    interval = ratio_interval(original, pruned, protocol["bootstrap_resamples"], protocol["seed"])
+    return {"median": median, "ci95": list(interval)}
+
+
+def ratio_interval(
+    original: Sequence[Sequence[float]], pruned: Sequence[Sequence[float]], resamples: int, seed: int
+) -> tuple[float, float]:
+    """The 95% percentile-bootstrap interval of the ratio of medians, original over pruned.
+
+    What is drawn again is a turn: a block of the original with the block of the pruned that followed it. So
+    samples that a common disturbance ties together stay together, and do not pass for independent ones.
+    """
+    turns = len(original)
+    generator = np.random.default_rng(seed)
+    medians_original, medians_pruned = _WeightedMedian(original), _WeightedMedian(pruned)
+    ratios = np.empty(resamples)
+    for i in range(resamples):
+        weights = np.bincount(generator.integers(turns, size=turns), minlength=turns)
+        ratios[i] = medians_original(weights) / medians_pruned(weights)
+    ratios.sort()
+    return percentile(ratios.tolist(), 2.5), percentile(ratios.tolist(), 97.5)
+
+
+class _WeightedMedian:
+    """The nearest-rank median of blocks that count ``weights`` times each; sorts once for all redraws."""
+
+    def __init__(self, blocks: Sequence[Sequence[float]]) -> None:
+        values = np.concatenate([np.asarray(block) for block in blocks])
+        owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
+        order = np.argsort(values, kind="stable")
+        self._values = values[order]
+        self._owner = owner[order]
+
+    def __call__(self, weights: NDArray[np.int64]) -> float:
+        cumulated = np.cumsum(weights[self._owner])
+        return float(self._values[np.searchsorted(cumulated, cumulated[-1] / 2)])
+
+
+def remarks(
+    timings: Mapping[str, Mapping[str, Any]],
+    ratio: Mapping[str, Any],
+    protocol: Mapping[str, Any],
+    facts: Mapping[str, Any],
+) -> list[str]:
+    """What makes the figures of ``original`` and ``pruned`` less sure than they look, a sentence each."""
+    found = []
+    for name, times in timings.items():
+        if times["n"] < protocol["min_samples"]:
+            found.append(
+                f"The {name} model has {times['n']} samples of the {protocol['min_samples']} wanted: "
+                f"no more fitted into {protocol['limit_s']:g} s."
+            )
+        if times["cv"] > NOISY_CV:
+            found.append(f"The {name} model's times scatter: their coefficient of variation is {times['cv']:.0%}.")
+    low, high = ratio["ci95"]
+    if low <= 1 <= high:
+        found.append(f"The interval {low:.3f} to {high:.3f} holds 1: no difference in speed is shown.")
+    drift = _drift(timings["original"]["samples_us"])
+    if abs(drift) > DRIFT:
+        found.append(f"The original model's median moved by {drift:+.0%} from its first to its last third.")
+    return found + _remarks_on_load(facts)
+
+
+def _drift(samples_us: Sequence[float]) -> float:
+    third = max(len(samples_us) // 3, 1)
+    first, last = (percentile(sorted(part), 50) for part in (samples_us[:third], samples_us[-third:]))
+    return last / first - 1
+
+
+def _remarks_on_load(facts: Mapping[str, Any]) -> list[str]:
+    found = []
+    cores, load, others = facts.get("cores"), facts.get("load_average_before"), facts.get("other_load_cores")
+    if cores and load is not None and load > cores:
+        found.append(f"The load average was {load:.1f} on {cores} cores when the measurement began.")
+    if cores and others is not None and others > BUSY_SHARE * cores:
+        found.append(f"Other processes kept {others:.1f} of {cores} cores busy during the measurement.")
+    return found

@@ -1,0 +1,33 @@
+"""Inference runtimes by name, each imported when it is asked for: the others need not be installed.
+
+Runs on devices too: Python 3.8 and numpy suffice.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from catro_deploy.errors import UsageError
+from catro_deploy.runtimes.base import Runner, check_metadata
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["RUNTIMES", "Runner", "check_metadata", "open_runner"]
+
+# Name -> the module and class that implement Runner.
+RUNTIMES = {"onnxruntime": ("catro_deploy.runtimes.ort", "OrtRunner")}
+
+
+def open_runner(runtime: str, model: Path, threads: int) -> Runner:
+    """A runner for the ``model`` file: ``with open_runner(...) as runner: runner.infer(images)``.
+
+    Raises:
+        UsageError: there is no such runtime.
+    """
+    if runtime not in RUNTIMES:
+        raise UsageError(f"There is no runtime {runtime!r}.", f"Known are: {', '.join(RUNTIMES)}.")
+    module, name = RUNTIMES[runtime]
+    runner: Runner = getattr(importlib.import_module(module), name)(model, threads)
+    return runner

@@ -1,0 +1,77 @@
+"""What every runtime gives: one model, loaded between ``with`` and its end, mapping images to logits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from catro_deploy.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Runner", "check_metadata"]
+
+
+class Runner(Protocol):
+    """One model file in one runtime, loaded from ``with`` to its end; only ``name`` is there before."""
+
+    @property
+    def name(self) -> str:
+        """The runtime's name in the registry."""
+
+    @property
+    def version(self) -> str:
+        """The runtime's version."""
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """What computes, such as ``CPUExecutionProvider``, the preferred one first."""
+
+    @property
+    def batch(self) -> int | None:
+        """How many images the model takes at a time; None if any number."""
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Channels, height and width of one image."""
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the exporter wrote into the model file."""
+
+    def __enter__(self) -> Runner:
+        """Load the model.
+
+        Raises:
+            RuntimeMissingError: the runtime is not installed or does not start.
+            ModelError: the file is missing or corrupt, or holds what the runtime cannot run.
+        """
+
+    def __exit__(self, *_: object) -> None:
+        """Free the model."""
+
+    def infer(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Map normalised images, float32 (n, channels, height, width), to logits (n, classes).
+
+        Raises:
+            ModelError: the images do not have the shape or the type that the model takes.
+            FaultError: the runtime failed.
+        """
+
+
+def check_metadata(runner: Runner, expected: Mapping[str, Any]) -> None:
+    """See to it that the model file is the one that was meant.
+
+    Raises:
+        ModelError: a value of ``expected`` is not the one in the file.
+    """
+    for key, value in expected.items():
+        found = runner.metadata.get(key)
+        if found != value:
+            raise ModelError(
+                f"The ONNX file is of another network: its {key} is {found!r}, this run's is {value!r}.",
+                "Export again: catro-deploy export",
+            )

@@ -1,0 +1,131 @@
+"""ONNX Runtime on the CPU. Runs on devices too: Python 3.8, numpy and onnxruntime suffice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from catro_deploy.errors import CatroError, FaultError, ModelError, RuntimeMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["OrtRunner"]
+
+ERRORS_ONLY = 3
+CORRUPT = ("INVALID_PROTOBUF", "NO_MODEL", "No graph was found")
+
+
+class OrtRunner:
+    """A model in ONNX Runtime's CPU provider: ``threads`` for each operator, one operator after the other."""
+
+    name = "onnxruntime"
+
+    def __init__(self, model: Path, threads: int) -> None:
+        self.model = model
+        self.threads = threads
+        self._session: Any = None
+        self._input = ""
+        self._shape: list[Any] = []
+
+    def __enter__(self) -> OrtRunner:
+        """Load the model and optimise its graph."""
+        if not self.model.is_file():
+            raise ModelError(f"There is no model file {self.model}.", "Make it: catro-deploy export")
+        self._ort = _import_onnxruntime()
+        try:
+            self._session = self._ort.InferenceSession(
+                str(self.model), _session_options(self._ort, self.threads), providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # what ONNX Runtime raises has no common class but this one
+            raise self._explain_load(error) from None
+        self._input, self._shape = self._session.get_inputs()[0].name, self._session.get_inputs()[0].shape
+        if len(self._shape) < 2 or not all(isinstance(size, int) for size in self._shape[1:]):
+            raise ModelError(
+                f"{self.model} takes an input of shape {self._shape}, which leaves the image's size open.",
+                "Only the batch may be dynamic. Export again: catro-deploy export",
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free the session and its threads."""
+        self._session = None
+
+    @property
+    def version(self) -> str:
+        """ONNX Runtime's version."""
+        return str(self._ort.__version__)
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """The execution providers of the session."""
+        return tuple(self._session.get_providers())
+
+    @property
+    def batch(self) -> int | None:
+        """The first size of the input; None if it is dynamic."""
+        size = self._shape[0]
+        return size if isinstance(size, int) else None
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """The other sizes of the input."""
+        return tuple(self._shape[1:])
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The metadata_props of the ONNX file."""
+        properties: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
+        return properties
+
+    def infer(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Map images to logits; nothing is copied on the way in."""
+        try:
+            logits: NDArray[np.float32] = self._session.run(None, {self._input: inputs})[0]
+        except Exception as error:  # as above
+            raise self._explain_run(error, inputs) from None
+        return logits
+
+    def _explain_load(self, error: Exception) -> CatroError:
+        reason = str(error)
+        if any(sign in reason for sign in CORRUPT):
+            return ModelError(f"{self.model} is not a whole ONNX file.", "Make it again: catro-deploy export")
+        return ModelError(
+            f"ONNX Runtime {self.version} cannot run {self.model}: {reason}",
+            "Export for an older opset (export.opset), or install a newer onnxruntime.",
+        )
+
+    def _explain_run(self, error: Exception, inputs: NDArray[np.float32]) -> CatroError:
+        if "INVALID_ARGUMENT" in str(error):
+            return ModelError(
+                f"{self.model.name} takes float32 of shape {self._shape}; "
+                f"it was given {inputs.dtype} of shape {inputs.shape}.",
+                "For more than one image at a time set export.dynamic_batch = true and export again.",
+            )
+        return FaultError(f"ONNX Runtime {self.version} failed on {self.model}: {error}")
+
+
+def _import_onnxruntime() -> Any:  # noqa: ANN401 - a module without annotations
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise RuntimeMissingError(
+            f"ONNX Runtime cannot be imported ({error}).", "Install it: python -m pip install onnxruntime"
+        ) from None
+    return onnxruntime
+
+
+def _session_options(ort: Any, threads: int) -> Any:  # noqa: ANN401 - as above
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = ERRORS_ONLY
+    if threads > 1:
+        # Spinning workers of a model that waits for its turn would take the cores of the other.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options

@@ -1,0 +1,55 @@
+"""ONNX files of chosen size, for tests of what reads them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+FLOAT = TensorProto.FLOAT
+
+
+def write_conv_chain(
+    path: Path,
+    *,
+    layers: int = 1,
+    channels: int = 8,
+    size: int = 8,
+    batch: int | str = 1,
+    metadata: Mapping[str, str] | None = None,
+) -> Path:
+    """``layers`` 3x3 convolutions of 3 to ``channels`` to ... ``channels``, then the mean over positions."""
+    generator = np.random.default_rng(0)
+    nodes, weights, last, inputs = [], [], "image", 3
+    for i in range(layers):
+        weight = generator.standard_normal((channels, inputs, 3, 3)).astype(np.float32) / (3 * inputs**0.5)
+        weights.append(numpy_helper.from_array(weight, f"w{i}"))
+        nodes.append(helper.make_node("Conv", [last, f"w{i}"], [f"y{i}"], pads=[1, 1, 1, 1]))
+        last, inputs = f"y{i}", channels
+    nodes.append(helper.make_node("GlobalAveragePool", [last], ["pooled"]))
+    nodes.append(helper.make_node("Flatten", ["pooled"], ["logits"]))
+    return write_graph(path, nodes, weights, [batch, 3, size, size], [batch, channels], metadata)
+
+
+def write_graph(
+    path: Path,
+    nodes: list[onnx.NodeProto],
+    weights: list[onnx.TensorProto],
+    takes: list[int | str],
+    gives: list[int | str],
+    metadata: Mapping[str, str] | None = None,
+) -> Path:
+    """A graph from ``image`` of shape ``takes`` to ``logits`` of shape ``gives``."""
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info("image", FLOAT, takes)],
+        [helper.make_tensor_value_info("logits", FLOAT, gives)],
+        weights,
+    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("nobody.has.this", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    helper.set_model_props(model, dict(metadata or {}))
+    onnx.save(model, path)
+    return path

@@ -1,0 +1,121 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from catro_deploy.errors import ModelError, RuntimeMissingError, UsageError
+from catro_deploy.runtimes import check_metadata, open_runner
+from tests.onnx_files import write_conv_chain, write_graph
+
+
+def images(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+
+
+def test_relu_computes_relu(tmp_path):
+    file = write_graph(
+        tmp_path / "relu.onnx", [helper.make_node("Relu", ["image"], ["logits"])], [], ["batch", 4], ["batch", 4]
+    )
+    given = images(3, 4)
+    with open_runner("onnxruntime", file, threads=1) as runner:
+        np.testing.assert_array_equal(runner.infer(given), np.maximum(given, 0))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_a_runner_says_of_itself(tmp_path, threads):
+    file = write_conv_chain(tmp_path / "model.onnx", metadata={"network": "pruned"})
+    with open_runner("onnxruntime", file, threads) as runner:
+        assert (runner.name, runner.providers) == ("onnxruntime", ("CPUExecutionProvider",))
+        assert runner.version.split(".")[0].isdigit()
+        assert (runner.batch, runner.image_shape) == (1, (3, 8, 8))
+        assert runner.metadata == {"network": "pruned"}
+        assert runner.infer(images(1, 3, 8, 8)).shape == (1, 8)
+
+
+def test_one_thread_and_two_give_the_same_logits(tmp_path):
+    file = write_conv_chain(tmp_path / "model.onnx", layers=3, channels=32, size=32)
+    logits = []
+    for threads in (1, 2):
+        with open_runner("onnxruntime", file, threads) as runner:
+            logits.append(runner.infer(images(1, 3, 32, 32)))
+    np.testing.assert_allclose(*logits, atol=1e-5)
+
+
+def test_a_dynamic_batch_takes_any_number(tmp_path):
+    file = write_conv_chain(tmp_path / "model.onnx", batch="batch")
+    with open_runner("onnxruntime", file, threads=1) as runner:
+        assert runner.batch is None
+        assert runner.infer(images(5, 3, 8, 8)).shape == (5, 8)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with (
+        pytest.raises(ModelError, match="There is no model file") as caught,
+        open_runner("onnxruntime", tmp_path / "no.onnx", 1),
+    ):
+        pass
+    assert "catro-deploy export" in caught.value.hint
+
+
+@pytest.mark.parametrize("content", [b"", b"not an onnx file" * 20, None])
+def test_a_broken_file_is_named(tmp_path, content):
+    file = write_conv_chain(tmp_path / "model.onnx", channels=32)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2] if content is None else content)
+    with pytest.raises(ModelError, match=r"model\.onnx is not a whole ONNX file"), open_runner("onnxruntime", file, 1):
+        pass
+
+
+def test_an_operator_that_nobody_has_is_named(tmp_path):
+    node = helper.make_node("Fancy", ["image"], ["logits"], domain="nobody.has.this")
+    file = write_graph(tmp_path / "model.onnx", [node], [], [1, 4], [1, 4])
+    with pytest.raises(ModelError, match=r"ONNX Runtime .* cannot run .*Fancy"), open_runner("onnxruntime", file, 1):
+        pass
+
+
+def test_an_open_image_size_is_refused(tmp_path):
+    node = helper.make_node("Relu", ["image"], ["logits"])
+    file = write_graph(tmp_path / "model.onnx", [node], [], [1, 3, "height", 8], [1, 3, "height", 8])
+    with pytest.raises(ModelError, match="leaves the image's size open"), open_runner("onnxruntime", file, 1):
+        pass
+
+
+@pytest.mark.parametrize("given", [images(2, 3, 8, 8), images(1, 3, 9, 8), images(1, 3, 8, 8).astype(np.float64)])
+def test_images_that_do_not_fit_are_explained(tmp_path, given):
+    file = write_conv_chain(tmp_path / "model.onnx")
+    with open_runner("onnxruntime", file, 1) as runner, pytest.raises(ModelError) as caught:
+        runner.infer(given)
+    assert f"{given.dtype} of shape {given.shape}" in caught.value.problem
+    assert "[1, 3, 8, 8]" in caught.value.problem
+
+
+def test_an_unknown_runtime_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="no runtime 'tflite'"):
+        open_runner("tflite", tmp_path / "model.onnx", 1)
+
+
+def test_without_onnxruntime_the_error_says_how_to_get_it(tmp_path, monkeypatch):
+    file = write_conv_chain(tmp_path / "model.onnx")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(RuntimeMissingError) as caught, open_runner("onnxruntime", file, 1):
+        pass
+    assert "pip install onnxruntime" in caught.value.hint
+
+
+def test_metadata_of_another_network_is_refused(tmp_path):
+    file = write_conv_chain(tmp_path / "model.onnx", metadata={"network": "pruned", "plan_sha256": "old"})
+    with open_runner("onnxruntime", file, 1) as runner:
+        check_metadata(runner, {"network": "pruned", "plan_sha256": "old"})
+        for expected in ({"plan_sha256": "new"}, {"network": "original"}, {"never written": "x"}):
+            with pytest.raises(ModelError, match="of another network"):
+                check_metadata(runner, expected)
+
+
+def test_the_registry_imports_no_runtime():
+    code = (
+        "import sys, catro_deploy.runtimes; print([m for m in ('onnxruntime', 'torch', 'numpy') if m in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
