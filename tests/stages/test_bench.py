@@ -1,0 +1,151 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from catro_deploy.errors import MissedError, ModelError, RunFolderError, SettingsError, UsageError
+from catro_deploy.files import file_hash
+from catro_deploy.progress import Silent
+from catro_deploy.resources import find, names
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.stages.bench import bench, load_protocol
+from tests.onnx_files import write_conv_chain
+
+SHORT = """
+warmup_s = 0.05
+seconds = 0.4
+min_samples = 100
+limit_s = 5.0
+block = 10
+bootstrap_resamples = 200
+seed = 0
+"""
+LARGE, SMALL = {"layers": 8, "channels": 32, "size": 32}, {"layers": 1, "channels": 32, "size": 32}
+
+
+@pytest.fixture
+def protocol(tmp_path):
+    path = tmp_path / "short.toml"
+    path.write_text(SHORT)
+    return path
+
+
+def settings(protocol, **bench_settings) -> Settings:
+    return Settings.model_validate({"bench": {"protocol": str(protocol)} | bench_settings})
+
+
+def make_run(folder, original: dict, pruned: dict) -> RunFolder:
+    run = RunFolder(folder / "run")
+    run.path.mkdir()
+    run.plan.write_text("{}")
+    for path, size in ((run.original_onnx, original), (run.pruned_onnx, pruned)):
+        write_conv_chain(path, metadata={"network": path.stem, "plan_sha256": file_hash(run.plan)}, **size)
+    return run
+
+
+def test_bench_json_holds_times_ratio_protocol_and_environment(tmp_path, protocol):
+    run = make_run(tmp_path, LARGE, SMALL)
+    content = bench(settings(protocol, threads=2), run, Silent())
+    assert content == json.loads(run.bench.read_text())
+    assert set(content) == {"original", "pruned", "speedup", "protocol", "environment", "warnings"}
+    for times in (content["original"], content["pruned"]):
+        assert set(times) == {"p50_us", "p90_us", "p99_us", "mean_us", "cv", "n", "samples_us"}
+        assert times["p50_us"] <= times["p90_us"] <= times["p99_us"]
+    low, high = content["speedup"]["ci95"]
+    assert 1 < low <= content["speedup"]["median"] <= high
+    assert content["protocol"]["warmup_s"] == 0.05
+    environment = content["environment"]
+    assert environment["models"]["pruned"] == {"file": "pruned.onnx", "sha256": file_hash(run.pruned_onnx)}
+    assert (environment["target"], environment["threads"], environment["batch"]) == ("x86-cpu", 2, 1)
+    assert (environment["precision"], environment["how"]) == ("fp32", "measured")
+    assert environment["transfers"].startswith("none")
+    asked = {"device", "cpu_model", "cores", "instruction_sets", "governor", "memory_bytes", "os", "kernel", "python"}
+    asked |= {
+        f"{fact}_{when}" for fact in ("clock_mhz", "temperatures_c", "load_average") for when in ("before", "after")
+    }
+    assert asked <= set(environment)
+
+
+def test_a_pruned_model_that_is_slower_is_said_to_be(tmp_path, protocol):
+    run = make_run(tmp_path, SMALL, LARGE)
+    with pytest.raises(MissedError, match="The pruned model is slower") as caught:
+        bench(settings(protocol), run, Silent())
+    assert caught.value.exit_code == 3
+    assert json.loads(run.bench.read_text())["speedup"]["ci95"][1] < 1
+
+
+def test_too_few_samples_stand_among_the_warnings(tmp_path, protocol):
+    protocol.write_text(
+        SHORT.replace("min_samples = 100", "min_samples = 1000000").replace("limit_s = 5.0", "limit_s = 0.4")
+    )
+    content = bench(settings(protocol), make_run(tmp_path, LARGE, SMALL), Silent())
+    assert any("of the 1000000 wanted" in warning for warning in content["warnings"])
+
+
+def test_a_batch_that_the_files_do_not_take_needs_another_export(tmp_path, protocol):
+    run = make_run(tmp_path, SMALL, SMALL)
+    with pytest.raises(UsageError, match=r"take 1 image\(s\) at a time, and 8 are to be measured") as caught:
+        bench(settings(protocol, batch=8), run, Silent())
+    assert "export.dynamic_batch = true" in caught.value.hint
+    assert not run.bench.exists()
+
+
+def test_a_truncated_file_leaves_the_old_result_alone(tmp_path, protocol):
+    run = make_run(tmp_path, LARGE, SMALL)
+    run.bench.write_text("{}")
+    run.pruned_onnx.write_bytes(run.pruned_onnx.read_bytes()[:500])
+    with pytest.raises(ModelError, match=r"pruned\.onnx is not a whole ONNX file"):
+        bench(settings(protocol), run, Silent())
+    assert run.bench.read_text() == "{}"
+
+
+def test_files_of_another_plan_are_refused(tmp_path, protocol):
+    run = make_run(tmp_path, LARGE, SMALL)
+    run.plan.write_text('{"changed": true}')
+    with pytest.raises(ModelError, match="of another network"):
+        bench(settings(protocol), run, Silent())
+
+
+def test_missing_files_say_which_stage_makes_them(tmp_path, protocol):
+    run = make_run(tmp_path, SMALL, SMALL)
+    run.pruned_onnx.unlink()
+    with pytest.raises(RunFolderError, match="catro-deploy export"):
+        bench(settings(protocol), run, Silent())
+
+
+def test_all_protocols_of_the_package_are_valid_and_longer_is_stricter():
+    assert names("calibration/latency") == ("quick", "standard", "thorough")
+    quick, standard, thorough = (load_protocol(name) for name in ("quick", "standard", "thorough"))
+    assert quick.seconds <= 5 < standard.seconds == 20 < thorough.seconds == 60
+    assert quick.min_samples < standard.min_samples < thorough.min_samples
+
+
+@pytest.mark.parametrize(
+    ("change", "explanation"),
+    [
+        (("block = 10", "block = 0"), "block: Input should be greater than 0"),
+        (("block = 10", "block = 10\nblocks = 1"), "blocks: Extra inputs"),
+        (("seconds = 0.4", "seconds = nan"), "seconds: Input should be"),
+        (("min_samples = 100", "min_samples = 99"), "at least 10 blocks, here 100"),
+        (("limit_s = 5.0", "limit_s = 0.1"), r"limit_s is 0\.1, less than seconds"),
+        (("seed = 0", "seed"), "cannot be read"),
+    ],
+)
+def test_a_wrong_protocol_is_explained(protocol, change, explanation):
+    protocol.write_text(SHORT.replace(*change))
+    with pytest.raises(SettingsError, match=explanation) as caught:
+        load_protocol(str(protocol))
+    assert str(find("calibration/latency", "standard")) in caught.value.hint
+
+
+def test_an_unknown_protocol_gets_the_nearest():
+    with pytest.raises(SettingsError, match=r"no measuring protocol 'standart'\. Did you mean standard"):
+        load_protocol("standart")
+
+
+def test_the_stage_needs_no_torch():
+    code = "import sys, catro_deploy.stages.bench; print({'torch', 'onnx', 'onnxruntime'} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "set()"

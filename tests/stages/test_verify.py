@@ -1,0 +1,205 @@
+import json
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from catro_deploy.data import MemorySplit
+from catro_deploy.errors import DataError, MissedError, ModelError, RunFolderError
+from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.plans import load_plan, save_plan
+from catro_deploy.progress import Silent
+from catro_deploy.records import Accuracy
+from catro_deploy.runs import RunFolder
+from catro_deploy.runtimes import open_runner
+from catro_deploy.settings import VerifySettings
+from catro_deploy.stages.export import export
+from catro_deploy.stages.verify import accuracy, compare, judge, verify
+from tests.stages import colours
+
+
+class Counter(Silent):
+    """A Progress that counts the steps of its only bar."""
+
+    def __init__(self) -> None:
+        self.total = self.steps = 0.0
+
+    def task(self, title, total, done=0):
+        self.total = total
+        return nullcontext(self)
+
+    def advance(self, steps=1):
+        self.steps += steps
+
+    def describe(self, text): ...
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> RunFolder:
+    """A run whose original is right about every image, and whose pruned network never answers blue."""
+    run = colours.make_run(tmp_path_factory.mktemp("run"), pruned=colours.blind_to(2))
+    export(colours.settings(), run, Silent())
+    return run
+
+
+@pytest.fixture
+def run(exported, tmp_path) -> RunFolder:
+    """A copy of it, to be changed at will."""
+    return RunFolder(Path(shutil.copytree(exported.path, tmp_path / "run")))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_pruned_network_that_lost_a_class(run, dynamic):
+    """Blue images get another answer, all else is right: two thirds of 30, and nothing of blue."""
+    settings = colours.settings(export={"dynamic_batch": dynamic}, verify={"batch_size": 7})
+    if dynamic:
+        export(settings, run, Silent())
+    progress = Counter()
+    verdict = verify(settings, run, progress)
+    assert progress.steps == progress.total == 2 * 30
+    content = json.loads(run.verify.read_text())
+    assert (content["target"], content["test_images"], content["classes"]) == ("x86-cpu", 30, ["red", "green", "blue"])
+    assert content["runtime"].startswith("onnxruntime ")
+    assert (content["original"]["torch"], content["original"]["runtime"]) == (1, 1)
+    assert content["pruned"]["torch"] == content["pruned"]["runtime"] == pytest.approx(2 / 3)
+    assert [(entry["name"], entry["images"], entry["runtime"]) for entry in content["pruned"]["per_class"]] == [
+        ("red", 10, 1),
+        ("green", 10, 1),
+        ("blue", 10, 0),
+    ]
+    assert content["pruned"]["agreement"] == 1
+    # A logit of -1000 has a rounding step of 6e-5 in float32.
+    assert 0 <= content["pruned"]["largest_logit_difference"] < 2e-4
+    assert content["accuracy_drop_points"] == verdict.accuracy_drop_points == pytest.approx(100 / 3)
+    assert (content["passed"], content["problems"], content["max_drop"]) == (True, [], None)
+
+
+def test_more_lost_than_allowed_is_written_and_then_raised(run):
+    with pytest.raises(MissedError) as caught:
+        verify(colours.settings(verify={"max_drop": 5.0}), run, Silent())
+    assert caught.value.exit_code == 3
+    content = json.loads(run.verify.read_text())
+    assert content["passed"] is False
+    (problem,) = content["problems"]
+    assert "33.33 points" in problem
+    assert "max_drop allows 5" in problem
+    assert problem in caught.value.problem
+
+
+def test_an_onnx_file_of_other_weights_does_not_pass(run):
+    """The file was made before the weights changed, by 0.5 in one logit."""
+    changed = colours.blind_to(2)
+    changed.fc.bias.data[0] = 0.5
+    save_weights(changed, run.weights)
+    with pytest.raises(MissedError, match=r"pruned network's logits differ by 0\.5"):
+        verify(colours.settings(), run, Silent())
+    content = json.loads(run.verify.read_text())
+    assert not content["passed"]
+    assert content["pruned"]["largest_logit_difference"] == pytest.approx(0.5, abs=1e-4)
+
+
+def test_a_file_of_another_plan_is_refused(run):
+    run.plan.write_text(run.plan.read_text().replace('"50%flops"', '"40%flops"'))
+    with pytest.raises(ModelError, match="of another network") as caught:
+        verify(colours.settings(), run, Silent())
+    assert "catro-deploy export" in caught.value.hint
+
+
+def test_original_and_pruned_cannot_be_confused(run):
+    shutil.copy(run.original_onnx, run.pruned_onnx)
+    with pytest.raises(ModelError, match="its network is 'original', this run's is 'pruned'"):
+        verify(colours.settings(), run, Silent())
+
+
+def test_a_missing_onnx_file_says_what_to_run(run):
+    run.pruned_onnx.unlink()
+    with pytest.raises(RunFolderError, match="catro-deploy export"):
+        verify(colours.settings(), run, Silent())
+
+
+def test_another_dataset_than_the_plans_is_refused(run):
+    plan = load_plan(run)
+    save_plan(type(plan)(**(vars(plan) | {"classes": ("red", "green", "violet")})), run.plan)
+    with pytest.raises(DataError, match="colours has the classes red, green, blue; the plan has red, green, violet"):
+        verify(colours.settings(), run, Silent())
+
+
+def without_blue(settings, size, channels):
+    whole = colours.dataset(settings, size, channels)
+    keep = whole.test.labels != 2
+    test = MemorySplit(whole.test.pixels[torch.from_numpy(keep)], whole.test.labels[keep])
+    return type(whole)(**(vars(whole) | {"test": test}))
+
+
+def test_a_class_without_test_images_is_named(run):
+    settings = colours.settings(data={"name": "tests.stages.test_verify:without_blue"})
+    with pytest.raises(DataError, match="no test image of: blue"):
+        verify(settings, run, Silent())
+
+
+def test_nan_logits_are_never_right_and_do_not_pass(run):
+    """A network that answers NaN for blue images, in PyTorch only: class 0 must not win by default."""
+    good = colours.ColourNet(3).eval()
+
+    class BlueIsNan(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            logits = good(x)
+            return torch.where(logits.argmax(1, keepdim=True) == 2, torch.nan, logits)
+
+    split = colours.dataset(colours.settings().data, (8, 8), 3).test
+    with open_runner("onnxruntime", run.original_onnx, 1) as runner:
+        found = accuracy(BlueIsNan().eval(), runner, split, load_plan(run), 8, Counter())
+    assert found.torch == pytest.approx(2 / 3)
+    assert found.runtime == 1
+    assert np.isnan(found.largest_logit_difference)
+    verdict = judge(found, found, VerifySettings())
+    assert not verdict.passed
+    assert "not finite" in verdict.problems[0]
+
+
+def test_weights_that_overflow_are_written_as_null_and_raised(run):
+    """Finite weights, infinite logits: the file must still be JSON."""
+    huge = colours.ColourNet(3)
+    huge.fc.weight.data *= 3e38
+    huge.mix.weight.data *= 3e38
+    save_weights(huge, run.weights)
+    with pytest.raises(MissedError, match="The pruned network gives logits that are not finite"):
+        verify(colours.settings(), run, Silent())
+    content = json.loads(run.verify.read_text())
+    assert content["pruned"]["largest_logit_difference"] is None
+    assert content["pruned"]["torch"] == 0
+
+
+def test_compare_by_hand():
+    by_torch = np.array([[2, 1], [0, 3], [1, 0], [0, 1]], dtype=np.float32)
+    by_runtime = np.array([[2, 1], [0, 3], [1, 1.25], [0, 1]], dtype=np.float32)
+    found = compare(by_torch, by_runtime, np.array([0, 1, 0, 0]), ("a", "b"))
+    assert (found.torch, found.runtime, found.agreement, found.largest_logit_difference) == (0.75, 0.5, 0.75, 1.25)
+    assert [(entry.name, entry.images, entry.torch, entry.runtime) for entry in found.per_class] == [
+        ("a", 3, pytest.approx(2 / 3), pytest.approx(1 / 3)),
+        ("b", 1, 1, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("difference", "drop", "max_drop", "problems"),
+    [
+        (9e-4, 0.0, None, 0),
+        (2e-3, 0.0, None, 2),
+        (0, 0.02, None, 0),
+        (0, 0.02, 1.0, 1),
+        (0, -0.02, 0.0, 0),
+        (0, 0.0, 0.0, 0),
+    ],
+)
+def test_judge(difference, drop, max_drop, problems):
+    original = Accuracy(0.9, 0.9, 1.0, difference, ())
+    pruned = Accuracy(0.9, 0.9 - drop, 1.0, difference, ())
+    verdict = judge(original, pruned, VerifySettings(max_drop=max_drop))
+    assert len(verdict.problems) == problems
+    assert verdict.passed == (problems == 0)
+    assert verdict.accuracy_drop_points == pytest.approx(100 * drop)
