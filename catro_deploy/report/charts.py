@@ -1,0 +1,175 @@
+"""The four pictures of a report, each from plain records to one HTML figure."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from catro_deploy.report import svg
+from catro_deploy.report.wording import count, minus, ms, percent, points, shorten
+
+__all__ = ["accuracy_chart", "finetune_chart", "latency_chart", "widths_chart"]
+
+
+def _legend(*entries: tuple[str, str]) -> str:
+    keys = (f'<span class="key"><span class="swatch {style}"></span>{words}</span>' for style, words in entries)
+    return f'<p class="legend">{"".join(keys)}</p>'
+
+
+def latency_chart(report: Mapping[str, Any]) -> str:
+    """Histograms of both networks' calls, one above the other on a common axis, with percentile marks."""
+    histogram = report["latency_histogram"]
+    low, high = histogram["low_ms"], histogram["high_ms"]
+    axis = svg.Axis(low, high, svg.zoomed(low, high, 5).step)
+    height, gap = 84.0, 34.0
+    bottom = 2 * (height + gap)
+    parts = [*_grid(axis), svg.text(100, "100%", "ms", "tick end", dy=34)]
+    for row, name in enumerate(("original", "pruned")):
+        latency, base = report[name]["latency_ms"], (row + 1) * (height + gap)
+        spelled = " · ".join(f"{p} {ms(latency[p])}" for p in ("p50", "p90", "p99"))
+        parts.append(svg.text(0, base - height - 12, f"{name.capitalize()}: {spelled} ms", "head"))
+        parts += _bars(histogram[name], base, height, name)
+        for mark in ("p50", "p90", "p99"):
+            place = axis.place(latency[mark])
+            parts.append(svg.line(place, base - height - 4, place, base, f"mark {mark}"))
+    beyond = sum(histogram["beyond"].values())
+    caption = (
+        "Time of one call against the share of calls, each network to its own peak. Marks: p50 solid, p90 "
+        f"dashed, p99 dotted. The axis starts at {'0' if low == 0 else f'{ms(low)} ms, not at 0'}"
+        + (f"; beyond its end lie {count(beyond)} slow calls." if beyond else ".")
+    )
+    description = "; ".join(f"{n}: median {ms(report[n]['latency_ms']['p50'])} ms" for n in ("original", "pruned"))
+    return svg.figure("Distribution of latency", description, parts, f"height:{bottom:g}px", "full", caption)
+
+
+def _bars(counts: Sequence[int], base: float, height: float, style: str) -> list[str]:
+    peak, width = max(counts), 100 / len(counts)
+    tall = [(index, number / peak * height) for index, number in enumerate(counts) if number]
+    return [svg.rect(i * width, base - h, width, h, f"bar {style}") for i, h in tall]
+
+
+def accuracy_chart(classes: Sequence[Mapping[str, Any]]) -> str:
+    """A dumbbell for each class: a ring for the original, a dot for the pruned network, on a zoomed axis."""
+    shares = [entry[key] * 100 for entry in classes for key in ("original", "pruned")]
+    axis = svg.zoomed(min(*shares, 99), 100, 4, floor=0, ceiling=100)
+    parts = _grid(axis, "%")
+    for number, entry in enumerate(classes):
+        before, after = (axis.place(entry[key] * 100) for key in ("original", "pruned"))
+        change = (entry["pruned"] - entry["original"]) * 100
+        both = " → ".join(percent(entry[key]) for key in ("original", "pruned"))
+        hint = f"{entry['name']}: {both} of {count(entry['images'])} images"
+        drawn = [
+            _name(entry["name"], "start"),
+            svg.line(before, 0, after, 0, "link"),
+            svg.circle(before, 0, 5.5, "ring original", hint=hint),
+            svg.circle(after, 0, 3.5, "dot pruned", hint=hint),
+            _value(minus(points(change)) if change else "0", faint=change == 0),
+        ]
+        parts.append(svg.row(number, drawn))
+    worst = min(classes, key=lambda entry: float(entry["pruned"] - entry["original"]))
+    loss = (worst["original"] - worst["pruned"]) * 100
+    lost = f"Largest loss: {worst['name']}, {minus(points(-loss))} points." if loss > 0 else "No class lost accuracy."
+    few = min(classes, key=lambda entry: int(entry["images"]))
+    caption = (
+        "Accuracy on the test images, the change in points at the right. The axis runs from "
+        f"{axis.format(axis.low)}% to 100%{'' if axis.low == 0 else ', not from 0'}. {escape(lost)} "
+        f"The smallest class has {count(few['images'])} images, so that one of them is "
+        f"{100 / few['images']:.2g} points."
+    )
+    legend = _legend(("original", "original"), ("pruned", "pruned"))
+    return svg.figure("Accuracy by class", lost, parts, f"--rows:{len(classes)}", "rows", caption, legend)
+
+
+def widths_chart(groups: Sequence[Mapping[str, Any]]) -> str:
+    """A bar for each group of coupled layers: what it had as a track, what it keeps filled."""
+    widest = max(group["width_before"] for group in groups)
+    common = widest <= 8 * min(group["width_before"] for group in groups)
+    axis = (
+        svg.Axis(0, widest, widest / 4 if widest % 4 == 0 else svg.zoomed(0, widest).step)
+        if common
+        else svg.Axis(0, 100, 25)
+    )
+    parts = _grid(axis, "" if common else "%")
+    for number, group in enumerate(groups):
+        before, after = group["width_before"], group["width_after"]
+        unit = 1 if common else 100 / before
+        change = f"{before} → {after}" if before != after else f"{after}"
+        drawn = [
+            _name(group["name"], "end"),
+            svg.rect(0, -6, axis.place(before * unit), 12, "track", hint=f"{group['name']}: {change}"),
+            svg.rect(0, -6, axis.place(after * unit), 12, "bar kept" if group["fixed"] else "bar pruned"),
+            _value(change, faint=before == after),
+        ]
+        parts.append(svg.row(number, drawn))
+    kept, had = (sum(group[key] for group in groups) for key in ("width_after", "width_before"))
+    scale = "Channels" if common else "Share of each group's own channels"
+    caption = f"{scale}, by group of layers that must share them. Dark grey bars were not to be pruned."
+    description = f"{kept} of {had} channels are kept."
+    legend = _legend(("pruned", "kept"), ("track", "cut"))
+    return svg.figure("Widths before and after", description, parts, f"--rows:{len(groups)}", "rows", caption, legend)
+
+
+def finetune_chart(finetune: Mapping[str, Any]) -> str:
+    """Validation accuracy over epochs, and the loss below it."""
+    epochs = finetune["epochs"]
+    known = [(e["epoch"], e["validation_accuracy"] * 100) for e in epochs if e["validation_accuracy"] is not None]
+    panels = [
+        ("Validation accuracy", "%", known),
+        ("Training loss", "", [(e["epoch"], e["loss"]) for e in epochs]),
+    ]
+    step = max(1.0, svg.zoomed(0, epochs[-1]["epoch"], 5).step)
+    across = svg.Axis(0 if len(epochs) == 1 else epochs[0]["epoch"], epochs[-1]["epoch"], step)
+    parts: list[str] = []
+    top, height = 24.0, 110.0
+    for title, unit, numbers in panels:
+        if numbers:
+            parts += _panel(title, unit, numbers, across, top, height)
+            top += height + 44
+    parts += [svg.text(across.place(t), top - 26, across.format(t), "tick") for t in across.ticks]
+    parts.append(svg.text(100, top - 8, "epoch", "tick end"))
+    before, after = finetune["baseline_validation_accuracy"], finetune["validation_accuracy"]
+    summary = f"Validation accuracy {percent(before)} before fine-tuning, {percent(after)} after {len(epochs)} epochs."
+    caption = (
+        f"{summary} {count(finetune['images'])} training images, {count(finetune['seconds'])} s on "
+        f"{escape(str(finetune['device']))}. Validation images come out of the training set; the test images "
+        "were not looked at. The vertical axes are zoomed to the values that occurred."
+    )
+    return svg.figure("Fine-tuning", summary, parts, f"height:{top:g}px", "curves", caption)
+
+
+def _panel(
+    title: str, unit: str, numbers: Sequence[tuple[int, float]], across: svg.Axis, top: float, height: float
+) -> list[str]:
+    highest = 100.0 if unit == "%" else max(number for _, number in numbers)
+    axis = svg.zoomed(min(number for _, number in numbers), highest, 3, floor=0)
+    parts = [svg.text(0, top - 10, title, "head")]
+    for tick in axis.ticks:
+        y = top + height * (1 - axis.place(tick) / 100)
+        parts += [
+            svg.line(0, y, 100, y, "grid"),
+            svg.text(0, y + 4, axis.format(tick) + unit, "tick end", dx=-8),
+        ]
+    places = [(across.place(epoch), 100 - axis.place(number)) for epoch, number in numbers]
+    if len(places) > 1:
+        parts.append(svg.curve(places, top, height, "curve pruned"))
+    dots = places if len(places) <= 20 else places[-1:]
+    return parts + [svg.circle(x, top + y / 100 * height, 3.5, "dot pruned") for x, y in dots]
+
+
+def _grid(axis: svg.Axis, unit: str = "") -> list[str]:
+    """Vertical lines at the ticks and their numbers below."""
+    parts = []
+    for tick in axis.ticks:
+        place = axis.place(tick)
+        parts.append(svg.line(place, 0, place, "100%", "grid"))
+        parts.append(svg.text(place, "100%", axis.format(tick) + unit, "tick", dy=18))
+    return parts
+
+
+def _name(name: str, keep: str) -> str:
+    """What a row is about, in the left margin, or above it where the page is narrow."""
+    return svg.text(0, 4, shorten(name, 34, keep=keep), "name", dx=-14)
+
+
+def _value(content: str, *, faint: bool) -> str:
+    """A row's figure, in the right margin."""
+    return svg.text(100, 4, content, "faint" if faint else "", dx=14)

@@ -1,0 +1,95 @@
+"""report.md: the report for a terminal, a merge request or a wiki."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from catro_deploy.report.tables import (
+    FEEDING,
+    LOAD_CODE,
+    Table,
+    class_table,
+    conditions,
+    how_measured,
+    onnx_code,
+    records_table,
+    reproduce_code,
+    summary_table,
+    title,
+    width_table,
+)
+from catro_deploy.report.wording import count, percent
+
+__all__ = ["to_markdown"]
+
+
+def to_markdown(report: Mapping[str, Any]) -> str:
+    """Write what ``build_report`` returned as Markdown (CommonMark with tables)."""
+    blocks = [f"# {plain(title(report))}", f"**{plain(report['verdict'])}**"]
+    if report["warnings"]:
+        blocks += ["## Warnings", "\n".join(f"- {plain(warning)}" for warning in report["warnings"])]
+    share, verification = report["macs_share"], report["verification"]
+    blocks += [
+        _table(summary_table(report)),
+        f"Budget: {plain(report['budget'])}; used: {percent(share['used'])} of the original's MACs. "
+        f"Verification {'passed' if verification['passed'] else 'FAILED'}.",
+        "## How it was measured",
+        "\n".join(f"- {name}: {plain(text)}" for name, text in conditions(report)),
+        plain(how_measured(report)),
+        "## Accuracy by class",
+        _table(class_table(report)),
+        "## Widths",
+        _table(width_table(report)),
+        *_finetuning(report["finetune"]),
+        "## Environment",
+        _table(records_table(report["environment"] | {"protocol": report["protocol"]}, ("What", "Recorded"))),
+        "Versions where this report was written:",
+        _table(records_table(report["versions"], ("Package", "Version"))),
+        "## Settings of the pruning",
+        _table(records_table(report["settings"], ("Setting", "Value"))),
+        *_use(report),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _finetuning(finetune: Mapping[str, Any] | None) -> list[str]:
+    if finetune is None:
+        return []
+    before, after = finetune["baseline_validation_accuracy"], finetune["validation_accuracy"]
+    return [
+        "## Fine-tuning",
+        f"{len(finetune['epochs'])} epochs over {count(finetune['images'])} images on "
+        f"{plain(finetune['device'])} in {count(finetune['seconds'])} s: validation accuracy {percent(before)} "
+        f"before, {percent(after)} after.",
+    ]
+
+
+def _use(report: Mapping[str, Any]) -> list[str]:
+    return [
+        "## How to load it",
+        _code("python", LOAD_CODE),
+        "## How to feed the ONNX file",
+        FEEDING,
+        _code("python", onnx_code(report)),
+        "## How to reproduce it",
+        _code("sh", reproduce_code(report)),
+    ]
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    return re.sub(r"([\\`*_{}\[\]<|&~#])", r"\\\1", " ".join(str(text).split()))
+
+
+def _table(table: Table) -> str:
+    rule = ["---:" if column in table.numeric else "---" for column in range(len(table.head))]
+    rows = [
+        [plain(cell) for cell in table.head],
+        rule,
+        *([plain(cell) for cell in row] for row in table.rows),
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _code(language: str, text: str) -> str:
+    return f"```{language}\n{text}```"

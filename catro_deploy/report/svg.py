@@ -1,0 +1,106 @@
+"""SVG that fits any width: horizontal places are percents of the plot, vertical places and text sizes pixels.
+
+A plot's labels stand beside it, outside of the SVG's own box; the page leaves the room with padding, so that a
+phone gets narrower margins without text that shrinks.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+__all__ = ["Axis", "circle", "curve", "figure", "line", "rect", "row", "text", "zoomed"]
+
+_STEPS = (1, 2, 2.5, 5, 10)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A linear scale from ``low`` to ``high`` with round ticks."""
+
+    low: float
+    high: float
+    step: float
+
+    @property
+    def ticks(self) -> list[float]:
+        """Multiples of ``step`` from ``low`` to ``high``."""
+        first, last = math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9)
+        return [round(index * self.step, 12) for index in range(first, last + 1)]
+
+    def place(self, number: float) -> float:
+        """Where ``number`` stands, in percent of the plot's width, kept inside it."""
+        return min(100.0, max(0.0, (number - self.low) / (self.high - self.low) * 100))
+
+    def format(self, number: float) -> str:
+        """A tick's number with as many decimals as the step needs."""
+        decimals = next((d for d in range(8) if abs(round(self.step, d) - self.step) < 1e-9), 8)
+        return f"{number:.{decimals}f}"
+
+
+def zoomed(low: float, high: float, ticks: int = 4, *, floor: float = -math.inf, ceiling: float = math.inf) -> Axis:
+    """An axis around ``low..high`` that starts and ends at round numbers, inside ``floor..ceiling``."""
+    if high - low <= 1e-9 * abs(high):
+        low = max(floor, high - (abs(high) * 0.02 or 1.0))
+    rough = ((high - low) or 1.0) / ticks
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(s * power for s in _STEPS if s * power >= rough * (1 - 1e-9))
+    start, end = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    start, end = max(floor, start), min(ceiling, end)
+    return Axis(start, end if end > start else start + step, step)
+
+
+def text(x: float, y: float | str, content: str, style: str = "", *, dx: float = 0, dy: float = 0) -> str:
+    """Words at ``x`` percent plus ``dx`` pixels, ``y`` pixels (or ``100%``) plus ``dy``; ``style``: CSS classes."""
+    return f'<text x="{x:.2f}%" y="{y}" dx="{dx:g}" dy="{dy:g}" class="{style}">{escape(content)}</text>'
+
+
+def row(number: int, parts: Iterable[str]) -> str:
+    """Parts drawn around y = 0 that the style sheet moves to the middle of row ``number``."""
+    return f'<g class="row" style="--row:{number}">{"".join(parts)}</g>'
+
+
+def rect(x: float, y: float, width: float, height: float, style: str, *, hint: str = "") -> str:
+    """A rectangle; ``x``, ``width`` in percent, ``y``, ``height`` in pixels; ``hint`` shows under the mouse."""
+    place = f'x="{x:.3f}%" y="{y:.2f}" width="{width:.3f}%" height="{height:.2f}"'
+    return f'<rect {place} class="{style}">{_hint(hint)}</rect>'
+
+
+def line(x1: float, y1: float | str, x2: float, y2: float | str, style: str) -> str:
+    """A line; ``x`` in percent, ``y`` in pixels or ``100%``."""
+    return f'<line x1="{x1:.2f}%" y1="{y1}" x2="{x2:.2f}%" y2="{y2}" class="{style}"/>'
+
+
+def circle(x: float, y: float, radius: float, style: str, *, hint: str = "") -> str:
+    """A dot at ``x`` percent, ``y`` pixels; ``hint`` shows under the mouse."""
+    return f'<circle cx="{x:.2f}%" cy="{y:.2f}" r="{radius:g}" class="{style}">{_hint(hint)}</circle>'
+
+
+def _hint(words: str) -> str:
+    return f"<title>{escape(words)}</title>" if words else ""
+
+
+def curve(points: Sequence[tuple[float, float]], top: float, height: float, style: str) -> str:
+    """A line through ``points``: percents of the plot's width and, from ``top`` downwards, of ``height`` pixels."""
+    joined = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
+    return (
+        f'<svg y="{top:g}" width="100%" height="{height:g}" viewBox="0 0 100 100" preserveAspectRatio="none">'
+        f'<polyline points="{joined}" class="{style}" vector-effect="non-scaling-stroke"/></svg>'
+    )
+
+
+def figure(
+    title: str, description: str, parts: Iterable[str], size: str, style: str, caption: str, legend: str = ""
+) -> str:
+    """A picture with a name and a description for those who cannot see it, and a caption for everybody.
+
+    ``size`` is inline CSS: a height, or ``--rows`` for a plot whose rows the style sheet spaces. ``caption`` and
+    ``legend`` are HTML.
+    """
+    name = escape(title.lower().replace(" ", "-"))
+    return (
+        f'<figure>{legend}<div class="plot {style}"><svg style="{size}" role="img"'
+        f' aria-labelledby="{name}-title {name}-text"><title id="{name}-title">{escape(title)}</title>'
+        f'<desc id="{name}-text">{escape(description)}</desc>{"".join(parts)}</svg></div>'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )

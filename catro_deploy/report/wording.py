@@ -1,0 +1,171 @@
+"""Numbers and names as a reader meets them: units, sane rounding, a verdict that follows from the figures."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = [
+    "change",
+    "count",
+    "flatten",
+    "label",
+    "large",
+    "minus",
+    "ms",
+    "percent",
+    "points",
+    "ratios",
+    "shorten",
+    "value",
+    "verdict",
+]
+
+_UNITS = {
+    "us": "µs",
+    "ms": "ms",
+    "s": "s",
+    "seconds": "s",
+    "mhz": "MHz",
+    "hz": "Hz",
+    "c": "°C",
+    "bytes": "bytes",
+}
+_BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def percent(fraction: float) -> str:
+    """``0.9944`` as ``99.44%``; never ``100.00%`` or ``0.00%`` for what is not all or nothing."""
+    decimals = 2
+    while decimals < 8 and 0 < fraction < 1 and float(f"{fraction * 100:.{decimals}f}") in (0.0, 100.0):
+        decimals += 1
+    return f"{fraction * 100:.{decimals}f}%"
+
+
+def points(difference: float) -> str:
+    """A difference of two percentages with its sign; a small one gets more decimals, never ``+0.00``."""
+    if difference == 0:
+        return "0.00"
+    decimals = 2
+    while decimals < 8 and float(f"{difference:.{decimals}f}") == 0:
+        decimals += 1
+    return f"{difference:+.{decimals}f}"
+
+
+def ratios(*numbers: float) -> list[str]:
+    """Ratios with one number of decimals, enough that what is not 1 does not read as 1."""
+    decimals = 2
+    while decimals < 6 and any(n != 1 and float(f"{n:.{decimals}f}") == 1 for n in numbers):
+        decimals += 1
+    return [f"{n:.{decimals}f}" for n in numbers]
+
+
+def count(number: float) -> str:
+    """``40551808`` as ``40,551,808``."""
+    return f"{number:,.0f}"
+
+
+def large(number: float) -> str:
+    """``40551808`` as ``40.6 M``; below a million all digits."""
+    for size, unit in ((1e9, "G"), (1e6, "M")):
+        if number >= size:
+            return f"{number / size:.3g} {unit}" if number < size * 100 else f"{number / size:,.0f} {unit}"
+    return count(number)
+
+
+def change(before: float, after: float) -> str:
+    """From ``before`` to ``after`` in percent of ``before``: ``-50.2%``."""
+    return f"{(after / before - 1) * 100:+.1f}%"
+
+
+def minus(text: str) -> str:
+    """A signed number with a true minus sign, as wide as a plus."""
+    return text.replace("-", "−", 1) if text.startswith("-") else text
+
+
+def ms(milliseconds: float) -> str:
+    """Milliseconds with three significant digits: ``0.612``, ``12.3``, ``1,234``."""
+    for bound, decimals in ((0.1, 4), (10, 3 if milliseconds < 1 else 2), (100, 1)):
+        if milliseconds < bound:
+            return f"{milliseconds:.{decimals}f}"
+    return f"{milliseconds:,.0f}"
+
+
+def shorten(text: str, length: int, *, keep: str = "start") -> str:
+    """At most ``length`` characters, an ellipsis in place of the rest; ``keep`` is ``start`` or ``end``."""
+    if len(text) <= length:
+        return text
+    return "…" + text[-(length - 1) :] if keep == "end" else text[: length - 1].rstrip() + "…"
+
+
+def flatten(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested mappings as pairs of dotted key and value, in their order."""
+    for key, content in record.items():
+        if isinstance(content, Mapping):
+            yield from flatten(content, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", content
+
+
+def label(key: str) -> str:
+    """A dotted key as words, its unit left to the value: ``cpu.clock_mhz_before`` as ``cpu: clock before``."""
+    return ": ".join(" ".join(_split_unit(part)[0].split("_")) for part in key.split("."))
+
+
+def value(key: str, content: Any) -> str:  # noqa: ANN401 - whatever a JSON record holds
+    """A recorded value as text, with the unit that the key's ending names."""
+    if content is None or content == "" or content == []:
+        return "not recorded" if content is None else "none"
+    if isinstance(content, bool):
+        return "yes" if content else "no"
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        return ", ".join(value(key, item) for item in content)
+    if not isinstance(content, int | float):
+        return str(content)
+    unit = next((unit for part in reversed(key.split(".")) if (unit := _split_unit(part)[1])), "")
+    if unit == "bytes":
+        return _bytes(content)
+    number = f"{content:,}" if isinstance(content, int) else f"{content:,.0f}" if content >= 1000 else f"{content:.4g}"
+    return f"{number} {_UNITS[unit]}" if unit else number
+
+
+def _split_unit(part: str) -> tuple[str, str]:
+    """``clock_mhz_before`` as ``clock_before`` and ``mhz``; the unit is empty if there is none."""
+    first, *others = part.split("_")
+    unit = next((word for word in reversed(others) if word in _UNITS), "")
+    return "_".join([first, *(word for word in others if word != unit)]), unit
+
+
+def _bytes(number: float) -> str:
+    power = 0
+    while number >= 1024 and power < len(_BINARY) - 1:
+        number, power = number / 1024, power + 1
+    return f"{number:,.0f} bytes" if power == 0 else f"{number:,.1f} {_BINARY[power]}"
+
+
+def verdict(report: Mapping[str, Any]) -> str:
+    """One sentence that the figures of ``report`` allow, and no more."""
+    parts = [_speed(report["speedup"]), _accuracy(report)]
+    used, allowed = report["macs_share"]["used"], report["macs_share"]["budget"]
+    if used > allowed:
+        parts.append(f"OVER BUDGET: {percent(used)} of the MACs where {percent(allowed)} were allowed")
+    if not report["verification"]["passed"]:
+        parts.append("verification FAILED")
+    return "; ".join([", ".join(parts[:2]), *parts[2:]])
+
+
+def _speed(speedup: Mapping[str, Any]) -> str:
+    low, high = speedup["ci95"]
+    median_text, low_text, high_text = ratios(speedup["median"], low, high)
+    interval = f"(95% CI {low_text} to {high_text})"
+    if low > 1:
+        return f"{median_text}x faster {interval}"
+    if high < 1:
+        return f"SLOWER: {median_text}x the original's speed {interval}"
+    return f"no difference beyond the noise: {median_text}x the original's speed {interval}"
+
+
+def _accuracy(report: Mapping[str, Any]) -> str:
+    before, after = report["original"]["accuracy"], report["pruned"]["accuracy"]
+    drop = report["accuracy_drop_points"]
+    if drop == 0:
+        return f"accuracy unchanged at {percent(after)}"
+    return f"accuracy {percent(before)} -> {percent(after)} ({points(-drop)} points)"

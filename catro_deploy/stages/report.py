@@ -1,0 +1,31 @@
+"""``report``: what the run recorded, as report.json, report.md and report.html."""
+
+from typing import Any
+
+from catro_deploy.files import write_json, write_text
+from catro_deploy.plans import load_plan
+from catro_deploy.progress import Progress
+from catro_deploy.report.build import build_report
+from catro_deploy.report.html import to_html
+from catro_deploy.report.markdown import to_markdown
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+
+__all__ = ["report"]
+
+
+def report(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
+    """Write the three reports of ``run`` from its records alone, and return what report.json holds.
+
+    Raises:
+        RunFolderError: the plan, verify.json or bench.json is missing or broken; it names the stage to run.
+    """
+    plan = load_plan(run)
+    verify, bench = run.read_json(run.verify, "verify"), run.read_json(run.bench, "bench")
+    finetune = run.read_json(run.finetune, "finetune") if run.finetune.is_file() else None
+    content = build_report(plan, verify, bench, finetune, run.path.resolve().name)
+    write_json(run.report("json"), content)
+    write_text(run.report("md"), to_markdown(content))
+    write_text(run.report("html"), to_html(content))
+    progress.note(content["verdict"])
+    return content

@@ -1,0 +1,126 @@
+"""Records of a run, made by hand: every figure that the tests expect can be read off here."""
+
+from typing import Any
+
+from catro_deploy.records import GroupPlan, Plan
+
+CLASSES = ("30 km/h", '<b>"Stop" & go</b> | *now*')
+
+
+def make_plan(classes: tuple[str, ...] = CLASSES, groups: int = 2, **changes: Any) -> Plan:
+    """The first group keeps 4 of 16 channels, further ones 8 of 16, and the head all."""
+    pruned = [
+        GroupPlan(f"layer{i}.conv1", 16, tuple(range(8 if i else 4)), (f"layer{i}.conv1",), 0.125, 3, 2.0)
+        for i in range(groups - 1)
+    ]
+    head = GroupPlan("fc", len(classes), tuple(range(len(classes))), ("fc",), fixed="the answers")
+    values: dict[str, Any] = {
+        "model": "cifar_resnet20",
+        "model_classes": 43,
+        "input_shape": (3, 32, 32),
+        "mean": (0.5, 0.25, 0.125),
+        "std": (0.25, 0.5, 1.0),
+        "classes": classes,
+        "class_indices": tuple(range(1, len(classes) + 1)),
+        "head": "fc",
+        "target": "x86-cpu",
+        "budget": "50%flops",
+        "criterion": "catro",
+        "allocation": "greedy",
+        "groups": (*pruned, head),
+        "keeps": {},
+        "original_macs": 1000,
+        "pruned_macs": 490,
+        "original_params": 400,
+        "pruned_params": 100,
+        "settings": {"classes": ["speed_limits"], "d_min": 3},
+    }
+    return Plan(**(values | changes))
+
+
+def make_verify(
+    before: float = 0.9944, after: float = 0.9912, classes: tuple[str, ...] = CLASSES, **changes: Any
+) -> dict[str, Any]:
+    """Every class has ``before`` and ``after``; PyTorch and the runtime agree."""
+
+    def network(accuracy: float) -> dict[str, Any]:
+        per_class = [{"name": n, "images": 2500, "torch": accuracy, "runtime": accuracy} for n in classes]
+        return {
+            "torch": accuracy,
+            "runtime": accuracy,
+            "agreement": 1.0,
+            "largest_logit_difference": 2e-6,
+            "per_class": per_class,
+        }
+
+    return {
+        "target": "x86-cpu",
+        "classes": list(classes),
+        "test_images": 2500 * len(classes),
+        "tolerance": 0.001,
+        "runtime": "onnxruntime 1.31.1",
+        "original": network(before),
+        "pruned": network(after),
+        "accuracy_drop_points": (before - after) * 100,
+        "max_drop": None,
+        "passed": True,
+        "problems": [],
+    } | changes
+
+
+def _timing(median_us: float) -> dict[str, Any]:
+    samples = [median_us - 10, *[median_us] * 97, median_us + 50, median_us + 500]
+    return {
+        "p50_us": median_us,
+        "p90_us": median_us,
+        "p99_us": median_us + 50,
+        "mean_us": median_us + 5.4,
+        "cv": 0.05,
+        "n": len(samples),
+        "samples_us": samples,
+    }
+
+
+def make_bench(
+    median: float = 1.84, low: float = 1.80, high: float = 1.88, original_us: float = 1840
+) -> dict[str, Any]:
+    """100 calls of each network, one of them 500 us late."""
+    return {
+        "original": _timing(original_us),
+        "pruned": _timing(original_us / median),
+        "speedup": {"median": median, "ci95": [low, high]},
+        "protocol": {"name": "standard", "warmup_s": 2.0, "seconds": 20.0, "block": 10, "bootstrap_resamples": 2000},
+        "environment": {
+            "device": None,
+            "cpu_model": "AMD EPYC 9554",
+            "memory_bytes": 2 * 1024**3,
+            "runtime": "onnxruntime 1.31.1",
+            "clock_mhz_before": 3720.1,
+            "threads": 1,
+            "batch": 1,
+            "models": {"pruned": {"sha256": "ab" * 32}},
+        },
+        "warnings": ["Other processes kept 0.9 of 2 cores busy."],
+    }
+
+
+def make_finetune(epochs: int = 3) -> dict[str, Any]:
+    """Validation after every second epoch."""
+    history = [
+        {
+            "epoch": e,
+            "loss": 1 / e,
+            "learning_rate": 0.05,
+            "validation_accuracy": 0.9 + 0.09 * e / epochs if e % 2 else None,
+            "seconds": 2.0,
+        }
+        for e in range(1, epochs + 1)
+    ]
+    return {
+        "epochs": history,
+        "validation_accuracy": 0.99,
+        "baseline_validation_accuracy": 0.41,
+        "seconds": 6.0,
+        "device": "cpu",
+        "images": 9000,
+    }

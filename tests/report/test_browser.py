@@ -1,0 +1,65 @@
+"""The page in a real browser."""
+
+import html
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from catro_deploy.report.build import build_report
+from catro_deploy.report.html import to_html
+from tests.report.made import make_bench, make_finetune, make_plan, make_verify
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian: apt-get install chromium)"),
+]
+NAMES = (*(f"End of no passing by vehicles over {i} metric tons" for i in range(42)), "x" * 80)
+MEASURE = """<!doctype html><body><iframe style="width:360px;height:800px;border:0" srcdoc="%s"></iframe><script>
+addEventListener("load", () => {
+  const page = document.querySelector("iframe").contentDocument;
+  page.querySelectorAll("details").forEach(one => one.open = true);
+  document.title = "width " + page.documentElement.scrollWidth + " of " + page.documentElement.clientWidth;
+});
+</script></body>"""
+
+
+def many_classes():
+    plan, verify = make_plan(NAMES, groups=60), make_verify(classes=NAMES)
+    return to_html(build_report(plan, verify, make_bench(original_us=123_456_789), make_finetune(40), "a-run"))
+
+
+def chromium(folder, page, *flags):
+    quiet = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
+    quiet += " disable-component-update disable-sync hide-scrollbars disable-dev-shm-usage"
+    command = [BROWSER, *(f"--{flag}" for flag in quiet.split()), f"--user-data-dir={folder / 'profile'}", *flags]
+    return subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def test_a_phone_never_scrolls_sideways(tmp_path):
+    page = tmp_path / "phone.html"
+    page.write_text(MEASURE % html.escape(many_classes()), encoding="utf-8")
+
+    dom = chromium(tmp_path, page, "--dump-dom", "--virtual-time-budget=5000")
+
+    assert re.search(r"<title>width \d+ of \d+</title>", dom), dom[:200]
+    assert "<title>width 360 of 360</title>" in dom
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["dark", "light"])
+def test_the_page_is_painted_in_both_schemes(tmp_path, scheme):
+    page, picture = tmp_path / "report.html", tmp_path / "report.png"
+    page.write_text(many_classes(), encoding="utf-8")
+
+    settings = f"--blink-settings=preferredColorScheme={scheme}"
+    chromium(tmp_path, page, f"--screenshot={picture}", "--window-size=1000,2400", settings)
+
+    pixels = np.asarray(Image.open(picture).convert("RGB"))
+    assert pixels.shape == (2400, 1000, 3)
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
+    corner = pixels[5, 5].mean()
+    assert corner < 60 if scheme == 0 else corner > 200
