@@ -1,0 +1,1 @@
+"""The command line: wiring, and errors turned into messages and exit codes."""

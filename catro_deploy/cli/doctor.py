@@ -1,0 +1,189 @@
+"""``doctor``: what is installed, what really works, and the command that gets what is missing."""
+
+import importlib
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import typer
+
+from catro_deploy import __version__
+from catro_deploy.cli.console import print_json, print_result
+from catro_deploy.cli.flags import Config, Json, examples
+from catro_deploy.cli.work import own_settings
+from catro_deploy.errors import CatroError, FaultError
+
+__all__ = ["Finding", "app", "findings"]
+
+app = typer.Typer()
+
+GIB = 2**30
+LEAST_FREE_GIB = 2.0
+PACKAGES = (
+    *("torch", "torchvision", "onnx", "onnxscript", "onnxruntime", "onnxslim", "numpy", "pillow", "pydantic"),
+    *("rich", "safetensors", "torch-pruning", "typer"),
+)
+STYLES = {"works": "green", "missing": "yellow", "broken": "bold red"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at. The main job cannot run without what is ``needed``; ``remedy`` is what to do."""
+
+    name: str
+    state: Literal["works", "missing", "broken"]
+    detail: str
+    needed: bool
+    remedy: str = ""
+
+
+@app.command(epilog=examples("doctor", "doctor --json"))
+def doctor(config: Config = None, json: Json = False) -> None:
+    """Look at what is installed and try what should work. Exit code 1 if something needed does not."""
+    found = list(findings(config))
+    if json:
+        print_json({"version": __version__, "findings": [asdict(finding) for finding in found]})
+    else:
+        _show(found)
+    if broken := [finding.name for finding in found if finding.needed and finding.state != "works"]:
+        raise FaultError(f"Needed and not working: {', '.join(broken)}.", "What to do stands beside each of them.")
+
+
+def _show(found: list[Finding]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    for finding in found:
+        detail = finding.detail + (f"\nTo do: {finding.remedy}" if finding.remedy else "")
+        table.add_row(Text(finding.state, STYLES[finding.state]), Text(finding.name), Text(detail))
+    print_result(table)
+
+
+def findings(config: Path | None) -> Iterator[Finding]:
+    """Everything the doctor looks at; a check that raises is a finding, not a fault."""
+    yield Finding("python", "works", f"{platform.python_version()} on {platform.platform()}", True)
+    yield from map(_package, PACKAGES)
+    yield _try(
+        "ONNX Runtime on the CPU",
+        _onnxruntime,
+        needed=True,
+        remedy="pip install --force-reinstall onnxruntime",
+    )
+    yield _cuda()
+    yield _tensorrt()
+    yield _compiler()
+    yield _disk()
+    yield _memory()
+    yield _data(config)
+
+
+def _package(name: str) -> Finding:
+    from importlib import metadata  # slow to import, and --help of every command imports this module
+
+    try:
+        return Finding(name, "works", metadata.version(name), True)
+    except metadata.PackageNotFoundError:
+        return Finding(name, "missing", "not installed", True, f"pip install {name}")
+
+
+def _try(name: str, check: Callable[[], str], *, needed: bool, remedy: str) -> Finding:
+    try:
+        return Finding(name, "works", check(), needed)
+    except Exception as error:  # whatever a library raises is what the doctor is to find out
+        reason = (str(error).strip().splitlines() or [""])[0]
+        return Finding(name, "broken", f"{type(error).__name__}: {reason}", needed, remedy)
+
+
+def _onnxruntime() -> str:
+    """Make a model that adds a number to itself, and run it."""
+    import numpy as np
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "double", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    onnx.checker.check_model(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (answer,) = session.run(None, {"x": np.array([2.0], np.float32)})
+    if answer.tolist() != [4.0]:
+        raise FaultError(f"2 + 2 gave {answer.tolist()}.")
+    return f"{onnxruntime.__version__}; providers: {', '.join(onnxruntime.get_available_providers())}"
+
+
+def _cuda() -> Finding:
+    def compute() -> str:
+        import torch
+
+        total = torch.ones(8, 8, device="cuda").sum().item()
+        return f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, sum of 64 ones: {total:g}"
+
+    try:
+        import torch
+
+        available = torch.cuda.is_available()
+    except Exception as error:  # an installation of torch that cannot even be imported
+        return Finding(
+            "torch", "broken", f"{type(error).__name__}: {error}", True, "pip install --force-reinstall torch"
+        )
+    if not available:
+        remedy = "optional; with an NVIDIA GPU: install its driver, and check it with nvidia-smi"
+        return Finding("CUDA", "missing", "no GPU that torch can use; training runs on the CPU", False, remedy)
+    return _try("CUDA", compute, needed=False, remedy="check the driver with nvidia-smi")
+
+
+def _tensorrt() -> Finding:
+    if platform.machine() == "aarch64":
+        remedy = "optional; on a Jetson: sudo apt-get install python3-libnvinfer"
+    else:
+        remedy = "optional; with an NVIDIA GPU: pip install tensorrt"
+    try:
+        version = importlib.import_module("tensorrt").__version__
+    except ImportError:
+        return Finding("TensorRT", "missing", "not installed", False, remedy)
+    return Finding("TensorRT", "works", str(version), False)
+
+
+def _compiler() -> Finding:
+    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+        if name and (path := shutil.which(name)):
+            return Finding("C++ compiler", "works", path, False)
+    remedy = "optional, for --compile: sudo apt-get install g++"
+    return Finding("C++ compiler", "missing", "none found", False, remedy)
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(Path.cwd()).free / GIB
+    enough = free >= LEAST_FREE_GIB
+    remedy = "" if enough else f"free some space: a run may need {LEAST_FREE_GIB:g} GiB"
+    return Finding("disk", "works" if enough else "broken", f"{free:.1f} GiB free in {Path.cwd()}", False, remedy)
+
+
+def _memory() -> Finding:
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
+    except (ValueError, OSError):
+        return Finding("memory", "missing", "this system does not say how much there is", False)
+    return Finding("memory", "works", f"{total:.1f} GiB, {free:.1f} GiB of it unused; {os.cpu_count()} cores", False)
+
+
+def _data(config: Path | None) -> Finding:
+    try:
+        data = own_settings(config, {}).data
+    except CatroError as error:
+        return Finding("settings", "broken", error.problem, False, error.hint)
+    if data.name == "signs":
+        return Finding("data", "works", "signs are drawn, no folder needed", False)
+    if data.root.is_dir():
+        return Finding("data", "works", f"{data.name} in {data.root}", False)
+    remedy = (
+        "catro-deploy prune --download" if data.name == "gtsrb" else "set root in [data] of catro.toml, or --data-root"
+    )
+    return Finding("data", "missing", f"there is no folder {data.root} for {data.name}", False, remedy)

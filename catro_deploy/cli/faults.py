@@ -1,0 +1,48 @@
+"""What nobody foresaw, turned into an error that says where its traceback is."""
+
+import errno
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from catro_deploy.errors import CatroError, FaultError, StorageError
+
+__all__ = ["as_catro_error"]
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def as_catro_error(error: Exception, folder: Path | None = None) -> CatroError:
+    """Return ``error`` as one to act on; a fault's traceback goes to a file in ``folder``, else in temp."""
+    if isinstance(error, CatroError):
+        return error
+    if isinstance(error, OSError) and error.errno in FULL:
+        return StorageError(
+            f"{error.filename or 'A file'} could not be written: {error.strerror}.",
+            "Free some space, then run the same command again: it goes on where it was.",
+        )
+    if isinstance(error, OSError) and error.errno in REFUSED:
+        return StorageError(
+            f"{error.filename or 'A file'} may not be used: {error.strerror}.",
+            "Change its permissions, or choose another folder.",
+        )
+    reason = str(error).strip().splitlines() or [""]
+    return FaultError(
+        f"{type(error).__name__}: {reason[0]}\nThis is a fault of catro-deploy. {_keep_traceback(error, folder)}",
+        "What is finished is kept. catro-deploy doctor shows whether the installation is sound.",
+    )
+
+
+def _keep_traceback(error: Exception, folder: Path | None) -> str:
+    text = "".join(traceback.format_exception(error))
+    name = f"catro-deploy-fault-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+    for place in (folder, Path(tempfile.gettempdir())):
+        try:
+            if place is not None and place.is_dir():
+                (place / name).write_text(text, encoding="utf-8")
+                return f"The traceback is in {place / name}"
+        except OSError:
+            continue
+    return f"The traceback could not be written to a file:\n{text}"

@@ -1,0 +1,134 @@
+"""``init``: a commented ``catro.toml`` to start from."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+from catro_deploy.cli.console import print_result
+from catro_deploy.cli.flags import examples
+from catro_deploy.errors import SettingsError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+__all__ = ["app", "every_key"]
+
+app = typer.Typer()
+
+FILE = Path("catro.toml")
+
+HEAD = """\
+# Settings of catro-deploy. Flags stand over this file, this file over the defaults.
+# Relative paths start at this file's folder. Every key with its default: catro-deploy init --print
+
+"""
+
+OWN = f"""\
+{HEAD}[model]
+name = "cifar_resnet20"         # or torchvision:resnet50, or your own: package.module:factory
+checkpoint = "model.pth"        # your trained weights: safetensors, or a torch file of tensors only
+mean = [0.485, 0.456, 0.406]    # as in your training: subtracted from pixels in 0..1,
+std = [0.229, 0.224, 0.225]     # then divided by
+
+[data]
+name = "imagefolder"            # train/ and val/ (or test/) of class folders; or gtsrb, or your own
+root = "data"
+# groups = {{mine = ["first class", "second class"]}}    # your own names for sets of classes
+
+[prune]
+target = "x86-cpu"              # catro-deploy targets list
+classes = []                    # a group, class names or indices; empty: all classes
+budget = "50%flops"             # what may be used of the original's multiply-accumulates
+
+[finetune]
+epochs = 40
+augment = "objects"             # objects: shift, mirror, light; signs: never mirrored; rigid: shift; none
+# distill = 0.5                 # learn from the unpruned network as well
+
+[verify]
+# max_drop = 1.0                # points of accuracy that may be lost; more ends with exit code 3
+"""
+
+DEMO = f"""\
+{HEAD}[model]
+name = "cifar_resnet20"
+checkpoint = "baseline.safetensors"   # `catro-deploy run` trains it first, as [train] says
+mean = [0.5, 0.5, 0.5]
+std = [0.25, 0.25, 0.25]
+
+[data]
+name = "signs"                  # traffic signs that catro-deploy draws itself
+root = "data"
+
+[train]
+epochs = 8
+
+[prune]
+target = "x86-cpu"
+classes = ["speed_limits"]      # a group of this data set
+budget = "50%flops"             # what may be used of the original's multiply-accumulates
+
+[finetune]
+epochs = 6
+
+[verify]
+max_drop = 1.0                  # points of accuracy that may be lost; more ends with exit code 3
+
+[bench]
+protocol = "quick"
+"""
+
+
+@app.command(epilog=examples("init", "init --demo", "init --print"))
+def init(
+    demo: Annotated[bool, typer.Option("--demo", help="For the drawn traffic signs: runs as it is.")] = False,
+    show: Annotated[bool, typer.Option("--print", help="Print every key with its default; write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite catro.toml.")] = False,
+) -> None:
+    """Write a commented catro.toml into this folder."""
+    from catro_deploy.files import write_text
+
+    if show:
+        typer.echo("\n".join(every_key()))
+        return
+    if FILE.exists() and not force:
+        raise SettingsError(f"{FILE.absolute()} exists already.", "Overwrite it: catro-deploy init --force")
+    write_text(FILE, DEMO if demo else OWN)
+    if demo:
+        print_result(f"{FILE} is written. Next: catro-deploy run")
+    else:
+        print_result(
+            f"{FILE} is written. Put your model and data into it, then:",
+            "catro-deploy run --target x86-cpu --budget 50%flops",
+        )
+
+
+def every_key() -> Iterator[str]:
+    """Lines of a ``catro.toml`` that holds every setting's default, its description beside it."""
+    from catro_deploy.settings import Settings, TrainSettings
+
+    yield "# Every setting with its default."
+    for name, field in Settings.model_fields.items():
+        optional = field.default is None
+        model: BaseModel = TrainSettings() if optional else field.default
+        yield ""
+        if optional:
+            yield "# Without this section nothing is trained from the start."
+        yield f"{'# ' if optional else ''}[{name}]"
+        for key, value in model:
+            yield _key(key, value, _description(type(model).model_fields[key]), hidden=optional)
+
+
+def _description(field: "FieldInfo") -> str:
+    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    return "; ".join(filter(None, [" | ".join(choices), field.description]))
+
+
+def _key(key: str, value: Any, description: str, *, hidden: bool) -> str:  # noqa: ANN401 - of any setting
+    from catro_deploy.toml import toml_value
+
+    line = f"# {key} =" if value is None else f"{'# ' if hidden else ''}{key} = {toml_value(value)}"
+    return f"{line:<40}# {description}" if description else line

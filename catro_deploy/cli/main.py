@@ -1,0 +1,105 @@
+"""``catro-deploy``: the commands, and the one place where errors become messages and exit codes.
+
+Exit codes: 0 done; 1 a fault; 2 wrong usage or input; 3 the result misses what was asked; 130 interrupted.
+"""
+
+import os
+import sys
+import traceback
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from catro_deploy import __version__
+from catro_deploy.cli import doctor, init, stages, targets
+from catro_deploy.cli.console import say
+from catro_deploy.cli.faults import as_catro_error
+
+__all__ = ["app", "main"]
+
+INTERRUPTED = 130
+
+
+class Commands(TyperGroup):
+    """The group that turns what its commands raise into messages."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Take ``--debug`` wherever it stands."""
+        debug = [arg for arg in args if arg == "--debug"]
+        return super().parse_args(ctx, [*debug[:1], *(arg for arg in args if arg != "--debug")])
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override] # noqa: ANN401 - Typer's own type
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except (typer.TyperException, typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except KeyboardInterrupt:
+            say("\nStopped. Finished stages and epochs are kept: the same command goes on from there.")
+            raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:
+            raise typer.Exit(_explain(error, debug=ctx.params["debug"])) from None
+
+
+def _explain(error: Exception, *, debug: bool) -> int:
+    known = as_catro_error(error)
+    if debug:
+        traceback.print_exception(error)
+    say(f"{known.problem}", style="bold red")
+    if known.hint:
+        say(known.hint)
+    return known.exit_code
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="[bold]Start here[/bold]\n\n"
+    "  catro-deploy init --demo\n\n"
+    "  catro-deploy run --target x86-cpu --classes speed_limits --budget 50%flops",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"catro-deploy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", envvar="CATRO_DEBUG", help="Show tracebacks of errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Prune an image classifier for the device that must run it, and prove what it gained.
+
+    Settings come from flags, then from catro.toml here, then from defaults. [bold]run[/bold] does everything;
+    prune, finetune, export, verify, bench and report are its steps, and each goes on with the newest run.
+
+    Exit codes: 0 done, 1 a fault, 2 wrong usage or input, 3 the result misses what was asked.
+    """
+
+
+for group in (init.app, stages.app, doctor.app):
+    app.add_typer(group)
+app.add_typer(targets.app, name="targets")
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    try:
+        app()
+    except BrokenPipeError:
+        # The reader left. Point stdout elsewhere, or Python complains again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

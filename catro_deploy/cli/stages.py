@@ -1,0 +1,111 @@
+"""``train`` and the six stages, each a command; ``run``, all of them."""
+
+import typer
+
+from catro_deploy.cli import flags as f
+from catro_deploy.cli.console import make_progress, print_result
+from catro_deploy.cli.work import continue_run, own_settings, start_run
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+ALL = ("prune", "finetune", "export", "verify", "bench", "report")
+
+
+@app.command(epilog=f.examples("train", "train --epochs 20 --checkpoint baseline.safetensors"))
+@f.with_flags(*f.MODEL, *f.DATA, *f.TRAIN)
+def train(flags: f.Flags, config: f.Config = None) -> None:
+    """Train a baseline from nothing into \\[model] checkpoint, if you have no trained model.
+
+    A file that is there is never overwritten. Goes on from the last epoch if it was stopped.
+    """
+    from catro_deploy.pipeline import train_checkpoint
+    from catro_deploy.settings import TrainSettings
+
+    settings = own_settings(config, flags)
+    if settings.train is None:
+        settings = settings.model_copy(update={"train": TrainSettings()})
+    train_checkpoint(settings, make_progress())
+    print_result(f"Trained: {settings.model.checkpoint}")
+
+
+@app.command(
+    epilog=f.examples("prune --target x86-cpu --classes speed_limits", "prune --classes 1,2,5 --budget 9.25%flops")
+)
+@f.with_flags(*f.MODEL, *f.DATA, *f.PRUNE)
+def prune(
+    flags: f.Flags,
+    config: f.Config = None,
+    run: f.NewRun = None,
+    force: f.Force = False,
+    json: f.Json = False,
+) -> None:
+    """Choose the channels that stay, and cut the others out."""
+    start_run(("prune",), flags, config, run, force=force, as_json=json)
+
+
+@app.command(epilog=f.examples("finetune", "finetune --epochs 60 --distill 0.5 --run runs/tram"))
+@f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"), *f.FINETUNE)
+def finetune(
+    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+) -> None:
+    """Give the pruned network its accuracy back. Goes on from the last epoch if it was stopped."""
+    continue_run("finetune", flags, config, run, force=force, as_json=json)
+
+
+@app.command(epilog=f.examples("export", "export --dynamic-batch --opset 18"))
+@f.with_flags(*f.EXPORT)
+def export(
+    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+) -> None:
+    """Write original.onnx and pruned.onnx."""
+    continue_run("export", flags, config, run, force=force, as_json=json)
+
+
+@app.command(epilog=f.examples("verify", "verify --max-drop 0.5"))
+@f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"), *f.VERIFY)
+def verify(
+    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+) -> None:
+    """Test accuracy of both networks, in PyTorch and in the runtime. Exit code 3: less than was asked."""
+    continue_run("verify", flags, config, run, force=force, as_json=json)
+
+
+@app.command(epilog=f.examples("bench", "bench --protocol thorough --threads 4"))
+@f.with_flags(*f.BENCH)
+def bench(
+    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+) -> None:
+    """Measure both networks on the device, in turns."""
+    continue_run("bench", flags, config, run, force=force, as_json=json)
+
+
+@app.command(epilog=f.examples("report", "report --run runs/tram --json"))
+@f.with_flags()
+def report(
+    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+) -> None:
+    """Write report.html, report.md and report.json."""
+    continue_run("report", flags, config, run, force=force, as_json=json)
+
+
+@app.command(
+    epilog=f.examples(
+        "run --target x86-cpu --classes direction_signs --budget 50%flops",
+        "run --classes speed_limits --budget 9.25%flops --max-drop 0.5",
+    )
+)
+@f.with_flags(*f.RUN)
+def run(
+    flags: f.Flags,
+    config: f.Config = None,
+    run: f.NewRun = None,
+    force: f.Force = False,
+    json: f.Json = False,
+) -> None:
+    """Do everything: prune, finetune, export, verify, bench, report; and train first, if that must be.
+
+    The same command goes on where it was stopped; a changed setting runs again only what depends on it.
+    """
+    start_run(ALL, flags, config, run, train=True, force=force, as_json=json)

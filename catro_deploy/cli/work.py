@@ -1,0 +1,120 @@
+"""What the commands of stages share: which settings and run folder they mean, and showing what came out."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from catro_deploy.cli.console import make_progress, print_json, print_result
+from catro_deploy.cli.faults import as_catro_error
+from catro_deploy.cli.flags import Flags
+from catro_deploy.errors import CatroError, RunFolderError
+from catro_deploy.progress import Progress
+from catro_deploy.runs import RunFolder, newest_run
+
+if TYPE_CHECKING:
+    from catro_deploy.settings import Settings
+
+__all__ = ["continue_run", "own_settings", "start_run"]
+
+CONFIG = Path("catro.toml")
+RUNS = Path("runs")
+
+
+def own_settings(config: Path | None, flags: Flags) -> "Settings":
+    """Settings of ``config``, else of catro.toml here if there is one, under ``flags``."""
+    from catro_deploy.settings import load_settings
+
+    return load_settings(config or (CONFIG if CONFIG.is_file() else None), flags)
+
+
+def start_run(
+    stages: tuple[str, ...],
+    flags: Flags,
+    config: Path | None,
+    folder: Path | None,
+    *,
+    train: bool = False,
+    force: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Begin with the pruning, in ``folder`` or in the one that these settings always get.
+
+    A ``folder`` that has settings of its own goes on with them, unless ``config`` says otherwise.
+    """
+    from catro_deploy import pipeline
+
+    progress = make_progress()
+    settings = _settings_of(folder, flags) if folder and not config else None
+    settings = settings or own_settings(config, flags)
+    pipeline.check(settings)
+    if train:
+        pipeline.ensure_checkpoint(settings, progress)
+    run = RunFolder(folder or RUNS / pipeline.run_folder_name(settings))
+    _work(stages, settings, run, progress, force=force, as_json=as_json)
+
+
+def continue_run(
+    stage: str,
+    flags: Flags,
+    config: Path | None,
+    folder: Path | None,
+    *,
+    force: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Go on in ``folder`` or the newest run with its settings under ``flags``.
+
+    An explicit ``config`` replaces the settings of the stages after the pruning.
+
+    Raises:
+        RunFolderError: there is no such run.
+    """
+    run = RunFolder(folder) if folder else newest_run(RUNS)
+    settings = _settings_of(run.path, flags)
+    if settings is None:
+        raise RunFolderError(
+            f"{run.path} is not a run folder: it has no run.toml.",
+            f"Start a run there: catro-deploy prune --run {run.path}",
+        )
+    progress = make_progress()
+    if config:
+        pruned = {section: getattr(settings, section) for section in ("model", "data", "prune")}
+        settings = own_settings(config, flags).model_copy(update=pruned)
+    elif CONFIG.is_file() and getattr(own_settings(None, flags), stage, None) != getattr(settings, stage, None):
+        progress.note(f"{run.settings} counts here; to use [{stage}] of {CONFIG} instead: --config {CONFIG}")
+    _work((stage,), settings, run, progress, force=force, as_json=as_json)
+
+
+def _settings_of(folder: Path, flags: Flags) -> "Settings | None":
+    from catro_deploy.settings import load_settings
+
+    run = RunFolder(folder)
+    return load_settings(run.settings, flags) if run.settings.is_file() else None
+
+
+def _work(
+    stages: tuple[str, ...],
+    settings: "Settings",
+    run: RunFolder,
+    progress: Progress,
+    *,
+    force: bool,
+    as_json: bool,
+) -> None:
+    from catro_deploy import pipeline
+    from catro_deploy.cli.show import RESULTS
+
+    progress.note(f"run folder: {run.path}")
+    try:
+        missed = pipeline.run_stages(stages, settings, run, progress, force=force, table=pipeline.STAGES)
+    except CatroError:
+        raise
+    except Exception as error:
+        raise as_catro_error(error, run.path) from error
+    result = RESULTS[stages[-1]]
+    content = result.read(run)
+    if as_json:
+        print_json({"run": str(run.path)} | content)
+    else:
+        print_result(*result.show(content, run))
+    if missed:
+        raise missed

@@ -1,0 +1,131 @@
+"""The commands over the quick stages: what goes on with what, what is printed where, and exit codes."""
+
+import json
+
+import pytest
+
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import load_settings
+from tests.cli.conftest import document
+from tests.quick_stages import diary
+
+STEPS = ("prune", "finetune", "export", "verify", "bench", "report")
+
+
+def test_the_steps_one_by_one_go_on_with_the_newest_run(catro, the_run):
+    assert catro("prune", "--target", "x86-cpu", "--classes", "speed_limits").exit_code == 0
+    for step in STEPS[1:]:
+        result = catro(step)
+        assert result.exit_code == 0, result.output
+    assert the_run().name.startswith("x86-cpu-speed_limits-50pct-flops-")
+    assert [name for name in diary(RunFolder(the_run())) if name in STEPS] == list(STEPS)
+
+
+def test_run_does_everything_and_nothing_twice(catro, the_run):
+    command = ("run", "--target", "x86-cpu", "--classes", "direction_signs", "--budget", "50%flops")
+    first, second = catro(*command), catro(*command)
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    assert first.stdout == second.stdout
+    assert [f"{step}: unchanged, skipped" in second.stderr for step in STEPS] == [True] * 6
+    assert diary(RunFolder(the_run())).count("prune") == 1
+    assert "report.html" in first.stdout
+
+
+def test_another_command_gets_another_folder(catro, folder):
+    for budget in ("50%flops", "30%flops"):
+        assert catro("prune", "--budget", budget).exit_code == 0
+    assert len(list((folder / "runs").iterdir())) == 2
+    assert json.loads(catro("prune", "--budget", "50%flops", "--json").stdout)["budget"] == "50%flops"
+
+
+def test_a_flag_of_a_later_step_is_kept_for_the_next_time(catro, the_run):
+    catro("prune")
+    assert document(catro("finetune", "--epochs", "5", "--json"))["epochs"][-1] == {"epoch": 5}
+    assert load_settings(the_run() / "run.toml", {}).finetune.epochs == 5
+    again = catro("finetune")
+    assert "finetune: unchanged, skipped" in again.stderr
+    assert "run.toml counts here" in again.stderr.replace("\n", " ")
+    assert "5 epochs" in again.stdout
+
+
+def test_an_explicit_config_replaces_later_settings_but_not_the_pruning(catro, folder, the_run):
+    catro("prune", "--seed", "4")
+    (folder / "other.toml").write_text("[finetune]\nepochs = 7\n[prune]\nseed = 9\n")
+    assert len(document(catro("finetune", "--config", "other.toml", "--json"))["epochs"]) == 7
+    assert load_settings(the_run() / "run.toml", {}).prune.seed == 4
+
+
+def test_a_chosen_folder_is_used_and_goes_on_with_its_own_settings(catro, folder):
+    assert catro("run", "--run", "mine", "--seed", "4").exit_code == 0
+    result = catro("run", "--run", "mine", "--json")
+    assert document(result)["run"] == "mine"
+    assert diary(RunFolder(folder / "mine")).count("prune") == 1
+
+
+@pytest.mark.parametrize("step", ["prune", "finetune", "export", "verify", "bench", "report"])
+def test_json_is_one_document_and_all_else_goes_to_stderr(catro, step):
+    catro("run")
+    result = catro(step, "--json", "--force")
+    assert document(result)["run"].startswith("runs/x86-cpu-all")
+    assert f"{step}: done in" in result.stderr
+    assert "run folder: runs/" in result.stderr
+
+
+def test_run_prints_the_reports_content_as_json(catro):
+    content = document(catro("run", "--json"))
+    assert content["pruned"]["latency_ms"]["p50"] == 1.0
+
+
+def test_a_missed_result_is_shown_and_exits_with_3(catro, the_run):
+    result = catro("run", "--max-drop", "1", "--json")
+    assert result.exit_code == 3
+    assert document(result)["accuracy_drop_points"] == 2.0
+    assert result.stderr.rstrip().endswith("Pruning cost 2.0 points.\nSee verify.json.")
+    assert diary(RunFolder(the_run()))[-1] == "report"
+    again = catro("verify")
+    assert again.exit_code == 3
+    assert "98.00%" in again.stdout
+
+
+def test_force_runs_a_step_again(catro, the_run):
+    catro("run")
+    assert catro("bench", "--force").exit_code == 0
+    assert diary(RunFolder(the_run())).count("bench") == 2
+
+
+def test_run_trains_a_missing_baseline_if_told_how(catro, folder):
+    (folder / "model.pth").unlink()
+    refused = catro("run")
+    assert refused.exit_code == 2
+    assert "There is no checkpoint" in refused.stderr
+    with (folder / "catro.toml").open("a") as file:
+        file.write("[train]\nepochs = 4\n")
+    assert catro("run").exit_code == 0
+    assert (folder / "model.pth").read_text() == "trained 4 epochs"
+
+
+def test_train_makes_the_checkpoint_that_is_asked_for(catro, folder):
+    assert catro("train", "--epochs", "2", "--checkpoint", "new.pth").exit_code == 0
+    assert (folder / "new.pth").read_text() == "trained 2 epochs"
+    assert catro("train", "--checkpoint", "other.pth").exit_code == 0
+    assert (folder / "other.pth").read_text() == "trained 40 epochs"
+
+
+@pytest.mark.parametrize("step", ["finetune", "report"])
+def test_without_a_run_the_first_command_is_named(catro, step):
+    result = catro(step)
+    assert result.exit_code == 2
+    assert "catro-deploy prune" in result.stderr
+
+
+def test_a_folder_without_a_run_is_refused(catro, folder):
+    result = catro("bench", "--run", "nowhere")
+    assert result.exit_code == 2
+    assert "nowhere is not a run folder" in result.stderr
+    assert not (folder / "nowhere").exists()
+
+
+def test_a_failed_start_does_not_become_the_newest_run(catro):
+    catro("prune", "--budget", "30%flops")
+    assert catro("prune", "--classes", "no_such_class").exit_code == 2
+    assert "30pct" in catro("finetune").stderr

@@ -1,0 +1,53 @@
+import tomllib
+
+import pytest
+
+from catro_deploy.cli.init import every_key
+from catro_deploy.settings import Settings, TrainSettings, load_settings
+
+
+def test_init_writes_settings_that_load(catro, folder):
+    (folder / "catro.toml").unlink()
+    assert catro("init").exit_code == 0
+    settings = load_settings(folder / "catro.toml", {})
+    assert settings.data.name == "imagefolder"
+    assert settings.train is None
+    assert settings.model.checkpoint == folder / "model.pth"
+
+
+def test_the_demo_can_train_and_run(catro, folder):
+    assert catro("init", "--demo", "--force").exit_code == 0
+    settings = load_settings(folder / "catro.toml", {})
+    assert settings.data.name == "signs"
+    assert settings.train is not None
+
+
+def test_an_existing_file_stays(catro, folder):
+    before = (folder / "catro.toml").read_text()
+    result = catro("init", "--demo")
+    assert result.exit_code == 2
+    assert "--force" in result.stderr
+    assert (folder / "catro.toml").read_text() == before
+
+
+def test_print_shows_every_key_and_writes_nothing(catro, folder):
+    (folder / "catro.toml").unlink()
+    result = catro("init", "--print")
+    assert result.exit_code == 0
+    assert not (folder / "catro.toml").exists()
+    assert Settings.model_validate(tomllib.loads(result.stdout)) == Settings()
+
+
+@pytest.mark.parametrize("section", list(Settings.model_fields))
+def test_no_key_is_left_out(section):
+    lines = list(every_key())
+    start = next(i for i, line in enumerate(lines) if line.removeprefix("# ") == f"[{section}]")
+    block = "\n".join(lines[start : ([*lines[start:], ""]).index("") + start])
+    model = TrainSettings if section == "train" else type(getattr(Settings(), section))
+    assert all(f"{key} =" in block for key in model.model_fields)
+
+
+def test_the_commented_training_section_holds_the_defaults():
+    lines = "\n".join(every_key()).split("# [train]\n")[1].split("\n\n")[0]
+    content = tomllib.loads("\n".join(line.removeprefix("# ") for line in lines.splitlines()))
+    assert TrainSettings.model_validate(content) == TrainSettings()

@@ -1,0 +1,82 @@
+"""Wrong input and faults: one clear message, the right exit code, no traceback unless it is asked for."""
+
+import pytest
+
+from catro_deploy.runs import RunFolder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("prune", "--budgt", "5%flops"), "--budget"),
+        (("prun",), "prune"),
+        (("finetune", "--epochs", "many"), "valid integer"),
+        (("finetune", "--schedule", "stairs"), "cosine"),
+        (("prune", "--budget", "fast"), "50%flops"),
+        (("prune", "--budget", "0%flops"), "not above 0%"),
+        (("prune", "--target", "x86"), "Did you mean x86-cpu?"),
+        (("prune", "--checkpoint", "missing.pth"), "There is no checkpoint missing.pth"),
+        (("prune", "--classes", "no_such_class"), "Did you mean such_class?"),
+        (("prune", "--samples-per-class", "1"), "prune.samples_per_class = 1 does not fit"),
+        (("prune", "--config", "missing.toml"), "There is no missing.toml"),
+        (("bench", "--protocol", "quick"), "There is no finished pruning"),
+        (("run", "--protocol", "quik"), "Did you mean quick?"),
+        (("targets", "show", "x86"), "Did you mean x86-cpu?"),
+    ],
+)
+def test_wrong_input_exits_with_2_and_says_what_to_do(catro, arguments, message):
+    result = catro(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+def test_a_wrong_key_is_refused_with_the_nearest_name(catro, folder):
+    (folder / "catro.toml").write_text("[finetune]\nepocs = 3\n")
+    result = catro("run")
+    assert result.exit_code == 2
+    assert "catro.toml" in result.stderr
+    assert "finetune.epocs is not a setting. Did you mean epochs?" in result.stderr
+
+
+def test_a_fault_leaves_its_traceback_in_the_run_folder(catro, the_run, monkeypatch):
+    catro("prune")
+    monkeypatch.setenv("QUICK_FAIL", "finetune:fault")
+    result = catro("finetune")
+    assert result.exit_code == 1
+    assert "RuntimeError: a strange thing\nThis is a fault of catro-deploy." in result.stderr
+    assert "Traceback" not in result.stderr
+    (file,) = the_run().glob("catro-deploy-fault-*.txt")
+    assert str(file.relative_to(the_run().parents[1])) in result.stderr
+    assert "a strange thing" in file.read_text()
+
+
+@pytest.mark.parametrize("debug", [("--debug", "prune"), ("prune", "--debug")])
+def test_debug_shows_the_traceback(catro, debug, monkeypatch):
+    monkeypatch.setenv("QUICK_FAIL", "prune:fault")
+    result = catro(*debug)
+    assert result.exit_code == 1
+    assert "Traceback" in result.stderr
+
+
+def test_debug_by_the_environment(catro, monkeypatch):
+    monkeypatch.setenv("CATRO_DEBUG", "1")
+    assert "Traceback" in catro("prune", "--budget", "fast").stderr
+
+
+def test_a_refused_file_is_named(catro, monkeypatch):
+    monkeypatch.setenv("QUICK_FAIL", "prune:denied")
+    result = catro("prune")
+    assert result.exit_code == 1
+    assert "/data/image.png may not be used: Permission denied." in result.stderr
+    assert "fault of catro-deploy" not in result.stderr
+
+
+def test_two_runs_in_one_folder(catro, folder):
+    catro("prune", "--run", "mine")
+    with RunFolder(folder / "mine").lock():
+        result = catro("finetune", "--run", "mine")
+    assert result.exit_code == 2
+    assert "Another catro-deploy is at work in mine." in result.stderr
+    assert catro("finetune", "--run", "mine").exit_code == 0

@@ -1,0 +1,110 @@
+"""What only a real process shows: signals, limits of the system, closed pipes, and what gets imported."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from catro_deploy.runs import RunFolder
+from tests.quick_stages import diary
+
+SLOW = {"QUICK_EPOCH_S": "0.05"}
+HEAVY = ("torch", "onnxruntime", "onnx", "numpy")
+
+
+def wait_for_epoch(folder, process):
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and process.poll() is None:
+        for path in folder.glob("runs/*"):
+            if "epoch-3" in diary(RunFolder(path)):
+                return RunFolder(path)
+        time.sleep(0.01)
+    raise AssertionError(f"no third epoch: {process.communicate()}")
+
+
+@pytest.mark.parametrize(("kill", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_stopped_run_goes_on_where_it_was(start, folder, kill, code):
+    process = start("run", "--epochs", "200", environment=SLOW)
+    run = wait_for_epoch(folder, process)
+    process.send_signal(kill)
+    stdout, stderr = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert stdout == ""
+    assert "Traceback" not in stderr
+    if kill is signal.SIGINT:
+        assert stderr.rstrip().endswith("the same command goes on from there.")
+    done = len([line for line in diary(run) if line.startswith("epoch")])
+    assert run.is_intact("prune")
+    assert not run.weights.exists()
+
+    again = start("run", "--epochs", "200")
+    assert again.communicate(timeout=20)[0]
+    assert again.returncode == 0
+    epochs = [line for line in diary(run) if line.startswith("epoch")]
+    assert diary(run).count("prune") == 1
+    assert len(epochs) in (200, 201)  # at most the epoch that was being written runs twice
+    assert done >= 3
+
+
+def test_a_full_disk_is_told_and_earlier_stages_stay(start, folder, the_run):
+    limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))}
+    process = start("run", environment={"QUICK_FAIL": "export:disk"}, **limit)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert "could not be written: File too large." in stderr
+    assert "goes on where it was" in stderr
+    assert RunFolder(the_run()).is_intact("finetune")
+    again = start("run")
+    again.communicate(timeout=20)
+    assert again.returncode == 0
+    assert diary(RunFolder(the_run())).count("finetune") == 1
+
+
+def test_a_reader_that_leaves_is_no_fault(start, folder):
+    process = start("targets", "show", "x86-cpu", "--json")
+    process.stdout.close()
+    stderr = process.stderr.read()
+    process.wait(timeout=20)
+    process.stderr.close()
+    assert process.returncode == 1
+    assert stderr == ""
+
+
+def test_progress_without_a_screen_is_one_line_an_epoch(start):
+    process = start("run")
+    stdout, stderr = process.communicate(timeout=20)
+    assert stderr.count("Fine-tuning: validation accuracy 98.00%\n") == 3
+    assert "Fine-tuning" not in stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "heavy"),
+    [([], (*HEAVY, "pydantic")), (["run"], HEAVY), (["targets"], HEAVY)],  # Typer reads options by pydantic
+)
+def test_help_imports_nothing_heavy(command, heavy):
+    program = (
+        "import sys\n"
+        "from catro_deploy.cli.main import app\n"
+        f"try: app({[*command, '--help']!r})\n"
+        f"finally: print(sorted(set({heavy!r}) & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+    assert "Usage" in done.stdout
+
+
+@pytest.mark.parametrize("module", ["runs", "settings", "files", "progress", "pipeline", "toml"])
+def test_foundations_do_not_import_torch(module):
+    program = f"import sys, catro_deploy.{module}; assert not {{'torch', 'onnx'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_module_can_be_run(folder):
+    environment = os.environ | {"COLUMNS": "80"}
+    command = [sys.executable, "-m", "catro_deploy.cli.main", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.startswith("catro-deploy ")

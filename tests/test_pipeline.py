@@ -1,0 +1,217 @@
+import pytest
+
+from catro_deploy import pipeline
+from catro_deploy.errors import (
+    BudgetError,
+    CheckpointError,
+    DataError,
+    MissedError,
+    RunFolderError,
+    TargetError,
+)
+from catro_deploy.files import write_text
+from catro_deploy.pipeline import (
+    STAGES,
+    check,
+    ensure_checkpoint,
+    run_folder_name,
+    run_stages,
+    train_checkpoint,
+)
+from catro_deploy.progress import Silent
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import load_settings
+from tests.quick_stages import TABLE, diary
+
+ALL = tuple(stage.name for stage in STAGES)
+
+
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path / "baseline.safetensors", "weights")
+    monkeypatch.setattr(pipeline, "TRAIN", "tests.quick_stages:train")
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunFolder(tmp_path / "run")
+
+
+def settings_with(**flags):
+    flags["finetune"] = {"epochs": 2} | flags.get("finetune", {})
+    return load_settings(None, flags)
+
+
+def go(run, stages=ALL, *, force=False, **flags):
+    """Run ``stages`` and return what ran, without the epochs."""
+    before = len(diary(run))
+    missed = run_stages(stages, settings_with(**flags), run, Silent(), force=force, table=TABLE)
+    assert missed is None
+    return [name for name in diary(run)[before:] if not name.startswith("epoch")]
+
+
+def test_all_stages_run_in_order_and_not_again(run):
+    assert go(run) == list(ALL)
+    assert go(run) == []
+    assert go(run, force=True) == list(ALL)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"prune": {"seed": 1}}, list(ALL)),
+        ({"model": {"name": "cifar_resnet56"}}, list(ALL)),
+        ({"data": {"seed": 1}}, list(ALL)),
+        ({"finetune": {"epochs": 3}}, ["finetune", "export", "verify", "bench", "report"]),
+        ({"export": {"opset": 17}}, ["export", "verify", "bench", "report"]),
+        ({"verify": {"tolerance": 0.1}}, ["verify", "report"]),
+        ({"bench": {"threads": 2}}, ["bench", "report"]),
+        ({"data": {"download": True}}, []),
+        ({"prune": {"budget": " 50 %FLOPS"}}, []),
+    ],
+)
+def test_a_changed_setting_runs_again_what_depends_on_it(run, flags, expected):
+    go(run)
+    assert go(run, **flags) == expected
+    assert go(run, **flags) == []
+
+
+def test_a_changed_checkpoint_runs_everything_again_wherever_it_lies(run, tmp_path):
+    go(run)
+    (tmp_path / "baseline.safetensors").rename(tmp_path / "moved.safetensors")
+    moved = {"checkpoint": tmp_path / "moved.safetensors"}
+    assert go(run, model=moved) == []
+    write_text(tmp_path / "moved.safetensors", "other weights")
+    assert go(run, model=moved) == list(ALL)
+
+
+def test_a_changed_output_is_made_again(run):
+    go(run)
+    write_text(run.pruned_onnx, "somebody's")
+    assert go(run) == ["export", "verify", "bench", "report"]
+
+
+def test_settings_are_kept_in_the_folder(run):
+    go(run, finetune={"epochs": 3})
+    assert load_settings(run.settings, {}).finetune.epochs == 3
+
+
+def test_one_stage_runs_alone(run):
+    assert go(run, ["prune"]) == ["prune"]
+    assert go(run, ["finetune"]) == ["finetune"]
+    assert go(run, ["finetune"]) == []
+    assert go(run, ["finetune"], force=True) == ["finetune"]
+
+
+def test_a_stage_whose_upstream_is_missing_says_which(run):
+    go(run, ["prune"])
+    with pytest.raises(RunFolderError, match=f"catro-deploy finetune --run {run.path}"):
+        go(run, ["export"])
+
+
+def test_a_stage_whose_upstream_began_anew_and_did_not_end_is_refused(run, monkeypatch):
+    go(run)
+    monkeypatch.setenv("QUICK_FAIL", "finetune:fault")
+    with pytest.raises(RuntimeError):
+        go(run, ["finetune"], force=True)
+    assert run.weights.is_file()  # of the first time
+    for stage in ("export", "verify"):
+        with pytest.raises(RunFolderError, match=r"of finetune.*not ended[\s\S]*catro-deploy finetune --run"):
+            go(run, [stage])
+
+
+def test_results_without_the_checkpoint_can_still_be_used(run, tmp_path):
+    go(run, ["prune", "finetune"])
+    (tmp_path / "baseline.safetensors").unlink()
+    assert go(run, ["export"]) == ["export"]
+
+
+def test_what_is_missed_lets_the_later_stages_run_and_is_told_again_each_time(run):
+    strict = settings_with(verify={"max_drop": 1.0})
+    for _ in range(2):
+        missed = run_stages(ALL, strict, run, Silent(), table=TABLE)
+        assert isinstance(missed, MissedError)
+        assert missed.problem == "Pruning cost 2.0 points."
+        assert missed.hint == "See verify.json."
+    assert diary(run).count("verify") == 1
+    assert diary(run)[-1] == "report"
+
+
+def test_other_errors_stop_and_earlier_stages_stay_done(run, monkeypatch):
+    monkeypatch.setenv("QUICK_FAIL", "export:fault")
+    with pytest.raises(RuntimeError):
+        go(run)
+    monkeypatch.delenv("QUICK_FAIL")
+    assert go(run) == ["export", "verify", "bench", "report"]
+
+
+def test_errors_of_input_pass_through(run):
+    with pytest.raises(DataError):
+        go(run, prune={"classes": ["no_such_class"]})
+
+
+def test_a_missing_checkpoint_is_named(run, tmp_path):
+    (tmp_path / "baseline.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"baseline\.safetensors[\s\S]*catro-deploy train"):
+        go(run)
+
+
+def test_the_folders_name_tells_prunings_apart_and_nothing_else():
+    def name(**flags):
+        return run_folder_name(load_settings(None, flags))
+
+    assert name().startswith("x86-cpu-all-50pct-flops-")
+    two = name(prune={"classes": ["b c", 1], "budget": "9.25%flops"})
+    assert two.startswith("x86-cpu-1+b_c-9.25pct-flops-")
+    assert two == name(prune={"classes": [1, "b c"], "budget": "9.25 % flops"})
+    assert name() == name(finetune={"epochs": 99}, bench={"threads": 3}, data={"download": True})
+    others = [{"prune": {"seed": 1}}, {"data": {"root": "elsewhere"}}, {"model": {"mean": [0, 0, 0]}}]
+    assert len({name(), *(name(**other) for other in others)}) == 4
+
+
+def test_the_folders_name_follows_the_checkpoints_content(tmp_path):
+    before = run_folder_name(load_settings(None, {}))
+    write_text(tmp_path / "baseline.safetensors", "other")
+    assert run_folder_name(load_settings(None, {})) != before
+
+
+def test_the_names_length_is_bounded():
+    assert len(run_folder_name(load_settings(None, {"prune": {"classes": ["x" * 300]}}))) < 100
+
+
+def test_wrong_target_and_budget_are_found_before_anything_runs():
+    with pytest.raises(TargetError, match="x86-cpu"):
+        check(load_settings(None, {"prune": {"target": "x86cpu"}}))
+    with pytest.raises(BudgetError):
+        check(load_settings(None, {"prune": {"budget": "50%"}}))
+
+
+def test_a_baseline_is_trained_if_it_is_missing_and_wanted(tmp_path):
+    checkpoint = tmp_path / "baseline.safetensors"
+    wanted = load_settings(None, {"train": {"epochs": 3}})
+    ensure_checkpoint(wanted, Silent())
+    assert checkpoint.read_text() == "weights"
+    checkpoint.unlink()
+    ensure_checkpoint(load_settings(None, {}), Silent())
+    assert not checkpoint.exists()
+    ensure_checkpoint(wanted, Silent())
+    assert checkpoint.read_text() == "trained 3 epochs"
+
+
+def test_two_trainings_of_one_file_do_not_mix(tmp_path):
+    from catro_deploy.runs import hold
+
+    with (
+        hold(tmp_path / ".baseline.safetensors.lock", "here"),
+        pytest.raises(RunFolderError, match=r"at work on baseline\.safetensors"),
+    ):
+        train_checkpoint(load_settings(None, {"train": {"epochs": 3}}), Silent())
+
+
+def test_every_file_that_a_stage_reads_comes_from_an_earlier_one(run):
+    made: set = set()
+    for stage in STAGES:
+        assert set(stage.reads(run)) <= made
+        assert not made & set(stage.writes(run))
+        made |= set(stage.writes(run))
