@@ -16,8 +16,6 @@ __all__ = [
     "Layer",
     "Plan",
     "Slot",
-    "Speedup",
-    "Timing",
 ]
 
 
@@ -159,24 +157,3 @@ class Accuracy:
     agreement: float
     largest_logit_difference: float
     per_class: tuple[ClassAccuracy, ...]
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Latencies of single inferences of one model, in microseconds."""
-
-    name: str
-    samples_us: tuple[float, ...]
-    p50_us: float
-    p90_us: float
-    p99_us: float
-    mean_us: float
-    cv: float
-
-
-@dataclass(frozen=True)
-class Speedup:
-    """Median latency of the original over that of the pruned, with a 95% bootstrap confidence interval."""
-
-    median: float
-    ci95: tuple[float, float]

@@ -1,0 +1,60 @@
+"""What every benchmark needs: its environment, a table, and a place for its results."""
+
+import json
+import os
+import platform
+import resource
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from catro_deploy.files import write_json
+
+__all__ = ["RESULTS", "environment", "peak_memory_bytes", "read_result", "table", "write_result"]
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def environment() -> dict[str, Any]:
+    """Where and with what a benchmark runs."""
+    names = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    ]
+    return {
+        "processor": names[0] if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torch_threads": torch.get_num_threads(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def peak_memory_bytes() -> int:
+    """The most memory that this process has held so far, mapped files counted."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def write_result(name: str, content: dict[str, Any]) -> None:
+    """Write ``content`` to benchmarks/results/``name``."""
+    write_json(RESULTS / name, content)
+
+
+def read_result(name: str) -> dict[str, Any]:
+    """Read what an earlier run wrote, or nothing."""
+    path = RESULTS / name
+    return json.loads(path.read_text()) if path.is_file() else {}
