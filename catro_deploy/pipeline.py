@@ -96,8 +96,11 @@ def check(settings: Settings) -> None:
     Raises:
         UsageError: the target, the budget or the measuring protocol cannot be read.
     """
+    from catro_deploy.stages.bench import load_protocol
+
     Budget.parse(settings.prune.budget)
-    _measuring(settings)
+    load_target(settings.prune.target)
+    load_protocol(settings.bench.protocol)
 
 
 STAGES: tuple[Stage, ...] = (
@@ -216,8 +219,8 @@ def _require_upstream(stage: Stage, run: RunFolder, table: Sequence[Stage]) -> N
                 missing.insert(0, earlier.name)
     if missing:
         raise RunFolderError(
-            f"{stage.name} needs the results of {', '.join(missing)}: not ended in {run.path}, "
-            "or files or settings were changed since.",
+            f"{stage.name} needs the results of {', '.join(missing)} in {run.path}: not made yet, or changed or gone "
+            "since.",
             f"Go on with: catro-deploy {missing[0]} --run {run.path}",
         )
 

@@ -15,6 +15,7 @@ from catro_deploy.files import UNFINISHED, file_hash, text_hash, write_json
 __all__ = ["RunFolder", "hold", "newest_run"]
 
 STAGES_FILE = "stages.json"
+RECORD = {"inputs": str, "outputs": dict, "missed": list}
 
 
 @dataclass(frozen=True)
@@ -96,16 +97,15 @@ class RunFolder:
         """Read a JSON object that ``stage`` wrote.
 
         Raises:
-            RunFolderError: it is not there, or not JSON.
+            RunFolderError: it is not there, or not a JSON object.
         """
-        text = self.require(path, stage).read_text(encoding="utf-8")
+        hint = f"Delete it and make it again: catro-deploy {stage} --run {self.path}"
         try:
-            content: dict[str, Any] = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise RunFolderError(
-                f"{path} is not valid JSON ({error}).",
-                f"Delete it and make it again: catro-deploy {stage} --run {self.path}",
-            ) from error
+            content = json.loads(self.require(path, stage).read_bytes())
+        except ValueError as error:
+            raise RunFolderError(f"{path} is not valid JSON ({error}).", hint) from error
+        if not isinstance(content, dict):
+            raise RunFolderError(f"{path} holds a {type(content).__name__} where an object must be.", hint)
         return content
 
     @contextmanager
@@ -125,7 +125,14 @@ class RunFolder:
 
     def _stages(self) -> dict[str, Any]:
         path = self.path / STAGES_FILE
-        return self.read_json(path, "run") if path.is_file() else {}
+        records = self.read_json(path, "run") if path.is_file() else {}
+        for stage, record in records.items():
+            if not isinstance(record, dict) or not all(isinstance(record.get(k), kind) for k, kind in RECORD.items()):
+                raise RunFolderError(
+                    f"{path} was changed by hand: its record of {stage} is not whole.",
+                    f"Delete it and run all stages again: catro-deploy run --run {self.path}",
+                )
+        return records
 
     def is_intact(self, stage: str) -> bool:
         """Whether ``stage`` ended, and its outputs are still what it wrote."""
@@ -174,12 +181,16 @@ def hold(lock: Path, where: str) -> Iterator[None]:
     """Hold the file ``lock`` for this process; ``where`` names in the error what it guards.
 
     Raises:
-        RunFolderError: another process holds it.
+        RunFolderError: another process holds it, or a file is where its folder must be.
         StorageError: it cannot be made.
     """
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         handle = lock.open("w")
+    except (FileExistsError, NotADirectoryError):
+        raise RunFolderError(
+            f"{lock.parent} cannot be a folder: a file stands there or above it.", "Choose another one with --run."
+        ) from None
     except OSError as error:
         raise StorageError(
             f"{lock.parent} cannot be written: {error.strerror}.",

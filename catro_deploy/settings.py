@@ -100,7 +100,7 @@ class OptimiserSettings(_Section):
         description="signs: affine, light, no mirroring; objects: shift, mirror, light; rigid: shift only",
     )
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    amp: bool = Field(True, description="mixed precision, on a GPU only")
+    amp: bool = Field(True, description="mixed precision, on a GPU or a CPU with AMX")
     compile: bool = Field(
         False, description="torch.compile: faster steps after a minute of compiling; needs a C++ compiler"
     )
@@ -242,6 +242,8 @@ def _explain(error: PydanticError, file: Path | None) -> str:
         place = ".".join(map(str, keys))
         if problem["type"] == "extra_forbidden":
             lines[place] = f"{place} is not a setting.{_suggestion([str(key) for key in keys])}"
+        elif problem["type"] == "value_error":  # of a whole section, whose values would only be in the way
+            lines[place] = f"{place}: {problem['ctx']['error']}."
         else:
             lines[place] = f"{place} = {problem['input']!r} does not fit: {problem['msg']}."
     return "\n".join([f"Wrong settings ({f'{file} and ' if file else ''}flags):", *lines.values()])

@@ -1,12 +1,16 @@
-"""Real data for the tests, where there is any: the folder that CATRO_TEST_DATA names."""
+"""Real data for the tests, where there is any: the folder that CATRO_TEST_DATA names; and a tiny classifier."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+
+from catro_deploy.runs import RunFolder
+from tests.tiny import command, write_work_folder
 
 
 @pytest.fixture(scope="session")
@@ -39,3 +43,37 @@ def gtsrb_root(test_data: Path) -> Path:
             except OSError:  # another test run was faster
                 assert root.is_dir()
     return root
+
+
+@pytest.fixture(scope="session")
+def tiny_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder of tests.tiny, to be copied."""
+    folder = tmp_path_factory.mktemp("tiny") / "template"
+    folder.mkdir()
+    write_work_folder(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny(tiny_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder of one's own, with images, a checkpoint and catro.toml; it is the current one."""
+    folder = tmp_path / "work"
+    shutil.copytree(tiny_template, folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_finished(tiny_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run folder, to be copied; its run.toml names the images of ``tiny_template`` by absolute paths."""
+    run = tmp_path_factory.mktemp("finished") / "run"
+    done = command("run", "--config", str(tiny_template / "catro.toml"), "--run", str(run), cwd=tiny_template)
+    assert done.exit_code == 0, done.stderr
+    return run
+
+
+@pytest.fixture
+def tiny_run(tiny: Path, tiny_finished: Path) -> RunFolder:
+    """A finished run folder of one's own, called ``run``, in the working folder."""
+    shutil.copytree(tiny_finished, tiny / "run")
+    return RunFolder(Path("run"))

@@ -117,7 +117,7 @@ def test_a_stage_whose_upstream_began_anew_and_did_not_end_is_refused(run, monke
         go(run, ["finetune"], force=True)
     assert run.weights.is_file()  # of the first time
     for stage in ("export", "verify"):
-        with pytest.raises(RunFolderError, match=r"of finetune.*not ended[\s\S]*catro-deploy finetune --run"):
+        with pytest.raises(RunFolderError, match=r"of finetune.*not made yet[\s\S]*catro-deploy finetune --run"):
             go(run, [stage])
 
 

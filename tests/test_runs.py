@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -81,8 +82,18 @@ def test_the_lock_clears_what_a_killed_process_left_half_written(run):
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="cannot be written"), RunFolder(tmp_path / "file" / "run").lock():
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(RunFolderError, match="a file stands there"), RunFolder(path).lock():
+            pass
+    with pytest.raises(StorageError, match="cannot be written"), RunFolder(Path("/proc/nothing")).lock():
         pass
+
+
+@pytest.mark.parametrize("content", ["[]", '{"prune": 1}', '{"prune": {"inputs": "", "outputs": {}}}', "\xff"])
+def test_a_list_of_stages_that_was_edited_is_refused(run, content):
+    (run.path / "stages.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(RunFolderError, match=r"stages\.json[\s\S]*Delete it"):
+        run.is_intact("prune")
 
 
 def test_the_newest_run_is_the_one_where_something_was_done_last(tmp_path):

@@ -93,6 +93,9 @@ app.add_typer(targets.app, name="targets")
 
 def main() -> None:
     """Run the command line of this process."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started this process
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - for as long as the process lives
     try:
         app()
     except BrokenPipeError:

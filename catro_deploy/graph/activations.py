@@ -83,7 +83,7 @@ class Activations:
         except OSError as error:
             where = self._limit.folder or tempfile.gettempdir()
             raise StorageError(
-                f"Feature maps need {size_bytes / 2**20:.0f} MiB more in {where}: {error.strerror}.",
+                f"Feature maps need {size_bytes / 2**20:.1f} MiB more in {where}: {error.strerror}.",
                 "Free some space, set TMPDIR to a larger disk, allow more --activation-memory, or take fewer "
                 "--samples-per-class.",
             ) from None

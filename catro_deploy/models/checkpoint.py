@@ -23,7 +23,7 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
     """Put the weights of ``path`` into ``model``. A ``state_dict`` wrapper and a ``module.`` prefix are understood.
 
     Raises:
-        CheckpointError: no such file, corrupt, or its tensors are not the model's; every mismatch is listed.
+        CheckpointError: no such file, corrupt, not finite, or its tensors are not the model's; mismatches are listed.
     """
     weights = _strip_prefix(_unwrap(_read(path)))
     own = model.state_dict()
@@ -35,12 +35,15 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
         for key in own
         if key in weights and own[key].shape != weights[key].shape
     ]
-    problems += [f"not finite: {key}" for key, value in weights.items() if not _is_finite(value)]
     if problems:
-        more = [f"... and {len(problems) - LISTED_KEYS} more"] if len(problems) > LISTED_KEYS else []
         raise CheckpointError(
-            "\n".join([f"{path} does not fit the model:", *problems[:LISTED_KEYS], *more]),
+            _listed(f"{path} does not fit the model:", problems),
             "Check the model's name and the number of classes, or give the checkpoint that belongs to them.",
+        )
+    if broken := [f"not finite: {key}" for key, value in weights.items() if not _is_finite(value)]:
+        raise CheckpointError(
+            _listed(f"{path} holds NaN or infinity:", broken),
+            "Its training diverged. Give a checkpoint of an earlier epoch, or train again.",
         )
     model.load_state_dict(weights, strict=False)
 
@@ -89,6 +92,11 @@ def _strip_prefix(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     if weights and all(key.startswith("module.") for key in weights):
         return {key.removeprefix("module."): value for key, value in weights.items()}
     return weights
+
+
+def _listed(title: str, problems: list[str]) -> str:
+    more = [f"... and {len(problems) - LISTED_KEYS} more"] if len(problems) > LISTED_KEYS else []
+    return "\n".join([title, *problems[:LISTED_KEYS], *more])
 
 
 def _shape(tensor: torch.Tensor) -> list[int]:

@@ -1,0 +1,208 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from catro_deploy import networks
+from catro_deploy.data import MemorySplit, open_dataset
+from catro_deploy.data.base import Subset
+from catro_deploy.errors import BudgetError, DataError, FaultError
+from catro_deploy.graph.surgery import apply_keeps_, masked
+from catro_deploy.graph.trace import list_layers
+from catro_deploy.models import build_model
+from catro_deploy.models.checkpoint import load_checkpoint, save_weights
+from catro_deploy.plans import load_plan
+from catro_deploy.progress import Silent
+from catro_deploy.records import Keep
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.stages import prune as prune_stage
+from catro_deploy.stages.prune import _check_equal, labelled_batches, prune
+from catro_deploy.training import accuracy, predict
+from tests.tiny import SIZE, TinyNet
+from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
+
+SHAPE = (3, SIZE, SIZE)
+
+
+def lively(seed=0):
+    """A TinyNet whose normalisations do something, so that a channel that is cut wrongly shows."""
+    torch.manual_seed(seed)
+    network = TinyNet(3).eval()
+    for norm in (network.bn1, network.bn2, network.bn3):
+        for tensor, low, high in ((norm.weight, 0.5, 1.5), (norm.bias, -0.5, 0.5), (norm.running_mean, -0.3, 0.3)):
+            torch.nn.init.uniform_(tensor.data, low, high)
+    return network
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """Make settings over a checkpoint of ``lively``; keywords go into [prune]."""
+    save_weights(lively(), tmp_path / "tiny.safetensors")
+
+    def make(**pruning):
+        return Settings.model_validate(
+            {
+                "model": {"name": "tests.tiny:network", "checkpoint": tmp_path / "tiny.safetensors"},
+                "data": {"name": "tests.tiny:dataset", "size": SIZE},
+                "prune": {"samples_per_class": 16, "device": "cpu"} | pruning,
+            }
+        )
+
+    return make
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunFolder(tmp_path / "run")
+
+
+def macs(network):
+    return sum(layer.macs for layer in list_layers(network, SHAPE))
+
+
+@pytest.mark.parametrize("criterion", ["catro", "l1"])
+@pytest.mark.parametrize("allocation", ["greedy", "uniform"])
+@pytest.mark.parametrize(("budget", "share"), [("10%flops", 0.1), ("50%flops", 0.5), ("100%flops", 1.0)])
+def test_the_plan_keeps_to_the_budget_and_counts_what_there_is(settings, run, criterion, allocation, budget, share):
+    plan = prune(settings(budget=budget, criterion=criterion, allocation=allocation), run, Silent())
+    assert plan == load_plan(run)
+    original, pruned = (networks.load(run, weights=which) for which in ("original", "pruned"))
+    assert plan.pruned_macs == macs(pruned) <= share * macs(original)
+    assert plan.original_macs == macs(original)
+    assert plan.pruned_params == sum(p.numel() for p in pruned.parameters())
+    assert plan.original_params == sum(p.numel() for p in original.parameters())
+    assert [(group.name, group.producers) for group in plan.groups] == [
+        ("conv1", ("conv1",)),
+        ("conv2", ("conv2", "conv3")),
+        ("fc", ("fc",)),
+    ]
+    first, coupled, _ = plan.groups
+    assert pruned.conv1.out_channels == pruned.conv2.in_channels == len(first.kept)
+    assert pruned.conv2.out_channels == pruned.conv3.in_channels == pruned.conv3.out_channels == len(coupled.kept)
+    assert pruned.fc.in_features == len(coupled.kept)
+    assert pruned.fc.out_features == 3
+
+
+def test_the_logits_are_those_of_the_wanted_classes(settings, run):
+    plan = prune(settings(classes=["even", "across"]), run, Silent())
+    assert plan.classes == ("across", "even")
+    assert plan.class_indices == (0, 2)
+    assert plan.model_classes == 3
+    whole, original = lively(), networks.load(run, weights="original")
+    assert torch.equal(original.fc.weight, whole.fc.weight[[0, 2]])
+    images = torch.randn(4, *SHAPE, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        torch.testing.assert_close(original(images), whole(images)[:, [0, 2]], rtol=0, atol=1e-6)
+    assert networks.load(run, weights="pruned").fc.out_features == 2
+
+
+@pytest.mark.parametrize("classes", [[], ["stripes"]])
+def test_the_pruned_network_computes_what_the_masked_one_does(settings, run, classes):
+    plan = prune(settings(classes=classes, budget="30%flops"), run, Silent())
+    inner = {name: Keep(None if name == plan.head else keep.out, keep.inputs) for name, keep in plan.keeps.items()}
+    reference = masked(networks.load(run, weights="original"), inner)
+    images = torch.randn(16, *SHAPE, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        expected, found = reference(images), networks.load(run, weights="pruned")(images)
+    assert (expected - found).abs().max() < 1e-5
+    assert not torch.allclose(expected, networks.load(run, weights="original")(images), atol=1e-3)
+
+
+def test_reloaded_it_is_the_network_that_was_in_memory(settings, run, monkeypatch):
+    in_memory = {}
+
+    def remember(network, path):
+        in_memory[path] = copy.deepcopy(network).eval()
+        save_weights(network, path)
+
+    monkeypatch.setattr(prune_stage, "save_weights", remember)
+    prune(settings(classes=["stripes"]), run, Silent())
+    images = torch.randn(16, *SHAPE, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        for which, path in (("original", run.original_weights), ("pruned", run.pruned_weights)):
+            assert torch.equal(networks.load(run, weights=which)(images), in_memory[path](images))
+
+
+def test_the_same_settings_give_the_same_files(settings, run, tmp_path):
+    prune(settings(), run, Silent())
+    again = RunFolder(tmp_path / "again")
+    prune(settings(), again, Silent())
+    for file in (run.plan, run.original_weights, run.pruned_weights):
+        assert file.read_bytes() == (again.path / file.name).read_bytes()
+
+
+@pytest.mark.parametrize(("per_class", "batch_size", "sizes"), [(5, 4, [3, 2]), (4, 4, [4]), (100, 8, [6, 6])])
+def test_samples_of_each_class_come_together_and_are_so_many(per_class, batch_size, sizes):
+    labels = np.tile(np.arange(2), 12)
+    pixels = torch.arange(24, dtype=torch.uint8).view(-1, 1, 1, 1)
+    batches = labelled_batches(MemorySplit(pixels, labels), ["a", "b"], per_class, batch_size, seed=0)
+    assert [label for _, label in batches] == [0] * len(sizes) + [1] * len(sizes)
+    assert [len(images) for images, _ in batches] == sizes * 2
+    for images, label in batches:
+        assert set(images.flatten().tolist()) <= set(range(label, 24, 2))
+    drawn = torch.cat([images for images, _ in batches]).flatten().tolist()
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_a_class_with_one_image_is_refused():
+    split = MemorySplit(torch.zeros(3, 3, 4, 4, dtype=torch.uint8), np.array([0, 0, 1]))
+    with pytest.raises(DataError, match=r"The class b has 1 image\(s\) for training") as caught:
+        labelled_batches(split, ["a", "b"], 8, 8, 0)
+    assert "leave it out" in caught.value.hint
+
+
+def test_a_budget_that_is_too_small_names_the_smallest(settings, run):
+    with pytest.raises(BudgetError, match=r"below the smallest network .* needs 5\.59%flops"):
+        prune(settings(budget="1%flops"), run, Silent())
+    assert not run.path.exists()
+    # Three channels everywhere: three convolutions of 64 positions * 9 weights * 3 * 3, and 3 * 3 in the head.
+    assert prune(settings(budget="5.59%flops"), run, Silent()).pruned_macs == 3 * 64 * 9 * 9 + 9
+
+
+def test_channels_that_were_coupled_wrongly_are_found():
+    kept = (0, 1, 5)
+    right = {"conv1": Keep(out=kept), "bn1": Keep(out=kept), "conv2": Keep(inputs=kept)}
+    wrong = right | {"conv2": Keep(inputs=(0, 1, 6))}
+    images = torch.randn(8, *SHAPE, generator=torch.Generator().manual_seed(0))
+    reference = masked(lively(), right)
+    _check_equal(apply_keeps_(lively(), right), reference, images)
+    with pytest.raises(FaultError, match="coupled wrongly") as caught:
+        _check_equal(apply_keeps_(lively(), wrong), reference, images)
+    assert "Nothing was written" in caught.value.hint
+
+
+def test_answers_that_are_not_numbers_are_no_agreement():
+    broken = lively()
+    broken.fc.bias.data[0] = torch.nan
+    with pytest.raises(FaultError):
+        _check_equal(broken, broken, torch.zeros(2, *SHAPE))
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_the_original_knows_the_speed_limits_of_gtsrb(gtsrb_root, test_data, tmp_path):
+    """ResNet-20 of 43 classes, asked for eight: 99.44% of the 4,260 test images, as when it was trained."""
+    settings = Settings.model_validate(
+        {
+            "model": {
+                "name": "cifar_resnet20",
+                "checkpoint": test_data / "weights" / "gtsrb_resnet20.pth",
+                "mean": (0.3403, 0.3121, 0.3214),
+                "std": (0.2724, 0.2608, 0.2669),
+            },
+            "data": {"name": "gtsrb", "root": gtsrb_root},
+            "prune": {"classes": ["speed_limits"], "samples_per_class": 16, "device": "cpu", "criterion": "l1"},
+        }
+    )
+    run = RunFolder(tmp_path)
+    plan = prune(settings, run, Silent())
+    assert plan.class_indices == tuple(range(1, 9))
+    test = Subset(open_dataset(settings.data, (32, 32), 3).test, plan.class_indices)
+    assert len(test.labels) == 4260
+    logits = predict(networks.load(run, weights="original"), test, plan.mean, plan.std, 256)
+    assert accuracy(logits, test.labels) == pytest.approx(0.9944, abs=0.002)
+    whole = build_model(settings.model.name, 43)
+    load_checkpoint(whole, settings.model.checkpoint)
+    torch.testing.assert_close(predict(whole, test, plan.mean, plan.std, 256)[:, 1:9], logits, rtol=0, atol=1e-4)

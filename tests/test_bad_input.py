@@ -1,0 +1,278 @@
+"""Wrong images, checkpoints, settings and budgets, through the command line and the real stages.
+
+Each ends with one message that says what is wrong and what to do, the right exit code, and nothing half-written.
+"""
+
+import pytest
+import torch
+from PIL import Image
+
+from catro_deploy.models.checkpoint import save_weights
+from tests.tiny import TinyNet, command
+
+
+def refused(result, code, *said):
+    """The command ended with ``code``; what it says holds all of ``said`` and is no traceback."""
+    assert result.exit_code == code, result.stderr
+    for text in said:
+        assert text in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "fault of catro-deploy" not in result.stderr
+    assert result.stdout == ""
+
+
+def nothing_is_written(folder):
+    assert {path.name for path in folder.glob("runs/*/*")} <= {"run.toml", ".lock"}
+
+
+def truncate(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def replace_line(folder, key, line):
+    file = folder / "catro.toml"
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(line if old.startswith(f"{key} =") else old for old in lines) + "\n")
+
+
+@pytest.mark.parametrize("size", [0, 50, 600])
+def test_a_truncated_image_is_named(tiny, size):
+    for path in (tiny / "data/train/down").iterdir():
+        truncate(path, size)
+    refused(command("run"), 2, "The image data/train/down/", "cannot be read", "replace or remove it")
+    nothing_is_written(tiny)
+
+
+def test_an_image_that_went_away_is_named(tiny):
+    for path in (tiny / "data/train/even").iterdir():
+        path.unlink()
+        path.symlink_to("gone.png")
+    refused(command("prune"), 2, "The image data/train/even/", "is not there", "Put it back")
+    nothing_is_written(tiny)
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (0, "There are no images in data/train/even."),
+        (1, "data/train/even has one image, so none can be held out for validation."),
+        (2, "The class even has 1 image(s) for training, those held out for validation not counted"),
+    ],
+)
+def test_a_class_with_too_few_images_is_named(tiny, left, said):
+    for path in sorted((tiny / "data/train/even").iterdir())[left:]:
+        path.unlink()
+    refused(command("prune"), 2, said, "dd ")
+    nothing_is_written(tiny)
+
+
+def test_a_class_with_too_few_images_can_be_left_out(tiny):
+    for path in sorted((tiny / "data/train/even").iterdir())[2:]:
+        path.unlink()
+    assert command("prune", "--classes", "across,down").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--data-root", "nowhere"), "There is no train/, val/ or test/ in nowhere."),
+        (("--data", "imagefoldr"), "Did you mean imagefolder?"),
+        (("--data", "gtsrb"), "GTSRB is not in data."),
+        (("--data", "tests.tiny:raising_dataset"), "failed: RuntimeError: the archive is offline"),
+        (("--data", "tests.tiny:no_dataset"), "returned a dict."),
+        (("--data", "tests.tiny:datset"), "has no attribute 'datset'"),
+        (("--data", "tests_of_nobody:dataset"), "No module named 'tests_of_nobody'"),
+        (("--classes", "acros,down"), "There is no class 'acros'. Did you mean across?"),
+        (("--classes", "across"), "two classes or more to tell apart, and there is only: across."),
+        (("--classes", "0,3"), "Indices go from 0 to 2."),
+        (("--model", "cifar_resnet21"), "There is no model 'cifar_resnet21'."),
+        (("--model", "torchvision:resnet5"), "Did you mean resnet50"),
+        (("--model", "cifar_resnet20"), "missing: layer1.0.conv1.weight [16, 16, 3, 3]"),
+        (("--model", "tests.tiny:raising_network"), "failed: RuntimeError: no weights today"),
+        (("--model", "tests.tiny:no_network"), "returned a str."),
+        (("--model", "tests.tiny:grey_network"), "conv1.weight is [12, 3, 3, 3] in the file"),
+        (("--ignore", "conv9"), "The model has no module 'conv9' to ignore."),
+        (("--ignore", "conv1,conv2,conv3"), "No channels of this network may be pruned."),
+        (("--d-min", "40"), "No channels of this network may be pruned."),
+        (("--budget", "5%flops"), "which needs 5.59%flops."),
+        (("--budget", "5ms"), "such as 50%flops"),
+        (("--budget", "101%flops"), "at most 100%"),
+        (("--target", "./mine.toml"), "There is no file mine.toml."),
+        (("--target", "catro.toml"), "catro.toml is not a target"),
+    ],
+)
+def test_what_cannot_be_done_is_told_before_anything_is_written(tiny, arguments, said):
+    refused(command("prune", *arguments), 2, said)
+    nothing_is_written(tiny)
+
+
+def test_the_budget_that_is_named_as_the_smallest_can_be_met(tiny):
+    assert command("prune", "--budget", "5.59%flops").exit_code == 0
+
+
+def test_a_wrong_protocol_is_found_before_the_pruning(tiny):
+    refused(command("run", "--protocol", "catro.toml"), 2, "catro.toml is not valid: warmup_s: Field required.")
+    assert not (tiny / "runs").exists()
+
+
+def weights(change):
+    network = TinyNet(3)
+    change(network)
+    return network
+
+
+def set_nan(network):
+    network.conv2.weight.data[0, 0, 0, 0] = torch.nan
+
+
+def set_huge(network):
+    network.conv2.weight.data[:2] = 3e38
+
+
+def kill_first(network):
+    network.bn1.weight.data[:] = 0
+    network.bn1.bias.data[:] = 0
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "said"),
+    [
+        (set_nan, 2, ("holds NaN or infinity:\nnot finite: conv2.weight", "Its training diverged.")),
+        (set_huge, 1, ("The feature maps of conv2 hold NaN or infinity", "Check the checkpoint")),
+        (kill_first, 1, ("The channels of conv1 are dead", 'ignore = ["conv1"]')),
+    ],
+)
+def test_weights_that_compute_nothing(tiny, change, code, said):
+    save_weights(weights(change), tiny / "tiny.safetensors")
+    refused(command("run"), code, *said)
+    nothing_is_written(tiny)
+
+
+def test_some_dead_channels_go_first(tiny):
+    def kill_some(network):
+        network.bn1.weight.data[:9] = 0
+        network.bn1.bias.data[:9] = 0
+
+    save_weights(weights(kill_some), tiny / "tiny.safetensors")
+    result = command("prune", "--json", "--d-min", "3")
+    assert result.exit_code == 0
+    assert '"kept"' in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--model", "tests.tiny:nan_network"), 1, "The feature maps of conv1 hold NaN or infinity"),
+        (("--data", "tests.tiny:identical_images"), 1, "that the samples of a class differ"),
+    ],
+)
+def test_feature_maps_that_give_no_ground_to_choose_on(tiny, arguments, code, said):
+    refused(command("prune", *arguments), code, said)
+    nothing_is_written(tiny)
+
+
+@pytest.mark.parametrize("kind", ["truncated", "empty", "text", "module", "list", "other classes", "folder"])
+def test_a_checkpoint_that_is_none(tiny, kind):
+    file = tiny / ("tiny.safetensors" if kind in ("truncated", "empty") else "other.pth")
+    said = {
+        "truncated": "tiny.safetensors is not a whole safetensors file",
+        "empty": "tiny.safetensors is not a whole safetensors file",
+        "text": "other.pth is not a torch file of tensors only",
+        "module": "Save the weights alone: torch.save(model.state_dict(), path)",
+        "list": "The checkpoint holds a list",
+        "other classes": "other shape: fc.weight is [4, 16] in the file, [3, 16] in the model",
+        "folder": "There is no checkpoint other.pth",
+    }
+    match kind:
+        case "truncated":
+            truncate(file, 3000)
+        case "empty":
+            truncate(file, 0)
+        case "text":
+            file.write_text("weights")
+        case "module":
+            torch.save(TinyNet(3), file)
+        case "list":
+            torch.save([1, 2], file)
+        case "other classes":
+            torch.save(TinyNet(4).state_dict(), file)
+        case "folder":
+            file.mkdir()
+    refused(command("run", "--checkpoint", file.name), 2, said[kind])
+    nothing_is_written(tiny)
+
+
+@pytest.mark.parametrize(
+    ("key", "line", "code", "said"),
+    [
+        ("mean", "mean = [0.5, 0.5]", 2, "model: mean and std need three values each, or one each for grey images."),
+        ("std", "std = [0.5]", 2, "model: mean and std need three values each, or one each for grey images."),
+        ("std", "std = [0.5, 0.0, 0.5]", 2, "model.std = 0.0 does not fit"),
+        ("mean", "mean = [inf, 0.5, 0.5]", 2, "model.mean = inf does not fit: Input should be a finite number."),
+        ("std", "std = [1e-44, 1e-44, 1e-44]", 1, "The feature maps of conv1 hold NaN or infinity"),
+        ("epochs", "epocs = 3", 2, "finetune.epocs is not a setting. Did you mean epochs?"),
+        ("epochs", "epochs = ", 2, "catro.toml cannot be read: Invalid value (at line"),
+        ("epochs", "epochs = 0", 2, "finetune.epochs = 0 does not fit"),
+    ],
+)
+def test_wrong_lines_of_catro_toml(tiny, key, line, code, said):
+    replace_line(tiny, key, line)
+    refused(command("run"), code, said)
+    nothing_is_written(tiny)
+
+
+def test_a_settings_file_that_is_no_text(tiny):
+    (tiny / "catro.toml").write_bytes(b"\xff\xfe\x00")
+    refused(command("run"), 2, "catro.toml cannot be read", "Mend it")
+
+
+def test_a_wrong_name_in_a_group(tiny):
+    replace_line(tiny, "size", 'size = 16\ngroups = {mine = ["acros", "down"]}')
+    refused(command("prune", "--classes", "mine"), 2, "In the group mine: There is no class 'acros'. Did you mean")
+
+
+def grey(folder):
+    replace_line(folder, "mean", "mean = [0.5]")
+    replace_line(folder, "std", "std = [0.25]")
+
+
+def test_grey_images_for_a_network_of_three_colours(tiny):
+    grey(tiny)
+    refused(command("prune"), 2, "The model fails on an image of shape (1, 16, 16)", "one value for each colour")
+
+
+def test_grey_images_for_a_grey_network(tiny):
+    grey(tiny)
+    save_weights(TinyNet(3, channels=1), tiny / "tiny.safetensors")
+    result = command("prune", "--model", "tests.tiny:grey_network")
+    assert result.exit_code == 0, result.stderr
+
+
+def test_images_of_every_kind_are_read(tiny):
+    """Grey, palette, transparent and 16-bit files, of other sizes, among the others."""
+    folder = tiny / "data/train/even"
+    for number, mode in enumerate(("L", "P", "RGBA", "I;16", "1", "CMYK")):
+        suffix = "tif" if mode == "CMYK" else "png"
+        Image.new(mode, (20 + number, 11)).save(folder / f"new{number}.{suffix}")
+    assert command("prune", "--samples-per-class", "100").exit_code == 0
+
+
+def test_the_training_that_diverges_keeps_what_was_pruned(tiny):
+    refused(command("run", "--learning-rate", "1e20"), 1, "Training diverged", "Lower learning_rate")
+    (run,) = (tiny / "runs").iterdir()
+    assert (run / "pruned.safetensors").is_file()
+    assert not (run / "weights.safetensors").exists()
+    again = command("finetune", "--learning-rate", "0.01")
+    assert again.exit_code == 0, again.stderr
+
+
+def test_a_test_image_that_breaks_costs_verification_only(tiny, tiny_run):
+    """Fine-tuning is not run again once the image is mended."""
+    broken = tiny / "data/test/down/03.png"
+    whole = broken.read_bytes()
+    truncate(broken, 100)
+    arguments = ("verify", "--run", "run", "--data-root", "data")
+    refused(command(*arguments), 2, "The image data/test/down/03.png cannot be read")
+    broken.write_bytes(whole)
+    again = command(*arguments)
+    assert again.exit_code == 0, again.stderr

@@ -1,0 +1,180 @@
+"""``catro-deploy run`` as a process of its own, from nothing to the reports; stopped, and run again."""
+
+import json
+import shutil
+import signal
+
+import onnx
+import pytest
+import torch
+
+import catro_deploy
+from catro_deploy.files import file_hash
+from catro_deploy.runs import RunFolder
+from catro_deploy.stages import finetune as finetune_stage
+from tests.tiny import CLASSES, SIZE, command, start
+
+pytestmark = pytest.mark.slow
+
+STAGES = ("prune", "finetune", "export", "verify", "bench", "report")
+EPOCHS = 30
+TRAIN = "\n[train]\nepochs = 20\nbatch_size = 16\ndevice = 'cpu'\n"
+SAME = (
+    "plan.json",
+    "original.safetensors",
+    "pruned.safetensors",
+    "weights.safetensors",
+    "original.onnx",
+    "pruned.onnx",
+)
+NETWORK = {"accuracy", "macs", "params", "latency_ms"}
+
+# What is said just before a stage begins, or while it is at work.
+MOMENTS = (
+    "training tests.tiny:network: epoch 5/",
+    "run folder:",
+    "fine-tuning: epoch 5/",
+    "finetune: ",
+    "export: done",
+    "verify: ",
+    "bench: done",
+)
+
+
+def finish(*arguments, cwd):
+    process = start(*arguments, cwd=cwd)
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    return stdout, stderr
+
+
+def the_run(folder):
+    (path,) = (folder / "runs").iterdir()
+    return RunFolder(path)
+
+
+def hashes(folder):
+    run = the_run(folder)
+    return {name: file_hash(run.path / name) for name in SAME}
+
+
+def stop(folder, moment, code):
+    """Start a run and send it the signal ``code`` when it says ``moment``; what it has said, and its exit code."""
+    process = start("run", "--epochs", str(EPOCHS), cwd=folder)
+    said = ""
+    for line in process.stderr:
+        said += line
+        if line.startswith(moment):
+            process.send_signal(code)
+            break
+    said += process.communicate(timeout=60)[1]
+    return said, process.returncode
+
+
+@pytest.fixture(scope="module")
+def untrained(tiny_template, tmp_path_factory):
+    """A working folder whose baseline has yet to be trained."""
+    folder = tmp_path_factory.mktemp("untrained") / "work"
+    shutil.copytree(tiny_template, folder)
+    (folder / "tiny.safetensors").unlink()
+    with (folder / "catro.toml").open("a") as file:
+        file.write(TRAIN)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def unbroken(untrained, tmp_path_factory):
+    """The working folder after a run that nobody stopped."""
+    folder = tmp_path_factory.mktemp("unbroken") / "work"
+    shutil.copytree(untrained, folder)
+    stdout, stderr = finish("run", "--epochs", str(EPOCHS), cwd=folder)
+    assert "report.html" in stdout
+    assert [stage for stage in STAGES if f"{stage}: done in" in stderr] == list(STAGES)
+    return folder
+
+
+def test_the_report_holds_what_was_promised(unbroken):
+    report = json.loads(the_run(unbroken).report("json").read_text())
+    assert {
+        "target",
+        "classes",
+        "budget",
+        "original",
+        "pruned",
+        "speedup",
+        "accuracy_drop_points",
+        "environment",
+    } <= set(report)
+    for network in ("original", "pruned"):
+        assert set(report[network]) >= NETWORK
+        assert set(report[network]["latency_ms"]) >= {"p50", "p90", "p99"}
+        assert 0 <= report[network]["accuracy"] <= 1
+    assert set(report["speedup"]) == {"median", "ci95"}
+    assert report["pruned"]["accuracy"] == 1.0
+    assert report["pruned"]["macs"] <= 0.5 * report["original"]["macs"]
+
+
+def test_the_onnx_file_says_what_its_user_must_know(unbroken):
+    run = the_run(unbroken)
+    model = onnx.load(run.pruned_onnx)
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    assert json.loads(metadata["classes"]) == list(CLASSES)
+    assert json.loads(metadata["mean"]) == [0.5, 0.5, 0.5]
+    assert metadata["plan_sha256"] == file_hash(run.plan)
+
+
+@pytest.mark.parametrize("code", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_in_every_stage_it_ends_as_if_nobody_had(untrained, unbroken, tmp_path, code):
+    folder = tmp_path / "work"
+    shutil.copytree(untrained, folder)
+    for moment in MOMENTS:
+        said, ended = stop(folder, moment, code)
+        assert moment in said
+        assert "Traceback" not in said
+        stopped = {signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}[code]
+        # The last stage may have ended before the signal came.
+        assert ended == stopped or (moment == MOMENTS[-1] and ended == 0), said
+        if ended == 130:
+            assert said.endswith("the same command goes on from there.\n")
+    _, stderr = finish("run", "--epochs", str(EPOCHS), cwd=folder)
+    assert hashes(folder) == hashes(unbroken)
+    assert "finetune: unchanged, skipped" in stderr
+    assert not list(the_run(folder).path.glob("*.part")) + list(the_run(folder).path.glob(".*.part"))
+
+
+def test_a_killed_fine_tuning_goes_on_from_its_last_epoch(unbroken, tmp_path):
+    folder = tmp_path / "work"
+    shutil.copytree(unbroken, folder)
+    shutil.rmtree(folder / "runs")
+    _, ended = stop(folder, "fine-tuning: epoch 7/", signal.SIGKILL)
+    assert ended == -signal.SIGKILL
+    _, stderr = finish("run", "--epochs", str(EPOCHS), cwd=folder)
+    assert "going on from epoch 7 of" in stderr or "going on from epoch 8 of" in stderr
+    assert hashes(folder)["weights.safetensors"] == hashes(unbroken)["weights.safetensors"]
+
+
+def test_loaded_from_the_run_folder_it_answers_to_the_bit_as_in_memory(tiny, monkeypatch):
+    in_memory = []
+
+    def remember(network, path, metadata):
+        in_memory.append(network)
+        save_weights(network, path, metadata)
+
+    save_weights = finetune_stage.save_weights
+    monkeypatch.setattr(finetune_stage, "save_weights", remember)
+    assert command("prune", "--run", "mine").exit_code == 0
+    assert command("finetune", "--run", "mine").exit_code == 0
+    images = torch.randn(4, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        assert torch.equal(catro_deploy.load("mine")(images), in_memory[0].eval()(images))
+
+
+def test_a_second_run_does_nothing_and_other_epochs_only_what_follows(unbroken):
+    _, stderr = finish("run", "--epochs", str(EPOCHS), cwd=unbroken)
+    assert "done in" not in stderr
+    before = hashes(unbroken)
+    _, stderr = finish("run", "--epochs", "2", cwd=unbroken)
+    assert "prune: unchanged, skipped" in stderr
+    assert [stage for stage in STAGES if f"{stage}: done in" in stderr] == list(STAGES[1:])
+    changed = {name for name, found in hashes(unbroken).items() if found != before[name]}
+    assert changed == {"weights.safetensors", "pruned.onnx"}

@@ -1,0 +1,187 @@
+"""A classifier of three kinds of 16x16 images that a whole run takes seconds for, and factories that go wrong."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+from typer.testing import CliRunner, Result
+
+from catro_deploy.cli.main import app
+from catro_deploy.data import Dataset, MemorySplit
+from catro_deploy.files import write_text
+from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.settings import DataSettings
+
+CLASSES = ("across", "down", "even")
+SIZE = 16
+CHECKOUT = Path(__file__).parents[1]
+COUNTS = {"train": 20, "test": 8}
+
+
+class TinyNet(nn.Module):
+    """Three convolutions, of which the second and the third are coupled by an addition."""
+
+    def __init__(self, classes: int, channels: int = 3) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 12, 3, 2, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(12)
+        self.conv2 = nn.Conv2d(12, 16, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(16)
+        self.conv3 = nn.Conv2d(16, 16, 3, 1, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(16)
+        self.fc = nn.Linear(16, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.bn1(self.conv1(x)))
+        x = torch.relu(self.bn2(self.conv2(x)))
+        x = torch.relu(x + self.bn3(self.conv3(x)))
+        return self.fc(x.mean((2, 3)))
+
+
+class NanNet(TinyNet):
+    """Its weights are finite, its feature maps are not."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(torch.log(x - 1e6))
+
+
+def network(classes: int) -> TinyNet:
+    return TinyNet(classes)
+
+
+def grey_network(classes: int) -> TinyNet:
+    return TinyNet(classes, channels=1)
+
+
+def nan_network(classes: int) -> NanNet:
+    return NanNet(classes)
+
+
+def raising_network(classes: int) -> nn.Module:
+    raise RuntimeError("no weights today")
+
+
+def no_network(classes: int) -> str:
+    return "a network"
+
+
+def draw(label: int, count: int, seed: int) -> np.ndarray:
+    """Noisy images of stripes ``across`` or ``down``, or of neither: uint8 (count, 16, 16, 3)."""
+    generator = np.random.default_rng([seed, label])
+    stripes = np.where(np.arange(SIZE) % 4 < 2, 60, -60)
+    pattern = (stripes[:, None], stripes[None, :], np.zeros((1, 1)))[label]
+    noise = generator.normal(0, 25, (count, SIZE, SIZE, 3))
+    return (128 + pattern[..., None] + noise).clip(0, 255).astype(np.uint8)
+
+
+def dataset(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
+    splits = [_split(24, 0), _split(8, 1), _split(8, 2)]
+    return Dataset("tiny", CLASSES, {"stripes": (0, 1)}, *splits)
+
+
+def identical_images(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
+    """Every class has one image, again and again."""
+    labels = np.repeat(np.arange(3), 8)
+    pixels = torch.zeros(24, 3, *size, dtype=torch.uint8) + torch.from_numpy(labels).view(-1, 1, 1, 1) * 80
+    split = MemorySplit(pixels.to(torch.uint8), labels)
+    return Dataset("identical", CLASSES, {}, split, split, split)
+
+
+def raising_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
+    raise RuntimeError("the archive is offline")
+
+
+def no_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -> dict[str, int]:
+    return {"images": 3}
+
+
+def _split(per_class: int, seed: int) -> MemorySplit:
+    pixels = np.concatenate([draw(label, per_class, seed) for label in range(3)]).transpose(0, 3, 1, 2)
+    return MemorySplit(torch.from_numpy(pixels.copy()), np.repeat(np.arange(3), per_class))
+
+
+def write_images(root: Path) -> None:
+    """The images as an ImageFolder: 20 for training and 8 for testing of each class."""
+    for seed, (split, count) in enumerate(COUNTS.items()):
+        for label, name in enumerate(CLASSES):
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for number, pixels in enumerate(draw(label, count, seed)):
+                Image.fromarray(pixels).save(folder / f"{number:02d}.png")
+
+
+def write_work_folder(folder: Path, epochs: int = 2) -> None:
+    """A working folder as a user has it: images, a checkpoint, catro.toml and a short measuring protocol."""
+    write_images(folder / "data")
+    torch.manual_seed(0)
+    save_weights(TinyNet(3), folder / "tiny.safetensors")
+    write_text(folder / "moment.toml", PROTOCOL)
+    write_text(folder / "catro.toml", SETTINGS.format(epochs=epochs))
+
+
+def command(*arguments: str, cwd: Path | None = None) -> Result:
+    """Run a command line in this process, on one thread: networks this small only lose by waiting for a second."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with contextlib.chdir(cwd or Path.cwd()):
+            return CliRunner().invoke(app, arguments, prog_name="catro-deploy")
+    finally:
+        torch.set_num_threads(threads)
+
+
+def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Start a command line in a process of its own, on one thread; Ctrl-C for this one does not reach it."""
+    environment = os.environ | {"PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": "1"}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.Popen(
+        [sys.executable, "-m", "catro_deploy.cli.main", *arguments],
+        text=True,
+        env=environment,
+        start_new_session=True,
+        **streams,
+    )
+
+
+PROTOCOL = """\
+warmup_s = 0.0
+seconds = 0.05
+min_samples = 10
+limit_s = 5.0
+block = 1
+bootstrap_resamples = 20
+seed = 0
+"""
+
+SETTINGS = """\
+[model]
+name = "tests.tiny:network"
+checkpoint = "tiny.safetensors"
+mean = [0.5, 0.5, 0.5]
+std = [0.25, 0.25, 0.25]
+
+[data]
+name = "imagefolder"
+root = "data"
+size = 16
+
+[prune]
+samples_per_class = 16
+device = "cpu"
+
+[finetune]
+epochs = {epochs}
+batch_size = 16
+augment = "none"
+device = "cpu"
+
+[bench]
+protocol = "./moment.toml"
+"""
