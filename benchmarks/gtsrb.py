@@ -98,7 +98,9 @@ def settings_of(row: Row, args: argparse.Namespace) -> Settings:
             max_width=1.0 if allocation == "uniform" else MAX_WIDTH[row.cut],
             seed=row.seed,
         ),
-        finetune=FinetuneSettings(epochs=args.epochs, learning_rate=0.1, warmup_epochs=5, compile=True, seed=row.seed),
+        finetune=FinetuneSettings(
+            epochs=args.epochs, learning_rate=0.1, warmup_epochs=5, distill=0.5, ema=0.998, compile=True, seed=row.seed
+        ),
     )
 
 
