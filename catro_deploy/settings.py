@@ -150,7 +150,7 @@ class PruneSettings(_Section):
 class ExportSettings(_Section):
     """``[export]``: ONNX."""
 
-    opset: int = Field(18, ge=17, le=23)
+    opset: int = Field(18, ge=18, le=23)
     dynamic_batch: bool = False
 
 

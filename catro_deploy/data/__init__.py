@@ -2,10 +2,7 @@
 
 import dataclasses
 import difflib
-import importlib
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,7 +12,8 @@ from catro_deploy.data.classes import resolve_classes, resolve_group
 from catro_deploy.data.gtsrb import open_gtsrb
 from catro_deploy.data.imagefolder import open_imagefolder
 from catro_deploy.data.signs import open_signs
-from catro_deploy.errors import CatroError, DataError
+from catro_deploy.errors import DataError
+from catro_deploy.factories import load_factory, users_code
 from catro_deploy.settings import DataSettings
 
 __all__ = ["DATASETS", "Dataset", "MemorySplit", "Split", "Subset", "open_dataset", "resolve_classes"]
@@ -25,9 +23,8 @@ Opener = Callable[[DataSettings, tuple[int, int], int], Dataset]
 DATASETS: dict[str, Opener] = {"gtsrb": open_gtsrb, "imagefolder": open_imagefolder, "signs": open_signs}
 
 FACTORY_FORM = (
-    "It is called as {name}(settings, size, channels) - a catro_deploy.settings.DataSettings, "
-    "(height, width), 1 or 3 - with {here} on the import path, and must return a catro_deploy.data.Dataset "
-    "whose splits give uint8 images (n, channels, height, width)."
+    "It is called with settings (a catro_deploy.settings.DataSettings), size (height, width) and channels (1 or 3), and "
+    "must return a catro_deploy.data.Dataset whose splits give uint8 images (n, channels, height, width)."
 )
 
 
@@ -59,20 +56,11 @@ def open_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -
 
 
 def _from_factory(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
-    module_name, _, attribute = settings.name.partition(":")
-    here = str(Path.cwd())
-    form = FACTORY_FORM.format(name=attribute, here=here)
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        dataset = getattr(importlib.import_module(module_name), attribute)(settings, size, channels)
+    with users_code(settings.name, DataError, FACTORY_FORM):
+        dataset = load_factory(settings.name)(settings, size, channels)
         fault = _fault(dataset, size, channels)
-    except CatroError:
-        raise
-    except Exception as error:  # whatever a user's code may raise
-        raise DataError(f"The factory {settings.name} failed: {type(error).__name__}: {error}", form) from error
     if fault:
-        raise DataError(f"The factory {settings.name} returned {fault}.", form)
+        raise DataError(f"The factory {settings.name} returned {fault}.", FACTORY_FORM)
     return dataset  # type: ignore[no-any-return] # _fault has looked
 
 

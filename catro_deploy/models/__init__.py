@@ -1,14 +1,12 @@
 """Names to networks: ``cifar_resnet20``, ``torchvision:resnet50``, ``package.module:factory``."""
 
 import difflib
-import importlib
 import re
-import sys
-from pathlib import Path
 
 from torch import nn
 
 from catro_deploy.errors import ModelError
+from catro_deploy.factories import load_factory, users_code
 from catro_deploy.models.cifar_resnet import cifar_resnet
 
 __all__ = ["build_model", "default_size"]
@@ -59,17 +57,9 @@ def _torchvision(name: str, classes: int) -> nn.Module:
 
 
 def _from_factory(name: str, classes: int) -> nn.Module:
-    module_name, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        model = getattr(importlib.import_module(module_name), attribute)(classes)
-    except Exception as error:  # whatever a user's code may raise
-        raise ModelError(
-            f"The factory {name} failed: {type(error).__name__}: {error}",
-            f"It is called as {attribute}({classes}), the number of classes, with {here} on the import path.",
-        ) from error
+    form = f"It is called with the number of classes, {classes}, and must return a torch.nn.Module."
+    with users_code(name, ModelError, form):
+        model = load_factory(name)(classes)
     if not isinstance(model, nn.Module):
-        raise ModelError(f"The factory {name} returned a {type(model).__name__}.", "It must return a torch.nn.Module.")
+        raise ModelError(f"The factory {name} returned a {type(model).__name__}.", form)
     return model
