@@ -53,7 +53,7 @@ def choose_channels(
     graph = FeatureGraph(model, [producer for group in prunable for producer in group.producers])
     with progress.task("Scoring channels", len(batches)) as task:
         alone = graph.scatters(_told(batches, task.advance))
-    scatters = {group.name: usable(group.name, _group_scatter(group, alone)) for group in prunable}
+    scatters = {group.name: usable(group.name, _group_scatter(group, alone), settings.ridge) for group in prunable}
     widths = _allocate(network, prunable, scatters, budget, settings)
     if settings.criterion == "l1":
         chosen = {group.name: _largest_norms(model, group, widths[group.name]) for group in prunable}
@@ -142,7 +142,7 @@ def _select_in_order(
     chosen: dict[str, Selection] = {}
 
     def decide(group: Group, first: Scatter) -> tuple[int, ...]:
-        scatter = usable(group.name, _group_scatter(group, {**alone, group.producers[0]: first}))
+        scatter = usable(group.name, _group_scatter(group, {**alone, group.producers[0]: first}), settings.ridge)
         seed = settings.seed + network.groups.index(group)
         best = select(scatter, widths[group.name], seed=seed, epsilon=settings.epsilon)
         kept = _one_of_each_member(group, best.kept, scores(scatter, best.ratio, 1.0))

@@ -139,6 +139,9 @@ class PruneSettings(_Section):
     )
     prune_first: bool = Field(True, description="whether the first convolution's channels may be pruned")
     temperature: PositiveFloat = Field(1.0, description="of the scores; the paper leaves their scale open")
+    ridge: NonNegativeFloat = Field(
+        10.0, description="what keeping a channel costs, in mean within-scatters of its layer; the paper: 0"
+    )
     epsilon: NonNegativeFloat = Field(1e-9, description="Algorithm 1 ends when the trace ratio grows by no more")
     ignore: list[str] = Field(default_factory=list, description="modules whose channels stay as they are")
     batch_size: PositiveInt = 128

@@ -27,8 +27,13 @@ class Selection:
     rounds: int
 
 
-def usable(name: str, scatter: Scatter) -> Scatter:
-    """Return ``scatter`` with the within-scatter of each channel kept above zero, so that every ratio is finite.
+def usable(name: str, scatter: Scatter, ridge: float = 0.0) -> Scatter:
+    """Return ``scatter`` with ``ridge`` times the layer's mean within-scatter added to that of each channel.
+
+    The paper's ratio (``ridge`` 0) does not mind how strong a channel is: faint channels near the layer's average ratio
+    come before strong ones just below it, and the few channels that stay carry little. The ridge, as in regularised
+    discriminant analysis (Friedman, 1989), is what every channel pays for being kept. Without it each within-scatter
+    is still kept above zero, so that every ratio is finite.
 
     Raises:
         NumericsError: it is not finite, or no channel varies within any class, so there is no ground to choose on.
@@ -42,7 +47,8 @@ def usable(name: str, scatter: Scatter) -> Scatter:
             "Check the checkpoint and that the samples of a class differ, or leave these channels as they are: "
             f'[prune] ignore = ["{name}"] in catro.toml',
         )
-    return Scatter(scatter.between, np.maximum(scatter.within, DEAD_SHARE * total))
+    within = np.maximum(scatter.within, DEAD_SHARE * total) + ridge * scatter.within.mean()
+    return Scatter(scatter.between, within)
 
 
 def trace_ratio(scatter: Scatter, channels: NDArray[np.intp]) -> float:

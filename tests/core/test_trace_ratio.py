@@ -84,6 +84,20 @@ def test_a_channel_that_never_varies_within_a_class_is_taken_first():
     assert np.isfinite(found.ratio)
 
 
+def test_with_a_ridge_a_strong_channel_comes_before_a_faint_one_of_the_same_ratio():
+    # Both have the ratio 0.5. The mean within-scatter is (100 + 1) / 2, so a ridge of 1 makes them 50 / 150.5 and
+    # 0.5 / 51.5.
+    scatter = usable("layer", Scatter(np.array([50.0, 0.5]), np.array([100.0, 1.0])), ridge=1.0)
+    assert select(scatter, 1, seed=0, epsilon=0.0).ratio == pytest.approx(50 / 150.5)
+    assert trace_ratio(scatter, np.array([1])) == pytest.approx(0.5 / 51.5)
+
+
+def test_without_a_ridge_a_faint_channel_comes_before_a_strong_one_of_a_slightly_lower_ratio():
+    channels = Scatter(np.array([49.0, 0.5]), np.array([100.0, 1.0]))
+    assert select(usable("layer", channels), 1, seed=0, epsilon=0.0).kept == (1,)
+    assert select(usable("layer", channels, ridge=1.0), 1, seed=0, epsilon=0.0).kept == (0,)
+
+
 @pytest.mark.parametrize("between", [[0.0, 0.0], [1.0, 2.0]])
 def test_a_dead_layer_is_refused_with_its_name(between):
     with pytest.raises(NumericsError, match=r"(?s)layer1\.0\.conv1 are dead.*ignore"):
