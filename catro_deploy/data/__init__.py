@@ -23,8 +23,8 @@ Opener = Callable[[DataSettings, tuple[int, int], int], Dataset]
 DATASETS: dict[str, Opener] = {"gtsrb": open_gtsrb, "imagefolder": open_imagefolder, "signs": open_signs}
 
 FACTORY_FORM = (
-    "It is called with settings (a catro_deploy.settings.DataSettings), size (height, width) and channels (1 or 3), and "
-    "must return a catro_deploy.data.Dataset whose splits give uint8 images (n, channels, height, width)."
+    "It is called with settings (a catro_deploy.settings.DataSettings), size (height, width) and channels (1 or 3). "
+    "It must return a catro_deploy.data.Dataset whose splits give uint8 images (n, channels, height, width)."
 )
 
 
