@@ -64,7 +64,7 @@ def test_all_stages_run_in_order_and_not_again(run):
         ({"model": {"name": "cifar_resnet56"}}, list(ALL)),
         ({"data": {"seed": 1}}, list(ALL)),
         ({"finetune": {"epochs": 3}}, ["finetune", "export", "verify", "bench", "report"]),
-        ({"export": {"opset": 17}}, ["export", "verify", "bench", "report"]),
+        ({"export": {"opset": 19}}, ["export", "verify", "bench", "report"]),
         ({"verify": {"tolerance": 0.1}}, ["verify", "report"]),
         ({"bench": {"threads": 2}}, ["bench", "report"]),
         ({"data": {"download": True}}, []),

@@ -65,6 +65,7 @@ root = "data"
 
 [train]
 epochs = 8
+batch_size = 64
 
 [prune]
 target = "x86-cpu"
@@ -72,7 +73,8 @@ classes = ["speed_limits"]      # a group of this data set
 budget = "50%flops"             # what may be used of the original's multiply-accumulates
 
 [finetune]
-epochs = 6
+epochs = 8
+batch_size = 64
 
 [verify]
 max_drop = 1.0                  # points of accuracy that may be lost; more ends with exit code 3

@@ -84,7 +84,7 @@ def test_a_factory_of_the_working_folder_is_called(factory_module):
 def test_anything_else_says_what_is_expected(factory_module, name, problem):
     with pytest.raises(DataError, match=problem) as caught:
         open_dataset(DataSettings(name=f"{factory_module}:{name}"), (4, 4), 3)
-    assert f"{name}(settings, size, channels)" in caught.value.hint
+    assert "size (height, width)" in caught.value.hint
     assert "must return a catro_deploy.data.Dataset" in caught.value.hint
 
 
