@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from catro_deploy.runs import RunFolder
-from tests.tiny import command, write_work_folder
+from tests.tiny import command, went_well, write_work_folder
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +68,7 @@ def tiny_finished(tiny_template: Path, tmp_path_factory: pytest.TempPathFactory)
     """A finished run folder, to be copied; its run.toml names the images of ``tiny_template`` by absolute paths."""
     run = tmp_path_factory.mktemp("finished") / "run"
     done = command("run", "--config", str(tiny_template / "catro.toml"), "--run", str(run), cwd=tiny_template)
-    assert done.exit_code == 0, done.stderr
+    assert went_well(done.exit_code, done.stderr), done.stderr
     return run
 
 

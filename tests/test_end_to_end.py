@@ -12,7 +12,7 @@ import catro_deploy
 from catro_deploy.files import file_hash
 from catro_deploy.runs import RunFolder
 from catro_deploy.stages import finetune as finetune_stage
-from tests.tiny import CLASSES, SIZE, command, start
+from tests.tiny import CLASSES, SIZE, command, start, went_well
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ MOMENTS = (
 def finish(*arguments, cwd):
     process = start(*arguments, cwd=cwd)
     stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 0, stderr
+    assert went_well(process.returncode, stderr), stderr
     return stdout, stderr
 
 
