@@ -118,7 +118,7 @@ def main() -> None:
             ]
         )
     print(table(["", "median", "spread"], rows))
-    settings = {key: str(value) for key, value in vars(args).items()}
+    settings = {key: value.name if isinstance(value, Path) else value for key, value in vars(args).items()}
     write_result(
         RESULT,
         {
