@@ -4,7 +4,7 @@
     python benchmarks/gtsrb.py --data FOLDER --checkpoint gtsrb_resnet20.pth --cuts 90 97
 
 FOLDER is what torchvision.datasets.GTSRB reads. All three prune ResNet-20 and fine-tune it in the same way. Accuracy is
-that of the weights after the last epoch on the test images of the subtask's classes, looked at once; nothing is chosen
+that of the weights after the last epoch on the test images of the subtask's classes; no epoch is chosen
 by it. Rows that are done stand in benchmarks/results/gtsrb.json and are not run again; a row that was stopped goes on.
 """
 
