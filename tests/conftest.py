@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,13 @@ import pytest
 
 from catro_deploy.runs import RunFolder
 from tests.tiny import command, went_well, write_work_folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _children_hear_ctrl_c() -> None:
+    """A shell that puts the tests into the background has them ignore Ctrl-C, and children inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
