@@ -2,6 +2,7 @@
 
 import json
 import logging
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -154,7 +155,8 @@ def _quiet() -> Iterator[None]:
     try:
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
-        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
