@@ -4,10 +4,11 @@
     ├── UsageError                 exit 2: what was asked for cannot be done as asked
     │   ├── SettingsError          a flag, catro.toml or run.toml
     │   ├── BudgetError            a budget that cannot be read or that no network can meet
-    │   ├── TargetError            a target that is not known or whose file is not valid
+    │   ├── TargetError            a target that is not known, not valid, or cannot be measured from here
     │   ├── DataError              images, folders, classes
     │   ├── ModelError             a model's name or factory, or a network that cannot be traced
     │   ├── CheckpointError        a weights file: missing, corrupt, or of another network
+    │   ├── ProfileError           a latency profile: missing, damaged, or of another device
     │   └── RunFolderError         a run folder: missing, half-made, in use by another process
     ├── MissedError                exit 3: done, but the result misses what was asked
     └── FaultError                 exit 1: the machine or the library failed
@@ -28,6 +29,7 @@ __all__ = [
     "MissedError",
     "ModelError",
     "NumericsError",
+    "ProfileError",
     "RunFolderError",
     "RuntimeMissingError",
     "SettingsError",
@@ -66,7 +68,7 @@ class BudgetError(UsageError):
 
 
 class TargetError(UsageError):
-    """A target is not known, or its file is not valid."""
+    """A target is not known, its file is not valid, or networks cannot be run on it from here."""
 
 
 class DataError(UsageError):
@@ -79,6 +81,10 @@ class ModelError(UsageError):
 
 class CheckpointError(UsageError):
     """A weights file is missing, corrupt, or of another network."""
+
+
+class ProfileError(UsageError):
+    """A latency profile is missing, damaged, or of another device or network."""
 
 
 class RunFolderError(UsageError):

@@ -1,52 +1,119 @@
-"""Data files that come with the package: descriptions of devices and measuring protocols.
+"""Data files: descriptions of devices and measuring protocols that come with the package, and the user's own.
 
-A wheel carries them under ``catro_deploy/_data``; in a checkout they lie in folders of that name at its root.
+A wheel carries the package's under ``catro_deploy/_data``; in a checkout they lie in folders of that name at its root.
+Users keep targets of their own in the platform's folder for settings.
 """
 
-import difflib
+import os
+import sys
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Literal
 
 from catro_deploy.errors import UsageError
 
-__all__ = ["Kind", "find", "names"]
+__all__ = ["Kind", "Origin", "config_folder", "find", "folder", "names", "origin", "own_folder", "profiles_folder"]
 
-Kind = Literal["targets", "calibration/latency"]
+Kind = Literal["targets", "calibration/latency", "calibration/profile", "calibration/roofline"]
+Origin = Literal["shipped", "yours", "file"]
 
 PACKAGE = Path(__file__).parent
-NOUNS: dict[Kind, str] = {"targets": "target", "calibration/latency": "measuring protocol"}
+NOUNS: dict[Kind, str] = {
+    "targets": "target",
+    "calibration/latency": "measuring protocol",
+    "calibration/profile": "profiling protocol",
+    "calibration/roofline": "roofline",
+}
+# A protocol of the user's under a shipped one's name would make results of two people look alike that are not.
+KINDS_OF_USERS: tuple[Kind, ...] = ("targets",)
+ALIKE = 0.4
+# Platform -> the variable that names the folder, and where it is below the user's home otherwise.
+PLACES_OF_SETTINGS = {"win32": ("APPDATA", "AppData/Roaming"), "darwin": ("", "Library/Application Support")}
 
 
 def folder(kind: Kind) -> Path:
-    """The folder that holds the files of ``kind``."""
+    """The folder that holds the package's files of ``kind``."""
     installed = PACKAGE / "_data" / kind
     return installed if installed.is_dir() else PACKAGE.parent / kind
 
 
+def own_folder(kind: Kind) -> Path | None:
+    """The folder that holds the user's own files of ``kind``, whether it is there or not; None if there can be none."""
+    settings = config_folder()
+    return settings / kind if settings and kind in KINDS_OF_USERS else None
+
+
+def config_folder(platform: str = sys.platform) -> Path | None:
+    """The user's folder for catro-deploy: ``CATRO_CONFIG``, else the place that the platform has for settings.
+
+    None for a user without a home.
+    """
+    if chosen := os.environ.get("CATRO_CONFIG"):
+        return Path(chosen).absolute()
+    variable, below = PLACES_OF_SETTINGS.get(platform, ("XDG_CONFIG_HOME", ".config"))
+    named = Path(os.environ.get(variable, ""))
+    if named.is_absolute():  # the XDG specification wants others ignored
+        return named / "catro-deploy"
+    try:
+        return Path.home() / below / "catro-deploy"
+    except RuntimeError:
+        return None
+
+
+def profiles_folder() -> Path:
+    """Where latency profiles are kept: below ``CATRO_CACHE``, else below the platform's place for caches."""
+    if chosen := os.environ.get("CATRO_CACHE"):
+        return Path(chosen).absolute() / "latency"
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    base = named if named.is_absolute() else Path.home() / ".cache"
+    return base / "catro-deploy" / "latency"
+
+
 def names(kind: Kind) -> tuple[str, ...]:
     """The names that ``find`` knows, sorted."""
-    return tuple(sorted(path.stem for path in folder(kind).glob("*.toml")))
+    return tuple(sorted(_files(kind)))
+
+
+def origin(kind: Kind, path: Path) -> Origin:
+    """Whether ``path``, as ``find`` gave it, came with the package, is one of the user's, or was given as a path."""
+    if path.parent == own_folder(kind):
+        return "yours"
+    return "shipped" if path.parent == folder(kind) else "file"
 
 
 def find(kind: Kind, name: str, error: type[UsageError] = UsageError) -> Path:
-    """The file of a known ``name``, or the user's own file if ``name`` holds a slash or ends with ``.toml``.
+    """The file of a known ``name``, or the file at that path if ``name`` holds a slash or ends with ``.toml``.
+
+    A file of the user's stands before one of the package's of the same name.
 
     Raises:
         UsageError: there is no such file; raised as ``error``, the class that fits the caller.
     """
+    known = _files(kind)
     if "/" in name or name.endswith(".toml"):
         own = Path(name)
         if not own.is_file():
-            raise error(
-                f"There is no file {own}.",
-                f"Give the path of a TOML file, or one of: {', '.join(names(kind))}.",
-            )
+            raise error(f"There is no file {own}.", f"Give the path of a TOML file, or one of: {', '.join(known)}.")
         return own
-    known = names(kind)
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        near = _nearest(name, tuple(known))
         raise error(
-            f"There is no {NOUNS[kind]} {name!r}." + (f" Did you mean {near[0]}?" if near else ""),
+            f"There is no {NOUNS[kind]} {name!r}." + (f" Did you mean {near}?" if near else ""),
             f"Known are: {', '.join(known)}. A path to a TOML file of your own works as well.",
         )
-    return folder(kind) / f"{name}.toml"
+    return known[name]
+
+
+def _files(kind: Kind) -> dict[str, Path]:
+    """Name to file, sorted; the user's own take the place of the package's."""
+    own = own_folder(kind)
+    places = [folder(kind), *([own] if own else [])]
+    found = {path.stem: path for place in places for path in place.glob("*.toml")}
+    return dict(sorted(found.items()))
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    """The most alike of ``known``, the first of several; empty if none is alike."""
+    alike = {other: SequenceMatcher(None, other, name).ratio() for other in known}
+    near = max(known, key=alike.__getitem__, default="")
+    return near if near and alike[near] >= ALIKE else ""

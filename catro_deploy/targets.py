@@ -1,40 +1,113 @@
-"""Targets: the devices that networks are made for, one TOML file each."""
+"""Targets: the devices that networks are made for, one TOML file each.
 
+A file may say ``extends = "jetson-orin"``: it then holds only what differs from that target of the package's.
+"""
+
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from catro_deploy import resources
 from catro_deploy.errors import TargetError
+from catro_deploy.files import write_text
 
-__all__ = ["Target", "list_targets", "load_target"]
+__all__ = ["GpuFigures", "Precision", "Target", "add_target", "load_target"]
 
-FIGURES = ("precision", "threads", "batch")
+Precision = Literal["fp32", "fp16", "int8"]
+
+STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+# What a file must say for itself, though it extends another.
+OF_ITS_OWN = ("title", "notes")
+FIT_NAME = re.compile(r"\w[\w.+-]*")
+
+
+class GpuFigures(BaseModel):
+    """What a GPU does at best, without sparsity. A multiply-add counts as two operations.
+
+    ``bandwidth_gb_s`` is that of its memory in 1e9 bytes a second; ``l2_mib`` is None where nobody knows.
+    """
+
+    model_config = STRICT
+
+    sms: PositiveInt
+    clock_mhz: PositiveFloat
+    fp32_flop_per_clock_per_sm: PositiveFloat
+    fp16_flop_per_clock_per_sm: PositiveFloat
+    int8_flop_per_clock_per_sm: PositiveFloat
+    bandwidth_gb_s: PositiveFloat
+    l2_mib: PositiveFloat | None = None
+
+    def peak_flops(self, precision: Precision) -> float:
+        """Operations a second at best in ``precision``: SMs x operations per clock and SM x clock."""
+        per_clock = {
+            "fp32": self.fp32_flop_per_clock_per_sm,
+            "fp16": self.fp16_flop_per_clock_per_sm,
+            "int8": self.int8_flop_per_clock_per_sm,
+        }
+        return self.sms * per_clock[precision] * self.clock_mhz * 1e6
 
 
 class Target(BaseModel):
-    """A device and how it is used there; ``sources`` says for each figure where it comes from."""
+    """A device and how it is used there; ``sources`` says for each of its ``figures`` where it comes from.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    ``threads`` are those of a CPU's runtime. ``alignment``: the number of channels whose multiples run at full speed;
+    1 if none is known. ``transport``: how work gets there; ``bundle`` is a folder that someone carries.
+    ``power_mode`` is the device's own name of the clocks that the figures are of.
+    """
+
+    model_config = STRICT
 
     name: str
     title: str
-    kind: Literal["cpu"]
-    runtime: Literal["onnxruntime"]
-    precision: Literal["fp32"]
-    threads: PositiveInt
+    kind: Literal["cpu", "gpu", "jetson"]
+    runtime: Literal["onnxruntime", "tensorrt", "pytorch"]
+    precision: Precision
+    threads: PositiveInt = 1
     batch: PositiveInt
+    alignment: PositiveInt = 1
+    transport: Literal["local", "ssh", "bundle"] = "local"
+    power_mode: str = ""
+    gpu: GpuFigures | None = None
     sources: dict[str, str]
     notes: str = ""
 
+    @property
+    def figures(self) -> dict[str, str | int | float]:
+        """All that needs a source, by the name it has in ``sources``."""
+        threads = {"threads": self.threads} if self.kind == "cpu" else {}
+        alignment = {"alignment": self.alignment} if self.alignment > 1 else {}
+        power_mode = {"power_mode": self.power_mode} if self.power_mode else {}
+        gpu = self.gpu.model_dump(exclude_none=True) if self.gpu else {}
+        own = {"precision": self.precision, **threads, "batch": self.batch, **alignment, **power_mode}
+        return own | {f"gpu.{name}": value for name, value in gpu.items()}
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.kind == "cpu":
+            if self.gpu is not None:
+                raise ValueError('a target of kind "cpu" has no [gpu] table')
+            if "threads" not in self.model_fields_set:
+                raise ValueError('a target of kind "cpu" must say threads')
+            if self.runtime == "tensorrt":
+                raise ValueError('the runtime of a target of kind "cpu" cannot be tensorrt')
+            if self.precision != "fp32":
+                raise ValueError('a target of kind "cpu" computes in fp32 in this version')
+        elif self.gpu is None:
+            raise ValueError(f'a target of kind "{self.kind}" needs the table [gpu]')
+        elif self.threads != 1:
+            raise ValueError('threads are for targets of kind "cpu"')
+        return self
+
     @model_validator(mode="after")
     def _each_figure_has_its_source(self) -> Self:
-        if missing := [figure for figure in FIGURES if not self.sources.get(figure, "").strip()]:
+        figures = self.figures
+        if missing := [figure for figure in figures if not self.sources.get(figure, "").strip()]:
             raise ValueError(f"[sources] says nothing of {', '.join(missing)}")
-        if unknown := sorted(set(self.sources) - set(FIGURES)):
-            raise ValueError(f"[sources] speaks of {', '.join(unknown)}, which are not figures of a target")
+        if unknown := sorted(set(self.sources) - set(figures) - {"alignment"}):
+            raise ValueError(f"[sources] speaks of {', '.join(unknown)}, which are not figures of this target")
         return self
 
 
@@ -45,18 +118,101 @@ def load_target(name_or_path: str | Path) -> Target:
         TargetError: there is no such target, or its file is not valid.
     """
     path = resources.find("targets", str(name_or_path), TargetError)
-    hint = f"A valid one to compare with: {resources.find('targets', 'x86-cpu')}"
+    content = _read(path)
+    if "extends" in content:
+        content = _merged(_base(path, content), content)
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        return Target.model_validate({"name": path.stem} | content)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise TargetError(f"{path} cannot be read: {error}.", hint) from None
+        return Target.model_validate(content | {"name": path.stem})
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise TargetError(f"{path} is not a target: {f'{place}: ' if place else ''}{first['msg']}.", hint) from None
+        reason = first["msg"].removeprefix("Value error, ")
+        raise _invalid(path, f"{place}: {reason}" if place else reason, content.get("kind")) from None
 
 
-def list_targets() -> tuple[Target, ...]:
-    """All targets that come with the package, by name."""
-    return tuple(load_target(name) for name in resources.names("targets"))
+def add_target(file: Path, name: str | None = None, *, force: bool = False) -> Path:
+    """Copy the target ``file`` to the user's own, as ``name`` or by its stem; return where it is now.
+
+    Raises:
+        TargetError: the file is no target, its name cannot be one, or the user has one of that name and not ``force``.
+        StorageError: it cannot be written.
+    """
+    name = file.stem if name is None else name.removesuffix(".toml")
+    if not FIT_NAME.fullmatch(name):
+        raise TargetError(f"{name!r} cannot be a target's name.", "Use letters, digits, '-', '_', '+' and '.': --name")
+    load_target(file.absolute().as_posix())
+    place = resources.own_folder("targets")
+    if place is None:
+        raise TargetError("This user has no home to keep targets in.", "Name a folder: the variable CATRO_CONFIG")
+    copy = place / f"{name}.toml"
+    if copy.exists() and not force:
+        raise TargetError(
+            f"You have a target {name!r} already: {copy}",
+            "Take another name (--name), or put this in its place: --force",
+        )
+    write_text(copy, file.read_text(encoding="utf-8"))
+    return copy
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a file, with ``[sources.gpu]`` as keys ``gpu.x`` of ``[sources]``."""
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise TargetError(f"{path} cannot be read: {error}.", _example("cpu")) from None
+    if "name" in content:
+        raise _invalid(path, "name: the file's name is the target's", content.get("kind"))
+    for table in {"gpu", "sources"} & set(content):
+        if not isinstance(content[table], dict):
+            raise _invalid(path, f"{table}: Input should be a table", content.get("kind"))
+    if "sources" in content:
+        content["sources"] = _flat(content["sources"])
+    return content
+
+
+def _flat(sources: dict[str, Any]) -> dict[str, Any]:
+    gpu = sources.get("gpu")
+    if not isinstance(gpu, dict):
+        return dict(sources)
+    rest = {figure: source for figure, source in sources.items() if figure != "gpu"}
+    return rest | {f"gpu.{figure}": source for figure, source in gpu.items()}
+
+
+def _base(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """The content of the target that ``content`` extends: one of the package's, so there is never a circle."""
+    name = content["extends"]
+    base = resources.folder("targets") / f"{name}.toml"
+    if not isinstance(name, str) or base.parent != resources.folder("targets") or not base.is_file():
+        shipped = sorted(file.stem for file in resources.folder("targets").glob("*.toml"))
+        raise TargetError(
+            f"{path} is not a target: it extends {name!r}, which does not come with catro-deploy.",
+            f"These can be extended, by name: {', '.join(shipped)}.",
+        )
+    found = _read(base)
+    if "extends" in found:
+        raise TargetError(
+            f"{path} is not a target: it extends {name!r}, which itself extends {found['extends']!r}.",
+            f"Write extends = {found['extends']!r}, and all that differs from it.",
+        )
+    return found
+
+
+def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """``own`` over ``base``. A figure that ``own`` gives anew loses its source in ``base``."""
+    changed = {*own, *(f"gpu.{figure}" for figure in own.get("gpu", {}))}
+    sources = {figure: source for figure, source in base["sources"].items() if figure not in changed}
+    inherited = {key: value for key, value in base.items() if key not in OF_ITS_OWN}
+    merged: dict[str, Any] = inherited | own | {"sources": sources | own.get("sources", {})}
+    if "gpu" in merged:
+        merged["gpu"] = base.get("gpu", {}) | own.get("gpu", {})
+    del merged["extends"]
+    return merged
+
+
+def _invalid(path: Path, reason: str, kind: object) -> TargetError:
+    return TargetError(f"{path} is not a target: {reason}.", _example(kind))
+
+
+def _example(kind: object) -> str:
+    name = "jetson-orin" if kind in ("gpu", "jetson") else "x86-cpu"
+    return f"A valid one to compare with: {resources.folder('targets') / name}.toml"

@@ -45,6 +45,65 @@ def test_a_path_without_a_file_is_refused():
         resources.find("targets", "nowhere/x86-cpu.toml")
 
 
+@pytest.mark.parametrize(
+    ("platform", "variables", "folder"),
+    [
+        ("linux", {}, "home/.config/catro-deploy"),
+        ("linux", {"XDG_CONFIG_HOME": "{root}/xdg"}, "xdg/catro-deploy"),
+        ("linux", {"XDG_CONFIG_HOME": "relative"}, "home/.config/catro-deploy"),
+        ("darwin", {"XDG_CONFIG_HOME": "{root}/xdg"}, "home/Library/Application Support/catro-deploy"),
+        ("win32", {"APPDATA": "{root}/roaming"}, "roaming/catro-deploy"),
+        ("win32", {}, "home/AppData/Roaming/catro-deploy"),
+        ("darwin", {"CATRO_CONFIG": "{root}/chosen"}, "chosen"),
+    ],
+)
+def test_settings_lie_where_the_platform_has_them(tmp_path, monkeypatch, platform, variables, folder):
+    for name in ("CATRO_CONFIG", "XDG_CONFIG_HOME", "APPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(root=tmp_path))
+    assert resources.config_folder(platform) == tmp_path / folder
+
+
+def test_a_user_without_a_home_still_has_the_shipped_targets(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("CATRO_CONFIG")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert resources.own_folder("targets") is None
+    assert "x86-cpu" in resources.names("targets")
+
+
+def test_own_targets_join_the_shipped_ones_and_stand_before_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("CATRO_CONFIG", str(tmp_path))
+    own = tmp_path / "targets"
+    own.mkdir()
+    for name in ("x86-cpu.toml", "press.toml", "notes.txt"):
+        (own / name).write_text("")
+    shipped = {path.stem for path in resources.folder("targets").glob("*.toml")}
+    assert set(resources.names("targets")) == shipped | {"press"}
+    found = {name: resources.find("targets", name) for name in ("x86-cpu", "press", "x86-gpu")}
+    assert found["x86-cpu"] == own / "x86-cpu.toml"
+    assert [resources.origin("targets", path) for path in found.values()] == ["yours", "yours", "shipped"]
+    assert resources.origin("targets", tmp_path / "x.toml") == "file"
+
+
+def test_protocols_are_never_shadowed(tmp_path, monkeypatch):
+    monkeypatch.setenv("CATRO_CONFIG", str(tmp_path))
+    (tmp_path / "calibration" / "latency").mkdir(parents=True)
+    (tmp_path / "calibration" / "latency" / "standard.toml").write_text("")
+    path = resources.find("calibration/latency", "standard")
+    assert resources.origin("calibration/latency", path) == "shipped"
+
+
+def test_of_several_that_are_as_near_the_first_is_named():
+    with pytest.raises(UsageError, match=r"Did you mean x86-cpu\?"):
+        resources.find("targets", "x86")
+
+
 def test_an_installed_package_reads_its_own_data(tmp_path):
     """The layout of the wheel: the data lies inside of the package, and no checkout is around it."""
     package = tmp_path / "catro_deploy"

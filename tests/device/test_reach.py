@@ -1,0 +1,48 @@
+import pytest
+
+from catro_deploy import resources
+from catro_deploy.device.reach import measurable_here, require_measurable
+from catro_deploy.errors import TargetError
+from catro_deploy.targets import load_target
+from tests.tiny import command
+
+
+def changed(name, **fields):
+    return load_target(name).model_copy(update=fields)
+
+
+def test_of_what_is_shipped_only_the_cpu_can_be_measured():
+    assert [name for name in resources.names("targets") if measurable_here(load_target(name))] == ["x86-cpu"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"transport": "ssh"}, {"runtime": "pytorch"}, {"kind": "gpu"}], ids=lambda fields: next(iter(fields))
+)
+def test_everything_must_be_right(fields):
+    assert not measurable_here(changed("x86-cpu", **fields))
+
+
+def test_a_target_that_cannot_be_measured_is_explained():
+    require_measurable(load_target("x86-cpu"), "bench")
+    with pytest.raises(TargetError) as caught:
+        require_measurable(load_target("jetson-orin"), "bench")
+    assert caught.value.exit_code == 2
+    for part in ("bench cannot run on jetson-orin", "tensorrt", "another machine (bundle)", "CPU of this machine only"):
+        assert part in caught.value.problem
+    assert "prune, finetune and export do work for jetson-orin" in caught.value.hint
+    assert "--target x86-cpu" in caught.value.hint
+
+
+@pytest.mark.slow
+def test_a_network_is_pruned_and_exported_for_a_device_that_is_elsewhere_but_not_run_there(tiny):
+    for stage in ("prune", "finetune", "export"):
+        done = command(stage, *(("--target", "jetson-orin") if stage == "prune" else ()))
+        assert done.exit_code == 0, done.stderr
+    (run,) = (tiny / "runs").glob("jetson-orin-*")
+    for stage in ("verify", "bench"):
+        refused = command(stage)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert f"{stage} cannot run on jetson-orin" in refused.stderr
+        assert "Traceback" not in refused.stderr
+        assert not (run / f"{stage}.json").exists()
+    assert (run / "pruned.onnx").is_file()
