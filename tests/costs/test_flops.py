@@ -19,6 +19,8 @@ def test_a_chain_with_a_depthwise_layer():
     assert cost.predict({"conv": 8}) == 16 * 9 * 3 * 8 + 16 * 9 * 8 + 8 * 5 == sum(layer.macs for layer in layers)
     assert cost.predict({"conv": 2}) == 16 * 9 * 3 * 2 + 16 * 9 * 2 + 2 * 5
     assert cost.change({"conv": 2}, "conv", 3) == 16 * 9 * 3 + 16 * 9 + 5
+    assert cost.predict({"conv": 0}) == 0
+    assert cost.tables({"conv": (0, 2)}).single["conv"].tolist() == [0, 16 * 9 * 3 * 2 + 16 * 9 * 2 + 2 * 5]
 
 
 def test_groups_that_meet_in_a_layer_multiply():
@@ -29,6 +31,11 @@ def test_groups_that_meet_in_a_layer_multiply():
     assert cost.predict({"one": 2, "two": 3}) == 4 * 9 * (3 * 2 + 2 * 3) + 3 * 5
     assert cost.change({"one": 2, "two": 3}, "two", 4) == 4 * 9 * 2 + 5
     assert set(cost.neighbours("one")) == {"one", "two"}
+    tables = cost.tables({"one": (2, 6), "two": (3,)})
+    assert tables.constant == 0
+    assert tables.single["one"].tolist() == [4 * 9 * 3 * 2, 4 * 9 * 3 * 6]
+    assert tables.single["two"].tolist() == [3 * 5]
+    assert tables.pair["one", "two"].tolist() == [[4 * 9 * 2 * 3], [4 * 9 * 6 * 3]]
 
 
 def test_a_flattened_map_gives_its_linear_layer_several_inputs_a_channel():
