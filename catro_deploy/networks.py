@@ -5,6 +5,7 @@ from typing import Literal
 
 from torch import nn
 
+from catro_deploy.graph.depth import drop_branches
 from catro_deploy.graph.surgery import apply_keeps_
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
@@ -39,6 +40,9 @@ def load(
     model = build_model(plan.model, plan.model_classes)
     whole_head = plan.class_indices == tuple(range(plan.model_classes))
     head_only = {} if whole_head else {plan.head: Keep(out=plan.class_indices)}
-    apply_keeps_(model, head_only if weights == "original" else plan.keeps)
+    if weights == "original":
+        apply_keeps_(model, head_only)
+    else:
+        model = apply_keeps_(drop_branches(model, plan.dropped), plan.keeps)
     load_checkpoint(model, path)
     return model.eval()

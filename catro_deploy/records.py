@@ -1,51 +1,77 @@
 """Frozen records that cross the borders between modules. No behaviour beyond what follows from their fields."""
 
 import re
+import sys
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal
 
 from catro_deploy.errors import BudgetError
 
 __all__ = [
     "Accuracy",
+    "Branch",
     "Budget",
     "ClassAccuracy",
+    "CostErrors",
     "Group",
     "GroupPlan",
     "Keep",
+    "LatencyPlan",
     "Layer",
     "Plan",
+    "Round",
     "Slot",
+    "Staircase",
 ]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What the pruned network may USE: ``0.5`` of the original's ``flops`` (multiply-accumulates)."""
+    """What the pruned network may USE.
 
-    fraction: float
-    unit: Literal["flops"] = "flops"
+    ``0.5`` of the original's ``flops`` (multiply-accumulates) or of its measured latency (``x``), or so many ``us``.
+    """
+
+    amount: float
+    unit: Literal["flops", "x", "us"] = "flops"
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
-        """Read ``50%flops`` or ``9.25%flops``.
+        """Read ``0.5x``, ``400us``, ``1.5ms`` or ``9.25%flops``.
 
         Raises:
-            BudgetError: another form, or a share that is not above 0 and at most 100%.
+            BudgetError: another form, or a share that is not above 0 and at most 1.
         """
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*flops\s*", text, re.IGNORECASE)
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(x|us|μs|ms|%\s*flops)\s*", text.casefold())
         if match is None:
             raise BudgetError(
                 f"The budget {text!r} cannot be read.",
-                "Write the share of the original's multiply-accumulates that may be used, such as 50%flops.",
+                "Write what may be used: 0.5x (half of the original's latency), 400us, 1.5ms, or 50%flops (half of its "
+                "multiply-accumulates).",
             )
-        fraction = float(match[1]) / 100
-        if not 0 < fraction <= 1:
-            raise BudgetError(f"The budget {text!r} is not above 0% and at most 100%.", "Try 50%flops.")
-        return cls(fraction)
+        number, unit = Decimal(match[1]), match[2]
+        if unit.endswith("flops"):
+            budget = cls(float(number / 100), "flops")
+        elif unit == "x":
+            budget = cls(float(number), "x")
+        else:
+            budget = cls(float(number * 1000 if unit == "ms" else number), "us")
+        if not 0 < budget.amount <= (sys.float_info.max if budget.unit == "us" else 1):
+            raise BudgetError(
+                f"The budget {text!r} is not above 0 and at most what the original uses.", "Try 0.5x or 50%flops."
+            )
+        return budget
+
+    def limit(self, original: float) -> float:
+        """What may be used of an ``original`` that uses so much, in its unit."""
+        return self.amount if self.unit == "us" else self.amount * original
 
     def __str__(self) -> str:
-        return f"{self.fraction * 100:.6g}%{self.unit}"
+        amount = Decimal(repr(self.amount))  # exact, and written without an exponent: parse() reads it back
+        if self.unit == "flops":
+            return f"{(amount * 100).normalize():f}%flops"
+        return f"{amount.normalize():f}{self.unit}"
 
 
 @dataclass(frozen=True)
@@ -74,8 +100,24 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """A residual branch that may vanish whole, named after its last convolution or linear layer.
+
+    ``groups`` are those whose channels lie inside it alone: all of them go to width 0, which means that the branch is
+    gone, or none does. ``modules`` are gone with it.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Layer:
-    """One convolution or linear layer as it runs: ``positions`` outputs of each channel, each of ``kernel`` weights."""
+    """One convolution or linear layer as it runs: ``positions`` outputs of each channel, each of ``kernel`` weights.
+
+    ``stride`` is that of each axis: some ``positions * stride**2`` inputs of each channel are read.
+    """
 
     name: str
     positions: int
@@ -83,6 +125,7 @@ class Layer:
     in_channels: int
     out_channels: int
     groups: int = 1
+    stride: int = 1
 
     @property
     def macs(self) -> int:
@@ -113,8 +156,73 @@ class GroupPlan:
 
 
 @dataclass(frozen=True)
+class Round:
+    """One turn of the closed loop: an allocation, and what its network took, measured in turns with the original.
+
+    ``ratio`` is the pruned network's latency over the original's, with its 95% interval.
+    """
+
+    predicted_us: float
+    measured_us: float
+    original_us: float
+    ratio: float
+    ratio_ci95: tuple[float, float]
+    widths: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Staircase:
+    """What the width of a group costs: (width, microseconds of the layers that it touches) as swept.
+
+    Measured, all groups widen together; estimated, the others keep their full widths. ``candidates`` are the widths
+    worth having; ``period`` is the power of two that nearly all of them are multiples of.
+    """
+
+    swept: tuple[tuple[int, float], ...]
+    candidates: tuple[int, ...]
+    period: int
+
+
+@dataclass(frozen=True)
+class CostErrors:
+    """How a cost model does on ``networks`` that took part in no fit; shares of 1 within 5% and 10%."""
+
+    networks: int
+    within_5: float
+    within_10: float
+    rmspe: float
+    spearman: float
+
+
+@dataclass(frozen=True)
+class LatencyPlan:
+    """How the widths follow from latency on the target. All times in microseconds.
+
+    ``how`` says whether times come from measurements on the target or from an estimate. ``by_layer`` has each layer's
+    predicted time before and after; a layer that is gone has 0. ``gap`` is what an exact allocation may have missed, as
+    a share; None of another one.
+    """
+
+    how: Literal["measured", "estimate"]
+    source: str
+    budget_us: float
+    original_us: float
+    predicted_us: float
+    rounds: tuple[Round, ...]
+    by_layer: dict[str, tuple[float, float]]
+    staircases: dict[str, Staircase]
+    errors: CostErrors | None
+    gap: float | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
-    """All that is needed, with the weights, to build the pruned network again."""
+    """All that is needed, with the weights, to build the pruned network again.
+
+    ``dropped`` names the residual branches that are gone; ``keeps`` are of what is left. ``latency`` is None if the
+    budget counts multiply-accumulates.
+    """
 
     model: str
     model_classes: int
@@ -136,6 +244,8 @@ class Plan:
     pruned_params: int
     settings: dict[str, Any] = field(default_factory=dict)
     format: int = 1
+    dropped: tuple[str, ...] = ()
+    latency: LatencyPlan | None = None
 
 
 @dataclass(frozen=True)

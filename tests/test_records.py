@@ -1,21 +1,76 @@
 """Budgets, as users write them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from catro_deploy.errors import BudgetError
 from catro_deploy.records import Budget
 
 
-@pytest.mark.parametrize(("text", "fraction"), [("50%flops", 0.5), (" 9.25 % FLOPs", 0.0925), ("100%flops", 1.0)])
-def test_shares_of_the_original(text, fraction):
-    assert Budget.parse(text).fraction == pytest.approx(fraction)
+@pytest.mark.parametrize(
+    ("text", "amount", "unit"),
+    [
+        ("50%flops", 0.5, "flops"),
+        (" 9.25 % FLOPs", 0.0925, "flops"),
+        ("9.25%flops", 0.0925, "flops"),
+        ("100%flops", 1.0, "flops"),
+        ("0.5x", 0.5, "x"),
+        (".5x", 0.5, "x"),
+        ("1.X", 1.0, "x"),
+        ("400us", 400.0, "us"),
+        ("400 \u00b5s", 400.0, "us"),  # the micro sign
+        ("400 \u03bcS", 400.0, "us"),  # the Greek letter, which some keyboards give
+        ("1.5ms", 1500.0, "us"),
+        ("2000 ms", 2e6, "us"),
+    ],
+)
+def test_what_may_be_used(text, amount, unit):
+    assert Budget.parse(text) == Budget(amount, unit)
 
 
-def test_a_budget_reads_what_it_writes():
-    assert Budget.parse(str(Budget(0.0925))) == Budget(0.0925)
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("50%flops", "50%flops"),
+        ("7%flops", "7%flops"),
+        ("9.25 % FLOPs", "9.25%flops"),
+        (".50x", "0.5x"),
+        ("1.5ms", "1500us"),
+        ("2000ms", "2000000us"),  # no exponent: that could not be read again
+        ("1234567.5us", "1234567.5us"),
+    ],
+)
+def test_a_budget_is_written_in_one_way(text, written):
+    assert str(Budget.parse(text)) == written
 
 
-@pytest.mark.parametrize("text", ["0%flops", "101%flops", "50%", "flops", "50%apples", "-3%flops", "nan%flops", ""])
-def test_nonsense_is_refused_with_an_example(text):
-    with pytest.raises(BudgetError, match="50%flops"):
+@given(st.sampled_from(["flops", "x", "us"]), st.floats(0, 1, exclude_min=True), st.floats(1, 1e12))
+def test_a_budget_reads_what_it_writes(unit, share, us):
+    budget = Budget(us if unit == "us" else share, unit)
+    assert Budget.parse(str(budget)) == budget
+
+
+def test_what_the_original_leaves():
+    assert Budget.parse("25%flops").limit(1000) == 250
+    assert Budget.parse("0.5x").limit(700.0) == 350.0
+    assert Budget.parse("400us").limit(700.0) == 400.0
+    assert Budget.parse("400us").limit(100.0) == 400.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["400", "0.5", "50%", "400s", "-1x", "nanx", "infx", "1e2us", "x", "us", "flops", "50%apples", "0.5 y", "0.5xx", ""],
+)
+def test_nonsense_is_refused_with_examples(text):
+    with pytest.raises(BudgetError, match=r"cannot be read[\s\S]*0\.5x .*400us, 1\.5ms, or 50%flops") as caught:
         Budget.parse(text)
+    assert repr(text) in caught.value.problem
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["0x", "1.5x", "0us", "0.0ms", "0%flops", "101%flops", f"{'9' * 400}us"])
+def test_nothing_and_too_much_are_refused(text):
+    with pytest.raises(BudgetError, match="not above 0 and at most what the original uses") as caught:
+        Budget.parse(text)
+    assert repr(text) in caught.value.problem

@@ -19,7 +19,7 @@ from catro_deploy.graph.surgery import apply_keeps_, further, keeps_of
 from catro_deploy.progress import Progress
 from catro_deploy.records import Group, Keep
 
-__all__ = ["FeatureGraph", "Labelled"]
+__all__ = ["FeatureGraph", "Labelled", "channelwise_after"]
 
 Labelled = tuple[torch.Tensor, int]
 """A batch of normalised images (n, channels, height, width), all of one class, and that class."""
@@ -163,16 +163,21 @@ class FeatureGraph:
             raise ModelError(
                 f"{producer} is not called as a module in the forward.", f'Set [prune] ignore = ["{producer}"].'
             )
-        modules = dict(self._module.named_modules())
-        while len(node.users) == 1:
-            (user,) = node.users
-            channelwise = (user.op == "call_module" and isinstance(modules[str(user.target)], CHANNELWISE_MODULES)) or (
-                user.op == "call_function" and user.target in CHANNELWISE_FUNCTIONS
-            )
-            if not channelwise:
-                break
-            node = user
-        return node
+        return [node, *channelwise_after(node, dict(self._module.named_modules()))][-1]
+
+
+def channelwise_after(node: fx.Node, modules: Mapping[str, nn.Module]) -> list[fx.Node]:
+    """The normalisations and activations that follow ``node``, each alone, in order."""
+    found: list[fx.Node] = []
+    while len(node.users) == 1:
+        (node,) = node.users
+        channelwise = (node.op == "call_module" and isinstance(modules[str(node.target)], CHANNELWISE_MODULES)) or (
+            node.op == "call_function" and node.target in CHANNELWISE_FUNCTIONS
+        )
+        if not channelwise:
+            break
+        found.append(node)
+    return found
 
 
 def _fold_batch_norm_(module: fx.GraphModule) -> fx.GraphModule:

@@ -5,8 +5,8 @@ written down as index maps, so that a plan can be applied and read again without
 """
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -25,13 +25,27 @@ PRODUCERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 class Network:
     """Layers in the order of execution, groups in the order of their first producer, and the layer of the logits.
 
-    ``sizes`` holds (out, in) channels of every module that has them.
+    ``sizes`` holds (out, in) channels of every module that has them; ``input_shape`` is that of one image (channels,
+    height, width).
     """
 
     layers: tuple[Layer, ...]
     groups: tuple[Group, ...]
     head: str
     sizes: dict[str, tuple[int, int]]
+    input_shape: tuple[int, int, int]
+
+    def without(self, modules: Container[str]) -> "Network":
+        """The same network after ``modules`` are gone: groups lose their slots there, or go if they have no others."""
+        groups = []
+        for group in self.groups:
+            slots = tuple(slot for slot in group.slots if slot.module not in modules)
+            producers = tuple(name for name in group.producers if name not in modules)
+            if producers:
+                groups.append(replace(group, slots=slots, producers=producers))
+        layers = tuple(layer for layer in self.layers if layer.name not in modules)
+        sizes = {name: size for name, size in self.sizes.items() if name not in modules}
+        return Network(layers, tuple(groups), self.head, sizes, self.input_shape)
 
 
 def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[str] = ()) -> Network:
@@ -54,7 +68,8 @@ def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[
     order = {layer.name: place for place, layer in enumerate(layers)}
     groups = [_fix(group, modules, head, ignore) for group in _groups(model, input_shape, order)]
     groups.sort(key=lambda group: order[group.producers[0]])
-    return Network(tuple(layers), tuple(groups), head, {name: _size(module) for name, module in modules.items()})
+    sizes = {name: _size(module) for name, module in modules.items()}
+    return Network(tuple(layers), tuple(groups), head, sizes, input_shape)
 
 
 def list_layers(model: nn.Module, input_shape: tuple[int, int, int]) -> list[Layer]:
@@ -69,7 +84,9 @@ def list_layers(model: nn.Module, input_shape: tuple[int, int, int]) -> list[Lay
         out, inputs = _size(module)
         weight = module.get_parameter("weight")
         positions = output[0].numel() // out
-        found.append(Layer(name, positions, weight[0, 0].numel(), inputs, out, int(getattr(module, "groups", 1))))
+        stride = int(max(getattr(module, "stride", (1,))))
+        groups = int(getattr(module, "groups", 1))
+        found.append(Layer(name, positions, weight[0, 0].numel(), inputs, out, groups, stride))
 
     hooks = [
         module.register_forward_hook(lambda m, _, output, name=name: record(name, m, output))
@@ -100,7 +117,7 @@ def _groups(model: nn.Module, input_shape: tuple[int, int, int], order: dict[str
     with warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore")  # torch-pruning warns of parameters outside modules; we fix their groups below
         try:
-            graph = torch_pruning.DependencyGraph().build_dependency(model, example, verbose=False)
+            graph = torch_pruning.DependencyGraph().build_dependency(model, (example,), verbose=False)
             found = list(graph.get_all_groups(root_module_types=PRODUCERS))
         except Exception as error:  # it raises whatever its index arithmetic runs into
             raise ModelError(

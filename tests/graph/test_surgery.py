@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from catro_deploy.errors import ModelError
-from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked
+from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.trace import trace
 from catro_deploy.models import build_model
 from catro_deploy.records import Keep
@@ -71,6 +71,17 @@ def test_masking_leaves_the_model_as_it_is():
     before = copy.deepcopy(model.state_dict())
     masked(model, {"outer": Keep(inputs=(1,))})
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+def test_channels_that_stand_for_any_are_spread_over_every_part_of_a_group():
+    network = trace(GatedConcat(), (3, 8, 8))
+    (group,) = [group for group in network.groups if group.width == 10]
+    assert spread(group, 5) == (0, 2, 4, 6, 8)
+    assert spread(group, 10) == tuple(range(10))
+    assert spread(group, 1) == (0, 4)  # left makes the first four, right the rest
+    for width in range(1, 11):
+        keeps = keeps_of(network.groups, {group.name: spread(group, width)}, network.sizes)
+        assert apply_keeps_(GatedConcat(), keeps).eval()(torch.randn(2, 3, 8, 8)).isfinite().all()
 
 
 @pytest.mark.parametrize(("name", "reason"), [("nothing", "is not in the model"), ("", "cannot be cut")])

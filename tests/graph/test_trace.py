@@ -16,6 +16,7 @@ def test_layers_carry_shapes_by_hand():
     assert layers["depthwise"].macs == 64 * 9 * 6
     assert layers["last"].macs == 16 * 9 * 10 * 5
     assert layers["fc"].macs == 80 * 3
+    assert {name: layer.stride for name, layer in layers.items() if layer.stride > 1} == {"last": 2}
 
 
 def test_resnet20_has_the_macs_of_the_paper():
@@ -39,6 +40,25 @@ def test_members_of_a_concatenation_keep_their_own_indices():
     groups = {group.name: group for group in trace(Branches(), (3, 8, 8)).groups}
     right = next(slot for slot in groups["right"].slots if slot.module == "norm")
     assert (right.index, right.channel) == ((4, 5, 6, 7, 8, 9), (0, 1, 2, 3, 4, 5))
+
+
+def test_without_a_branch_groups_lose_what_lay_in_it():
+    whole = trace(Residual(), (3, 8, 8))
+    rest = whole.without({"inner", "inner_bn", "outer"})
+    assert [layer.name for layer in rest.layers] == ["stem", "down", "wide", "fc"]
+    groups = {group.name: group for group in rest.groups}
+    assert set(groups) == {"stem", "down", "fc"}
+    assert groups["stem"].producers == ("stem",)
+    assert {slot.module for slot in groups["stem"].slots} == {"stem", "bn", "down", "wide"}
+    assert groups["down"] == next(group for group in whole.groups if group.name == "down")
+    assert set(rest.sizes) == set(whole.sizes) - {"inner", "inner_bn", "outer"}
+    assert (rest.head, rest.input_shape) == (whole.head, whole.input_shape)
+
+
+def test_a_group_keeps_its_name_when_its_first_producer_is_gone():
+    rest = trace(Residual(), (3, 8, 8)).without({"down"})
+    (group,) = [group for group in rest.groups if group.name == "down"]
+    assert group.producers == ("wide",)
 
 
 def test_the_logits_stay():

@@ -1,0 +1,285 @@
+"""Depth pruning: residual branches that may vanish whole, what each is worth, and the module without them.
+
+A branch is one operand of an addition, and all that nothing but this addition needs of what leads there from the point
+where the other operand parts from it. Without it the other operand stays, an identity or a projection.
+"""
+
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+from torch.nn import functional
+
+from catro_deploy.core.scatter import Scatter
+from catro_deploy.errors import ModelError
+from catro_deploy.graph.features import FeatureGraph, Labelled, channelwise_after
+from catro_deploy.graph.symbolic import symbolic
+from catro_deploy.graph.trace import PRODUCERS, Network
+from catro_deploy.records import Branch
+
+__all__ = ["branch_worths", "drop_branches", "find_branches"]
+
+ADDITIONS = (operator.add, operator.iadd, torch.add)
+ADDING_METHODS = ("add", "add_")
+RECTIFIERS = (torch.relu, torch.relu_, functional.relu, functional.relu_, "relu", "relu_")
+POOLINGS = (torch.max_pool2d, functional.max_pool2d)
+WRITING_OPERATORS = (
+    operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.setitem, torch.relu_, functional.relu_,
+)  # fmt: skip
+# Backward needs the inputs of these, never what they put out, so that may be written over.
+FORGET_OUTPUT = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+TRACE_TOLERANCE = 1e-4
+"""Largest deviation of the graph's logits from the module's, as a share of the largest logit, that is rounding."""
+LARGEST_RATIO = 1e12
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """One operand of ``addition`` that may go: its ``nodes`` and ``modules`` in order; ``layers`` are its producers."""
+
+    addition: fx.Node
+    nodes: tuple[fx.Node, ...]
+    modules: tuple[str, ...]
+    layers: tuple[str, ...]
+
+    @property
+    def other(self) -> fx.Node:
+        """The operand that stays; another node once the branch before is gone."""
+        return next(node for node in self.addition.all_input_nodes if node is not self.nodes[-1])
+
+
+def find_branches(model: nn.Module, network: Network, ignore: Sequence[str] = ()) -> tuple[Branch, ...]:
+    """Find the residual branches of ``model``, traced as ``network``, that may vanish, in the order of execution.
+
+    Left out are branches
+
+    - without a group of their own, such as one convolution beside an identity: no width would say that it is gone;
+    - with a group that must stay as it is, a layer that reads and writes channels from outside, or a module in
+      ``ignore`` (names or their prefixes);
+    - that contain another branch, and of two operands that both may go the one with fewer layers (a projection);
+    - whose shape is not that of the other operand.
+
+    Depth is optional: of a model whose forward torch.fx cannot trace there are none.
+    """
+    try:
+        module = symbolic(model)
+        shapes = _shapes(module, model, network.input_shape)
+    except ModelError:
+        return ()
+    found = []
+    for name, operand in _operands(module).items():
+        inside = set(operand.modules)
+        groups = [group for group in network.groups if {slot.module for slot in group.slots} <= inside]
+        covered = {slot.module for group in groups for slot in group.slots}
+        left_alone = any(module == name or module.startswith(f"{name}.") for name in ignore for module in inside)
+        same_shape = len({shapes.get(node) for node in (operand.addition, operand.other, operand.nodes[-1])}) == 1
+        if (
+            groups
+            and not any(group.fixed for group in groups)
+            and covered.issuperset(operand.layers)
+            and same_shape
+            and not left_alone
+        ):
+            found.append(Branch(name, tuple(group.name for group in groups), operand.modules))
+    return tuple(found)
+
+
+def drop_branches(model: nn.Module, names: Sequence[str]) -> nn.Module:
+    """Return a copy of ``model`` without the branches ``names``; with no names, ``model`` itself.
+
+    The copy is a torch.fx.GraphModule with what its forward needs: parameters and buffers keep their names. Its
+    channels have to be traced anew, since a group is named after its first producer, which may be gone. A ReLU that is
+    left behind another one goes as well, which changes nothing.
+
+    Raises:
+        ModelError: the forward cannot be traced, or a name is not that of a branch.
+    """
+    if not names:
+        return model
+    module = symbolic(model)
+    graph = module.graph
+    copies = []
+    for operand in _named(module, tuple(dict.fromkeys(names))):
+        with graph.inserting_before(operand.addition):
+            copies.append(graph.call_function(torch.clone, (operand.other,)))
+        operand.addition.replace_all_uses_with(copies[-1])
+        graph.erase_node(operand.addition)
+        for node in reversed(operand.nodes):
+            graph.erase_node(node)
+    modules = dict(module.named_modules())
+    for node in copies:
+        _simplify_(node, modules)
+    for node in [*graph.find_nodes(op="get_attr")]:
+        if not node.users:
+            graph.erase_node(node)
+    dropped = fx.GraphModule(module, graph, type(model).__name__)  # takes over only what the graph still names
+    return dropped.train(model.training)
+
+
+def branch_worths(
+    model: nn.Module, branches: Sequence[Branch], batches: Iterator[Labelled] | Sequence[Labelled]
+) -> dict[str, float]:
+    """What each branch adds to the class separation of its stream, in nats, in one pass over ``batches``.
+
+    For the stream after the addition and the channelwise activation that follows alone, and for the same activation of
+    the other operand alone, which is the stream without the branch::
+
+        worth = max(0, log(ratio with the branch) - log(ratio without it)),   ratio = sum(between) / sum(within)
+
+    over all channels, without ridge. The unit is that of the gains of channels: a relative increase of class
+    separation (d log ratio), so that both can be added up. A branch that adds nothing, or only blurs, is worth 0.
+
+    Raises:
+        ModelError: the forward cannot be traced, or a branch is not in it.
+        NumericsError: a feature map is not finite.
+        DataError: fewer than two classes.
+    """
+    if not branches:
+        return {}
+    module = symbolic(model).eval()
+    modules = dict(module.named_modules())
+    probes = {}
+    for place, operand in enumerate(_named(module, [branch.name for branch in branches])):
+        probes[branches[place].name] = _probe_(module, operand, modules, f"branch{place}")
+    module.recompile()
+    scatters = FeatureGraph(module, [probe for pair in probes.values() for probe in pair]).scatters(batches)
+    return {
+        name: max(0.0, _log_ratio(scatters[after]) - _log_ratio(scatters[before]))
+        for name, (before, after) in probes.items()
+    }
+
+
+def _operands(module: fx.GraphModule) -> dict[str, _Operand]:
+    """The branches that the graph alone tells of, by the name of their last layer, in the order of execution."""
+    modules = dict(module.named_modules())
+    upstream: dict[fx.Node, set[fx.Node]] = {}
+    found: list[_Operand] = []
+    for node in module.graph.nodes:
+        upstream[node] = {node}.union(*(upstream[source] for source in node.all_input_nodes))
+        terms = [*node.args, *node.kwargs.values()] if _adds(node) else []
+        if len(terms) == 2 and all(isinstance(term, fx.Node) for term in terms):
+            pairs = [(terms[0], terms[1]), (terms[1], terms[0])]
+            both = [_operand(node, upstream[term] - upstream[other], modules) for term, other in pairs]
+            found += sorted(filter(None, both), key=lambda o: (len(o.layers), len(o.nodes)))[-1:]
+    # A branch that contains another may not vanish with it, or the widths of the inner one would no longer say which.
+    return {
+        outer.layers[-1]: outer for outer in found if not any(set(inner.nodes) < set(outer.nodes) for inner in found)
+    }
+
+
+def _operand(addition: fx.Node, alone: set[fx.Node], modules: dict[str, nn.Module]) -> _Operand | None:
+    """The operand that depends on ``alone``, on which the other does not; None if it may not go."""
+    nodes = [node for node in addition.graph.nodes if node in alone and node.op != "get_attr"]
+    inside = {*nodes, addition}
+    elsewhere = {node.target for node in addition.graph.find_nodes(op="call_module") if node not in inside}
+    called = dict.fromkeys(str(node.target) for node in nodes if node.op == "call_module")
+    own = tuple(name for name in called if name not in elsewhere)
+    layers = tuple(name for name in own if isinstance(modules[name], PRODUCERS))
+    closed = all(
+        node.op != "placeholder"
+        and inside.issuperset(node.users)
+        and (not _overwrites(node, modules) or node.all_input_nodes[0] in inside)
+        for node in nodes
+    )
+    return _Operand(addition, tuple(nodes), own, layers) if closed and len(layers) > 1 else None
+
+
+def _named(module: fx.GraphModule, names: Sequence[str]) -> list[_Operand]:
+    known = _operands(module)
+    for name in names:
+        if name not in known:
+            raise ModelError(
+                f"The model has no residual branch {name}.",
+                f"It has: {', '.join(known) or 'none'}. Use the model that the plan was made for.",
+            )
+    return [known[name] for name in names]
+
+
+def _shapes(module: fx.GraphModule, model: nn.Module, input_shape: tuple[int, int, int]) -> dict[fx.Node, torch.Size]:
+    """Shapes of what the nodes put out for one image; ModelError if the graph does not compute what ``model`` does."""
+    images = torch.randn(1, *input_shape, generator=torch.Generator().manual_seed(0))
+    images = images.to(next(model.parameters()).device)
+    with torch.no_grad():
+        found = ShapeProp(module.eval()).propagate(images)
+        expected = model.eval()(images)
+    if (
+        not isinstance(expected, torch.Tensor)
+        or not (found - expected).abs().max() <= TRACE_TOLERANCE * expected.abs().max()
+    ):
+        raise ModelError("A trace of the forward computes something else.", "Look for operations in place in it.")
+    metas = {node: node.meta.get("tensor_meta") for node in module.graph.nodes}
+    return {node: meta.shape for node, meta in metas.items() if hasattr(meta, "shape")}
+
+
+def _probe_(module: fx.GraphModule, operand: _Operand, modules: dict[str, nn.Module], name: str) -> tuple[str, str]:
+    """Insert identities that see the stream without the branch and with it; return their names."""
+    before, after = f"{name}_before", f"{name}_after"
+    graph, addition = module.graph, operand.addition
+    activations = channelwise_after(addition, modules)
+    for probe in (before, after):
+        module.add_module(probe, nn.Identity())
+    with graph.inserting_before(addition):
+        # A copy, since an activation may write over what it is given.
+        without = {addition: graph.call_module(before, (graph.call_function(torch.clone, (operand.other,)),))}
+        for node in activations:
+            without[node] = graph.node_copy(node, lambda source: without.get(source, source))
+    with graph.inserting_after(addition):
+        through = graph.call_module(after, (addition,))
+    addition.replace_all_uses_with(through, delete_user_cb=lambda user: user is not through)
+    return before, after
+
+
+def _log_ratio(scatter: Scatter) -> float:
+    """Logarithm of the trace ratio of all channels, bounded so that a dead stream, or a perfect one, is finite."""
+    between, within = float(scatter.between.sum()), float(scatter.within.sum())
+    ratio = between / within if within > 0 else (LARGEST_RATIO if between > 0 else 0.0)
+    return math.log(min(max(ratio, 1 / LARGEST_RATIO), LARGEST_RATIO))
+
+
+def _simplify_(node: fx.Node, modules: dict[str, nn.Module]) -> None:
+    """Take out ``node``, a clone of what stays of an addition, and a ReLU behind it, where they change nothing."""
+    (source,) = node.all_input_nodes
+    users = list(node.users)
+    if len(users) == 1 and _is_relu(users[0], modules) and _is_rectified(source, modules):
+        users[0].replace_all_uses_with(node)
+        node.graph.erase_node(users[0])
+    written = any(_overwrites(user, modules) and user.all_input_nodes[0] is node for user in node.users)
+    made_by = modules.get(str(source.target)) if source.op == "call_module" else None
+    if not written or (len(source.users) == 1 and isinstance(made_by, FORGET_OUTPUT)):
+        node.replace_all_uses_with(source)
+        node.graph.erase_node(node)
+
+
+def _adds(node: fx.Node) -> bool:
+    kinds: dict[str, tuple[object, ...]] = {"call_function": ADDITIONS, "call_method": ADDING_METHODS}
+    return node.target in kinds.get(node.op, ())
+
+
+def _overwrites(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    """Whether ``node`` writes over its first input."""
+    if node.op == "call_module":
+        return bool(getattr(modules[str(node.target)], "inplace", False))
+    in_place = node.op == "call_method" and str(node.target).endswith("_") and not str(node.target).endswith("__")
+    return in_place or bool(node.kwargs.get("inplace")) or node.target in WRITING_OPERATORS
+
+
+def _is_relu(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    return _calls(node, RECTIFIERS, nn.ReLU, modules)
+
+
+def _is_rectified(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    """Whether no value of ``node`` is below zero: the outcome of a ReLU, perhaps pooled or copied."""
+    while _calls(node, (*POOLINGS, torch.clone), nn.MaxPool2d, modules):
+        node = node.all_input_nodes[0]
+    return _is_relu(node, modules)
+
+
+def _calls(node: fx.Node, functions: tuple[object, ...], kind: type[nn.Module], modules: dict[str, nn.Module]) -> bool:
+    if node.op == "call_module":
+        return isinstance(modules[str(node.target)], kind)
+    return node.op in ("call_function", "call_method") and node.target in functions

@@ -1,0 +1,93 @@
+"""A network comes back from its run folder as it was."""
+
+import copy
+import json
+
+import pytest
+import torch
+
+from catro_deploy import networks
+from catro_deploy.errors import ModelError
+from catro_deploy.graph.depth import drop_branches
+from catro_deploy.graph.surgery import apply_keeps_, keeps_of
+from catro_deploy.graph.trace import list_layers, trace
+from catro_deploy.models import build_model
+from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.plans import load_plan, save_plan
+from catro_deploy.records import Keep, Plan
+from catro_deploy.runs import RunFolder
+
+DROPPED = ("layer1.1.conv2", "layer2.0.conv2")
+SHAPE = (3, 32, 32)
+
+
+def plan(keeps: dict[str, Keep], dropped: tuple[str, ...] = DROPPED) -> Plan:
+    return Plan(
+        model="cifar_resnet20",
+        model_classes=5,
+        input_shape=SHAPE,
+        mean=(0.5,) * 3,
+        std=(0.25,) * 3,
+        classes=("one", "two"),
+        class_indices=(1, 2),
+        head="fc",
+        target="x86-cpu",
+        budget="50%flops",
+        criterion="catro",
+        allocation="greedy",
+        groups=(),
+        keeps=keeps,
+        original_macs=0,
+        pruned_macs=0,
+        original_params=0,
+        pruned_params=0,
+        dropped=dropped,
+    )
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A run folder with the network of ``plan``, and its three networks."""
+    torch.manual_seed(0)
+    original = apply_keeps_(build_model("cifar_resnet20", 5), {"fc": Keep(out=(1, 2))})
+    pruned = drop_branches(original, DROPPED)
+    network = trace(pruned, SHAPE)
+    kept = {group.name: range(1, group.width) for group in network.groups if not group.fixed}
+    keeps = keeps_of(network.groups, kept, network.sizes)
+    apply_keeps_(pruned, keeps)
+    finetuned = copy.deepcopy(pruned).train()
+    finetuned(torch.randn(4, *SHAPE)).sum().backward()
+    torch.optim.SGD(finetuned.parameters(), 0.01).step()
+    run = RunFolder(tmp_path)
+    save_weights(original, run.original_weights)
+    save_weights(pruned, run.pruned_weights)
+    save_weights(finetuned, run.weights)
+    save_plan(plan(keeps | {"fc": Keep((1, 2), keeps["fc"].inputs)}), run.plan)
+    return run, {"original": original, "pruned": pruned.eval(), "finetuned": finetuned.eval()}
+
+
+@pytest.mark.parametrize("weights", ["original", "pruned", "finetuned"])
+def test_a_shallower_network_comes_back(made, weights):
+    run, expected = made
+    network = networks.load(run, weights=weights)
+    assert not network.training
+    images = torch.randn(4, *SHAPE, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        assert torch.equal(network(images), expected[weights](images))
+    assert len(list_layers(network, SHAPE)) == (22 if weights == "original" else 18)
+
+
+def test_a_plan_without_dropped_branches_is_whole(made):
+    run, _ = made
+    content = json.loads(run.plan.read_text())
+    assert content["dropped"] == list(DROPPED)
+    del content["dropped"]  # as written before there was depth pruning
+    run.plan.write_text(json.dumps(content))
+    assert load_plan(run).dropped == ()
+
+
+def test_a_branch_that_the_model_has_not_is_named(made):
+    run, _ = made
+    save_plan(plan({}, ("layer9.0.conv2",)), run.plan)
+    with pytest.raises(ModelError, match=r"no residual branch layer9\.0\.conv2"):
+        networks.load(run)
