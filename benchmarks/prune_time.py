@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from common import environment, peak_memory_bytes, table, write_result
 
+from catro_deploy.allocation import by_flops
 from catro_deploy.data import open_dataset
 from catro_deploy.graph.features import Labelled
 from catro_deploy.graph.trace import trace
@@ -25,7 +26,7 @@ from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.progress import Silent
 from catro_deploy.records import Budget
-from catro_deploy.selection import choose_channels
+from catro_deploy.selection import choose_channels, score_channels
 from catro_deploy.settings import DataSettings, PruneSettings
 from catro_deploy.stages.prune import labelled_batches
 from catro_deploy.training.augment import normalise
@@ -62,7 +63,9 @@ def prune_once(model: torch.nn.Module, batches: list[Labelled], args: argparse.N
     settings = PruneSettings(activation_memory=args.activation_memory)
     network = trace(model, (3, 32, 32))
     budget = Budget.parse(args.budget)
-    groups = choose_channels(model, network, batches, budget, settings, Silent())
+    scored = score_channels(model, network, batches, settings, Silent())
+    widths = by_flops(network, scored, budget, settings).widths
+    groups = choose_channels(model, network, scored, widths, batches, settings, Silent())
     return sum(len(group.kept) for group in groups)
 
 

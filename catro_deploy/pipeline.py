@@ -1,4 +1,4 @@
-"""The order of the stages, what each reads and writes, and which of them need not run again.
+"""Running the stages in their order, and which of them need not run again.
 
 A stage is skipped if it has ended before with the same settings and the same files. A stage that begins takes
 back that it and those that read its files were done: a file of an older attempt never passes for a new one.
@@ -8,18 +8,19 @@ import importlib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from catro_deploy import resources
-from catro_deploy.errors import CheckpointError, MissedError, RunFolderError
-from catro_deploy.files import file_hash, text_hash, write_text
+from catro_deploy.device.reach import measurable_here, require_latency, require_measurable
+from catro_deploy.errors import MissedError, RunFolderError
+from catro_deploy.files import text_hash, write_text
 from catro_deploy.progress import Progress
+from catro_deploy.protocols import load_latency_protocol, load_profile_protocol
 from catro_deploy.records import Budget
 from catro_deploy.runs import RunFolder, hold
 from catro_deploy.settings import Settings, settings_text
+from catro_deploy.stages.table import STAGES, Stage, checkpoint_hash, deciding
 from catro_deploy.targets import load_target
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "TRAIN",
     "Stage",
     "check",
-    "checkpoint_hash",
     "ensure_checkpoint",
     "run_folder_name",
     "run_stages",
@@ -36,123 +36,18 @@ __all__ = [
 
 TRAIN = "catro_deploy.stages.train:train"
 
-Paths = Callable[[RunFolder], tuple[Path, ...]]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One step. ``function`` is ``module:name``, imported only when it runs: most stages import torch.
-
-    ``sections`` are the settings that decide its outcome, ``reads`` files of earlier stages, ``outside`` what
-    else decides it. ``may_miss``: it raises MissedError after its files are written, and later stages still
-    make sense.
-    """
-
-    name: str
-    function: str
-    sections: tuple[str, ...]
-    reads: Paths
-    writes: Paths
-    outside: Callable[[Settings], Mapping[str, Any]] = lambda settings: {}
-    may_miss: bool = False
-
-    def inputs(self, settings: Settings, run: RunFolder) -> dict[str, Any]:
-        """All that decides the outcome: equal inputs need no second run."""
-        return {
-            "settings": {section: _deciding(settings, section) for section in self.sections},
-            "files": {path.name: file_hash(path) for path in self.reads(run)},
-            "outside": dict(self.outside(settings)),
-        }
-
-
-def checkpoint_hash(settings: Settings) -> str:
-    """SHA-256 of the trained model's file.
-
-    Raises:
-        CheckpointError: it is not there.
-    """
-    path = settings.model.checkpoint
-    if not path.is_file():
-        raise CheckpointError(
-            f"There is no checkpoint {path}.",
-            "Name your trained model's file: checkpoint in [model] of catro.toml, or --checkpoint. "
-            "To train a baseline: catro-deploy train",
-        )
-    return file_hash(path)
-
-
-def _device(settings: Settings) -> dict[str, Any]:
-    return {"target": load_target(settings.prune.target).model_dump(mode="json")}
-
-
-def _measuring(settings: Settings) -> dict[str, Any]:
-    protocol = resources.find("calibration/latency", settings.bench.protocol)
-    return _device(settings) | {"protocol": protocol.read_text(encoding="utf-8")}
-
 
 def check(settings: Settings) -> None:
     """Find out in a moment what would otherwise fail after minutes.
 
     Raises:
-        UsageError: the target, the budget or the measuring protocol cannot be read.
+        UsageError: the target, the budget or a measuring protocol cannot be read, or they do not go together.
     """
-    from catro_deploy.stages.bench import load_protocol
-
-    Budget.parse(settings.prune.budget)
-    load_target(settings.prune.target)
-    load_protocol(settings.bench.protocol)
-
-
-STAGES: tuple[Stage, ...] = (
-    Stage(
-        "prune",
-        "catro_deploy.stages.prune:prune",
-        ("model", "data", "prune"),
-        reads=lambda run: (),
-        writes=lambda run: (run.plan, run.original_weights, run.pruned_weights),
-        outside=lambda settings: {"checkpoint": checkpoint_hash(settings)},
-    ),
-    Stage(
-        "finetune",
-        "catro_deploy.stages.finetune:finetune",
-        ("data", "finetune"),
-        reads=lambda run: (run.plan, run.original_weights, run.pruned_weights),
-        writes=lambda run: (run.weights, run.finetune),
-    ),
-    Stage(
-        "export",
-        "catro_deploy.stages.export:export",
-        ("export",),
-        reads=lambda run: (run.plan, run.original_weights, run.weights),
-        writes=lambda run: (run.original_onnx, run.pruned_onnx),
-        outside=_device,
-    ),
-    Stage(
-        "verify",
-        "catro_deploy.stages.verify:verify",
-        ("data", "verify"),
-        reads=lambda run: (run.plan, run.original_weights, run.weights, run.original_onnx, run.pruned_onnx),
-        writes=lambda run: (run.verify,),
-        outside=_device,
-        may_miss=True,
-    ),
-    Stage(
-        "bench",
-        "catro_deploy.stages.bench:bench",
-        ("bench",),
-        reads=lambda run: (run.plan, run.original_onnx, run.pruned_onnx),
-        writes=lambda run: (run.bench,),
-        outside=_measuring,
-        may_miss=True,
-    ),
-    Stage(
-        "report",
-        "catro_deploy.stages.report:report",
-        (),
-        reads=lambda run: (run.plan, run.finetune, run.verify, run.bench),
-        writes=lambda run: (run.report("json"), run.report("md"), run.report("html")),
-    ),
-)
+    target = load_target(settings.prune.target)
+    if Budget.parse(settings.prune.budget).unit != "flops":
+        require_latency(target)
+    load_latency_protocol(settings.bench.protocol)
+    load_profile_protocol(settings.profile.protocol)
 
 
 def run_stages(
@@ -175,6 +70,7 @@ def run_stages(
     """
     missed: list[MissedError] = []
     with run.lock():
+        table = _reachable(table, names, settings, run, progress)
         text = settings_text(settings)
         if not run.settings.is_file() or run.settings.read_text(encoding="utf-8") != text:
             write_text(run.settings, text)
@@ -184,6 +80,31 @@ def run_stages(
     if not missed:
         return None
     return MissedError("\n".join(m.problem for m in missed), "\n".join(m.hint for m in missed))
+
+
+def _reachable(
+    table: Sequence[Stage], names: Sequence[str], settings: Settings, run: RunFolder, progress: Progress
+) -> Sequence[Stage]:
+    """``table`` for a target that cannot be reached from here: no stage runs there, none reads what such stages write.
+
+    Raises:
+        TargetError: nothing else is asked for than to run there.
+    """
+    target = load_target(settings.prune.target)
+    if measurable_here(target):
+        return table
+    left_out = [stage for stage in table if stage.on_device]
+    skipped = [stage.name for stage in left_out if stage.name in names]
+    if skipped:
+        if len(skipped) == len(names):
+            require_measurable(target, " and ".join(skipped))
+        progress.note(f"{' and '.join(skipped)}: left out, {target.name} cannot be reached from here")
+    unwritten = {path for stage in left_out for path in stage.writes(run)}
+    return [_without(stage, unwritten) for stage in table if stage not in left_out]
+
+
+def _without(stage: Stage, unwritten: Container[Path]) -> Stage:
+    return replace(stage, reads=lambda run: tuple(path for path in stage.reads(run) if path not in unwritten))
 
 
 def _run_stage(
@@ -240,19 +161,6 @@ def _resolve(function: str) -> Callable[..., object]:
     return found
 
 
-def _deciding(settings: Settings, section: str) -> dict[str, Any]:
-    values: dict[str, Any] = getattr(settings, section).model_dump(mode="json")
-    if section == "data":
-        # Where the images come from matters, how they got there does not.
-        values |= {"root": str(settings.data.root.absolute()), "download": None}
-    if section == "model":
-        del values["checkpoint"]  # its content counts, wherever it lies
-    if section == "prune":
-        values["budget"] = str(Budget.parse(values["budget"]))
-        values["classes"] = sorted(map(str, values["classes"]))
-    return values
-
-
 def run_folder_name(settings: Settings) -> str:
     """A folder's name that tells prunings apart: ``x86-cpu-speed_limits-50pct-flops-1a2b3c4d``.
 
@@ -260,10 +168,10 @@ def run_folder_name(settings: Settings) -> str:
         BudgetError: the budget cannot be read.
         CheckpointError: the trained model is not there.
     """
-    deciding = {section: _deciding(settings, section) for section in ("model", "data", "prune")}
-    classes = "+".join(deciding["prune"]["classes"]) or "all"
-    budget = deciding["prune"]["budget"].replace("%", "pct-")
-    digest = text_hash(json.dumps([deciding, checkpoint_hash(settings)], sort_keys=True))[:8]
+    parts = {section: deciding(settings, section) for section in ("model", "data", "prune")}
+    classes = "+".join(parts["prune"]["classes"]) or "all"
+    budget = parts["prune"]["budget"].replace("%", "pct-")
+    digest = text_hash(json.dumps([parts, checkpoint_hash(settings)], sort_keys=True))[:8]
     words = (Path(settings.prune.target).stem, classes[:40], budget, digest)
     return "-".join(re.sub(r"[^\w.+-]+", "_", word) for word in words)
 

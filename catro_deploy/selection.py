@@ -1,64 +1,119 @@
-"""From a traced network and labelled samples to the channels that stay: scores, widths, selection in order.
+"""Scores of channels on labelled samples, what widths are worth by them, and the channels that stay.
 
 1. One pass over the samples gives the scatter of every layer. Members of a group add up, each divided by its own mean
    total scatter first, so that a layer of large activations does not drown the others.
-2. Algorithm 2 (or one share for all) turns the budget into a width for every group.
+2. What a width is worth follows from the scatters (Algorithm 2's gains); allocation.py makes widths of it.
 3. Algorithm 1 picks the channels, group by group in the order of execution, each on inputs that are pruned already. A
    group with several producers is decided at its first; the later ones count with their scatter in the whole network.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from catro_deploy.core.allocate import GroupChoice, greedy, log_gains, uniform
+from catro_deploy.core.allocate import GroupChoice, GroupValue, group_value
 from catro_deploy.core.scatter import Scatter
 from catro_deploy.core.trace_ratio import Selection, scores, select, trace_ratio, usable
-from catro_deploy.costs.flops import FlopsCost
 from catro_deploy.errors import BudgetError
 from catro_deploy.graph.activations import MemoryLimit
 from catro_deploy.graph.features import FeatureGraph, Labelled
 from catro_deploy.graph.trace import Network
 from catro_deploy.progress import Progress
-from catro_deploy.records import Budget, Group, GroupPlan
+from catro_deploy.records import Branch, Group, GroupPlan
 from catro_deploy.settings import PruneSettings
 
-__all__ = ["choose_channels"]
+__all__ = ["Scored", "choose_channels", "score_channels", "values_of"]
 
 
-def choose_channels(
+@dataclass(frozen=True)
+class Scored:
+    """The groups that may be pruned, with their scatters; those that stay, with the reason; each producer's scatter."""
+
+    prunable: tuple[Group, ...]
+    scatters: Mapping[str, Scatter]
+    fixed: Mapping[str, str]
+    producers: Mapping[str, Scatter]
+
+
+def score_channels(
     model: nn.Module,
     network: Network,
     batches: Sequence[Labelled],
-    budget: Budget,
     settings: PruneSettings,
     progress: Progress,
-) -> list[GroupPlan]:
-    """Decide what each group of ``network`` keeps.
+) -> Scored:
+    """Score the channels of every group of ``network`` that ``settings`` allow to prune.
 
     ``batches`` are normalised images on the model's device, class by class.
 
     Raises:
-        BudgetError: no network within the bounds of ``settings`` meets ``budget``.
+        BudgetError: no group may be pruned.
         NumericsError: a feature map is not finite, or a layer gives no ground to choose on.
     """
     fixed = {group.name: _reason_to_fix(group, network, settings) for group in network.groups}
-    prunable = [group for group in network.groups if not fixed[group.name]]
+    prunable = tuple(group for group in network.groups if not fixed[group.name])
     if not prunable:
         raise BudgetError("No channels of this network may be pruned.", "Look at ignore and d_min in [prune].")
     graph = FeatureGraph(model, [producer for group in prunable for producer in group.producers])
     with progress.task("Scoring channels", len(batches)) as task:
         alone = graph.scatters(_told(batches, task.advance))
     scatters = {group.name: usable(group.name, _group_scatter(group, alone), settings.ridge) for group in prunable}
-    widths = _allocate(network, prunable, scatters, budget, settings)
+    return Scored(prunable, scatters, fixed, alone)
+
+
+def values_of(
+    scored: Scored,
+    candidates: Mapping[str, tuple[int, ...]],
+    settings: PruneSettings,
+    worths: Mapping[Branch, float] | None = None,
+) -> list[GroupValue]:
+    """What the ``candidates`` of each prunable group are worth; 0 comes before those of a branch that may vanish.
+
+    What a branch in ``worths`` is worth (in the unit of the gains) is what its groups gain together when they come into
+    being, each an equal part of it.
+    """
+    entry = {name: worth / len(branch.groups) for branch, worth in (worths or {}).items() for name in branch.groups}
+    values = []
+    for group in scored.prunable:
+        widths = ((0,) if group.name in entry else ()) + candidates[group.name]
+        choice = GroupChoice(group.name, widths, len(group.producers))
+        value = group_value(
+            choice,
+            scored.scatters[group.name],
+            step=settings.step,
+            temperature=settings.temperature,
+            epsilon=settings.epsilon,
+        )
+        if group.name in entry:
+            there = np.arange(len(widths)) > 0
+            value = replace(value, value=value.value + entry[group.name] * there)
+        values.append(value)
+    return values
+
+
+def choose_channels(
+    model: nn.Module,
+    network: Network,
+    scored: Scored,
+    widths: Mapping[str, int],
+    batches: Sequence[Labelled],
+    settings: PruneSettings,
+    progress: Progress,
+) -> list[GroupPlan]:
+    """Decide which channels each group of ``network`` keeps, so many as ``widths`` says.
+
+    Raises:
+        NumericsError: a feature map is not finite, or a layer gives no ground to choose on.
+    """
+    prunable = [group for group in network.groups if not scored.fixed[group.name]]
     if settings.criterion == "l1":
         chosen = {group.name: _largest_norms(model, group, widths[group.name]) for group in prunable}
     else:
-        chosen = _select_in_order(graph, network, prunable, widths, batches, alone, settings, progress)
+        chosen = _select_in_order(model, network, prunable, widths, batches, scored, settings, progress)
     return [
         GroupPlan(
             name=group.name,
@@ -67,8 +122,10 @@ def choose_channels(
             producers=group.producers,
             trace_ratio=_finite(chosen[group.name].ratio) if group.name in chosen else None,
             rounds=chosen[group.name].rounds if group.name in chosen else None,
-            scale=float(np.mean([alone[p].mean_total for p in group.producers])) if group.name in scatters else None,
-            fixed=fixed[group.name],
+            scale=float(np.mean([scored.producers[p].mean_total for p in group.producers]))
+            if group.name in chosen
+            else None,
+            fixed=scored.fixed[group.name],
         )
         for group in network.groups
     ]
@@ -93,56 +150,21 @@ def _group_scatter(group: Group, by_producer: Mapping[str, Scatter]) -> Scatter:
     return Scatter(between, within)
 
 
-def _allocate(
-    network: Network,
-    prunable: Sequence[Group],
-    scatters: Mapping[str, Scatter],
-    budget: Budget,
-    settings: PruneSettings,
-) -> dict[str, int]:
-    choices = []
-    for group in prunable:
-        largest = max(1, math.floor(settings.max_width * group.width))
-        choices.append(GroupChoice(group.name, min(settings.d_min, largest), largest, len(group.producers)))
-    cost = FlopsCost(network.layers, prunable)
-    whole = sum(layer.macs for layer in network.layers)
-    limit = budget.fraction * whole
-    least = cost.predict({choice.name: choice.smallest for choice in choices})
-    if least > limit:
-        raise BudgetError(
-            f"The budget {budget} is below the smallest network of these settings, which needs "
-            f"{math.ceil(least / whole * 1e4) / 100:g}%flops.",
-            "Allow that much (--budget), or fewer channels per group (--d-min), or pruning of the first convolution.",
-        )
-    if settings.allocation == "uniform":
-        return uniform(choices, {group.name: group.width for group in prunable}, cost, limit)
-    gains = [
-        log_gains(
-            choice,
-            scatters[choice.name],
-            step=settings.step,
-            temperature=settings.temperature,
-            epsilon=settings.epsilon,
-        )
-        for choice in choices
-    ]
-    return greedy(gains, cost, limit, step=settings.step)
-
-
 def _select_in_order(
-    graph: FeatureGraph,
+    model: nn.Module,
     network: Network,
     prunable: Sequence[Group],
     widths: Mapping[str, int],
     batches: Sequence[Labelled],
-    alone: Mapping[str, Scatter],
+    scored: Scored,
     settings: PruneSettings,
     progress: Progress,
 ) -> dict[str, Selection]:
     chosen: dict[str, Selection] = {}
 
     def decide(group: Group, first: Scatter) -> tuple[int, ...]:
-        scatter = usable(group.name, _group_scatter(group, {**alone, group.producers[0]: first}), settings.ridge)
+        members = {**scored.producers, group.producers[0]: first}
+        scatter = usable(group.name, _group_scatter(group, members), settings.ridge)
         seed = settings.seed + network.groups.index(group)
         best = select(scatter, widths[group.name], seed=seed, epsilon=settings.epsilon)
         kept = _one_of_each_member(group, best.kept, scores(scatter, best.ratio, 1.0))
@@ -151,6 +173,7 @@ def _select_in_order(
 
     limit = MemoryLimit(int(settings.activation_memory * 2**30))
     narrowed = [group for group in prunable if widths[group.name] < group.width]
+    graph = FeatureGraph(model, [producer for group in prunable for producer in group.producers])
     graph.select_in_order(narrowed, network.sizes, batches, decide, limit, progress)
     return chosen
 

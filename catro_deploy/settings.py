@@ -33,6 +33,7 @@ __all__ = [
     "FinetuneSettings",
     "ModelSettings",
     "OptimiserSettings",
+    "ProfileSettings",
     "PruneSettings",
     "Settings",
     "TrainSettings",
@@ -126,10 +127,19 @@ class PruneSettings(_Section):
     classes: list[int | str] = Field(
         default_factory=list, description="a group, class names or indices; empty: all classes"
     )
-    budget: str = Field("50%flops", description="what may be used of the original's multiply-accumulates")
+    budget: str = Field(
+        "0.5x",
+        description="what may be used of the original's latency on the target (0.5x, 400us, 1.5ms), "
+        "or of its multiply-accumulates (50%flops)",
+    )
     criterion: Literal["catro", "l1"] = "catro"
-    allocation: Literal["greedy", "uniform"] = Field(
-        "greedy", description="greedy: the paper's Algorithm 2; uniform: one share"
+    allocation: Literal["auto", "exact", "greedy", "flops", "uniform"] = Field(
+        "auto",
+        description="exact: a proven optimum; greedy: the paper's Algorithm 2 by the budget's own cost; flops: the "
+        "same by multiply-accumulates; uniform: one share; auto: exact for latency, flops for multiply-accumulates",
+    )
+    depth: Literal["auto", "never"] = Field(
+        "auto", description="auto: by a latency budget residual branches may vanish whole; never: width only"
     )
     samples_per_class: PositiveInt = Field(128, ge=2)
     d_min: PositiveInt = Field(3, description="no group gets fewer channels")
@@ -175,6 +185,12 @@ class BenchSettings(_Section):
     threads: PositiveInt | None = Field(None, description="threads of the runtime; default: the target's")
 
 
+class ProfileSettings(_Section):
+    """``[profile]``: how the layers of the network are timed on the target."""
+
+    protocol: str = Field("standard", description="a file of calibration/profile: quick or standard")
+
+
 class Settings(_Section):
     """All sections, and where their relative paths start."""
 
@@ -186,6 +202,7 @@ class Settings(_Section):
     export: ExportSettings = ExportSettings()
     verify: VerifySettings = VerifySettings()
     bench: BenchSettings = BenchSettings()
+    profile: ProfileSettings = ProfileSettings()
 
 
 def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> Settings:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,22 @@ def _children_hear_ctrl_c() -> None:
     """A shell that puts the tests into the background has them ignore Ctrl-C, and children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_targets_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Who runs the tests may have targets of their own, which would be listed and stand before the shipped ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CATRO_CONFIG", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_profiles_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nor are latency profiles of theirs used or written over; the tests share those that they measure."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CATRO_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

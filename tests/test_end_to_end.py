@@ -10,9 +10,11 @@ import torch
 
 import catro_deploy
 from catro_deploy.files import file_hash
+from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.runs import RunFolder
 from catro_deploy.stages import finetune as finetune_stage
-from tests.tiny import CLASSES, SIZE, command, start, went_well
+from catro_deploy.stages import prune as prune_stage
+from tests.tiny import CLASSES, SIZE, Blocks, command, start, went_well
 
 pytestmark = pytest.mark.slow
 
@@ -160,7 +162,6 @@ def test_loaded_from_the_run_folder_it_answers_to_the_bit_as_in_memory(tiny, mon
         in_memory.append(network)
         save_weights(network, path, metadata)
 
-    save_weights = finetune_stage.save_weights
     monkeypatch.setattr(finetune_stage, "save_weights", remember)
     assert command("prune", "--run", "mine").exit_code == 0
     assert command("finetune", "--run", "mine").exit_code == 0
@@ -178,3 +179,45 @@ def test_a_second_run_does_nothing_and_other_epochs_only_what_follows(unbroken):
     assert [stage for stage in STAGES if f"{stage}: done in" in stderr] == list(STAGES[1:])
     changed = {name for name, found in hashes(unbroken).items() if found != before[name]}
     assert changed == {"weights.safetensors", "pruned.onnx"}
+
+
+@pytest.fixture
+def with_blocks(tiny, monkeypatch):
+    """A working folder whose network has branches; candidates are timed for a moment only."""
+    save_weights(Blocks(3), tiny / "blocks.safetensors")
+    monkeypatch.setattr(prune_stage, "TRIALS", "./moment.toml")
+    return ("run", "--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
+
+
+def test_a_budget_of_latency_from_the_profile_to_the_report(tiny, with_blocks):
+    done = command(*with_blocks, "--budget", "0.7x")
+    assert went_well(done.exit_code, done.stderr), done.stderr
+    said = [done.stderr.index(words) for words in ("round 1: ", "prune: done", "finetune: done", "report: done")]
+    assert said == sorted(said)
+    run = the_run(tiny)
+    assert run.path.name.startswith("x86-cpu-all-0.7x-")
+    report = json.loads(run.report("json").read_text())
+    assert report["budget"] == "0.7x"
+    assert report["latency_plan"]["how"] == "measured"
+    assert sum(one["taken"] for one in report["latency_plan"]["rounds"]) == 1
+    network = catro_deploy.load(run.path)
+    assert network(torch.zeros(1, 3, SIZE, SIZE)).shape == (1, 3)
+    again = command(*with_blocks, "--budget", "0.7x")
+    assert "done in" not in again.stderr
+
+
+def test_for_a_device_elsewhere_there_is_a_report_of_estimates(tiny, with_blocks):
+    done = command(*with_blocks, "--target", "jetson-orin", "--budget", "0.7x")
+    assert done.exit_code == 0, done.stderr
+    assert "verify and bench: left out, jetson-orin cannot be reached from here" in done.stderr
+    run = the_run(tiny)
+    report = json.loads(run.report("json").read_text())
+    assert report["latency_plan"]["how"] == "estimate"
+    assert (report["latency_plan"]["rounds"], report["speedup"]) == ([], None)
+    assert run.pruned_onnx.is_file()
+    assert not run.bench.exists()
+    for stage in ("verify", "bench"):
+        refused = command(stage)
+        assert refused.exit_code == 2
+        assert f"{stage} cannot run on jetson-orin" in refused.stderr
+    assert "report: unchanged, skipped" in command("report").stderr

@@ -7,6 +7,7 @@ from catro_deploy.errors import (
     DataError,
     MissedError,
     RunFolderError,
+    SettingsError,
     TargetError,
 )
 from catro_deploy.files import write_text
@@ -19,6 +20,7 @@ from catro_deploy.pipeline import (
     train_checkpoint,
 )
 from catro_deploy.progress import Silent
+from catro_deploy.resources import find
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import load_settings
 from tests.quick_stages import TABLE, diary
@@ -40,6 +42,7 @@ def run(tmp_path):
 
 def settings_with(**flags):
     flags["finetune"] = {"epochs": 2} | flags.get("finetune", {})
+    flags["prune"] = {"budget": "50%flops"} | flags.get("prune", {})
     return load_settings(None, flags)
 
 
@@ -67,6 +70,7 @@ def test_all_stages_run_in_order_and_not_again(run):
         ({"export": {"opset": 19}}, ["export", "verify", "bench", "report"]),
         ({"verify": {"tolerance": 0.1}}, ["verify", "report"]),
         ({"bench": {"threads": 2}}, ["bench", "report"]),
+        ({"profile": {"protocol": "quick"}}, []),
         ({"data": {"download": True}}, []),
         ({"prune": {"budget": " 50 %FLOPS"}}, []),
     ],
@@ -75,6 +79,38 @@ def test_a_changed_setting_runs_again_what_depends_on_it(run, flags, expected):
     go(run)
     assert go(run, **flags) == expected
     assert go(run, **flags) == []
+
+
+@pytest.mark.parametrize("budget", ["0.5x", "400us"])
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"profile": {"protocol": "quick"}}, list(ALL)),
+        ({"bench": {"threads": 2}}, list(ALL)),
+        ({"bench": {"batch": 4}}, list(ALL)),
+        ({"bench": {"protocol": "quick"}}, ["bench", "report"]),
+        ({"finetune": {"epochs": 3}}, ["finetune", "export", "verify", "bench", "report"]),
+    ],
+)
+def test_a_budget_of_latency_hangs_on_how_the_target_is_used(run, budget, flags, expected):
+    go(run, prune={"budget": budget})
+    assert go(run, prune={"budget": budget}) == []
+    assert go(run, prune={"budget": budget}, **flags) == expected
+
+
+def test_a_protocol_that_was_edited_prunes_again_under_a_budget_of_latency(run, tmp_path):
+    protocol = tmp_path / "own.toml"
+    write_text(protocol, find("calibration/profile", "quick").read_text())
+    for budget, expected in (("0.5x", list(ALL)), ("50%flops", [])):
+        flags = {"prune": {"budget": budget}, "profile": {"protocol": str(protocol)}}
+        go(run, **flags)
+        write_text(protocol, protocol.read_text() + "# changed\n")
+        assert go(run, **flags) == expected
+
+
+def test_two_ways_of_writing_a_budget_are_one(run):
+    go(run, prune={"budget": "1.5ms"})
+    assert go(run, prune={"budget": "1500 \u00b5s"}) == []
 
 
 def test_a_changed_checkpoint_runs_everything_again_wherever_it_lies(run, tmp_path):
@@ -161,7 +197,8 @@ def test_the_folders_name_tells_prunings_apart_and_nothing_else():
     def name(**flags):
         return run_folder_name(load_settings(None, flags))
 
-    assert name().startswith("x86-cpu-all-50pct-flops-")
+    assert name().startswith("x86-cpu-all-0.5x-")
+    assert name(prune={"budget": "1.5ms"}).startswith("x86-cpu-all-1500us-")
     two = name(prune={"classes": ["b c", 1], "budget": "9.25%flops"})
     assert two.startswith("x86-cpu-1+b_c-9.25pct-flops-")
     assert two == name(prune={"classes": [1, "b c"], "budget": "9.25 % flops"})
@@ -185,6 +222,11 @@ def test_wrong_target_and_budget_are_found_before_anything_runs():
         check(load_settings(None, {"prune": {"target": "x86cpu"}}))
     with pytest.raises(BudgetError):
         check(load_settings(None, {"prune": {"budget": "50%"}}))
+
+
+def test_a_wrong_profiling_protocol_is_found_before_anything_runs():
+    with pytest.raises(SettingsError, match="Did you mean quick"):
+        check(load_settings(None, {"profile": {"protocol": "quik"}}))
 
 
 def test_a_baseline_is_trained_if_it_is_missing_and_wanted(tmp_path):

@@ -60,7 +60,7 @@ def test_what_the_original_leaves():
 
 @pytest.mark.parametrize(
     "text",
-    ["400", "0.5", "50%", "400s", "-1x", "nanx", "infx", "1e2us", "x", "us", "flops", "50%apples", "0.5 y", "0.5xx", ""],
+    ["400", "0.5", "50%", "400s", "-1x", "nanx", "infx", "1e2us", "x", "flops", "50%apples", "0.5 y", "0.5xx", ""],
 )
 def test_nonsense_is_refused_with_examples(text):
     with pytest.raises(BudgetError, match=r"cannot be read[\s\S]*0\.5x .*400us, 1\.5ms, or 50%flops") as caught:

@@ -23,7 +23,11 @@ def test_flags_stand_over_the_file_and_the_file_over_defaults(tmp_path):
 
 
 def test_without_a_file_there_are_defaults():
-    assert load_settings(None, {}) == Settings()
+    settings = load_settings(None, {})
+    assert settings == Settings()
+    # Half of the measured latency, by whatever allocates best.
+    assert (settings.prune.budget, settings.prune.allocation, settings.prune.depth) == ("0.5x", "auto", "auto")
+    assert settings.profile.protocol == "standard"
 
 
 def test_paths_of_the_file_start_at_its_folder_those_of_flags_here(tmp_path):
@@ -59,6 +63,9 @@ def test_absolute_and_home_paths_stay(tmp_path):
         ("[finetune]\nepochs = 0", "finetune.epochs = 0 does not fit: Input should be greater than 0."),
         ("[prune]\nsamples_per_class = 1", "prune.samples_per_class = 1 does not fit"),
         ("[finetune]\nlearning_rate = nan", "finetune.learning_rate = nan does not fit"),
+        ("[prune]\nallocation = 'best'", "prune.allocation = 'best' does not fit"),
+        ("[prune]\ndepth = false", "prune.depth = False does not fit"),
+        ("[profile]\nprotocl = 'quick'", "profile.protocl is not a setting. Did you mean protocol?"),
         ("[model]\nmean = [0.5]", "mean and std need three values each"),
         ("[model", "cannot be read"),
     ],

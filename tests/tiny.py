@@ -45,6 +45,26 @@ class TinyNet(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
+class Blocks(nn.Module):
+    """A stem and two residual blocks, large enough that their latency can be told from what a call costs."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 32, 3, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(32)
+        for block in ("one", "two"):
+            self.add_module(f"{block}_in", nn.Conv2d(32, 48, 3, padding=1, bias=False))
+            self.add_module(f"{block}_bn", nn.BatchNorm2d(48))
+            self.add_module(f"{block}_out", nn.Conv2d(48, 32, 3, padding=1))
+        self.fc = nn.Linear(32, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.bn(self.stem(x)))
+        x = torch.relu(x + self.one_out(torch.relu(self.one_bn(self.one_in(x)))))
+        x = torch.relu(x + self.two_out(torch.relu(self.two_bn(self.two_in(x)))))
+        return self.fc(x.mean((2, 3)))
+
+
 class NanNet(TinyNet):
     """Its weights are finite, its feature maps are not."""
 
@@ -58,6 +78,10 @@ def network(classes: int) -> TinyNet:
 
 def grey_network(classes: int) -> TinyNet:
     return TinyNet(classes, channels=1)
+
+
+def blocks(classes: int) -> Blocks:
+    return Blocks(classes)
 
 
 def nan_network(classes: int) -> NanNet:
@@ -118,11 +142,12 @@ def write_images(root: Path) -> None:
 
 
 def write_work_folder(folder: Path, epochs: int = 2) -> None:
-    """A working folder as a user has it: images, a checkpoint, catro.toml and a short measuring protocol."""
+    """A working folder as a user has it: images, a checkpoint, catro.toml and short measuring protocols."""
     write_images(folder / "data")
     torch.manual_seed(0)
     save_weights(TinyNet(3), folder / "tiny.safetensors")
     write_text(folder / "moment.toml", PROTOCOL)
+    write_text(folder / "few.toml", PROFILE_PROTOCOL)
     write_text(folder / "catro.toml", SETTINGS.format(epochs=epochs))
 
 
@@ -165,6 +190,20 @@ bootstrap_resamples = 20
 seed = 0
 """
 
+PROFILE_PROTOCOL = """\
+candidates = 3
+squares = 1
+limit_s = 30.0
+rounds = 2
+block_ms = 0.5
+min_runs = 2
+max_runs = 4
+together = 8
+disagreement = 0.5
+held_out = 4
+seed = 0
+"""
+
 SETTINGS = """\
 [model]
 name = "tests.tiny:network"
@@ -178,6 +217,7 @@ root = "data"
 size = 16
 
 [prune]
+budget = "50%flops"
 samples_per_class = 16
 device = "cpu"
 
@@ -189,4 +229,7 @@ device = "cpu"
 
 [bench]
 protocol = "./moment.toml"
+
+[profile]
+protocol = "./few.toml"
 """

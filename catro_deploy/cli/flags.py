@@ -16,9 +16,11 @@ __all__ = [
     "EXPORT",
     "FINETUNE",
     "MODEL",
+    "PROFILE",
     "PRUNE",
     "RUN",
     "TRAIN",
+    "USE",
     "VERIFY",
     "Config",
     "Flag",
@@ -98,9 +100,10 @@ PRUNE = _section(
     "Pruning",
     ("target", str, "The device: see catro-deploy targets list."),
     ("classes", list[str], "A group, class names or indices, with commas or repeated; default: all."),
-    ("budget", str, "What may be used of the original, such as 50%flops."),
+    ("budget", str, "What may be used: 0.5x or 400us of latency on the target, or 50%flops."),
     ("criterion", Literal["catro", "l1"], "What makes a channel worth keeping."),
-    ("allocation", Literal["greedy", "uniform"], "How many channels each layer gets."),
+    ("allocation", Literal["auto", "exact", "greedy", "flops", "uniform"], "How many channels each layer gets."),
+    ("depth", Literal["auto", "never"], "Whether residual branches may vanish whole."),
     ("prune_first", bool, "Whether the first convolution's channels may go."),
 )
 PRUNE += _section(
@@ -158,6 +161,8 @@ BENCH = _section(
     ("threads", int, "Threads of the runtime; default: the target's."),
     ("batch", int, "Images at a time; default: the target's."),
 )
+PROFILE = (Flag("profile", str, "How long to time layers: quick or standard.", ("profile.protocol",), "Measuring"),)
+USE = tuple(flag for flag in BENCH if flag.name in ("threads", "batch"))
 
 
 def _everywhere(flag: Flag) -> Flag:
@@ -166,7 +171,7 @@ def _everywhere(flag: Flag) -> Flag:
     return replace(flag, settings=both.get(flag.name, flag.settings))
 
 
-RUN = tuple(map(_everywhere, (*MODEL, *DATA, *PRUNE, *FINETUNE, *EXPORT, *VERIFY, *BENCH)))
+RUN = tuple(map(_everywhere, (*MODEL, *DATA, *PRUNE, *FINETUNE, *EXPORT, *VERIFY, *BENCH, *PROFILE)))
 
 
 def split_names(texts: Sequence[str]) -> list[int | str]:

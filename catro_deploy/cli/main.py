@@ -36,7 +36,7 @@ class Commands(TyperGroup):
         except (typer.TyperException, typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except KeyboardInterrupt:
-            say("\nStopped. Finished stages and epochs are kept: the same command goes on from there.")
+            say("\nStopped. What is finished is kept: the same command goes on from there.")
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
             raise typer.Exit(_explain(error, debug=ctx.params["debug"])) from None

@@ -7,7 +7,8 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from catro_deploy.report.wording import count, ms, percent, points, ratios
+from catro_deploy.report.verdict import OUTCOMES, budget_words, foretold
+from catro_deploy.report.wording import count, duration, ms, percent, points, ratios
 from catro_deploy.runs import RunFolder
 
 __all__ = ["RESULTS", "Result"]
@@ -37,7 +38,37 @@ def _prune(plan: Content, run: RunFolder) -> Sequence[RenderableType]:
         table.add_row(_producers(group["producers"]), str(before), str(after), group["fixed"] or _share(after, before))
     macs = _before_after("MACs", plan["original_macs"], plan["pruned_macs"])
     parameters = _before_after("parameters", plan["original_params"], plan["pruned_params"])
-    return [table, f"{macs}, of which {plan['budget']} may be used; {parameters}"]
+    latency, dropped = plan.get("latency"), plan.get("dropped")
+    gone = [f"gone: the residual branches that end in {', '.join(dropped)}"] if dropped else []
+    if latency is None:
+        return [table, *gone, f"{macs}, of which {plan['budget']} may be used; {parameters}"]
+    return [table, *gone, f"{macs}; {parameters}", *_latency(latency, plan)]
+
+
+def _latency(latency: Content, plan: Content) -> Sequence[RenderableType]:
+    """How latency decided the widths: the rounds, the cost model, and what came out."""
+    shown: list[RenderableType] = [_rounds(latency, plan)] if latency["rounds"] else []
+    if errors := latency["errors"]:
+        within = f"{errors['within_5']:.1%} within 5%, {errors['within_10']:.1%} within 10%"
+        shown.append(
+            f"cost model on {errors['networks']} networks held out: {within}, RMSPE {errors['rmspe']:.1%}, "
+            f"Spearman {errors['spearman']:.3f}"
+        )
+    before, after = latency["original_us"], latency["predicted_us"]
+    times = f"{duration(before)} -> {duration(after)} ({after / before:.3f}x)"
+    outcome = f"latency, {foretold(latency)}: {times} for a budget of {plan['budget']}; {latency['source']}"
+    return [*shown, *latency["warnings"], outcome]
+
+
+def _rounds(latency: Content, plan: Content) -> Table:
+    kept = {group["name"]: len(group["kept"]) for group in plan["groups"]}
+    table = _table("round", "predicted", "measured", "original", "measured ratio", "95% CI", "")
+    for number, one in enumerate(latency["rounds"], 1):
+        times = [duration(one[key]) for key in ("predicted_us", "measured_us", "original_us")]
+        interval = " to ".join(f"{bound:.3f}" for bound in one["ratio_ci95"])
+        taken = all(kept.get(name, 0) == width for name, width in one["widths"].items())
+        table.add_row(str(number), *times, f"{one['ratio']:.3f}x", interval, "taken" if taken else "")
+    return table
 
 
 def _share(part: float, whole: float) -> str:
@@ -96,15 +127,37 @@ def _speedup(speedup: Content) -> str:
 def _report(report: Content, run: RunFolder) -> Sequence[RenderableType]:
     table = _table("", "original", "pruned", "")
     before, after = report["original"], report["pruned"]
-    drop = f"{points(-report['accuracy_drop_points'])} points"
-    table.add_row("accuracy", percent(before["accuracy"]), percent(after["accuracy"]), drop)
-    for name in ("p50", "p90", "p99"):
+    table.add_row(*_accuracy(report))
+    for name in ("p50", "p90", "p99") if before["latency_ms"] else ():
         pair = [of["latency_ms"][name] for of in (before, after)]
         table.add_row(f"{name} ms", *map(ms, pair), _times(*pair))
+    latency = report.get("latency_plan")
+    if latency and not before["latency_ms"]:
+        pair = [latency["original_us"], latency["predicted_us"]]
+        table.add_row(f"latency, {foretold(latency)}", *map(duration, pair), _times(*pair))
     for name, key in (("MACs", "macs"), ("parameters", "params")):
         table.add_row(name, count(before[key]), count(after[key]), _share(after[key], before[key]))
     title = f"{report['target']}, {len(report['classes'])} classes, {report['budget']}"
-    return [title, table, *report["warnings"], report["verdict"], f"Report: {run.report('html')}"]
+    return [title, table, *_budget(report), *report["warnings"], report["verdict"], f"Report: {run.report('html')}"]
+
+
+def _accuracy(report: Content) -> tuple[str, str, str, str]:
+    before, after = (report[name]["accuracy"] for name in ("original", "pruned"))
+    if after is not None:
+        return "accuracy", percent(before), percent(after), f"{points(-report['accuracy_drop_points'])} points"
+    found = report["validation_accuracy"]
+    return ("accuracy", "", "not measured", "") if found is None else ("validation accuracy", "", percent(found), "")
+
+
+def _budget(report: Content) -> Sequence[str]:
+    """The budget in its own unit, if that is latency and somebody measured it."""
+    used = report.get("budget_used")
+    if used is None or used["unit"] == "flops" or used["used"] is None:
+        return []
+    asked, found = (budget_words(used, used[key]) for key in ("asked", "used"))
+    low, high = (budget_words(used, bound) for bound in used["ci95"])
+    before = "" if used["predicted"] is None else f", predicted {budget_words(used, used['predicted'])}"
+    return [f"budget {asked}{before}, measured {found} (95% CI {low} to {high}): {OUTCOMES[used['outcome']]}"]
 
 
 def _times(before: float, after: float) -> str:

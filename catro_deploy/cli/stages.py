@@ -1,9 +1,9 @@
-"""``train`` and the six stages, each a command; ``run``, all of them."""
+"""``train``, ``profile`` and the six stages, each a command; ``run``, all of the stages."""
 
 import typer
 
 from catro_deploy.cli import flags as f
-from catro_deploy.cli.console import make_progress, print_result
+from catro_deploy.cli.console import make_progress, print_json, print_result
 from catro_deploy.cli.work import continue_run, own_settings, start_run
 
 __all__ = ["app"]
@@ -30,10 +30,28 @@ def train(flags: f.Flags, config: f.Config = None) -> None:
     print_result(f"Trained: {settings.model.checkpoint}")
 
 
+@app.command(epilog=f.examples("profile --target x86-cpu", "profile --profile quick --force"))
+@f.with_flags(*f.MODEL, *f.DATA, *(flag for flag in f.PRUNE if flag.name in ("target", "classes")), *f.PROFILE, *f.USE)
+def profile(flags: f.Flags, config: f.Config = None, force: f.Force = False, json: f.Json = False) -> None:
+    """Time the network's layers on the target, at the widths that pruning may give them.
+
+    prune does this by itself where there is no profile that fits. What was measured is kept for this network on this
+    device; a measurement that was stopped goes on where it was.
+    """
+    from catro_deploy.cli.profiles import profile_json, show_profile
+    from catro_deploy.stages.profile import profile as measure
+
+    found = measure(own_settings(config, flags), make_progress(), force=force)
+    if json:
+        print_json(profile_json(found))
+    else:
+        print_result(*show_profile(found))
+
+
 @app.command(
     epilog=f.examples("prune --target x86-cpu --classes speed_limits", "prune --classes 1,2,5 --budget 9.25%flops")
 )
-@f.with_flags(*f.MODEL, *f.DATA, *f.PRUNE)
+@f.with_flags(*f.MODEL, *f.DATA, *f.PRUNE, *f.PROFILE, *f.USE)
 def prune(
     flags: f.Flags,
     config: f.Config = None,
@@ -92,8 +110,8 @@ def report(
 
 @app.command(
     epilog=f.examples(
-        "run --target x86-cpu --classes direction_signs --budget 50%flops",
-        "run --classes speed_limits --budget 9.25%flops --max-drop 0.5",
+        "run --target x86-cpu --classes direction_signs --budget 0.5x",
+        "run --classes speed_limits --budget 400us --max-drop 0.5",
     )
 )
 @f.with_flags(*f.RUN)

@@ -77,7 +77,7 @@ def continue_run(
         )
     progress = make_progress()
     if config:
-        pruned = {section: getattr(settings, section) for section in ("model", "data", "prune")}
+        pruned = {section: getattr(settings, section) for section in ("model", "data", "prune", "profile")}
         settings = own_settings(config, flags).model_copy(update=pruned)
     elif CONFIG.is_file() and getattr(own_settings(None, flags), stage, None) != getattr(settings, stage, None):
         progress.note(f"{run.settings} counts here; to use [{stage}] of {CONFIG} instead: --config {CONFIG}")

@@ -1,6 +1,6 @@
-"""Jobs of the agent. A job and its answers are JSON objects, fit to cross a pipe to another machine.
+"""Jobs of the agent: bench, facts and profile. A job and its answers are JSON, fit to cross a pipe to another machine.
 
-A job is ``{"job": "bench", "runtime": "onnxruntime", "threads": 1, "batch": 1, "protocol": {...}, "models":
+A job ``bench`` is ``{"job": "bench", "runtime": "onnxruntime", "threads": 1, "batch": 1, "protocol": {...}, "models":
 {"original": {"path": ..., "metadata": {...}}, "pruned": {...}}}``; ``metadata`` is what its file must say.
 The answers are events: ``progress`` with ``seconds`` since measuring began, then ``result`` or ``error``.
 """
@@ -17,6 +17,7 @@ import numpy as np
 
 from catro_deploy.device.facts import LoadMeter, device_facts, state
 from catro_deploy.device.measure import measure, remarks, speedup, timing
+from catro_deploy.device.profile import profile
 from catro_deploy.errors import UsageError
 from catro_deploy.runtimes import Runner, check_metadata, open_runner
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["bench", "run"]
+__all__ = ["bench", "facts", "run"]
 
 PROGRESS_EVERY_S = 0.25
 
@@ -37,9 +38,9 @@ def run(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[
         UsageError: there is no such job.
         CatroError: as the job says.
     """
-    if job["job"] != "bench":
-        raise UsageError(f"The agent does not know the job {job['job']!r}.", "It knows: bench.")
-    return bench(job, emit)
+    if job["job"] not in JOBS:
+        raise UsageError(f"The agent does not know the job {job['job']!r}.", f"It knows: {', '.join(JOBS)}.")
+    return JOBS[job["job"]](job, emit)
 
 
 def bench(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -93,3 +94,16 @@ def _seldom(emit: Callable[[dict[str, Any]], None]) -> Callable[[float], None]:
             emit({"event": "progress", "seconds": seconds})
 
     return report
+
+
+def facts(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """What the device is, and the version of the runtime that ``job`` names.
+
+    Raises:
+        RuntimeMissingError: the runtime is not installed.
+    """
+    version = open_runner(job["runtime"], Path(), 1).version
+    return {**device_facts(), "runtime": f"{job['runtime']} {version}"}
+
+
+JOBS: dict[str, Callable[..., dict[str, Any]]] = {"bench": bench, "facts": facts, "profile": profile}

@@ -36,6 +36,7 @@ def device_facts(root: Path = Path("/")) -> dict[str, Any]:
         "cores": _cores(),
         "instruction_sets": None if flags is None else [name for name in INSTRUCTION_SETS if name in flags.split()],
         "governor": _read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "highest_clock_mhz": _mhz(_read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq")),
         "memory_bytes": _memory_bytes(root),
         "os": _os_name(root),
         "kernel": platform.release() or None,
@@ -115,11 +116,15 @@ def _os_name(root: Path) -> str | None:
 
 
 def _clock_mhz(root: Path) -> float | None:
-    exact = _read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq")
+    exact = _mhz(_read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq"))
     try:
-        return int(exact) / 1000 if exact else float(_cpuinfo(root)["cpu MHz"])
+        return exact or float(_cpuinfo(root)["cpu MHz"])
     except (KeyError, ValueError):
         return None
+
+
+def _mhz(khz: str | None) -> float | None:
+    return int(khz) / 1000 if khz and khz.isdigit() else None
 
 
 def _temperatures_c(root: Path) -> dict[str, float] | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["measure", "percentile", "ratio_interval", "remarks", "speedup", "timing"]
+__all__ = ["measure", "no_garbage_collection", "percentile", "ratio_interval", "remarks", "speedup", "timing"]
 
 # Above these, a reader of the figures should know.
 NOISY_CV = 0.15
@@ -36,7 +36,7 @@ def measure(
     told after each turn how many seconds have passed since the start, warm-up included.
     """
     blocks: dict[str, list[list[float]]] = {name: [] for name in models}
-    with _no_garbage_collection():
+    with no_garbage_collection():
         begin = time.perf_counter()
         while time.perf_counter() - begin < protocol["warmup_s"]:
             for infer in models.values():
@@ -64,7 +64,8 @@ def _block(infer: Callable[[], object], count: int) -> list[float]:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
+    """Keep Python from collecting garbage in the midst of a measurement."""
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()

@@ -40,6 +40,6 @@ def require_latency(target: Target) -> None:
     """
     if not measurable_here(target) and target.gpu is None:
         raise TargetError(
-            f"Latency on {target.name} can neither be measured from this machine nor estimated: it has no [gpu] figures.",
+            f"Latency on {target.name} can neither be measured from here nor estimated: it has no [gpu] figures.",
             "Use a budget of multiply-accumulates for it, such as --budget 50%flops.",
         )

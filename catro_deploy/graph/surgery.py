@@ -9,7 +9,7 @@ from torch import nn
 from catro_deploy.errors import ModelError
 from catro_deploy.records import Group, Keep
 
-__all__ = ["apply_keeps_", "further", "is_depthwise", "keeps_of", "masked", "supports"]
+__all__ = ["apply_keeps_", "further", "is_depthwise", "keeps_of", "masked", "spread", "supports"]
 
 SUPPORTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.PReLU)
 
@@ -44,6 +44,15 @@ def keeps_of(
 
     modules = dict.fromkeys(module for module, _ in dropped)
     return {m: Keep(remaining(m, "out", sizes[m][0]), remaining(m, "in", sizes[m][1])) for m in modules}
+
+
+def spread(group: Group, width: int) -> tuple[int, ...]:
+    """So many channels of ``group``, evenly spaced; more where a module that holds a part of them would have none."""
+    chosen = {place * group.width // width for place in range(width)}
+    for slot in group.slots:
+        if chosen.isdisjoint(slot.channel):
+            chosen.add(slot.channel[0])
+    return tuple(sorted(chosen))
 
 
 def apply_keeps_(model: nn.Module, keeps: Mapping[str, Keep]) -> nn.Module:

@@ -3,68 +3,74 @@
 import platform
 from collections.abc import Mapping, Sequence
 from importlib import metadata
+from itertools import takewhile
 from typing import Any
 
 from catro_deploy import __version__
 from catro_deploy.records import Budget, GroupPlan, Plan
-from catro_deploy.report.wording import verdict
+from catro_deploy.report.grounds import basis
+from catro_deploy.report.latency import budget_used, latency_record
+from catro_deploy.report.verdict import verdict
 
 __all__ = ["build_report"]
 
 BINS = 120
 PACKAGES = ("torch", "torchvision", "onnx", "onnxruntime", "numpy")
 NOT_FINETUNED = "The pruned network was not fine-tuned: its accuracy is that right after pruning."
-MEASURED = (
-    "Latencies were measured on the device named under environment, accuracies on the test images with the "
-    "runtime named under verification. Multiply-accumulates (MACs) and parameters were counted from the "
-    "layers' shapes. No figure here is estimated."
-)
+NOT_FINETUNED_NOR_VERIFIED = "The pruned network was not fine-tuned, and its accuracy was not measured."
 
 
 def build_report(
     plan: Plan,
-    verify: Mapping[str, Any],
-    bench: Mapping[str, Any],
+    verify: Mapping[str, Any] | None,
+    bench: Mapping[str, Any] | None,
     finetune: Mapping[str, Any] | None,
     name: str,
 ) -> dict[str, Any]:
     """Join what a run recorded.
 
     Args:
-        verify, bench: verify.json (accuracies as fractions), bench.json (microseconds of one call).
+        verify, bench: verify.json (accuracies as fractions), bench.json (microseconds of one call); None where the
+            target cannot be reached, so that nobody measured.
         finetune: finetune.json, or None if the pruned network was not fine-tuned.
         name: the run's name.
 
     Returns:
-        What report.json holds: accuracies are fractions, latencies milliseconds, drops percentage points.
+        What report.json holds: accuracies are fractions, latencies milliseconds (microseconds where a name ends in
+        ``_us``, and where a budget counts them), drops percentage points. What was not measured is None or empty.
     """
-    before, after = verify["original"]["runtime"], verify["pruned"]["runtime"]
     report = {
         "format": 1,
         "name": name,
         "verdict": "",
         **_asked(plan),
-        "original": _network(before, plan.original_macs, plan.original_params, bench["original"]),
-        "pruned": _network(after, plan.pruned_macs, plan.pruned_params, bench["pruned"]),
-        "speedup": {"median": bench["speedup"]["median"], "ci95": list(bench["speedup"]["ci95"])},
-        "accuracy_drop_points": round((before - after) * 100, 9),
-        "per_class": _per_class(verify),
-        "groups": [_group(group) for group in plan.groups],
+        "budget_used": budget_used(plan, bench),
+        "original": _network("original", plan.original_macs, plan.original_params, verify, bench),
+        "pruned": _network("pruned", plan.pruned_macs, plan.pruned_params, verify, bench),
+        "speedup": {"median": bench["speedup"]["median"], "ci95": list(bench["speedup"]["ci95"])} if bench else None,
+        "accuracy_drop_points": _drop_points(verify),
+        "validation_accuracy": finetune["validation_accuracy"] if finetune else None,
+        "per_class": _per_class(verify) if verify else [],
+        "groups": _groups(plan),
+        "dropped": _dropped(plan),
+        "latency_plan": latency_record(plan),
         "finetune": dict(finetune) if finetune else None,
-        "verification": _verification(verify),
-        "warnings": [*verify["problems"], *bench["warnings"], *([] if finetune else [NOT_FINETUNED])],
-        "measured": MEASURED,
-        "protocol": dict(bench["protocol"]),
-        "environment": dict(bench["environment"]),
+        "verification": _verification(verify) if verify else None,
+        "warnings": _warnings(plan, verify, bench, finetune),
+        "protocol": dict(bench["protocol"]) if bench else {},
+        "environment": dict(bench["environment"]) if bench else {"target": plan.target, "how": "not measured"},
         "versions": _versions(),
-        "latency_histogram": _histogram(bench["original"]["samples_us"], bench["pruned"]["samples_us"]),
+        "latency_histogram": _histogram(bench["original"]["samples_us"], bench["pruned"]["samples_us"])
+        if bench
+        else None,
     }
-    return report | {"verdict": verdict(report)}
+    return report | {"measured": basis(report), "verdict": verdict(report)}
 
 
 def _asked(plan: Plan) -> dict[str, Any]:
     """What was to be pruned, for what, and how."""
     shape, mean, std = list(plan.input_shape), list(plan.mean), list(plan.std)
+    budget = Budget.parse(plan.budget)
     return {
         "target": plan.target,
         "model": plan.model,
@@ -75,22 +81,51 @@ def _asked(plan: Plan) -> dict[str, Any]:
         "budget": plan.budget,
         "macs_share": {
             "used": plan.pruned_macs / plan.original_macs,
-            "budget": Budget.parse(plan.budget).fraction,
+            "budget": budget.amount if budget.unit == "flops" else None,
         },
         "settings": {"criterion": plan.criterion, "allocation": plan.allocation} | plan.settings,
     }
 
 
-def _network(accuracy: float, macs: int, params: int, timing: Mapping[str, Any]) -> dict[str, Any]:
-    latency = {key: timing[f"{key}_us"] / 1000 for key in ("p50", "p90", "p99", "mean")}
+def _network(
+    name: str, macs: int, params: int, verify: Mapping[str, Any] | None, bench: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    timing = bench[name] if bench else None
     return {
-        "accuracy": accuracy,
+        "accuracy": verify[name]["runtime"] if verify else None,
         "macs": macs,
         "params": params,
-        "latency_ms": latency,
-        "latency_cv": timing["cv"],
-        "calls": timing["n"],
+        "latency_ms": {key: timing[f"{key}_us"] / 1000 for key in ("p50", "p90", "p99", "mean")} if timing else None,
+        "latency_cv": timing["cv"] if timing else None,
+        "calls": timing["n"] if timing else None,
     }
+
+
+def _drop_points(verify: Mapping[str, Any] | None) -> float | None:
+    return None if verify is None else round((verify["original"]["runtime"] - verify["pruned"]["runtime"]) * 100, 9)
+
+
+def _warnings(
+    plan: Plan,
+    verify: Mapping[str, Any] | None,
+    bench: Mapping[str, Any] | None,
+    finetune: Mapping[str, Any] | None,
+) -> list[str]:
+    """What to read first, each once: what verification found, how widths were chosen, how it was measured."""
+    found = [
+        *(verify["problems"] if verify else ()),
+        *(plan.latency.warnings if plan.latency else ()),
+        *(bench["warnings"] if bench else ()),
+        *(() if finetune else (NOT_FINETUNED if verify else NOT_FINETUNED_NOR_VERIFIED,)),
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _dropped(plan: Plan) -> dict[str, list[str]]:
+    """Residual branches that are gone, and the layers that went with them."""
+    by_layer = plan.latency.by_layer if plan.latency else {}
+    layers = [name for name, (_, after_us) in by_layer.items() if after_us == 0] or list(plan.dropped)
+    return {"branches": list(plan.dropped), "layers": layers if plan.dropped else []}
 
 
 def _per_class(verify: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -98,6 +133,23 @@ def _per_class(verify: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {"name": o["name"], "images": o["images"], "original": o["runtime"], "pruned": p["runtime"]} for o, p in pairs
     ]
+
+
+def _groups(plan: Plan) -> list[dict[str, Any]]:
+    """All groups in order; those that are gone, which only their staircases still name, with a width of 0."""
+    stairs = plan.latency.staircases if plan.latency else {}
+    left, swept = {group.name for group in plan.groups}, list(stairs)
+    gone = {
+        name: _group(GroupPlan(name, stairs[name].swept[-1][0], (), (name,)))
+        for name in swept
+        if name not in left and stairs[name].swept
+    }
+    found = [gone[name] for name in takewhile(gone.__contains__, swept)]
+    for group in plan.groups:
+        found.append(_group(group))
+        behind = swept[swept.index(group.name) + 1 :] if group.name in stairs else []
+        found += [gone[name] for name in takewhile(gone.__contains__, behind)]
+    return found
 
 
 def _group(group: GroupPlan) -> dict[str, Any]:

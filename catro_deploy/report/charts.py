@@ -1,18 +1,13 @@
-"""The four pictures of a report, each from plain records to one HTML figure."""
+"""Pictures of every report, each from plain records to one HTML figure; those of latency are in latency_charts."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 from catro_deploy.report import svg
-from catro_deploy.report.wording import count, minus, ms, percent, points, shorten
+from catro_deploy.report.wording import count, minus, ms, percent, points
 
 __all__ = ["accuracy_chart", "finetune_chart", "latency_chart", "widths_chart"]
-
-
-def _legend(*entries: tuple[str, str]) -> str:
-    keys = (f'<span class="key"><span class="swatch {style}"></span>{words}</span>' for style, words in entries)
-    return f'<p class="legend">{"".join(keys)}</p>'
 
 
 def latency_chart(report: Mapping[str, Any]) -> str:
@@ -22,7 +17,7 @@ def latency_chart(report: Mapping[str, Any]) -> str:
     axis = svg.Axis(low, high, svg.zoomed(low, high, 5).step)
     height, gap = 84.0, 34.0
     bottom = 2 * (height + gap)
-    parts = [*_grid(axis), svg.text(100, "100%", "ms", "tick end", dy=34)]
+    parts = [*svg.grid(axis), svg.text(100, "100%", "ms", "tick end", dy=34)]
     for row, name in enumerate(("original", "pruned")):
         latency, base = report[name]["latency_ms"], (row + 1) * (height + gap)
         spelled = " · ".join(f"{p} {ms(latency[p])}" for p in ("p50", "p90", "p99"))
@@ -51,18 +46,18 @@ def accuracy_chart(classes: Sequence[Mapping[str, Any]]) -> str:
     """A dumbbell for each class: a ring for the original, a dot for the pruned network, on a zoomed axis."""
     shares = [entry[key] * 100 for entry in classes for key in ("original", "pruned")]
     axis = svg.zoomed(min(*shares, 99), 100, 4, floor=0, ceiling=100)
-    parts = _grid(axis, "%")
+    parts = svg.grid(axis, "%")
     for number, entry in enumerate(classes):
         before, after = (axis.place(entry[key] * 100) for key in ("original", "pruned"))
         change = (entry["pruned"] - entry["original"]) * 100
         both = " → ".join(percent(entry[key]) for key in ("original", "pruned"))
         hint = f"{entry['name']}: {both} of {count(entry['images'])} images"
         drawn = [
-            _name(entry["name"], "start"),
+            svg.name(entry["name"], "start"),
             svg.line(before, 0, after, 0, "link"),
             svg.circle(before, 0, 5.5, "ring original", hint=hint),
             svg.circle(after, 0, 3.5, "dot pruned", hint=hint),
-            _value(minus(points(change)) if change else "0", faint=change == 0),
+            svg.value(minus(points(change)) if change else "0", faint=change == 0),
         ]
         parts.append(svg.row(number, drawn))
     worst = min(classes, key=lambda entry: float(entry["pruned"] - entry["original"]))
@@ -75,7 +70,7 @@ def accuracy_chart(classes: Sequence[Mapping[str, Any]]) -> str:
         f"The smallest class has {count(few['images'])} images, so that one of them is "
         f"{100 / few['images']:.2g} points."
     )
-    legend = _legend(("original", "original"), ("pruned", "pruned"))
+    legend = svg.legend(("original", "original"), ("pruned", "pruned"))
     return svg.figure("Accuracy by class", lost, parts, f"--rows:{len(classes)}", "rows", caption, legend)
 
 
@@ -88,23 +83,26 @@ def widths_chart(groups: Sequence[Mapping[str, Any]]) -> str:
         if common
         else svg.Axis(0, 100, 25)
     )
-    parts = _grid(axis, "" if common else "%")
+    parts = svg.grid(axis, "" if common else "%")
     for number, group in enumerate(groups):
         before, after = group["width_before"], group["width_after"]
         unit = 1 if common else 100 / before
         change = f"{before} → {after}" if before != after else f"{after}"
         drawn = [
-            _name(group["name"], "end"),
+            svg.name(group["name"], "end"),
             svg.rect(0, -6, axis.place(before * unit), 12, "track", hint=f"{group['name']}: {change}"),
             svg.rect(0, -6, axis.place(after * unit), 12, "bar kept" if group["fixed"] else "bar pruned"),
-            _value(change, faint=before == after),
+            svg.value(change, faint=before == after),
         ]
         parts.append(svg.row(number, drawn))
     kept, had = (sum(group[key] for group in groups) for key in ("width_after", "width_before"))
     scale = "Channels" if common else "Share of each group's own channels"
-    caption = f"{scale}, by group of layers that must share them. Dark grey bars were not to be pruned."
+    gone = sum(not group["width_after"] for group in groups)
+    caption = f"{scale}, by group of layers that must share them. Dark grey bars were not to be pruned." + (
+        f" 0: gone with the residual branch ({count(gone)} of {count(len(groups))} groups)." if gone else ""
+    )
     description = f"{kept} of {had} channels are kept."
-    legend = _legend(("pruned", "kept"), ("track", "cut"))
+    legend = svg.legend(("pruned", "kept"), ("track", "cut"))
     return svg.figure("Widths before and after", description, parts, f"--rows:{len(groups)}", "rows", caption, legend)
 
 
@@ -153,23 +151,3 @@ def _panel(
         parts.append(svg.curve(places, top, height, "curve pruned"))
     dots = places if len(places) <= 20 else places[-1:]
     return parts + [svg.circle(x, top + y / 100 * height, 3.5, "dot pruned") for x, y in dots]
-
-
-def _grid(axis: svg.Axis, unit: str = "") -> list[str]:
-    """Vertical lines at the ticks and their numbers below."""
-    parts = []
-    for tick in axis.ticks:
-        place = axis.place(tick)
-        parts.append(svg.line(place, 0, place, "100%", "grid"))
-        parts.append(svg.text(place, "100%", axis.format(tick) + unit, "tick", dy=18))
-    return parts
-
-
-def _name(name: str, keep: str) -> str:
-    """What a row is about, in the left margin, or above it where the page is narrow."""
-    return svg.text(0, 4, shorten(name, 34, keep=keep), "name", dx=-14)
-
-
-def _value(content: str, *, faint: bool) -> str:
-    """A row's figure, in the right margin."""
-    return svg.text(100, 4, content, "faint" if faint else "", dx=14)

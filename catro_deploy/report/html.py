@@ -5,22 +5,23 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from catro_deploy.report import charts
+from catro_deploy.report import charts, latency_charts, latency_tables
+from catro_deploy.report.cards import badge, cards
+from catro_deploy.report.grounds import conditions, heading, how_measured
 from catro_deploy.report.tables import (
     FEEDING,
     LOAD_CODE,
     Table,
     class_table,
-    conditions,
-    how_measured,
     onnx_code,
     records_table,
     reproduce_code,
+    spent,
     summary_table,
     title,
     width_table,
 )
-from catro_deploy.report.wording import change, count, minus, ms, percent, points, ratios
+from catro_deploy.report.wording import minus, typeset
 
 __all__ = ["to_html"]
 
@@ -34,10 +35,10 @@ def to_html(report: Mapping[str, Any]) -> str:
     name = escape(title(report))
     body = [
         _top(report),
-        _figures(report),
+        cards(report),
         _warnings(report),
         _measuring(report),
-        _pictures(report),
+        _sections(report),
         _records(report),
         _use(report),
     ]
@@ -53,53 +54,18 @@ def to_html(report: Mapping[str, Any]) -> str:
 def _top(report: Mapping[str, Any]) -> str:
     chosen, known = len(report["classes"]), report["model_classes"]
     classes = f"all {known} classes" if chosen == known else f"{chosen} of {known} classes"
-    used = percent(report["macs_share"]["used"])
     return (
         f'<header><p class="eyebrow">catro-deploy report · {escape(report["name"])}</p>\n'
         f"<h1>{escape(title(report))}</h1>\n"
-        f'<p class="verdict">{escape(_arrows(report["verdict"]))}.</p>\n'
-        f'<p class="soft">For {classes}. Budget {escape(report["budget"])}, used {used} of the original\'s '
-        "multiply-accumulates (MACs).</p></header>\n"
+        f'<p class="verdict">{escape(typeset(report["verdict"]))}.</p>\n'
+        f'<p class="soft">For {classes}. {escape(spent(report))}</p></header>\n'
     )
-
-
-def _figures(report: Mapping[str, Any]) -> str:
-    cards = [_speed_card(report), _accuracy_card(report), _size_card(report)]
-    shown = "".join(
-        f'<div><dt>{name}</dt><dd class="big {tone}">{big}</dd><dd class="detail">{detail}</dd></div>'
-        for name, big, tone, detail in cards
-    )
-    return f'<dl class="figures">{shown}</dl>\n'
-
-
-def _speed_card(report: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    low, high = report["speedup"]["ci95"]
-    middle, low_text, high_text = ratios(report["speedup"]["median"], low, high)
-    tone, word = ("good", "faster") if low > 1 else ("bad", "SLOWER") if high < 1 else ("", "no sure difference")
-    old, new = (ms(report[name]["latency_ms"]["p50"]) for name in ("original", "pruned"))
-    detail = f"{word}, 95% CI {low_text} to {high_text}<br>{old} → {new} ms (median)"
-    return "Speed", f"{middle}×", tone, detail
-
-
-def _accuracy_card(report: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    gain = -report["accuracy_drop_points"]
-    before, after = (percent(report[name]["accuracy"]) for name in ("original", "pruned"))
-    detail = f"{before} → {after}<br>{count(report['verification']['test_images'])} test images"
-    tone = "good" if gain > 0 else "" if report["verification"]["passed"] else "bad"
-    return "Accuracy", f"{minus(points(gain))} <small>points</small>", tone, detail
-
-
-def _size_card(report: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    before, after = report["original"], report["pruned"]
-    params, macs = (minus(change(before[key], after[key])) for key in ("params", "macs"))
-    detail = f"{count(before['params'])} → {count(after['params'])}<br>MACs {macs}"
-    return "Size, in parameters", params, "", detail
 
 
 def _warnings(report: Mapping[str, Any]) -> str:
     if not report["warnings"]:
         return ""
-    passed = report["verification"]["passed"]
+    passed = not report["verification"] or report["verification"]["passed"]
     items = "".join(f"<li>{escape(warning)}</li>" for warning in report["warnings"])
     heading = "Read this first" if passed else "Verification failed"
     return f'<div class="notice{"" if passed else " failed"}"><strong>{heading}</strong><ul>{items}</ul></div>\n'
@@ -108,36 +74,64 @@ def _warnings(report: Mapping[str, Any]) -> str:
 def _measuring(report: Mapping[str, Any]) -> str:
     facts = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in conditions(report))
     return (
-        f'<section><h2>How it was measured</h2><dl class="facts">{facts}</dl>\n'
+        f'<section><h2>{heading(report)}</h2><dl class="facts">{facts}</dl>\n'
         f'<p class="soft">{escape(how_measured(report))}</p>\n{_table(summary_table(report))}</section>\n'
     )
 
 
-def _pictures(report: Mapping[str, Any]) -> str:
-    sections = [
-        ("Latency", charts.latency_chart(report)),
-        (
-            "Accuracy by class",
-            charts.accuracy_chart(report["per_class"]) + _folded("All figures by class", class_table(report)),
-        ),
-        (
-            "Widths",
-            charts.widths_chart(report["groups"]) + _folded("All groups, with the grounds", width_table(report)),
-        ),
-    ]
+def _sections(report: Mapping[str, Any]) -> str:
+    """What came out, then how it came about: each section a heading, a picture, and its figures as a table."""
+    sections: list[tuple[str, str]] = []
+    if report["speedup"]:
+        sections.append(("Latency", charts.latency_chart(report)))
+    if report["latency_plan"]:
+        sections.append((f"Budget{badge(report['latency_plan'])}", _budget(report)))
+    if report["per_class"]:
+        table = _folded("All figures by class", class_table(report))
+        sections.append(("Accuracy by class", charts.accuracy_chart(report["per_class"]) + table))
+    depth = latency_tables.depth_words(report)
+    gone = f'<p class="soft">{escape(depth)}</p>' if depth else ""
+    table = _folded("All groups, with the grounds", width_table(report))
+    sections.append(("Widths", charts.widths_chart(report["groups"]) + gone + table))
+    if report["latency_plan"]:
+        sections += _grounds(report)
     if report["finetune"]:
         sections.append(("Fine-tuning", charts.finetune_chart(report["finetune"])))
-    return "".join(f"<section><h2>{name}</h2>{picture}</section>\n" for name, picture in sections)
+    return "".join(f"<section><h2>{name}</h2>{content}</section>\n" for name, content in sections)
+
+
+def _budget(report: Mapping[str, Any]) -> str:
+    table = _table(latency_tables.budget_table(report))
+    if not report["latency_plan"]["rounds"]:
+        return table
+    return table + latency_charts.rounds_chart(report) + _table(latency_tables.rounds_table(report))
+
+
+def _grounds(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How latency decided the widths."""
+    latency, sections = report["latency_plan"], []
+    if latency["staircases"]:
+        table = _folded("All groups, with their candidates", latency_tables.stairs_table(report))
+        sections.append(("Staircases", latency_charts.stairs_charts(report) + table))
+    if latency["layers"]:
+        table = _folded("All layers", latency_tables.layer_table(report))
+        sections.append(("Time by layer", latency_charts.layers_chart(report) + table))
+    errors = latency_tables.error_table(report)
+    source = f'<p class="soft">{escape(latency_tables.source_words(report))}</p>'
+    sections.append(("Cost model", source + (_table(errors) if errors else "")))
+    return [(name + badge(latency), content) for name, content in sections]
 
 
 def _records(report: Mapping[str, Any]) -> str:
-    verification = {key: report["verification"][key] for key in ("tolerance", "max_drop", "original", "pruned")}
     records = [
         ("Environment and protocol", report["environment"] | {"protocol": report["protocol"]}),
-        ("Agreement of PyTorch and the runtime", verification),
         ("Versions where this report was written", report["versions"]),
         ("Settings of the pruning", report["settings"]),
     ]
+    if report["verification"]:
+        kept = ("tolerance", "max_drop", "original", "pruned")
+        verification = {key: report["verification"][key] for key in kept}
+        records.insert(1, ("Agreement of PyTorch and the runtime", verification))
     tables = "".join(
         _folded(name, records_table(record, ("What", "Recorded")), i == 0) for i, (name, record) in enumerate(records)
     )
@@ -174,7 +168,7 @@ def _table(table: Table) -> str:
         "<tr>"
         + f'<th scope="row">{escape(row[0])}</th>'
         + "".join(
-            f"<td{style(i)}>{escape(minus(cell) if i in table.numeric else cell)}</td>"
+            f"<td{style(i)}>{escape(typeset(minus(cell) if i in table.numeric else cell))}</td>"
             for i, cell in enumerate(row)
             if i
         )
@@ -183,7 +177,3 @@ def _table(table: Table) -> str:
     )
     inside = f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
     return f'<div class="scroll" tabindex="0"><table>{inside}</table></div>'
-
-
-def _arrows(text: str) -> str:
-    return text.replace(" -> ", " → ").replace("(-", "(−")

@@ -4,16 +4,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from catro_deploy.report import latency_tables
+from catro_deploy.report.grounds import conditions, heading, how_measured
 from catro_deploy.report.tables import (
     FEEDING,
     LOAD_CODE,
     Table,
     class_table,
-    conditions,
-    how_measured,
     onnx_code,
     records_table,
     reproduce_code,
+    spent,
     summary_table,
     title,
     width_table,
@@ -28,18 +29,18 @@ def to_markdown(report: Mapping[str, Any]) -> str:
     blocks = [f"# {plain(title(report))}", f"**{plain(report['verdict'])}**"]
     if report["warnings"]:
         blocks += ["## Warnings", "\n".join(f"- {plain(warning)}" for warning in report["warnings"])]
-    share, verification = report["macs_share"], report["verification"]
     blocks += [
         _table(summary_table(report)),
-        f"Budget: {plain(report['budget'])}; used: {percent(share['used'])} of the original's MACs. "
-        f"Verification {'passed' if verification['passed'] else 'FAILED'}.",
-        "## How it was measured",
+        plain(spent(report)) + _verified(report),
+        f"## {heading(report)}",
         "\n".join(f"- {name}: {plain(text)}" for name, text in conditions(report)),
         plain(how_measured(report)),
-        "## Accuracy by class",
-        _table(class_table(report)),
+        *_budget(report),
+        *(["## Accuracy by class", _table(class_table(report))] if report["per_class"] else []),
         "## Widths",
         _table(width_table(report)),
+        *filter(None, [plain(latency_tables.depth_words(report))]),
+        *_grounds(report),
         *_finetuning(report["finetune"]),
         "## Environment",
         _table(records_table(report["environment"] | {"protocol": report["protocol"]}, ("What", "Recorded"))),
@@ -50,6 +51,40 @@ def to_markdown(report: Mapping[str, Any]) -> str:
         *_use(report),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _verified(report: Mapping[str, Any]) -> str:
+    verification = report["verification"]
+    return f" Verification {'passed' if verification['passed'] else 'FAILED'}." if verification else ""
+
+
+def _budget(report: Mapping[str, Any]) -> list[str]:
+    latency = report["latency_plan"]
+    if latency is None:
+        return []
+    blocks = [f"## Budget{_mark(latency)}", _table(latency_tables.budget_table(report))]
+    if latency["rounds"]:
+        blocks += ["Rounds of the closed loop:", _table(latency_tables.rounds_table(report))]
+    return blocks
+
+
+def _grounds(report: Mapping[str, Any]) -> list[str]:
+    """How latency decided the widths."""
+    latency = report["latency_plan"]
+    if latency is None:
+        return []
+    mark, blocks = _mark(latency), []
+    if latency["staircases"]:
+        blocks += [f"## Staircases{mark}", _table(latency_tables.stairs_table(report))]
+    if latency["layers"]:
+        blocks += [f"## Time by layer{mark}", _table(latency_tables.layer_table(report))]
+    errors = latency_tables.error_table(report)
+    source = plain(latency_tables.source_words(report))
+    return [*blocks, f"## Cost model{mark}", source, *([_table(errors)] if errors else [])]
+
+
+def _mark(latency: Mapping[str, Any]) -> str:
+    return " (estimate)" if latency["how"] == "estimate" else ""
 
 
 def _finetuning(finetune: Mapping[str, Any] | None) -> list[str]:

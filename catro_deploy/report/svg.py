@@ -9,7 +9,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Axis", "circle", "curve", "figure", "line", "rect", "row", "text", "zoomed"]
+from catro_deploy.report.wording import shorten
+
+__all__ = [
+    "Axis",
+    "circle",
+    "curve",
+    "figure",
+    "grid",
+    "legend",
+    "line",
+    "name",
+    "rect",
+    "row",
+    "small",
+    "text",
+    "value",
+    "zoomed",
+]
 
 _STEPS = (1, 2, 2.5, 5, 10)
 
@@ -80,6 +97,32 @@ def _hint(words: str) -> str:
     return f"<title>{escape(words)}</title>" if words else ""
 
 
+def grid(axis: Axis, unit: str = "") -> list[str]:
+    """Vertical lines at the ticks and their numbers below."""
+    parts = []
+    for tick in axis.ticks:
+        place = axis.place(tick)
+        parts.append(line(place, 0, place, "100%", "grid"))
+        parts.append(text(place, "100%", axis.format(tick) + unit, "tick", dy=18))
+    return parts
+
+
+def name(words: str, keep: str) -> str:
+    """What a row is about, in the left margin, or above it where the page is narrow; ``keep`` as in ``shorten``."""
+    return text(0, 4, shorten(words, 34, keep=keep), "name", dx=-14)
+
+
+def value(content: str, *, faint: bool) -> str:
+    """A row's figure, in the right margin."""
+    return text(100, 4, content, "faint" if faint else "", dx=14)
+
+
+def legend(*entries: tuple[str, str]) -> str:
+    """What stands for what, as HTML: pairs of a swatch's CSS classes and words."""
+    keys = (f'<span class="key"><span class="swatch {style}"></span>{words}</span>' for style, words in entries)
+    return f'<p class="legend">{"".join(keys)}</p>'
+
+
 def curve(points: Sequence[tuple[float, float]], top: float, height: float, style: str) -> str:
     """A line through ``points``: percents of the plot's width and, from ``top`` downwards, of ``height`` pixels."""
     joined = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
@@ -103,4 +146,13 @@ def figure(
         f' aria-labelledby="{name}-title {name}-text"><title id="{name}-title">{escape(title)}</title>'
         f'<desc id="{name}-text">{escape(description)}</desc>{"".join(parts)}</svg></div>'
         f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def small(title: str, note: str, description: str, parts: Iterable[str], height: float) -> str:
+    """One of several like pictures side by side, under its own ``title`` and ``note``."""
+    return (
+        f'<div class="small"><p class="head">{escape(title)}</p><p class="note">{escape(note)}</p>'
+        f'<div class="plot tiny"><svg style="height:{height:g}px" role="img" aria-label="{escape(description)}">'
+        f"{''.join(parts)}</svg></div></div>"
     )

@@ -1,10 +1,11 @@
-"""What the Markdown and the HTML report both say: tables as plain rows, conditions, and code to copy."""
+"""What the Markdown and the HTML report both say: tables as plain rows, and code to copy."""
 
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from catro_deploy.report.verdict import foretold
 from catro_deploy.report.wording import change, count, flatten, label, large, ms, percent, points, value
 
 __all__ = [
@@ -12,11 +13,10 @@ __all__ = [
     "LOAD_CODE",
     "Table",
     "class_table",
-    "conditions",
-    "how_measured",
     "onnx_code",
     "records_table",
     "reproduce_code",
+    "spent",
     "summary_table",
     "title",
     "width_table",
@@ -48,50 +48,46 @@ def title(report: Mapping[str, Any]) -> str:
     return f"{report['model']}, pruned for {report['target']}"
 
 
-def conditions(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a careful reader asks first: device, runtime, threads ...; what was not recorded is left out."""
-    recorded = report["environment"] | report["protocol"]
-    wanted = {
-        "device": "Device",
-        "cpu_model": "Processor",
-        "runtime": "Runtime",
-        "threads": "Threads",
-        "batch": "Images a call",
-        "precision": "Precision",
-        "warmup_s": "Warm-up",
-    }
-    found = [(name, value(key, recorded[key])) for key, name in wanted.items() if recorded.get(key) is not None]
-    calls = sorted({report[name]["calls"] for name in ("original", "pruned")})
-    return [("Target", report["target"]), *found, ("Timed calls of each", " / ".join(map(count, calls)))]
-
-
-def how_measured(report: Mapping[str, Any]) -> str:
-    """The measuring in plain words."""
-    protocol, verification = report["protocol"], report["verification"]
-    return (
-        f"Both networks ran in one process on the device and took turns of {protocol['block']} calls (A B A B "
-        "...), after warm-up, so that a change of clock or load meets both. The speedup is the ratio of median "
-        "latencies; its 95% confidence interval comes from a bootstrap over the turns "
-        f"({count(protocol['bootstrap_resamples'])} redraws). Accuracy is top-1 on "
-        f"{count(verification['test_images'])} test images, which neither pruning nor fine-tuning looked at, "
-        f"computed by {verification['runtime']}. Multiply-accumulates (MACs) and parameters are counted from the "
-        "layers' shapes. No figure here is estimated."
-    )
+def spent(report: Mapping[str, Any]) -> str:
+    """The budget, and what of the original's multiply-accumulates is used."""
+    used, unit = percent(report["macs_share"]["used"]), report["budget_used"]["unit"]
+    of = {"flops": "", "x": " of the original's latency", "us": " of latency"}[unit]
+    macs = "the original's multiply-accumulates (MACs)"
+    information = "" if unit == "flops" else ", for information"
+    return f"Budget: {report['budget']}{of}. Used: {used} of {macs}{information}."
 
 
 def summary_table(report: Mapping[str, Any]) -> Table:
-    """Original, pruned and change."""
+    """Original, pruned and change; without a measurement what there is in its place, by its name."""
     before, after = report["original"], report["pruned"]
-    accuracies = [percent(network["accuracy"]) for network in (before, after)]
-    rows: list[tuple[str, ...]] = [("Accuracy", *accuracies, f"{points(-report['accuracy_drop_points'])} points")]
-    for key in ("p50", "p90", "p99", "mean"):
-        old, new = before["latency_ms"][key], after["latency_ms"][key]
-        rows.append((f"Latency {key}", f"{ms(old)} ms", f"{ms(new)} ms", change(old, new)))
-    scatter = [f"{network['latency_cv']:.1%}" for network in (before, after)]
-    rows.append(("Coefficient of variation", *scatter, ""))
+    rows = [_accuracy_row(report), *_latency_rows(report)]
     for key, name in (("macs", "MACs per image"), ("params", "Parameters")):
         rows.append((name, large(before[key]), large(after[key]), change(before[key], after[key])))
     return Table(("", "Original", "Pruned", "Change"), tuple(rows), frozenset({1, 2, 3}))
+
+
+def _accuracy_row(report: Mapping[str, Any]) -> tuple[str, ...]:
+    if report["verification"] is None:
+        found = report["validation_accuracy"]
+        name, after = ("Accuracy", "not measured") if found is None else ("Accuracy, validation images", percent(found))
+        return name, "not measured", after, ""
+    accuracies = [percent(report[name]["accuracy"]) for name in ("original", "pruned")]
+    return "Accuracy", *accuracies, f"{points(-report['accuracy_drop_points'])} points"
+
+
+def _latency_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    before, after, latency = report["original"], report["pruned"], report["latency_plan"]
+    if report["speedup"]:
+        rows: list[tuple[str, ...]] = []
+        for key in ("p50", "p90", "p99", "mean"):
+            old, new = before["latency_ms"][key], after["latency_ms"][key]
+            rows.append((f"Latency {key}", f"{ms(old)} ms", f"{ms(new)} ms", change(old, new)))
+        scatter = [f"{network['latency_cv']:.1%}" for network in (before, after)]
+        return [*rows, ("Coefficient of variation", *scatter, "")]
+    if latency is None:
+        return []
+    old, new = latency["original_us"], latency["predicted_us"]
+    return [(f"Latency, {foretold(latency)}", *(f"{ms(us / 1000)} ms" for us in (old, new)), change(old, new))]
 
 
 def class_table(report: Mapping[str, Any]) -> Table:
@@ -115,7 +111,7 @@ def width_table(report: Mapping[str, Any]) -> Table:
         (
             group["name"],
             count(group["width_before"]),
-            count(group["width_after"]),
+            count(group["width_after"]) if group["width_after"] else "gone",
             f"{group['width_after'] / group['width_before']:.0%}",
             "" if group["trace_ratio"] is None else f"{group['trace_ratio']:.4g}",
             "" if group["rounds"] is None else str(group["rounds"]),
@@ -140,17 +136,18 @@ def reproduce_code(report: Mapping[str, Any]) -> str:
         wanted = [str(index) for index in report["class_indices"]]
     if wanted:
         words += ["--classes", ",".join(wanted)]
+    measured = """
+# only the latencies
+catro-deploy bench --run RUN_FOLDER --force
+catro-deploy report --run RUN_FOLDER
+"""
     return f"""\
 # all of it, with every setting of this run
 catro-deploy run --config RUN_FOLDER/run.toml --run ANOTHER_FOLDER
 
 # the same from your own catro.toml
 {shlex.join(words)}
-
-# only the latencies
-catro-deploy bench --run RUN_FOLDER --force
-catro-deploy report --run RUN_FOLDER
-"""
+{measured if report["speedup"] else ""}"""
 
 
 def onnx_code(report: Mapping[str, Any]) -> str:

@@ -1,11 +1,14 @@
-"""Numbers and names as a reader meets them: units, sane rounding, a verdict that follows from the figures."""
+"""Numbers and names as a reader meets them: units and sane rounding."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = [
+    "beside",
     "change",
     "count",
+    "duration",
     "flatten",
     "label",
     "large",
@@ -15,8 +18,8 @@ __all__ = [
     "points",
     "ratios",
     "shorten",
+    "typeset",
     "value",
-    "verdict",
 ]
 
 _UNITS = {
@@ -32,8 +35,10 @@ _UNITS = {
 _BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
-def percent(fraction: float) -> str:
+def percent(fraction: float | None) -> str:
     """``0.9944`` as ``99.44%``; never ``100.00%`` or ``0.00%`` for what is not all or nothing."""
+    if fraction is None:
+        return "not recorded"
     decimals = 2
     while decimals < 8 and 0 < fraction < 1 and float(f"{fraction * 100:.{decimals}f}") in (0.0, 100.0):
         decimals += 1
@@ -81,12 +86,30 @@ def minus(text: str) -> str:
     return text.replace("-", "−", 1) if text.startswith("-") else text
 
 
+def typeset(text: str) -> str:
+    """For a page: arrows, minus and micro signs where text for a terminal has ``->``, ``(-`` and ``us``."""
+    return re.sub(r"(?<=\d) us\b", " µs", text.replace(" -> ", " → ").replace("(-", "(−"))
+
+
 def ms(milliseconds: float) -> str:
     """Milliseconds with three significant digits: ``0.612``, ``12.3``, ``1,234``."""
     for bound, decimals in ((0.1, 4), (10, 3 if milliseconds < 1 else 2), (100, 1)):
         if milliseconds < bound:
             return f"{milliseconds:.{decimals}f}"
     return f"{milliseconds:,.0f}"
+
+
+def duration(us: float) -> str:
+    """Microseconds as ``9.3 us``, ``398 us`` or, from a millisecond on, ``1.23 ms``."""
+    return f"{ms(max(us, 1000) / 1000)} ms" if us >= 999.5 else f"{us:.{0 if us >= 99.95 else 1}f} us"
+
+
+def beside(number: float, asked: float, unit: str) -> str:
+    """A part of a budget (``x`` or ``us``) with enough decimals that what is not ``asked`` does not read as it."""
+    decimals = 3 if unit == "x" else 0
+    while decimals < 8 and number != asked and float(f"{number:.{decimals}f}") == float(f"{asked:.{decimals}f}"):
+        decimals += 1
+    return f"{number:,.{decimals}f}{unit}" if unit == "x" else f"{number:,.{decimals}f} {unit}"
 
 
 def shorten(text: str, length: int, *, keep: str = "start") -> str:
@@ -139,33 +162,3 @@ def _bytes(number: float) -> str:
     while number >= 1024 and power < len(_BINARY) - 1:
         number, power = number / 1024, power + 1
     return f"{number:,.0f} bytes" if power == 0 else f"{number:,.1f} {_BINARY[power]}"
-
-
-def verdict(report: Mapping[str, Any]) -> str:
-    """One sentence that the figures of ``report`` allow, and no more."""
-    parts = [_speed(report["speedup"]), _accuracy(report)]
-    used, allowed = report["macs_share"]["used"], report["macs_share"]["budget"]
-    if used > allowed:
-        parts.append(f"OVER BUDGET: {percent(used)} of the MACs where {percent(allowed)} were allowed")
-    if not report["verification"]["passed"]:
-        parts.append("verification FAILED")
-    return "; ".join([", ".join(parts[:2]), *parts[2:]])
-
-
-def _speed(speedup: Mapping[str, Any]) -> str:
-    low, high = speedup["ci95"]
-    median_text, low_text, high_text = ratios(speedup["median"], low, high)
-    interval = f"(95% CI {low_text} to {high_text})"
-    if low > 1:
-        return f"{median_text}x faster {interval}"
-    if high < 1:
-        return f"SLOWER: {median_text}x the original's speed {interval}"
-    return f"no difference beyond the noise: {median_text}x the original's speed {interval}"
-
-
-def _accuracy(report: Mapping[str, Any]) -> str:
-    before, after = report["original"]["accuracy"], report["pruned"]["accuracy"]
-    drop = report["accuracy_drop_points"]
-    if drop == 0:
-        return f"accuracy unchanged at {percent(after)}"
-    return f"accuracy {percent(before)} -> {percent(after)} ({points(-drop)} points)"

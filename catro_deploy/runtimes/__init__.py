@@ -20,8 +20,10 @@ __all__ = ["RUNTIMES", "Runner", "check_metadata", "open_runner"]
 RUNTIMES = {"onnxruntime": ("catro_deploy.runtimes.ort", "OrtRunner")}
 
 
-def open_runner(runtime: str, model: Path, threads: int) -> Runner:
+def open_runner(runtime: str, model: Path, threads: int, *, profiling: bool = False) -> Runner:
     """A runner for the ``model`` file: ``with open_runner(...) as runner: runner.infer(images)``.
+
+    With ``profiling`` it keeps the time of every node, and is slower for it.
 
     Raises:
         UsageError: there is no such runtime.
@@ -29,5 +31,5 @@ def open_runner(runtime: str, model: Path, threads: int) -> Runner:
     if runtime not in RUNTIMES:
         raise UsageError(f"There is no runtime {runtime!r}.", f"Known are: {', '.join(RUNTIMES)}.")
     module, name = RUNTIMES[runtime]
-    runner: Runner = getattr(importlib.import_module(module), name)(model, threads)
+    runner: Runner = getattr(importlib.import_module(module), name)(model, threads, profiling=profiling)
     return runner

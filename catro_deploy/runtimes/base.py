@@ -61,6 +61,15 @@ class Runner(Protocol):
             FaultError: the runtime failed.
         """
 
+    def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
+        """Names of the nodes as they ran, after all fusions, and their microseconds (inferences, nodes) so far.
+
+        Asked once, after the last inference of a runner that was opened for profiling.
+
+        Raises:
+            StorageError: what the runtime noted could not be kept.
+        """
+
 
 def check_metadata(runner: Runner, expected: Mapping[str, Any]) -> None:
     """See to it that the model file is the one that was meant.

@@ -1,89 +1,40 @@
 """``bench``: latency of the original and the pruned ONNX file, measured in turns by the device's agent."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
-from pydantic import ValidationError as PydanticError
-
-from catro_deploy import resources
 from catro_deploy.device.local import run_job
-from catro_deploy.errors import FaultError, MissedError, SettingsError
+from catro_deploy.device.reach import require_measurable
+from catro_deploy.errors import FaultError, MissedError
 from catro_deploy.files import file_hash, write_json
+from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
+from catro_deploy.protocols import LatencyProtocol, load_latency_protocol
+from catro_deploy.report.latency import budget_used
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import BenchSettings, Settings
 from catro_deploy.targets import Target, load_target
 
-__all__ = ["LatencyProtocol", "bench", "load_protocol"]
+__all__ = ["bench"]
 
-# A bootstrap over ten turns or fewer says little.
-LEAST_TURNS = 10
 # For loading both models, one last turn of very slow ones, and the bootstrap.
 GRACE_S = 600
-
-
-class LatencyProtocol(BaseModel):
-    """How latency is measured: a file of calibration/latency, whose comments give the reasons."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-    warmup_s: NonNegativeFloat
-    seconds: PositiveFloat
-    min_samples: PositiveInt
-    limit_s: PositiveFloat
-    block: PositiveInt
-    bootstrap_resamples: PositiveInt
-    seed: NonNegativeInt
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if self.limit_s < self.seconds:
-            raise ValueError(f"limit_s is {self.limit_s:g}, less than seconds")
-        if self.min_samples < LEAST_TURNS * self.block:
-            raise ValueError(f"min_samples must be at least {LEAST_TURNS} blocks, here {LEAST_TURNS * self.block}")
-        return self
-
-
-def load_protocol(name: str) -> LatencyProtocol:
-    """Load a measuring protocol by its name, or from a TOML file of the user's.
-
-    Raises:
-        SettingsError: there is no such protocol, or its file is not valid.
-    """
-    path = resources.find("calibration/latency", name, SettingsError)
-    hint = f"A valid one to compare with: {resources.find('calibration/latency', 'standard')}"
-    try:
-        return LatencyProtocol.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}.", hint) from None
-    except PydanticError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise SettingsError(f"{path} is not valid: {f'{place}: ' if place else ''}{first['msg']}.", hint) from None
 
 
 def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
     """Measure both ONNX files of ``run`` as ``settings.bench`` says; write bench.json and return its content.
 
     Raises:
+        TargetError: networks cannot be run on the target from here.
         RunFolderError, ModelError: an ONNX file is missing, corrupt, or of another plan.
         UsageError: the files take another number of images at a time.
         FaultError: the agent crashed or did not end.
-        MissedError: the pruned model is slower; bench.json is written before.
+        MissedError: the pruned model is slower, or misses its budget of latency; bench.json is written before.
     """
     target = load_target(settings.prune.target)
-    protocol = load_protocol(settings.bench.protocol)
+    require_measurable(target, "bench")
+    protocol = load_latency_protocol(settings.bench.protocol)
     job = _job(target, protocol, settings.bench, run)
     measured = _measure(job, protocol, progress)
     content = {
@@ -99,7 +50,13 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
     if high < 1:
         raise MissedError(
             f"The pruned model is slower: it runs at {low:.2f} to {high:.2f} times the original's speed.",
-            f"The times are in {run.bench}. Multiply-accumulates are not latency: try another prune.budget.",
+            f"The times are in {run.bench}. Multiply-accumulates are not latency: try --budget 0.5x.",
+        )
+    used = budget_used(load_plan(run), content)
+    if used["unit"] != "flops" and used["outcome"] == "missed":
+        raise MissedError(
+            f"The budget {settings.prune.budget} is not met: {used['used']:.4g} {used['unit']} measured.",
+            "Prune again with what is measured now: catro-deploy run --force; or allow more with --budget.",
         )
     return content
 

@@ -1,34 +1,20 @@
 """``export``: the original and the pruned network as ONNX files that hold all that their user must know."""
 
 import json
-import logging
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-import torch
-from torch import nn
+from typing import Literal
 
 from catro_deploy import __version__, networks
-from catro_deploy.errors import ModelError, NumericsError
-from catro_deploy.files import file_hash, replacing
+from catro_deploy.files import file_hash
+from catro_deploy.onnx_export import export_onnx
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
 from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
-from catro_deploy.runtimes import open_runner
 from catro_deploy.settings import Settings
 
-__all__ = ["Exported", "export", "export_onnx"]
-
-# Logits of the ONNX file against PyTorch's, relative to the largest logit where that is above 1.
-AGREEMENT = 1e-4
-CHATTY_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "onnxslim")
+__all__ = ["Exported", "export"]
 
 
 @dataclass(frozen=True)
@@ -81,152 +67,3 @@ def _metadata(plan: Plan, plan_hash: str, network: str) -> dict[str, str]:
         "plan_sha256": plan_hash,
         "catro_deploy_version": __version__,
     }
-
-
-def export_onnx(
-    model: nn.Module,
-    input_shape: tuple[int, int, int],
-    path: Path,
-    *,
-    opset: int,
-    dynamic_batch: bool = False,
-    metadata: Mapping[str, str],
-) -> None:
-    """Write ``model`` (eval mode, CPU) to ``path``: input ``image`` (batch, *input_shape), output ``logits``.
-
-    The batch is 1, or any with ``dynamic_batch``. BatchNorm is folded. The file takes its place only after
-    ONNX's checker has passed it and ONNX Runtime has computed the same logits from it as PyTorch.
-
-    Raises:
-        ModelError: PyTorch or ONNX cannot express the network, or not in this opset.
-        NumericsError: ONNX Runtime computes other logits, or NaN.
-    """
-    import onnx
-
-    images = torch.randn((2 if dynamic_batch else 1, *input_shape), generator=torch.Generator().manual_seed(0))
-    proto = _to_proto(model, images, opset, dynamic_batch)
-    _unfold_batch_norm_(proto)
-    onnx.helper.set_model_props(proto, dict(metadata))
-    try:
-        onnx.checker.check_model(proto, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ModelError(f"The network gives no valid ONNX: {error}", "Try another export.opset.") from error
-    with replacing(path) as temporary:
-        temporary.write_bytes(proto.SerializeToString())
-        _check_agreement(model, images, temporary, path.name)
-
-
-def _to_proto(model: nn.Module, images: torch.Tensor, opset: int, dynamic_batch: bool) -> Any:  # noqa: ANN401 - onnx.ModelProto
-    import onnxslim
-
-    with _quiet():
-        try:
-            program = torch.onnx.export(
-                model,
-                (images,),
-                dynamo=True,
-                opset_version=opset,
-                input_names=["image"],
-                output_names=["logits"],
-                dynamic_shapes=({0: "batch"},) if dynamic_batch else None,
-                verbose=False,
-            )
-        except torch.onnx.errors.OnnxExporterError as error:
-            raise ModelError(
-                f"The network cannot be exported: {_reason(error)}",
-                "Python code that branches on tensors or on the batch's size is the usual cause.",
-            ) from error
-        assert program is not None
-        proto = onnxslim.slim(program.model_proto)
-    written = next(entry.version for entry in proto.opset_import if entry.domain == "")
-    if written != opset:
-        raise ModelError(
-            f"PyTorch {torch.__version__} cannot write this network in opset {opset}, only in {written}.",
-            f"Set export.opset = {written}.",
-        )
-    return proto
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep off the screen what the exporter tells its own developers; what goes wrong is raised anyhow."""
-    loggers = [logging.getLogger(name) for name in CHATTY_LOGGERS]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-def _reason(error: Exception) -> str:
-    """The innermost cause, one line: the exporter wraps it in pages of advice to its developers."""
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    return str(cause).strip().splitlines()[0]
-
-
-def _unfold_batch_norm_(proto: Any) -> None:  # noqa: ANN401 - onnx.ModelProto
-    """Replace each BatchNormalization that no convolution took up by a factor and a summand per channel."""
-    from onnx import numpy_helper
-
-    graph = proto.graph
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    values = [*graph.value_info, *graph.input, *graph.output]
-    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in values}
-    nodes: list[Any] = []
-    for node in graph.node:
-        if node.op_type == "BatchNormalization":
-            parameters = [constants[name] for name in node.input[1:]]
-            pair, tensors = _factor_and_summand(node, parameters, ranks[node.output[0]])
-            nodes += pair
-            graph.initializer.extend(tensors)
-        else:
-            nodes.append(node)
-    used = {name for node in nodes for name in node.input}
-    _replace_(graph.node, nodes)
-    _replace_(graph.initializer, [tensor for tensor in graph.initializer if tensor.name in used])
-
-
-def _factor_and_summand(node: Any, parameters: list[Any], rank: int) -> tuple[list[Any], list[Any]]:  # noqa: ANN401
-    """Nodes and constants that compute what the BatchNormalization ``node`` does in inference."""
-    from onnx import helper, numpy_helper
-
-    weight, bias, mean, variance = (np.asarray(values, dtype=np.float64) for values in parameters)
-    epsilon = next((attribute.f for attribute in node.attribute if attribute.name == "epsilon"), 1e-5)
-    factor = weight / np.sqrt(variance + epsilon)
-    output = node.output[0]
-    per_channel = (-1, *[1] * (rank - 2))
-    tensors = [
-        numpy_helper.from_array(values.astype(np.float32).reshape(per_channel), f"{output}.{name}")
-        for name, values in (("factor", factor), ("summand", bias - mean * factor))
-    ]
-    pair = [
-        helper.make_node("Mul", [node.input[0], f"{output}.factor"], [f"{output}.scaled"]),
-        helper.make_node("Add", [f"{output}.scaled", f"{output}.summand"], [output]),
-    ]
-    return pair, tensors
-
-
-def _replace_(field: Any, values: list[Any]) -> None:  # noqa: ANN401 - a repeated field of protobuf
-    del field[:]
-    field.extend(values)
-
-
-def _check_agreement(model: nn.Module, images: torch.Tensor, file: Path, name: str) -> None:
-    with torch.inference_mode():
-        expected = model(images).numpy()
-    with open_runner("onnxruntime", file, threads=1) as runner:
-        found = runner.infer(images.numpy())
-    difference = float(np.abs(expected - found).max())
-    allowed = AGREEMENT * max(1.0, float(np.abs(expected).max()))
-    if not difference <= allowed:  # NaN is not
-        raise NumericsError(
-            f"{name} computes other logits than PyTorch: {difference:.3g} apart, of {allowed:.3g} allowed.",
-            "If this is nan, the weights are: look at finetune.json, and lower finetune.learning_rate.",
-        )

@@ -1,33 +1,40 @@
 """Choose the channels that stay, cut the others out, and check that the cut network computes what it should."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import nn
 
-from catro_deploy.data import open_dataset, resolve_classes
-from catro_deploy.data.base import Dataset, Split, Subset
+from catro_deploy.allocation import Decision, Measure, by_flops, by_latency
+from catro_deploy.data.base import Split, Subset
+from catro_deploy.device.reach import measurable_here
 from catro_deploy.errors import DataError, FaultError
+from catro_deploy.graph.depth import branch_worths, drop_branches, find_branches
 from catro_deploy.graph.features import Labelled
-from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked
-from catro_deploy.graph.trace import list_layers, trace
-from catro_deploy.models import build_model, default_size
-from catro_deploy.models.checkpoint import load_checkpoint, save_weights
+from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked, spread
+from catro_deploy.graph.trace import Network, list_layers, trace
+from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.plans import save_plan
+from catro_deploy.pricing import Pricing, estimated_pricing, measured_pricing, profile_of
+from catro_deploy.profiling.trial import trial
 from catro_deploy.progress import Progress
-from catro_deploy.records import Budget, GroupPlan, Keep, Plan
+from catro_deploy.protocols import load_latency_protocol, load_profile_protocol
+from catro_deploy.records import Branch, Budget, GroupPlan, Keep, LatencyPlan, Plan
 from catro_deploy.runs import RunFolder
-from catro_deploy.selection import choose_channels
+from catro_deploy.selection import Scored, choose_channels, score_channels
 from catro_deploy.settings import Settings
-from catro_deploy.targets import load_target
+from catro_deploy.stages.original import Original, open_original, use_of
+from catro_deploy.targets import Target, load_target
 from catro_deploy.training.augment import normalise
 from catro_deploy.training.device import choose_device
 
-__all__ = ["labelled_batches", "prune"]
+__all__ = ["labelled_batches", "prune", "write_pruning"]
 
 LARGEST_DEVIATION = 1e-4
+# Candidates of the closed loop are timed by this protocol; the report's figures come from the bench.
+TRIALS = "quick"
 
 
 def prune(settings: Settings, run: RunFolder, progress: Progress) -> Plan:
@@ -37,36 +44,118 @@ def prune(settings: Settings, run: RunFolder, progress: Progress) -> Plan:
 
     Raises:
         UsageError: settings, data, checkpoint or budget do not go together.
+        MissedError: no network meets a budget of latency.
         NumericsError: a feature map is not finite, or a layer's channels are dead.
         FaultError: the pruned network does not compute what the masked original computes.
     """
     budget = Budget.parse(settings.prune.budget)
-    load_target(settings.prune.target)
-    size = (settings.data.size, settings.data.size) if settings.data.size else default_size(settings.model.name)
-    input_shape = (len(settings.model.mean), *size)
-    dataset = open_dataset(settings.data, size, input_shape[0])
-    wanted = resolve_classes(dataset.classes, dataset.groups, settings.prune.classes)
-    model = build_model(settings.model.name, len(dataset.classes))
-    load_checkpoint(model, settings.model.checkpoint)
-
-    head = list_layers(model, input_shape)[-1].name
-    head_keeps = {head: Keep(out=wanted)} if len(wanted) < len(dataset.classes) else {}
-    original = apply_keeps_(model, head_keeps)
-    network = trace(original, input_shape, settings.prune.ignore)
+    target = load_target(settings.prune.target)
+    original = open_original(settings)
+    network = trace(original.model, original.input_shape, settings.prune.ignore)
     device = choose_device(settings.prune.device)
-    batches = [(images.to(device), label) for images, label in _batches(dataset, wanted, settings)]
-    groups = choose_channels(original.to(device), network, batches, budget, settings.prune, progress)
-    keeps = keeps_of(network.groups, {group.name: group.kept for group in groups}, network.sizes)
-    pruned = apply_keeps_(copy.deepcopy(original.cpu()), keeps)
-    _check_equal(pruned, masked(original, keeps), batches[0][0].cpu())
+    batches = [(images.to(device), label) for images, label in _batches(original, settings)]
+    scored = score_channels(original.model.to(device), network, batches, settings.prune, progress)
+    if budget.unit == "flops":
+        decision, branches = by_flops(network, scored, budget, settings.prune), {}
+    else:
+        branches = _branches(original, network, scored, batches, settings)
+        decision = _by_latency(original, network, scored, branches, budget, target, settings, progress)
 
-    if head_keeps:
-        keeps[head] = Keep(wanted, keeps[head].inputs if head in keeps else None)
-    plan = _plan(settings, dataset, wanted, head, groups, keeps, (original, pruned), input_shape)
-    save_weights(original, run.original_weights)
+    gone = [branch for branch in branches if not any(decision.widths[name] for name in branch.groups)]
+    shallow, rest = _without(original.model.cpu(), network, gone)
+    if gone and any(decision.widths.get(group.name) for group in rest.groups):
+        scored = score_channels(shallow.to(device), rest, batches, settings.prune, progress)
+    groups = choose_channels(shallow.to(device), rest, scored, decision.widths, batches, settings.prune, progress)
+    images = batches[0][0].cpu()
+    return write_pruning(settings, original, decision.latency, gone, groups, images, run, allocation=decision.method)
+
+
+def write_pruning(
+    settings: Settings,
+    original: Original,
+    latency: LatencyPlan | None,
+    gone: Sequence[Branch],
+    groups: Sequence[GroupPlan],
+    images: torch.Tensor,
+    run: RunFolder,
+    *,
+    allocation: str = "",
+) -> Plan:
+    """Cut ``original`` to what ``groups`` keep, without the branches ``gone``; check it on ``images``; write it down.
+
+    ``allocation`` is the method that was used, if it is not what ``settings`` say.
+
+    Raises:
+        FaultError: the pruned network does not compute what the masked original computes.
+    """
+    model = original.model.cpu()
+    network = trace(model, original.input_shape, settings.prune.ignore)
+    shallow, rest = _without(model, network, gone)
+    keeps = keeps_of(rest.groups, {group.name: group.kept for group in groups}, rest.sizes)
+    pruned = apply_keeps_(copy.deepcopy(shallow), keeps)
+    _check_equal(pruned, masked(shallow, keeps), images)
+    method = allocation or settings.prune.allocation
+    plan = _plan(settings, original, method, latency, gone, groups, keeps, pruned)
+    save_weights(model, run.original_weights)
     save_weights(pruned, run.pruned_weights)
     save_plan(plan, run.plan)
     return plan
+
+
+def _branches(
+    original: Original, network: Network, scored: Scored, batches: Sequence[Labelled], settings: Settings
+) -> dict[Branch, float]:
+    """The residual branches that may vanish, and what each is worth."""
+    if settings.prune.depth == "never" or settings.prune.allocation in ("flops", "uniform"):
+        return {}
+    prunable = {group.name for group in scored.prunable}
+    found = find_branches(original.model, network, settings.prune.ignore)
+    branches = [branch for branch in found if prunable.issuperset(branch.groups)]
+    worths = branch_worths(original.model, branches, batches)
+    return {branch: worths[branch.name] for branch in branches}
+
+
+def _by_latency(
+    original: Original,
+    network: Network,
+    scored: Scored,
+    branches: Mapping[Branch, float],
+    budget: Budget,
+    target: Target,
+    settings: Settings,
+    progress: Progress,
+) -> Decision:
+    use, opset, shape = use_of(target, settings), settings.export.opset, original.input_shape
+    on_cpu = copy.deepcopy(original.model).cpu()
+
+    def decide(pricing: Pricing, measure: Measure | None) -> Decision:
+        return by_latency(network, scored, branches, budget, settings.prune, pricing, measure, progress)
+
+    if not measurable_here(target):
+        return decide(estimated_pricing(network, scored.prunable, target, use.batch, settings.prune.d_min), None)
+    protocol = load_profile_protocol(settings.profile.protocol)
+    profile = profile_of(on_cpu, shape, use, protocol, progress, opset=opset)
+    with trial(on_cpu, shape, use, load_latency_protocol(TRIALS), opset) as trials:
+        return decide(
+            measured_pricing(network, scored.prunable, profile),
+            lambda widths: trials.measure(_of_widths(on_cpu, network, branches, widths)),
+        )
+
+
+def _without(model: nn.Module, network: Network, gone: Sequence[Branch]) -> tuple[nn.Module, Network]:
+    """``model`` and ``network`` after the branches ``gone`` have vanished."""
+    if not gone:
+        return model, network
+    shallow = drop_branches(model, [branch.name for branch in gone])
+    return shallow.eval(), network.without({module for branch in gone for module in branch.modules})
+
+
+def _of_widths(model: nn.Module, network: Network, branches: Iterable[Branch], widths: Mapping[str, int]) -> nn.Module:
+    """A network of these widths, whichever channels it keeps: its latency does not depend on that."""
+    gone = [branch for branch in branches if not any(widths[name] for name in branch.groups)]
+    shallow, rest = _without(model, network, gone)
+    kept = {group.name: spread(group, widths[group.name]) for group in rest.groups if group.name in widths}
+    return apply_keeps_(copy.deepcopy(shallow), keeps_of(rest.groups, kept, rest.sizes))
 
 
 def labelled_batches(
@@ -93,11 +182,11 @@ def labelled_batches(
     return batches
 
 
-def _batches(dataset: Dataset, wanted: Sequence[int], settings: Settings) -> list[Labelled]:
-    names = [dataset.classes[index] for index in wanted]
+def _batches(original: Original, settings: Settings) -> list[Labelled]:
+    names = [original.dataset.classes[index] for index in original.wanted]
     chosen = settings.prune
     drawn = labelled_batches(
-        Subset(dataset.train, wanted), names, chosen.samples_per_class, chosen.batch_size, chosen.seed
+        Subset(original.dataset.train, original.wanted), names, chosen.samples_per_class, chosen.batch_size, chosen.seed
     )
     return [(normalise(images, settings.model.mean, settings.model.std), label) for images, label in drawn]
 
@@ -116,34 +205,40 @@ def _check_equal(pruned: nn.Module, reference: nn.Module, images: torch.Tensor) 
 
 def _plan(
     settings: Settings,
-    dataset: Dataset,
-    wanted: tuple[int, ...],
-    head: str,
+    original: Original,
+    allocation: str,
+    latency: LatencyPlan | None,
+    gone: Sequence[Branch],
     groups: Sequence[GroupPlan],
     keeps: Mapping[str, Keep],
-    networks: tuple[nn.Module, nn.Module],
-    input_shape: tuple[int, int, int],
+    pruned: nn.Module,
 ) -> Plan:
-    macs = [sum(layer.macs for layer in list_layers(network, input_shape)) for network in networks]
+    head, wanted, classes = original.head, original.wanted, original.dataset.classes
+    kept_by_head = keeps.get(head, Keep()).inputs
+    with_head = {} if original.has_whole_head else {head: Keep(wanted, kept_by_head)}
+    networks = (original.model, pruned)
+    macs = [sum(layer.macs for layer in list_layers(network, original.input_shape)) for network in networks]
     params = [sum(p.numel() for p in network.parameters()) for network in networks]
     return Plan(
         model=settings.model.name,
-        model_classes=len(dataset.classes),
-        input_shape=input_shape,
+        model_classes=len(classes),
+        input_shape=original.input_shape,
         mean=settings.model.mean,
         std=settings.model.std,
-        classes=tuple(dataset.classes[index] for index in wanted),
+        classes=tuple(classes[index] for index in wanted),
         class_indices=wanted,
         head=head,
         target=settings.prune.target,
         budget=str(Budget.parse(settings.prune.budget)),
         criterion=settings.prune.criterion,
-        allocation=settings.prune.allocation,
+        allocation=allocation,
         groups=tuple(groups),
-        keeps=dict(keeps),
+        keeps={**keeps, **with_head},
         original_macs=macs[0],
         pruned_macs=macs[1],
         original_params=params[0],
         pruned_params=params[1],
         settings=settings.prune.model_dump(mode="json"),
+        dropped=tuple(branch.name for branch in gone),
+        latency=latency,
     )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from catro_deploy.device.reach import measurable_here
 from catro_deploy.files import write_json, write_text
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
@@ -10,6 +11,7 @@ from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
+from catro_deploy.targets import load_target
 
 __all__ = ["report"]
 
@@ -17,11 +19,16 @@ __all__ = ["report"]
 def report(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
     """Write the three reports of ``run`` from its records alone, and return what report.json holds.
 
+    Of a target that cannot be measured from here, there are no measurements: verify.json and bench.json are not read.
+
     Raises:
         RunFolderError: the plan, verify.json or bench.json is missing or broken; it names the stage to run.
+        TargetError: the plan's target is not known.
     """
     plan = load_plan(run)
-    verify, bench = run.read_json(run.verify, "verify"), run.read_json(run.bench, "bench")
+    verify, bench = None, None
+    if measurable_here(load_target(plan.target)):
+        verify, bench = run.read_json(run.verify, "verify"), run.read_json(run.bench, "bench")
     finetune = run.read_json(run.finetune, "finetune") if run.finetune.is_file() else None
     content = build_report(plan, verify, bench, finetune, run.path.resolve().name)
     write_json(run.report("json"), content)

@@ -14,6 +14,7 @@ from torch import nn
 from catro_deploy import networks
 from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Split, Subset
+from catro_deploy.device.reach import require_measurable
 from catro_deploy.errors import DataError, MissedError
 from catro_deploy.files import file_hash, write_json
 from catro_deploy.plans import load_plan
@@ -49,12 +50,14 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
     """Run both networks of ``run`` on all test images, in PyTorch and in the runtime; write verify.json.
 
     Raises:
+        TargetError: networks cannot be run on the target from here.
         RunFolderError, ModelError: the plan, the weights or an ONNX file is missing, corrupt, or stale.
         DataError: the dataset is not the plan's, or a class has no test image.
         MissedError: runtime and PyTorch differ by more than the tolerance, a logit is not finite, or more
             accuracy is lost than ``max_drop`` allows. verify.json is written before.
     """
     target = load_target(settings.prune.target)
+    require_measurable(target, "verify")
     plan = load_plan(run)
     test = _test_images(settings, plan)
     found: dict[str, Accuracy] = {}

@@ -17,7 +17,7 @@ def test_the_steps_one_by_one_go_on_with_the_newest_run(catro, the_run):
     for step in STEPS[1:]:
         result = catro(step)
         assert result.exit_code == 0, result.output
-    assert the_run().name.startswith("x86-cpu-speed_limits-50pct-flops-")
+    assert the_run().name.startswith("x86-cpu-speed_limits-0.5x-")
     assert [name for name in diary(RunFolder(the_run())) if name in STEPS] == list(STEPS)
 
 

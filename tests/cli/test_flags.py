@@ -9,7 +9,7 @@ from catro_deploy.settings import Settings, TrainSettings
 
 TABLES = {
     name: getattr(flags, name)
-    for name in ("MODEL", "DATA", "TRAIN", "PRUNE", "FINETUNE", "EXPORT", "VERIFY", "BENCH", "RUN")
+    for name in ("MODEL", "DATA", "TRAIN", "PRUNE", "FINETUNE", "EXPORT", "VERIFY", "BENCH", "PROFILE", "USE", "RUN")
 }
 
 

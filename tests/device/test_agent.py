@@ -16,7 +16,7 @@ ON_DEVICE = [
     PACKAGE / "__init__.py",
     PACKAGE / "errors.py",
     *(PACKAGE / "runtimes").glob("*.py"),
-    *(path for path in (PACKAGE / "device").glob("*.py") if path.name != "local.py"),
+    *(path for path in (PACKAGE / "device").glob("*.py") if path.name not in ("local.py", "reach.py")),
 ]
 
 PROTOCOL = {

@@ -14,6 +14,7 @@ JETSON = {
     "etc/os-release": 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 22.04.4 LTS"\n',
     "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "schedutil\n",
     "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq": "1510400\n",
+    "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq": "1984000\n",
     "sys/class/thermal/thermal_zone0/temp": "47250\n",
     "sys/class/thermal/thermal_zone0/type": "cpu-thermal\n",
     "sys/class/thermal/thermal_zone1/temp": "garbage\n",
@@ -38,6 +39,7 @@ def test_an_arm_board(tmp_path):
     assert facts["cpu_model"] is None
     assert facts["instruction_sets"] == ["asimd", "asimdhp", "asimddp"]
     assert (facts["governor"], facts["memory_bytes"]) == ("schedutil", 7802112 * 1024)
+    assert facts["highest_clock_mhz"] == 1984
     assert facts["os"] == "Ubuntu 22.04.4 LTS"
     assert state(root)["clock_mhz"] == 1510.4
     assert state(root)["temperatures_c"] == {"thermal_zone0 cpu-thermal": 47.25}
@@ -53,7 +55,8 @@ def test_a_desktop(tmp_path):
 
 def test_where_nothing_can_be_read_facts_are_null(tmp_path):
     facts = device_facts(tmp_path) | state(tmp_path)
-    unknown = {"device", "cpu_model", "instruction_sets", "governor", "memory_bytes", "clock_mhz", "temperatures_c"}
+    unknown = {"device", "cpu_model", "instruction_sets", "governor", "highest_clock_mhz", "memory_bytes"}
+    unknown |= {"clock_mhz", "temperatures_c"}
     assert {name for name, value in facts.items() if value is None} == unknown
     assert LoadMeter(tmp_path).other_load_cores() is None
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from catro_deploy.records import GroupPlan, Plan
+from catro_deploy.records import CostErrors, GroupPlan, LatencyPlan, Plan, Round, Staircase
 
 CLASSES = ("30 km/h", '<b>"Stop" & go</b> | *now*')
 
@@ -36,6 +36,51 @@ def make_plan(classes: tuple[str, ...] = CLASSES, groups: int = 2, **changes: An
         "settings": {"classes": ["speed_limits"], "d_min": 3},
     }
     return Plan(**(values | changes))
+
+
+def make_latency(groups: int = 1, **changes: Any) -> LatencyPlan:
+    """Two rounds, the second taken, and a branch that is gone, of 1000 us before.
+
+    ``layer<i>.conv1``, of which there are ``groups``, takes ``600 / (i + 1)`` us at 16 channels and a quarter at 4.
+    """
+    names = [f"layer{i}.conv1" for i in range(groups)]
+    kept = {name: 8 if i else 4 for i, name in enumerate(names)} | {"gone.conv1": 0}
+    stairs = {
+        name: Staircase(tuple((w, w * 37.5 / (i + 1)) for w in (2, 4, 8, 16)), (2, 4, 16), 1)
+        for i, name in enumerate(names)
+    }
+    values: dict[str, Any] = {
+        "how": "measured",
+        "source": "latency profile of 2026-11-20: 363 networks",
+        "budget_us": 500.0,
+        "original_us": 1000.0,
+        "predicted_us": 480.0,
+        "rounds": (
+            Round(490.0, 530.4, 1020.0, 0.52, (0.51, 0.53), dict.fromkeys(kept, 6)),
+            Round(480.0, 494.9, 1010.0, 0.49, (0.48, 0.50), kept),
+        ),
+        "by_layer": {name: (600 / (i + 1), 150 / (i + 1)) for i, name in enumerate(names)}
+        | {"gone.conv1": (120.0, 0.0), "gone.conv2": (80.0, 0.0)},
+        "staircases": stairs | {"gone.conv1": Staircase(((4, 60.0), (8, 90.0), (16, 120.0)), (4, 8, 16), 4)},
+        "errors": CostErrors(40, 0.9, 0.975, 0.031, 0.95),
+        "gap": 0.0025,
+        "warnings": ("6 layers have widths that were not measured.",),
+    }
+    return LatencyPlan(**(values | changes))
+
+
+def make_timed_plan(budget: str = "0.5x", groups: int = 1, latency: LatencyPlan | None = None, **changes: Any) -> Plan:
+    """A plan by latency, without the residual branch that ends in ``gone.conv2``."""
+    by_latency: dict[str, Any] = {"budget": budget, "latency": latency or make_latency(groups)}
+    return make_plan(groups=groups + 1, **({"dropped": ("gone.conv2",)} | by_latency | changes))
+
+
+def make_estimate(**changes: Any) -> Plan:
+    """A plan for a device that nobody reached."""
+    none: dict[str, Any] = {"rounds": (), "errors": None, "gap": None}
+    warnings = ("Latency on jetson-orin is an estimate.",)
+    latency = make_latency(how="estimate", source="roofline of an Orin", warnings=warnings, **none)
+    return make_timed_plan(latency=latency, target="jetson-orin", **changes)
 
 
 def make_verify(

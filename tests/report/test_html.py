@@ -1,6 +1,5 @@
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
@@ -8,34 +7,7 @@ from catro_deploy.records import GroupPlan
 from catro_deploy.report.build import build_report
 from catro_deploy.report.html import to_html
 from tests.report.made import CLASSES, make_bench, make_finetune, make_plan, make_verify
-
-VOID = {"meta", "br", "line"}
-
-
-class Page(HTMLParser):
-    """Collects tags and texts, and fails on tags that do not close in order."""
-
-    def __init__(self, html):
-        super().__init__(convert_charrefs=True)
-        self.open, self.seen, self.texts, self.ids = [], [], [], []
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-        self.ids += [value for name, value in attrs if name == "id"]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.texts.append(data)
+from tests.report.pages import Page
 
 
 def page(plan=None, verify=None, bench=None, finetune=None):

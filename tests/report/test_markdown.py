@@ -10,7 +10,7 @@ from PIL import Image
 from catro_deploy.report.build import build_report
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.report.tables import onnx_code, reproduce_code
-from tests.report.made import make_bench, make_finetune, make_plan, make_verify
+from tests.report.made import make_bench, make_estimate, make_finetune, make_plan, make_timed_plan, make_verify
 
 
 def markdown(**changes):
@@ -37,6 +37,52 @@ def test_class_names_cannot_break_a_table():
 
 def test_tables_have_as_many_cells_in_every_row():
     for table in re.findall(r"(?:^\|.*\n)+", markdown(), re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
+
+
+def timed(budget="0.5x"):
+    bench = make_bench(2.5, 2.0, 3.125, original_us=1000)
+    return to_markdown(build_report(make_timed_plan(budget), make_verify(), bench, make_finetune(), "a-run"))
+
+
+def test_markdown_tells_how_latency_decided():
+    text = timed()
+
+    assert "Budget: 0.5x of the original's latency. Used: 49.00% of the original's multiply-accumulates" in text
+    assert "| Measured | 0.400x |" in text
+    assert "| 1 | 0.490x | 0.520x | 0.510x to 0.530x | 104.0% | 530 us of 1.02 ms |" in text
+    assert "| layer0.conv1 | 16 | 4 | none | 2, 4, 16 |" in text
+    assert "| gone.conv1 | 16 | gone | 4 | 4, 8, 16 |" in text
+    assert "| layer0.conv1 | 600.0 | 150.0 | -75.0% |" in text
+    assert "| gone.conv2 | 80.0 | gone | -100.0% |" in text
+    assert "| Networks held out of its fit | 40 | 90.0% | 97.5% | 3.1% | 0.950 |" in text
+    assert "1 residual branch is gone, here by the last layer: gone.conv2." in text
+
+
+def test_rounds_of_a_budget_in_microseconds_are_in_microseconds():
+    # 0.51 and 0.53 of 1020 us.
+    assert "| 1 | 490 us | 530 us | 520 us to 541 us | 132.6% | 530 us of 1.02 ms |" in timed("400us")
+
+
+def test_markdown_of_an_estimate_says_so_at_every_table():
+    text = to_markdown(build_report(make_estimate(), None, None, make_finetune(), "a-run"))
+
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    estimates = [f"{name} (estimate)" for name in ("Budget", "Staircases", "Time by layer", "Cost model")]
+    assert [heading for heading in headings if "estimate" in heading] == estimates
+    assert "| Latency, estimate | 1.00 ms | 0.480 ms | -52.0% |" in text
+    assert "| Accuracy, validation images | not measured | 99.00% |  |" in text
+    assert "| Estimate | 0.480x |" in text
+    assert "Layer | Before, µs (estimate) | After, µs (estimate)" in text
+    assert "## Accuracy by class" not in text
+    assert "catro-deploy bench" not in text
+
+
+@pytest.mark.parametrize(
+    "text", [timed(), timed("400us"), to_markdown(build_report(make_estimate(), None, None, None, "r"))]
+)
+def test_tables_of_latency_have_as_many_cells_in_every_row(text):
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
 
 

@@ -1,52 +1,6 @@
 import pytest
 
 from catro_deploy.report import wording
-from catro_deploy.report.build import build_report
-from tests.report.made import make_bench, make_plan, make_verify
-
-
-@pytest.mark.parametrize(
-    ("speedup", "accuracies", "expected"),
-    [
-        (
-            (1.84, 1.80, 1.88),
-            (0.9944, 0.9912),
-            "1.84x faster (95% CI 1.80 to 1.88), accuracy 99.44% -> 99.12% (-0.32 points)",
-        ),
-        (
-            (0.87, 0.85, 0.89),
-            (0.99, 0.99),
-            "SLOWER: 0.87x the original's speed (95% CI 0.85 to 0.89), accuracy unchanged at 99.00%",
-        ),
-        (
-            (1.01, 0.98, 1.04),
-            (0.98, 0.99),
-            "no difference beyond the noise: 1.01x the original's speed (95% CI 0.98 to 1.04), "
-            "accuracy 98.00% -> 99.00% (+1.00 points)",
-        ),
-        (
-            (1.05, 1.001, 1.10),
-            (0.9999, 1.0),
-            "1.050x faster (95% CI 1.001 to 1.100), accuracy 99.99% -> 100.00% (+0.01 points)",
-        ),
-        (
-            (1.05, 1.0, 1.10),
-            (0.5, 0.5),
-            "no difference beyond the noise: 1.05x the original's speed (95% CI 1.00 to 1.10), "
-            "accuracy unchanged at 50.00%",
-        ),
-    ],
-)
-def test_verdict(speedup, accuracies, expected):
-    report = build_report(make_plan(), make_verify(*accuracies), make_bench(*speedup), None, "a-run")
-
-    assert report["verdict"] == expected
-
-
-def test_verdict_names_a_budget_that_was_not_met():
-    report = build_report(make_plan(pruned_macs=600), make_verify(), make_bench(), None, "a-run")
-
-    assert report["verdict"].endswith("; OVER BUDGET: 60.00% of the MACs where 50.00% were allowed")
 
 
 @pytest.mark.parametrize(
@@ -55,6 +9,10 @@ def test_verdict_names_a_budget_that_was_not_met():
 )
 def test_percent_never_rounds_to_all_or_nothing(fraction, text):
     assert wording.percent(fraction) == text
+
+
+def test_what_was_not_recorded_has_no_percent():
+    assert wording.percent(None) == "not recorded"
 
 
 @pytest.mark.parametrize(("number", "text"), [(0.3, "+0.30"), (-0.004, "-0.004"), (0, "0.00")])
@@ -68,6 +26,32 @@ def test_points_never_round_to_nothing(number, text):
 )
 def test_ms_has_three_digits(milliseconds, text):
     assert wording.ms(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [(0.05, "0.1 us"), (9.34, "9.3 us"), (397.6, "398 us"), (999.4, "999 us"), (999.6, "1.00 ms"), (12_340, "12.3 ms")],
+)
+def test_duration_changes_to_milliseconds_where_they_begin(us, text):
+    assert wording.duration(us) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "asked", "unit", "text"),
+    [
+        (0.4971, 0.5, "x", "0.497x"),
+        (0.5, 0.5, "x", "0.500x"),
+        (0.50004, 0.5, "x", "0.50004x"),
+        (400.02, 400, "us", "400.02 us"),
+        (1234.5, 400, "us", "1,234 us"),
+    ],
+)
+def test_what_misses_a_budget_does_not_read_as_the_budget(number, asked, unit, text):
+    assert wording.beside(number, asked, unit) == text
+
+
+def test_a_page_has_signs_of_its_own():
+    assert wording.typeset("99% -> 98% (-1 points), 400 us of 400us") == "99% → 98% (−1 points), 400 µs of 400us"
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import helper
 
-from catro_deploy.errors import ModelError, RuntimeMissingError, UsageError
+from catro_deploy.errors import ModelError, RuntimeMissingError, StorageError, UsageError
 from catro_deploy.runtimes import check_metadata, open_runner
 from tests.onnx_files import write_conv_chain, write_graph
 
@@ -89,6 +90,74 @@ def test_images_that_do_not_fit_are_explained(tmp_path, given):
         runner.infer(given)
     assert f"{given.dtype} of shape {given.shape}" in caught.value.problem
     assert "[1, 3, 8, 8]" in caught.value.problem
+
+
+def chain_of_two(folder):
+    nodes = [
+        helper.make_node("Relu", ["image"], ["positive"], name="first"),
+        helper.make_node("Softmax", ["positive"], ["logits"], name="second"),
+    ]
+    return write_graph(folder / "two.onnx", nodes, [], [1, 4], [1, 4])
+
+
+def test_nodes_are_timed_by_name_for_each_inference(tmp_path):
+    with open_runner("onnxruntime", chain_of_two(tmp_path), 1, profiling=True) as runner:
+        for _ in range(5):
+            runner.infer(images(1, 4))
+        names, times_us = runner.node_times()
+    assert names == ["first", "second"]
+    assert times_us.shape == (5, 2)
+    assert (times_us >= 0).all()
+
+
+def test_nodes_are_those_that_are_left_after_fusion(tmp_path):
+    """Eight convolutions without an activation between them, a mean and a reshaping; and changes of layout."""
+    file = write_conv_chain(tmp_path / "model.onnx", layers=8, channels=32, size=32)
+    with open_runner("onnxruntime", file, 1, profiling=True) as runner:
+        for _ in range(3):
+            runner.infer(images(1, 3, 32, 32))
+        names, times_us = runner.node_times()
+    assert len(names) >= 8
+    assert times_us.shape == (3, len(names))
+    assert times_us.sum(axis=1).min() > 50  # 65 million multiply-accumulates
+
+
+def test_a_runner_that_was_never_asked_has_no_times(tmp_path):
+    with open_runner("onnxruntime", chain_of_two(tmp_path), 1, profiling=True) as runner:
+        names, times_us = runner.node_times()
+    assert (names, times_us.shape) == ([], (0, 0))
+
+
+def test_profiling_changes_no_answer_and_leaves_no_file(tmp_path, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    file = write_conv_chain(tmp_path / "model.onnx", layers=2)
+    with open_runner("onnxruntime", file, 1) as plain, open_runner("onnxruntime", file, 1, profiling=True) as runner:
+        np.testing.assert_array_equal(runner.infer(images(1, 3, 8, 8)), plain.infer(images(1, 3, 8, 8)))
+        assert list(temporary.iterdir())
+    (tmp_path / "broken.onnx").write_bytes(file.read_bytes()[:100])
+    with pytest.raises(ModelError), open_runner("onnxruntime", tmp_path / "broken.onnx", 1, profiling=True):
+        pass
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_profilers_file_that_is_cut_off_is_explained(tmp_path):
+    with open_runner("onnxruntime", chain_of_two(tmp_path), 1, profiling=True) as runner:
+        runner.infer(images(1, 4))
+
+        class Session:
+            """ONNX Runtime's own, on a full disk."""
+
+            def end_profiling(self, session=runner._session) -> str:
+                path = Path(session.end_profiling())
+                path.write_bytes(path.read_bytes()[:-20])
+                return str(path)
+
+        runner._session = Session()
+        with pytest.raises(StorageError, match="could not write what its profiler saw") as caught:
+            runner.node_times()
+    assert "TMPDIR" in caught.value.hint
 
 
 def test_an_unknown_runtime_is_refused(tmp_path):

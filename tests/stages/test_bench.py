@@ -6,12 +6,15 @@ import pytest
 
 from catro_deploy.errors import MissedError, ModelError, RunFolderError, SettingsError, UsageError
 from catro_deploy.files import file_hash
+from catro_deploy.plans import save_plan
 from catro_deploy.progress import Silent
+from catro_deploy.protocols import load_latency_protocol
 from catro_deploy.resources import find, names
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import Settings
-from catro_deploy.stages.bench import bench, load_protocol
+from catro_deploy.settings import PruneSettings, Settings
+from catro_deploy.stages.bench import bench
 from tests.onnx_files import write_conv_chain
+from tests.report.made import make_plan
 
 SHORT = """
 warmup_s = 0.05
@@ -36,10 +39,10 @@ def settings(protocol, **bench_settings) -> Settings:
     return Settings.model_validate({"bench": {"protocol": str(protocol)} | bench_settings})
 
 
-def make_run(folder, original: dict, pruned: dict) -> RunFolder:
+def make_run(folder, original: dict, pruned: dict, budget: str = "50%flops") -> RunFolder:
     run = RunFolder(folder / "run")
     run.path.mkdir()
-    run.plan.write_text("{}")
+    save_plan(make_plan(budget=budget), run.plan)
     for path, size in ((run.original_onnx, original), (run.pruned_onnx, pruned)):
         write_conv_chain(path, metadata={"network": path.stem, "plan_sha256": file_hash(run.plan)}, **size)
     return run
@@ -74,6 +77,13 @@ def test_a_pruned_model_that_is_slower_is_said_to_be(tmp_path, protocol):
         bench(settings(protocol), run, Silent())
     assert caught.value.exit_code == 3
     assert json.loads(run.bench.read_text())["speedup"]["ci95"][1] < 1
+
+
+def test_a_budget_of_latency_that_is_missed_is_said_to_be(tmp_path, protocol):
+    run = make_run(tmp_path, LARGE, LARGE | {"layers": 5}, budget="0.3x")
+    with pytest.raises(MissedError, match=r"budget 0\.3x is not met: 0\.\d+ x measured"):
+        bench(settings(protocol).model_copy(update={"prune": PruneSettings(budget="0.3x")}), run, Silent())
+    assert run.bench.is_file()
 
 
 def test_too_few_samples_stand_among_the_warnings(tmp_path, protocol):
@@ -117,7 +127,7 @@ def test_missing_files_say_which_stage_makes_them(tmp_path, protocol):
 
 def test_all_protocols_of_the_package_are_valid_and_longer_is_stricter():
     assert names("calibration/latency") == ("quick", "standard", "thorough")
-    quick, standard, thorough = (load_protocol(name) for name in ("quick", "standard", "thorough"))
+    quick, standard, thorough = (load_latency_protocol(name) for name in ("quick", "standard", "thorough"))
     assert quick.seconds <= 5 < standard.seconds == 20 < thorough.seconds == 60
     assert quick.min_samples < standard.min_samples < thorough.min_samples
 
@@ -136,13 +146,13 @@ def test_all_protocols_of_the_package_are_valid_and_longer_is_stricter():
 def test_a_wrong_protocol_is_explained(protocol, change, explanation):
     protocol.write_text(SHORT.replace(*change))
     with pytest.raises(SettingsError, match=explanation) as caught:
-        load_protocol(str(protocol))
+        load_latency_protocol(str(protocol))
     assert str(find("calibration/latency", "standard")) in caught.value.hint
 
 
 def test_an_unknown_protocol_gets_the_nearest():
     with pytest.raises(SettingsError, match=r"no measuring protocol 'standart'\. Did you mean standard"):
-        load_protocol("standart")
+        load_latency_protocol("standart")
 
 
 def test_the_stage_needs_no_torch():

@@ -46,7 +46,7 @@ def settings(tmp_path):
             {
                 "model": {"name": "tests.tiny:network", "checkpoint": tmp_path / "tiny.safetensors"},
                 "data": {"name": "tests.tiny:dataset", "size": SIZE},
-                "prune": {"samples_per_class": 16, "device": "cpu"} | pruning,
+                "prune": {"budget": "50%flops", "samples_per_class": 16, "device": "cpu"} | pruning,
             }
         )
 
@@ -63,11 +63,13 @@ def macs(network):
 
 
 @pytest.mark.parametrize("criterion", ["catro", "l1"])
-@pytest.mark.parametrize("allocation", ["greedy", "uniform"])
+@pytest.mark.parametrize("allocation", ["auto", "exact", "uniform"])
 @pytest.mark.parametrize(("budget", "share"), [("10%flops", 0.1), ("50%flops", 0.5), ("100%flops", 1.0)])
 def test_the_plan_keeps_to_the_budget_and_counts_what_there_is(settings, run, criterion, allocation, budget, share):
     plan = prune(settings(budget=budget, criterion=criterion, allocation=allocation), run, Silent())
     assert plan == load_plan(run)
+    assert plan.allocation == ("flops" if allocation == "auto" else allocation)
+    assert (plan.latency, plan.dropped) == (None, ())
     original, pruned = (networks.load(run, weights=which) for which in ("original", "pruned"))
     assert plan.pruned_macs == macs(pruned) <= share * macs(original)
     assert plan.original_macs == macs(original)
@@ -193,7 +195,13 @@ def test_the_original_knows_the_speed_limits_of_gtsrb(gtsrb_root, test_data, tmp
                 "std": (0.2724, 0.2608, 0.2669),
             },
             "data": {"name": "gtsrb", "root": gtsrb_root},
-            "prune": {"classes": ["speed_limits"], "samples_per_class": 16, "device": "cpu", "criterion": "l1"},
+            "prune": {
+                "classes": ["speed_limits"],
+                "budget": "50%flops",
+                "samples_per_class": 16,
+                "device": "cpu",
+                "criterion": "l1",
+            },
         }
     )
     run = RunFolder(tmp_path)

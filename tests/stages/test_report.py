@@ -9,7 +9,7 @@ from catro_deploy.progress import Silent
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.report import report
-from tests.report.made import make_bench, make_finetune, make_plan, make_verify
+from tests.report.made import make_bench, make_estimate, make_finetune, make_plan, make_verify
 
 
 @pytest.fixture
@@ -46,6 +46,23 @@ def test_a_missing_record_names_the_stage_that_makes_it(run, stage):
 
     assert f"catro-deploy {'prune' if stage == 'plan' else stage}" in caught.value.hint
     assert not run.report("json").exists()
+
+
+def test_a_target_out_of_reach_needs_no_measurements(run):
+    save_plan(make_estimate(), run.plan)
+    run.verify.unlink()
+    run.bench.unlink()
+
+    content = report(Settings(), run, Silent())
+
+    assert content["speedup"] is None
+    assert "not measured on jetson-orin: estimate 0.480x" in run.report("html").read_text(encoding="utf-8")
+
+
+def test_measurements_of_another_target_are_not_taken_for_those_of_one_out_of_reach(run):
+    save_plan(make_estimate(), run.plan)
+
+    assert report(Settings(), run, Silent())["speedup"] is None
 
 
 def test_a_broken_record_leaves_the_old_report(run):

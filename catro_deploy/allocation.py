@@ -1,0 +1,223 @@
+"""From a budget to widths: by multiply-accumulates at once, by latency in a closed loop with the target.
+
+The loop: allocate by the cost model, build the network, time it in turns with the original, correct the model by what
+was measured, allocate again, until the measured latency is within the budget and uses nearly all of it.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from catro_deploy.core.allocate import Allocation, uniform
+from catro_deploy.core.exact import exact
+from catro_deploy.core.greedy import greedy
+from catro_deploy.costs.flops import FlopsCost
+from catro_deploy.errors import BudgetError, MissedError
+from catro_deploy.graph.trace import Network
+from catro_deploy.pricing import Pricing
+from catro_deploy.profiling.trial import TrialResult
+from catro_deploy.progress import Progress
+from catro_deploy.records import Branch, Budget, LatencyPlan, Round
+from catro_deploy.selection import Scored, values_of
+from catro_deploy.settings import PruneSettings
+from catro_deploy.solvers import Method, Solver, all_widths, full_widths, solver_of
+
+__all__ = ["Decision", "Measure", "by_flops", "by_latency"]
+
+ROUNDS = 4
+# A network that uses this much of the budget is taken.
+NEARLY_ALL = 0.97
+# What the next round aims at, once the model is corrected: a little below, for measurements differ. Where that was too
+# little it aims lower each time.
+AIM = 0.99
+
+Measure = Callable[[Mapping[str, int]], TrialResult]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The width of every group that may be pruned, 0 where its branch vanishes; by a latency budget, how it came."""
+
+    method: Method
+    widths: Mapping[str, int]
+    latency: LatencyPlan | None = None
+
+
+def by_flops(network: Network, scored: Scored, budget: Budget, settings: PruneSettings) -> Decision:
+    """Widths by Algorithm 2 of the paper (or as ``settings.allocation`` says) under a budget of multiply-accumulates.
+
+    Raises:
+        BudgetError: no network within the bounds of ``settings`` meets ``budget``.
+    """
+    cost = FlopsCost(network.layers, scored.prunable)
+    values = values_of(scored, all_widths(scored, settings), settings)
+    whole = sum(layer.macs for layer in network.layers)
+    limit = budget.limit(whole)
+    least = cost.predict({group.choice.name: group.choice.smallest for group in values})
+    if least > limit:
+        raise BudgetError(
+            f"The budget {budget} is below the smallest network of these settings, which needs "
+            f"{math.ceil(least / whole * 1e4) / 100:g}%flops.",
+            "Allow that much (--budget), or fewer channels per group (--d-min), or pruning of the first convolution.",
+        )
+    match settings.allocation:
+        case "uniform":
+            return Decision("uniform", uniform(values, full_widths(scored), cost, limit).widths)
+        case "exact":
+            return Decision("exact", exact(values, cost, limit).widths)
+        case _:
+            return Decision("flops", greedy(values, cost, limit, only_next=True).widths)
+
+
+def by_latency(
+    network: Network,
+    scored: Scored,
+    worths: Mapping[Branch, float],
+    budget: Budget,
+    settings: PruneSettings,
+    pricing: Pricing,
+    measure: Measure | None,
+    progress: Progress,
+) -> Decision:
+    """Widths under a budget of latency; ``measure`` times a candidate on the target, None where that is an estimate.
+
+    ``worths`` are of the branches that may vanish.
+
+    Raises:
+        BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
+        MissedError: the budget cannot be met; the error names the fastest network that was found.
+    """
+    full = full_widths(scored)
+    original_us = pricing.cost.predict(full)
+    budget_us = budget.limit(original_us)
+    solver = solver_of(network, scored, worths, settings, pricing)
+    if measure is None:
+        turns, found = [], _estimated(solver, budget, budget_us, original_us)
+        warnings = [*pricing.warnings, *_not_measured(pricing, found)]
+    else:
+        turns = _closed_loop(solver, measure, budget, budget_us, progress)
+        taken = _best(turns, solver, budget)
+        found = turns[taken].allocation
+        warnings = [*pricing.warnings, *_not_measured(pricing, found)]
+        warnings += [f"Closed loop, round {taken + 1}: {warning}" for warning in turns[taken].result.warnings]
+    before, after = pricing.cost.by_layer(full), pricing.cost.by_layer(found.widths)
+    plan = LatencyPlan(
+        how=pricing.how,
+        source=pricing.source,
+        budget_us=budget_us,
+        original_us=original_us,
+        predicted_us=found.cost,
+        rounds=tuple(turn.record for turn in turns),
+        by_layer={layer: (before[layer], after[layer]) for layer in before},
+        staircases=dict(pricing.staircases),
+        errors=pricing.errors,
+        gap=found.gap,
+        warnings=tuple(warnings),
+    )
+    return Decision(solver.method, found.widths, plan)
+
+
+def _not_measured(pricing: Pricing, found: Allocation) -> list[str]:
+    layers = pricing.estimated(found.widths)
+    if not layers:
+        return []
+    return [f"No measurement at their widths: the predicted times of {len(layers)} layer(s) are estimates."]
+
+
+def _estimated(solver: Solver, budget: Budget, budget_us: float, original_us: float) -> Allocation:
+    try:
+        return solver.solve(budget_us)
+    except BudgetError:
+        us = solver.fastest.cost
+        raise _cannot(budget, us, us / original_us, "estimate") from None
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """One round of the loop; ``used`` is the measured share of the budget."""
+
+    allocation: Allocation
+    result: TrialResult
+    used: float
+
+    @property
+    def record(self) -> Round:
+        return Round(
+            predicted_us=self.allocation.cost,
+            measured_us=self.result.candidate_us,
+            original_us=self.result.original_us,
+            ratio=self.result.ratio,
+            ratio_ci95=self.result.ratio_ci95,
+            widths=dict(self.allocation.widths),
+        )
+
+
+def _closed_loop(solver: Solver, measure: Measure, budget: Budget, budget_us: float, progress: Progress) -> list[_Turn]:
+    """Allocate and measure until the budget is nearly used up, or nothing new would be measured."""
+    turns: list[_Turn] = []
+    allowed_us = budget_us
+    with progress.task("Meeting the budget", ROUNDS) as task:
+        while len(turns) < ROUNDS:
+            allocation = _next(solver, allowed_us, turns)
+            if allocation is None:
+                break
+            result = measure(allocation.widths)
+            turn = _Turn(allocation, result, result.candidate_us / budget.limit(result.original_us))
+            turns.append(turn)
+            progress.note(
+                f"round {len(turns)}: predicted {allocation.cost:.0f} us, measured {result.candidate_us:.0f} us, "
+                f"{result.ratio:.3f} of the original; {turn.used:.1%} of the budget"
+            )
+            task.advance()
+            if NEARLY_ALL <= turn.used <= 1:
+                break
+            exceeded = sum(turn.used > 1 for turn in turns)
+            allowed_us = AIM ** max(1, exceeded) * allocation.cost / turn.used
+    return turns
+
+
+def _next(solver: Solver, allowed_us: float, turns: list[_Turn]) -> Allocation | None:
+    """The network to measure next; None if it has been measured, or one within the budget has and no other is."""
+    try:
+        found = solver.solve(allowed_us)
+    except BudgetError:
+        if any(turn.used <= 1 for turn in turns):
+            return None
+        found = solver.fastest  # by the model it is too slow, but the model may be wrong
+    return None if found.widths in [turn.allocation.widths for turn in turns] else found
+
+
+def _best(turns: list[_Turn], solver: Solver, budget: Budget) -> int:
+    """Which of ``turns`` uses most of the budget and not more.
+
+    Raises:
+        MissedError: none.
+    """
+    within = [place for place, turn in enumerate(turns) if turn.used <= 1]
+    if within:
+        return max(within, key=lambda place: turns[place].used)
+    result = min(turns, key=lambda turn: turn.used).result
+    if solver.fastest.widths in [turn.allocation.widths for turn in turns]:
+        raise _cannot(budget, result.candidate_us, result.ratio, "measured")
+    raise MissedError(
+        f"The budget {budget} was not met in {len(turns)} rounds: the fastest of their networks took "
+        f"{result.candidate_us:.0f} us, {result.ratio:.3f} of the original (measured).",
+        f"Allow {_enough(budget, result.candidate_us, result.ratio)} (--budget), or run it again on a quieter machine.",
+    )
+
+
+def _cannot(budget: Budget, us: float, share: float, how: Literal["measured", "estimate"]) -> MissedError:
+    return MissedError(
+        f"The budget {budget} cannot be met: the fastest network of these settings takes {us:.0f} us, {share:.3f} of "
+        f"the original ({how}).",
+        f"Allow {_enough(budget, us, share)} or more (--budget), fewer channels per group (--d-min), or that residual "
+        "branches vanish (--depth auto).",
+    )
+
+
+def _enough(budget: Budget, us: float, share: float) -> Budget:
+    """The smallest round budget, in the unit of ``budget``, that so fast a network meets."""
+    if budget.unit == "us":
+        return Budget(math.ceil(us), "us")
+    return Budget(min(1.0, math.ceil(share * 100) / 100), "x")

@@ -1,0 +1,67 @@
+"""Samples on disk, network by network: what was measured is not lost, whatever becomes of the process."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from catro_deploy.errors import StorageError
+from catro_deploy.files import write_text
+
+__all__ = ["SampleLog"]
+
+Sample = Mapping[str, Any]
+
+
+class SampleLog:
+    """The samples in the file ``path`` that a measurement with the same ``heading`` has left, and those that follow.
+
+    A line that is not whole, and all behind it, is dropped.
+
+    Raises:
+        StorageError: the disk is full, or the folder cannot be written.
+    """
+
+    def __init__(self, path: Path, heading: str) -> None:
+        self.path = path
+        self._samples: dict[str, Sample] = {}
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
+        for line in lines[1:-1] if lines[:1] == [heading] else []:
+            try:
+                sample = json.loads(line)
+                self._samples[sample["name"]] = sample
+            except (ValueError, TypeError, KeyError):
+                break
+        write_text(path, "\n".join([heading, *(json.dumps(sample) for sample in self._samples.values()), ""]))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._samples
+
+    def __getitem__(self, name: str) -> Sample:
+        return self._samples[name]
+
+    def add(self, sample: Sample) -> None:
+        """Keep ``sample`` by its ``name``.
+
+        Raises:
+            StorageError: the disk is full.
+        """
+        self._samples[sample["name"]] = sample
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(sample) + "\n")
+        except OSError as error:
+            raise StorageError(
+                f"{self.path} could not be written: {error.strerror or error}.",
+                "What was measured before is kept. Free some space, then run again: it goes on from there.",
+            ) from error
+
+    @property
+    def seconds(self) -> float:
+        """What all samples took on the device."""
+        return sum(float(sample["seconds"]) for sample in self._samples.values())
+
+    def delete(self) -> None:
+        """Forget all samples."""
+        self._samples.clear()
+        self.path.unlink(missing_ok=True)

@@ -1,0 +1,131 @@
+"""The network to be timed: in other widths as files, and what of it decides its times."""
+
+import copy
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from catro_deploy.costs.axes import LayerCost
+from catro_deploy.costs.table import layer_shape
+from catro_deploy.errors import ModelError
+from catro_deploy.graph.skeleton import WEIGHTS, Skeleton
+from catro_deploy.graph.structure import structure
+from catro_deploy.graph.surgery import keeps_of
+from catro_deploy.graph.trace import Network
+from catro_deploy.onnx_export import export_onnx
+from catro_deploy.profiling.use import Use, digest
+from catro_deploy.protocols import ProfileProtocol
+from catro_deploy.records import Group
+
+__all__ = ["Subject", "Widths", "identity", "opened"]
+
+Widths = Mapping[str, int]
+
+# So many bytes of weights are loaded at a time at most.
+MOST_LOADED_BYTES = 2 * 1024**3
+# Noise on the weights, as a share of their mean size, so that no two are alike and none is 0.
+NOISE = 0.01
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network, its skeleton, and the ``folder`` of its files; ``cost`` knows which layer has which widths."""
+
+    network: Network
+    skeleton: Skeleton
+    cost: LayerCost
+    use: Use
+    folder: Path
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups that may be pruned."""
+        return [group for group in self.network.groups if not group.fixed]
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        """The shape of each layer, which decides its time but for its widths."""
+        operators = self.skeleton.operators
+        return {layer.name: layer_shape(layer, operators[layer.name]) for layer in self.network.layers}
+
+    def write(self, widths: Widths, name: str) -> Path:
+        """Write the network whose groups have these widths.
+
+        Raises:
+            ModelError: a layer would be left without channels.
+            StorageError: the disk is full.
+        """
+        # Evenly from everywhere: of a group that several layers make, each keeps its share.
+        kept = {
+            group.name: [int((i + 0.5) * group.width / widths[group.name]) for i in range(widths[group.name])]
+            for group in self.groups
+        }
+        file = self.folder / f"{name}.onnx"
+        self.skeleton.write(keeps_of(self.network.groups, kept, self.network.sizes), file)
+        return file
+
+    def job(self, variants: Sequence[Mapping[str, Any]], protocol: ProfileProtocol) -> dict[str, Any]:
+        """What the device's agent is to do: time ``variants`` (``name``, ``file``, ``whole``)."""
+        affordable = max(1, MOST_LOADED_BYTES // (self.folder / WEIGHTS).stat().st_size)
+        return {
+            "job": "profile",
+            "runtime": self.use.runtime,
+            "threads": self.use.threads,
+            "batch": self.use.batch,
+            "seed": protocol.seed,
+            "reference": str(self.folder / "reference.onnx"),
+            "variants": variants,
+            "protocol": protocol.model_dump() | {"together": min(protocol.together, affordable)},
+        }
+
+
+@contextmanager
+def opened(model: nn.Module, network: Network, use: Use, opset: int) -> Iterator[Subject]:
+    """Export ``model`` (eval mode, CPU), traced as ``network``, to a temporary folder.
+
+    Raises:
+        ModelError: the network cannot be exported, or its shapes at other widths are not known.
+    """
+    import onnx
+
+    with tempfile.TemporaryDirectory(prefix="catro-deploy-") as temporary:
+        folder = Path(temporary)
+        exported = folder / "exported.onnx"
+        dynamic = use.batch > 1
+        export_onnx(_noisy(model), network.input_shape, exported, opset=opset, dynamic_batch=dynamic, metadata={})
+        skeleton = Skeleton(onnx.load(exported), network.sizes)
+        exported.unlink()
+        lacking = [layer.name for layer in network.layers if layer.name not in skeleton.operators]
+        if lacking:
+            raise ModelError(
+                f"The exported network lacks {', '.join(lacking)}, of which no logit depends.",
+                "Take what is not used out of the forward, or prune by multiply-accumulates: --budget 50%flops.",
+            )
+        skeleton.write_weights(folder / WEIGHTS)
+        skeleton.write({}, folder / "reference.onnx")
+        free = [group for group in network.groups if not group.fixed]
+        yield Subject(network, skeleton, LayerCost(network.layers, free, lambda *_: 0.0), use, folder)
+
+
+def identity(model: nn.Module, network: Network) -> str:
+    """What of a network decides its times at any widths, weights left out: equal if and only if that is the same."""
+    layers = [str(layer) for layer in network.layers]
+    groups = [(group.name, group.width, group.producers, group.fixed) for group in network.groups]
+    return digest(network.input_shape, layers, groups, structure(model, network.input_shape))
+
+
+def _noisy(model: nn.Module) -> nn.Module:
+    """A copy with a little noise on its weights: the exporter leaves out zeros, and makes one of equal weights."""
+    copied = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(0)
+    for tensor in (*copied.parameters(), *copied.buffers()):
+        if tensor.is_floating_point():
+            size = max(float(tensor.detach().abs().mean()), NOISE) if tensor.numel() else 0.0
+            tensor.data.add_(torch.rand(tensor.shape, generator=generator), alpha=NOISE * size)
+    return copied

@@ -1,0 +1,59 @@
+"""How a network is used on a device, and what of the device decides its times."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from catro_deploy.device.local import run_job
+from catro_deploy.errors import FaultError
+from catro_deploy.files import text_hash
+
+__all__ = ["Use", "device_facts", "differences", "digest", "fingerprint"]
+
+DECIDING = ("cpu_model", "instruction_sets", "governor", "highest_clock_mhz", "runtime")
+
+
+@dataclass(frozen=True)
+class Use:
+    """The runtime, its precision and threads, and the images at a time."""
+
+    target: str
+    runtime: str
+    precision: str
+    threads: int
+    batch: int
+
+
+def device_facts(use: Use) -> dict[str, Any]:
+    """What the device and its runtime are.
+
+    Raises:
+        RuntimeMissingError: the runtime is not installed there.
+        FaultError: the device's agent failed.
+    """
+    for event in run_job({"job": "facts", "runtime": use.runtime}):
+        if event["event"] == "result":
+            facts: dict[str, Any] = event["result"]
+            return facts
+    raise FaultError("The device's agent ended without an answer.", "See what works: catro-deploy doctor")
+
+
+def fingerprint(facts: Mapping[str, Any], use: Use) -> dict[str, Any]:
+    """What decides how long a layer takes: a profile serves no other fingerprint."""
+    return {key: facts[key] for key in DECIDING} | {
+        "precision": use.precision,
+        "threads": use.threads,
+        "batch": use.batch,
+    }
+
+
+def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
+    """In what two fingerprints differ, a phrase each."""
+    keys = dict.fromkeys([*here, *there])
+    return [f"{key}: {there.get(key)} there, {here.get(key)} here" for key in keys if here.get(key) != there.get(key)]
+
+
+def digest(*parts: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
+    """A short name for ``parts``, equal if they are."""
+    return text_hash(json.dumps(parts, sort_keys=True))[:16]

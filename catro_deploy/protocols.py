@@ -1,0 +1,109 @@
+"""Measuring protocols: files of calibration/, whose comments give the reasons."""
+
+import tomllib
+from pathlib import Path
+from typing import Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+from pydantic import ValidationError as PydanticError
+
+from catro_deploy import resources
+from catro_deploy.costs.widths import SIDES
+from catro_deploy.errors import SettingsError
+
+__all__ = ["LatencyProtocol", "ProfileProtocol", "load_latency_protocol", "load_profile_protocol"]
+
+# A bootstrap over ten turns or fewer says little.
+LEAST_TURNS = 10
+
+
+class _Protocol(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class LatencyProtocol(_Protocol):
+    """How the latencies of two networks are compared."""
+
+    warmup_s: NonNegativeFloat
+    seconds: PositiveFloat
+    min_samples: PositiveInt
+    limit_s: PositiveFloat
+    block: PositiveInt
+    bootstrap_resamples: PositiveInt
+    seed: NonNegativeInt
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.limit_s < self.seconds:
+            raise ValueError(f"limit_s is {self.limit_s:g}, less than seconds")
+        if self.min_samples < LEAST_TURNS * self.block:
+            raise ValueError(f"min_samples must be at least {LEAST_TURNS} blocks, here {LEAST_TURNS * self.block}")
+        return self
+
+
+class ProfileProtocol(_Protocol):
+    """How the layers of a network are timed."""
+
+    candidates: PositiveInt
+    squares: PositiveInt
+    limit_s: PositiveFloat
+    rounds: PositiveInt
+    block_ms: PositiveFloat
+    min_runs: PositiveInt
+    max_runs: PositiveInt
+    together: PositiveInt
+    disagreement: PositiveFloat
+    held_out: PositiveInt
+    seed: NonNegativeInt
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.candidates not in SIDES:
+            raise ValueError(f"candidates must be one of {', '.join(map(str, SIDES))}, here {self.candidates}")
+        if self.max_runs < self.min_runs:
+            raise ValueError(f"max_runs is {self.max_runs}, less than min_runs")
+        if self.held_out > self.candidates**2 // 2:
+            raise ValueError(f"held_out must leave half of a square's {self.candidates**2} networks to fit on")
+        return self
+
+
+_Kind = TypeVar("_Kind", bound=_Protocol)
+
+
+def load_latency_protocol(name: str) -> LatencyProtocol:
+    """Load how to compare two networks, by a name or from a TOML file of the user's.
+
+    Raises:
+        SettingsError: there is no such protocol, or its file is not valid.
+    """
+    return _load("calibration/latency", name, LatencyProtocol)
+
+
+def load_profile_protocol(name: str) -> ProfileProtocol:
+    """Load how to time layers, by a name or from a TOML file of the user's.
+
+    Raises:
+        SettingsError: there is no such protocol, or its file is not valid.
+    """
+    return _load("calibration/profile", name, ProfileProtocol)
+
+
+def _load(kind: resources.Kind, name: str, protocol: type[_Kind]) -> _Kind:
+    path: Path = resources.find(kind, name, SettingsError)
+    hint = f"A valid one to compare with: {resources.find(kind, 'standard')}"
+    try:
+        return protocol.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}.", hint) from None
+    except PydanticError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise SettingsError(f"{path} is not valid: {f'{place}: ' if place else ''}{first['msg']}.", hint) from None

@@ -1,0 +1,82 @@
+"""The few figures at the top of report.html."""
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from catro_deploy.report.verdict import budget_words, foretold
+from catro_deploy.report.wording import change, count, duration, minus, ms, percent, points, ratios, typeset
+
+__all__ = ["badge", "cards"]
+
+Card = tuple[str, str, str, str]
+"""Name, large figure (HTML), its tone (good, bad or empty), detail (HTML)."""
+
+
+def cards(report: Mapping[str, Any]) -> str:
+    """Speed, the budget if it counts latency, accuracy and size, as one HTML list."""
+    shown = [_speed(report) if report["speedup"] else _unmeasured(report)]
+    if report["speedup"] and report["budget_used"]["unit"] != "flops":
+        shown.append(_budget(report))
+    shown += [_accuracy(report) if report["verification"] else _validation(report), _size(report)]
+    items = "".join(
+        f'<div><dt>{name}</dt><dd class="big {tone}">{big}</dd><dd class="detail">{detail}</dd></div>'
+        for name, big, tone, detail in shown
+    )
+    return f'<dl class="figures of-{len(shown)}">{items}</dl>\n'
+
+
+def badge(latency: Mapping[str, Any]) -> str:
+    """HTML that marks times as an estimate; nothing where they follow from measurements."""
+    return ' <span class="badge">estimate</span>' if latency["how"] == "estimate" else ""
+
+
+def _speed(report: Mapping[str, Any]) -> Card:
+    low, high = report["speedup"]["ci95"]
+    middle, low_text, high_text = ratios(report["speedup"]["median"], low, high)
+    tone, word = ("good", "faster") if low > 1 else ("bad", "SLOWER") if high < 1 else ("", "no sure difference")
+    old, new = (ms(report[name]["latency_ms"]["p50"]) for name in ("original", "pruned"))
+    detail = f"{word}<br>95% CI {low_text} to {high_text}<br>p50 {old} → {new} ms"
+    return "Speed", f"{middle}×", tone, detail
+
+
+def _unmeasured(report: Mapping[str, Any]) -> Card:
+    latency, nobody = report["latency_plan"], f"not measured on {escape(report['target'])}"
+    if latency is None:
+        return "Speed", "–", "", nobody
+    before, after = latency["original_us"], latency["predicted_us"]
+    name = "Latency" + (badge(latency) or ", predicted")
+    times = typeset(f"{duration(before)} -> {duration(after)}")
+    return name, f"{after / before:.3f}×", "", f"of the original's<br>{times}<br>{nobody}"
+
+
+def _budget(report: Mapping[str, Any]) -> Card:
+    used = report["budget_used"]
+    big = typeset(budget_words(used, used["used"])).replace("x", "×").replace(" µs", " <small>µs</small>")
+    tone = {"met": "good", "missed": "bad", "unsure": ""}[used["outcome"]]
+    word = {"met": "met", "missed": "MISSED", "unsure": "missed within the noise"}[used["outcome"]]
+    latency = report["latency_plan"]
+    before = f"<br>{foretold(latency)} {typeset(budget_words(used, used['predicted']))}" if latency else ""
+    return f"Budget {escape(report['budget'])}", big, tone, f"{word}, measured{before}"
+
+
+def _accuracy(report: Mapping[str, Any]) -> Card:
+    gain = -report["accuracy_drop_points"]
+    before, after = (percent(report[name]["accuracy"]) for name in ("original", "pruned"))
+    detail = f"{before} → {after}<br>{count(report['verification']['test_images'])} test images"
+    tone = "good" if gain > 0 else "" if report["verification"]["passed"] else "bad"
+    return "Accuracy", f"{minus(points(gain))} <small>points</small>", tone, detail
+
+
+def _validation(report: Mapping[str, Any]) -> Card:
+    if report["validation_accuracy"] is None:
+        return "Accuracy", "–", "", "not measured"
+    before = percent(report["finetune"]["baseline_validation_accuracy"])
+    return "Validation accuracy", percent(report["validation_accuracy"]), "", f"after fine-tuning<br>{before} before it"
+
+
+def _size(report: Mapping[str, Any]) -> Card:
+    before, after = report["original"], report["pruned"]
+    params, macs = (minus(change(before[key], after[key])) for key in ("params", "macs"))
+    detail = f"{count(before['params'])} → {count(after['params'])}<br>MACs {macs}"
+    return "Size, in parameters", params, "", detail

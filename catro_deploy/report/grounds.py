@@ -1,0 +1,99 @@
+"""What the figures of a report rest on, in plain words: what was measured, where and how, and what was not."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from catro_deploy.report.wording import count, value
+
+__all__ = ["basis", "conditions", "heading", "how_measured"]
+
+COUNTED = "Multiply-accumulates (MACs) and parameters were counted from the layers' shapes."
+
+
+def conditions(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a careful reader asks first: device, runtime, threads ...; what was not recorded is left out."""
+    recorded = report["environment"] | report["protocol"]
+    wanted = {
+        "device": "Device",
+        "cpu_model": "Processor",
+        "runtime": "Runtime",
+        "threads": "Threads",
+        "batch": "Images a call",
+        "precision": "Precision",
+        "warmup_s": "Warm-up",
+    }
+    found = [(name, value(key, recorded[key])) for key, name in wanted.items() if recorded.get(key) is not None]
+    calls = sorted({report[name]["calls"] for name in ("original", "pruned")} - {None})
+    timed = [("Timed calls of each", " / ".join(map(count, calls)))] if calls else [("Timed calls", "none")]
+    return [("Target", report["target"]), *found, *timed]
+
+
+def heading(report: Mapping[str, Any]) -> str:
+    """What ``conditions`` and ``how_measured`` stand under."""
+    return "How it was measured" if report["speedup"] or report["verification"] else "What the figures rest on"
+
+
+def basis(report: Mapping[str, Any]) -> str:
+    """Which figures were measured, counted, predicted or estimated."""
+    latency = "Latencies were measured on the device named under environment."
+    accuracy = "Accuracies were measured on the test images with the runtime named under verification."
+    return " ".join(
+        (
+            latency if report["speedup"] else _out_of_reach(report),
+            accuracy if report["verification"] else _validation(report),
+            COUNTED,
+            _computed(report),
+        )
+    )
+
+
+def how_measured(report: Mapping[str, Any]) -> str:
+    """The measuring in plain words."""
+    return " ".join(
+        (
+            _timing(report) if report["speedup"] else _out_of_reach(report),
+            _testing(report) if report["verification"] else _validation(report),
+            COUNTED,
+            _computed(report),
+        )
+    )
+
+
+def _timing(report: Mapping[str, Any]) -> str:
+    protocol = report["protocol"]
+    return (
+        f"Both networks ran in one process on the device and took turns of {protocol['block']} calls (A B A B "
+        "...), after warm-up, so that a change of clock or load meets both. The speedup is the ratio of median "
+        "latencies; its 95% confidence interval comes from a bootstrap over the turns "
+        f"({count(protocol['bootstrap_resamples'])} redraws)."
+    )
+
+
+def _testing(report: Mapping[str, Any]) -> str:
+    verification = report["verification"]
+    return (
+        f"Accuracy is top-1 on {count(verification['test_images'])} test images, which neither pruning nor "
+        f"fine-tuning looked at, computed by {verification['runtime']}."
+    )
+
+
+def _out_of_reach(report: Mapping[str, Any]) -> str:
+    return f"No latency was measured: {report['target']} was out of reach."
+
+
+def _validation(report: Mapping[str, Any]) -> str:
+    if report["validation_accuracy"] is None:
+        return "No accuracy was measured."
+    return "The accuracy is that on validation images, held out of the training set, by PyTorch: it is not a test."
+
+
+def _computed(report: Mapping[str, Any]) -> str:
+    latency = report["latency_plan"]
+    if latency is None:
+        return "No figure here is estimated."
+    if latency["how"] == "estimate":
+        return f'Times called "estimate" were computed, not measured ({latency["source"]}).'
+    return (
+        'Times called "predicted" come from a cost model that was fitted to measurements on the target '
+        f"({latency['source']}). No other figure here is estimated."
+    )

@@ -1,0 +1,87 @@
+"""What the figures of a report allow to say in one sentence, and no more."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from catro_deploy.report.wording import beside, duration, percent, points, ratios
+
+__all__ = ["OUTCOMES", "budget_words", "foretold", "verdict"]
+
+OUTCOMES = {
+    "met": "met",
+    "missed": "OVER BUDGET",
+    "unsure": "missed by no more than the noise",
+    "not measured": "not measured",
+}
+"""What became of a budget, in words."""
+
+
+def verdict(report: Mapping[str, Any]) -> str:
+    """One sentence that the figures of ``report`` allow, and no more."""
+    speed = _speed(report["speedup"]) if report["speedup"] else _not_measured(report)
+    parts = [f"{speed}, {_accuracy(report)}", *_budget(report)]
+    if report["verification"] and not report["verification"]["passed"]:
+        parts.append("verification FAILED")
+    return "; ".join(parts)
+
+
+def foretold(latency: Mapping[str, Any]) -> str:
+    """What a plan's times are called: ``estimate``, or ``predicted`` if they follow from measurements."""
+    return "estimate" if latency["how"] == "estimate" else "predicted"
+
+
+def budget_words(used: Mapping[str, Any], amount: float) -> str:
+    """An ``amount`` of a budget in its unit, told apart from what was asked: ``49.00%``, ``0.497x``, ``398 us``."""
+    return percent(amount) if used["unit"] == "flops" else beside(amount, used["asked"], used["unit"])
+
+
+def _speed(speedup: Mapping[str, Any]) -> str:
+    low, high = speedup["ci95"]
+    median_text, low_text, high_text = ratios(speedup["median"], low, high)
+    interval = f"(95% CI {low_text} to {high_text})"
+    if low > 1:
+        return f"{median_text}x faster {interval}"
+    if high < 1:
+        return f"SLOWER: {median_text}x the original's speed {interval}"
+    return f"no difference beyond the noise: {median_text}x the original's speed {interval}"
+
+
+def _not_measured(report: Mapping[str, Any]) -> str:
+    latency = report["latency_plan"]
+    if latency is None:
+        return f"latency not measured on {report['target']}"
+    before, after = latency["original_us"], latency["predicted_us"]
+    return (
+        f"not measured on {report['target']}: {foretold(latency)} {after / before:.3f}x of the original's latency "
+        f"({duration(before)} -> {duration(after)}) for a budget of {report['budget']}"
+    )
+
+
+def _accuracy(report: Mapping[str, Any]) -> str:
+    if report["verification"] is None:
+        found = report["validation_accuracy"]
+        return "accuracy not measured" if found is None else f"validation accuracy {percent(found)} after fine-tuning"
+    before, after = report["original"]["accuracy"], report["pruned"]["accuracy"]
+    drop = report["accuracy_drop_points"]
+    if drop == 0:
+        return f"accuracy unchanged at {percent(after)}"
+    return f"accuracy {percent(before)} -> {percent(after)} ({points(-drop)} points)"
+
+
+def _budget(report: Mapping[str, Any]) -> list[str]:
+    """What became of the budget, if there is something to say: nothing of one of MACs that is met."""
+    used = report["budget_used"]
+    if used["outcome"] == "not measured":
+        return []
+    words = budget_words(used, used["used"])
+    if used["unit"] == "flops":
+        allowed = f"{words} of the MACs where {percent(used['asked'])} were allowed"
+        return [f"OVER BUDGET: {allowed}"] if used["outcome"] == "missed" else []
+    measured = f"{words} of the original's latency" if used["unit"] == "x" else words
+    return [
+        {
+            "met": f"budget {report['budget']} met: {measured}, measured",
+            "unsure": f"budget {report['budget']} missed by no more than the noise: {measured}, measured",
+            "missed": f"OVER BUDGET: {measured}, measured, where {report['budget']} was asked",
+        }[used["outcome"]]
+    ]

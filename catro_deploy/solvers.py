@@ -1,0 +1,142 @@
+"""How settings allocate channels under a limit of latency: over the widths worth having, or as others do."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Literal
+
+from catro_deploy.core.allocate import Allocation, CostModel, GroupValue, uniform, weigh
+from catro_deploy.core.exact import exact
+from catro_deploy.core.greedy import greedy
+from catro_deploy.costs.axes import LayerCost
+from catro_deploy.costs.flops import FlopsCost
+from catro_deploy.errors import BudgetError
+from catro_deploy.graph.trace import Network
+from catro_deploy.pricing import Pricing
+from catro_deploy.records import Branch
+from catro_deploy.selection import Scored, values_of
+from catro_deploy.settings import PruneSettings
+
+__all__ = ["Method", "Solver", "all_widths", "full_widths", "solver_of"]
+
+Method = Literal["exact", "greedy", "flops", "uniform"]
+
+# Trials of a share of multiply-accumulates, to meet a latency: more would be finer than the staircase.
+BISECTIONS = 12
+
+
+@dataclass(frozen=True)
+class Solver:
+    """``solve`` allocates within a limit in microseconds, and raises BudgetError if it finds nothing within.
+
+    ``fastest`` is the network of the least predicted latency among those that it chooses from.
+    """
+
+    method: Method
+    solve: Callable[[float], Allocation]
+    fastest: Allocation
+
+
+def solver_of(
+    network: Network, scored: Scored, worths: Mapping[Branch, float], settings: PruneSettings, pricing: Pricing
+) -> Solver:
+    """The solver that ``settings`` ask for; ``worths`` are of the branches that may vanish.
+
+    Raises:
+        BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
+    """
+    if settings.allocation in ("flops", "uniform"):
+        values = values_of(scored, all_widths(scored, settings), settings)
+        if settings.allocation == "flops":
+            return _by_share_of_flops(values, FlopsCost(network.layers, scored.prunable), pricing.cost)
+        return Solver(
+            "uniform", partial(uniform, values, full_widths(scored), pricing.cost), _least(values, pricing.cost)
+        )
+    cost, branches = pricing.cost, tuple(worths)
+    values = values_of(scored, _useful_widths(scored, settings, pricing), settings, worths)
+    fastest = _fastest(values, cost)
+    if _method(settings, values, cost) == "greedy":
+        return Solver("greedy", lambda limit_us: greedy(values, cost, limit_us, branches), fastest)
+    return Solver("exact", lambda limit_us: exact(values, cost, limit_us, branches), fastest)
+
+
+def full_widths(scored: Scored) -> dict[str, int]:
+    """The width of every prunable group before pruning."""
+    return {group.name: group.width for group in scored.prunable}
+
+
+def all_widths(scored: Scored, settings: PruneSettings) -> dict[str, tuple[int, ...]]:
+    """Every width from d_min to the largest allowed, ``step`` apart; one apart where all groups keep one share."""
+    step = 1 if settings.allocation == "uniform" else settings.step
+    bounds = {group.name: _bounds(group.width, settings) for group in scored.prunable}
+    return {name: (*range(low, high, step), high) for name, (low, high) in bounds.items()}
+
+
+def _useful_widths(scored: Scored, settings: PruneSettings, pricing: Pricing) -> dict[str, tuple[int, ...]]:
+    """The widths worth having that are allowed; where there is none, the largest allowed."""
+    found = {}
+    for group in scored.prunable:
+        low, high = _bounds(group.width, settings)
+        allowed = tuple(width for width in pricing.staircases[group.name].candidates if low <= width <= high)
+        found[group.name] = allowed or (high,)
+    return found
+
+
+def _bounds(width: int, settings: PruneSettings) -> tuple[int, int]:
+    largest = max(1, math.floor(settings.max_width * width))
+    return min(settings.d_min, largest), largest
+
+
+def _method(settings: PruneSettings, values: Sequence[GroupValue], cost: LayerCost) -> Literal["exact", "greedy"]:
+    if settings.allocation == "greedy":
+        return "greedy"
+    try:
+        cost.tables({group.choice.name: group.choice.widths for group in values})
+    except BudgetError:
+        if settings.allocation == "exact":
+            raise
+        return "greedy"
+    return "exact"
+
+
+def _by_share_of_flops(values: Sequence[GroupValue], flops: CostModel, latency: CostModel) -> Solver:
+    """The paper's widths at the largest share of multiply-accumulates whose predicted latency is within a limit."""
+    low = flops.predict({group.choice.name: group.choice.smallest for group in values})
+    high = flops.predict({group.choice.name: group.choice.widths[-1] for group in values})
+
+    @cache
+    def at(macs: float) -> Allocation:
+        return weigh(values, latency, greedy(values, flops, macs, only_next=True).widths)
+
+    def solve(limit_us: float) -> Allocation:
+        if at(low).cost > limit_us:
+            raise BudgetError(f"The smallest network takes more than {limit_us:.0f} us.")
+        if at(high).cost <= limit_us:
+            return at(high)
+        within, above = low, high
+        for _ in range(BISECTIONS):
+            middle = math.sqrt(within * above)
+            within, above = (middle, above) if at(middle).cost <= limit_us else (within, middle)
+        return at(within)
+
+    return Solver("flops", solve, at(low))
+
+
+def _least(values: Sequence[GroupValue], cost: CostModel) -> Allocation:
+    """All groups at their smallest width, of branches that may vanish at 0."""
+    return weigh(values, cost, {group.choice.name: group.choice.widths[0] for group in values})
+
+
+def _fastest(values: Sequence[GroupValue], cost: CostModel) -> Allocation:
+    """All branches gone that may vanish, and no other group faster at another width as long as the others stay."""
+    widths = dict(_least(values, cost).widths)
+    for _ in values:  # a few turns are enough: what one group gains by another width hardly depends on the others
+        before = dict(widths)
+        for group in values:
+            name = group.choice.name
+            if widths[name]:
+                widths[name] = min(group.choice.widths, key=lambda width: cost.change(widths, name, width))
+        if widths == before:
+            break
+    return weigh(values, cost, widths)

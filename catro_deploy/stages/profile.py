@@ -1,0 +1,35 @@
+"""``profile``: time the layers of the network on the target, at the widths that pruning may give it."""
+
+from catro_deploy.device.reach import require_measurable
+from catro_deploy.pricing import profile_of
+from catro_deploy.profiling import LatencyProfile
+from catro_deploy.progress import Progress
+from catro_deploy.protocols import load_profile_protocol
+from catro_deploy.settings import Settings
+from catro_deploy.stages.original import open_original, use_of
+from catro_deploy.targets import load_target
+
+__all__ = ["profile"]
+
+
+def profile(settings: Settings, progress: Progress, *, force: bool = False) -> LatencyProfile:
+    """Return the latency profile of the checkpoint's network on the target, measured now if there is none.
+
+    Raises:
+        TargetError: the target cannot be measured from here.
+        UsageError: settings, data or checkpoint do not go together.
+        ModelError: the network's shapes at other widths are not known.
+    """
+    target = load_target(settings.prune.target)
+    require_measurable(target, "profile")
+    protocol = load_profile_protocol(settings.profile.protocol)
+    original = open_original(settings)
+    return profile_of(
+        original.model,
+        original.input_shape,
+        use_of(target, settings),
+        protocol,
+        progress,
+        opset=settings.export.opset,
+        force=force,
+    )

@@ -1,0 +1,150 @@
+"""The stages in their order: what each reads and writes, and all that decides its outcome. Light: none is imported."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from catro_deploy import resources
+from catro_deploy.errors import CheckpointError
+from catro_deploy.files import file_hash
+from catro_deploy.records import Budget
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.targets import load_target
+
+__all__ = ["STAGES", "Paths", "Stage", "checkpoint_hash", "deciding"]
+
+Paths = Callable[[RunFolder], tuple[Path, ...]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step. ``function`` is ``module:name``, imported only when it runs: most stages import torch.
+
+    ``sections`` are the settings that decide its outcome, ``reads`` files of earlier stages, ``outside`` what
+    else decides it. ``may_miss``: it raises MissedError after its files are written, and later stages still
+    make sense. ``on_device``: it runs networks on the target, and is left out where that cannot be reached.
+    """
+
+    name: str
+    function: str
+    sections: tuple[str, ...]
+    reads: Paths
+    writes: Paths
+    outside: Callable[[Settings], Mapping[str, Any]] = lambda settings: {}
+    may_miss: bool = False
+    on_device: bool = False
+
+    def inputs(self, settings: Settings, run: RunFolder) -> dict[str, Any]:
+        """All that decides the outcome: equal inputs need no second run."""
+        return {
+            "settings": {section: deciding(settings, section) for section in self.sections},
+            "files": {path.name: file_hash(path) for path in self.reads(run)},
+            "outside": dict(self.outside(settings)),
+        }
+
+
+def deciding(settings: Settings, section: str) -> dict[str, Any]:
+    """What of a section of ``settings`` decides an outcome, in one way of writing it."""
+    values: dict[str, Any] = getattr(settings, section).model_dump(mode="json")
+    if section == "data":
+        # Where the images come from matters, how they got there does not.
+        values |= {"root": str(settings.data.root.absolute()), "download": None}
+    if section == "model":
+        del values["checkpoint"]  # its content counts, wherever it lies
+    if section == "prune":
+        values["budget"] = str(Budget.parse(values["budget"]))
+        values["classes"] = sorted(map(str, values["classes"]))
+    return values
+
+
+def checkpoint_hash(settings: Settings) -> str:
+    """SHA-256 of the trained model's file.
+
+    Raises:
+        CheckpointError: it is not there.
+    """
+    path = settings.model.checkpoint
+    if not path.is_file():
+        raise CheckpointError(
+            f"There is no checkpoint {path}.",
+            "Name your trained model's file: checkpoint in [model] of catro.toml, or --checkpoint. "
+            "To train a baseline: catro-deploy train",
+        )
+    return file_hash(path)
+
+
+def _pruning(settings: Settings) -> dict[str, Any]:
+    """What decides a pruning beside its settings: the checkpoint, and by a latency budget how that is found out."""
+    outside: dict[str, Any] = {"checkpoint": checkpoint_hash(settings)}
+    if Budget.parse(settings.prune.budget).unit != "flops":
+        used = {"threads": settings.bench.threads, "batch": settings.bench.batch}
+        outside |= _device(settings) | used | {"profile": _text("calibration/profile", settings.profile.protocol)}
+    return outside
+
+
+def _device(settings: Settings) -> dict[str, Any]:
+    return {"target": load_target(settings.prune.target).model_dump(mode="json")}
+
+
+def _measuring(settings: Settings) -> dict[str, Any]:
+    return _device(settings) | {"protocol": _text("calibration/latency", settings.bench.protocol)}
+
+
+def _text(kind: resources.Kind, name: str) -> str:
+    return resources.find(kind, name).read_text(encoding="utf-8")
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage(
+        "prune",
+        "catro_deploy.stages.prune:prune",
+        ("model", "data", "prune"),
+        reads=lambda run: (),
+        writes=lambda run: (run.plan, run.original_weights, run.pruned_weights),
+        outside=_pruning,
+    ),
+    Stage(
+        "finetune",
+        "catro_deploy.stages.finetune:finetune",
+        ("data", "finetune"),
+        reads=lambda run: (run.plan, run.original_weights, run.pruned_weights),
+        writes=lambda run: (run.weights, run.finetune),
+    ),
+    Stage(
+        "export",
+        "catro_deploy.stages.export:export",
+        ("export",),
+        reads=lambda run: (run.plan, run.original_weights, run.weights),
+        writes=lambda run: (run.original_onnx, run.pruned_onnx),
+        outside=_device,
+    ),
+    Stage(
+        "verify",
+        "catro_deploy.stages.verify:verify",
+        ("data", "verify"),
+        reads=lambda run: (run.plan, run.original_weights, run.weights, run.original_onnx, run.pruned_onnx),
+        writes=lambda run: (run.verify,),
+        outside=_device,
+        may_miss=True,
+        on_device=True,
+    ),
+    Stage(
+        "bench",
+        "catro_deploy.stages.bench:bench",
+        ("bench",),
+        reads=lambda run: (run.plan, run.original_onnx, run.pruned_onnx),
+        writes=lambda run: (run.bench,),
+        outside=_measuring,
+        may_miss=True,
+        on_device=True,
+    ),
+    Stage(
+        "report",
+        "catro_deploy.stages.report:report",
+        (),
+        reads=lambda run: (run.plan, run.finetune, run.verify, run.bench),
+        writes=lambda run: (run.report("json"), run.report("md"), run.report("html")),
+    ),
+)

@@ -1,0 +1,105 @@
+"""Results on the screen, from a run folder's own files."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from catro_deploy.cli.show import RESULTS
+from catro_deploy.plans import save_plan
+from catro_deploy.report.build import build_report
+from catro_deploy.runs import RunFolder
+from tests.report.made import make_bench, make_estimate, make_finetune, make_plan, make_timed_plan, make_verify
+
+
+def lines(stage, content):
+    """What a terminal of 120 columns shows, without the blanks between a table's columns."""
+    screen = io.StringIO()
+    console = Console(width=120, highlight=False, file=screen)
+    for part in RESULTS[stage].show(content, RunFolder(Path("a-run"))):
+        console.print(part, markup=False) if isinstance(part, str) else console.print(part)
+    return [" ".join(line.split()) for line in screen.getvalue().splitlines()]
+
+
+def plan_of(plan, tmp_path):
+    save_plan(plan, tmp_path / "plan.json")
+    return json.loads((tmp_path / "plan.json").read_bytes())
+
+
+def test_a_plan_of_macs_says_how_many_may_be_used(tmp_path):
+    shown = lines("prune", plan_of(make_plan(), tmp_path))
+
+    assert "layer0.conv1 16 4 25.0%" in shown
+    assert "MACs 1,000 -> 490 (49.0%), of which 50%flops may be used; parameters 400 -> 100 (25.0%)" in shown
+
+
+def test_a_plan_that_knows_nothing_of_latency_and_depth_is_shown(tmp_path):
+    plan = plan_of(make_plan(), tmp_path)
+    del plan["latency"], plan["dropped"]
+
+    assert lines("prune", plan)
+
+
+def test_a_plan_by_latency_shows_its_rounds_and_its_cost_model(tmp_path):
+    shown = lines("prune", plan_of(make_timed_plan(), tmp_path))
+
+    assert "gone: the residual branches that end in gone.conv2" in shown
+    assert "MACs 1,000 -> 490 (49.0%); parameters 400 -> 100 (25.0%)" in shown
+    assert "1 490 us 530 us 1.02 ms 0.520x 0.510 to 0.530" in shown
+    assert "2 480 us 495 us 1.01 ms 0.490x 0.480 to 0.500 taken" in shown
+    assert "6 layers have widths that were not measured." in shown
+    text = " ".join(shown)
+    assert "cost model on 40 networks held out: 90.0% within 5%, 97.5% within 10%, RMSPE 3.1%, Spearman 0.950" in text
+    assert (
+        "latency, predicted: 1.00 ms -> 480 us (0.480x) for a budget of 0.5x; latency profile of 2026-11-20: 363 "
+        "networks" in text
+    )
+
+
+def test_a_plan_by_an_estimate_says_so(tmp_path):
+    text = " ".join(lines("prune", plan_of(make_estimate(), tmp_path)))
+
+    assert "latency, estimate: 1.00 ms -> 480 us (0.480x) for a budget of 0.5x; roofline of an Orin" in text
+    assert "measured" not in text
+    assert "cost model" not in text
+
+
+@pytest.mark.parametrize(
+    ("budget", "line"),
+    [
+        ("0.5x", "budget 0.500x, predicted 0.480x, measured 0.400x (95% CI 0.320x to 0.500x): met"),
+        (
+            "380us",
+            "budget 380 us, predicted 480 us, measured 400 us (95% CI 320 us to 500 us): missed by no",
+        ),
+        ("300us", "budget 300 us, predicted 480 us, measured 400 us (95% CI 320 us to 500 us): OVER BUDGET"),
+    ],
+)
+def test_a_report_says_what_became_of_a_budget_of_latency(budget, line):
+    bench = make_bench(2.5, 2.0, 3.125, original_us=1000)
+
+    shown = lines("report", build_report(make_timed_plan(budget), make_verify(), bench, make_finetune(), "a-run"))
+
+    assert any(f"{one} ".startswith(line) for one in shown)
+    assert "p50 ms 1.00 0.400 2.50x" in shown
+
+
+def test_a_report_of_macs_says_nothing_of_a_budget_of_latency():
+    shown = lines("report", build_report(make_plan(), make_verify(), make_bench(), make_finetune(), "a-run"))
+
+    assert not [line for line in shown if line.startswith("budget")]
+    assert "accuracy 99.44% 99.12% -0.32 points" in shown
+
+
+@pytest.mark.parametrize(
+    ("finetune", "accuracy"), [(make_finetune(), "validation accuracy 99.00%"), (None, "accuracy not measured")]
+)
+def test_a_report_without_measurements_shows_estimates_by_that_name(finetune, accuracy):
+    shown = lines("report", build_report(make_estimate(), None, None, finetune, "a-run"))
+
+    assert accuracy in shown
+    assert "latency, estimate 1.00 ms 480 us 2.08x" in shown
+    assert not [line for line in shown if line.startswith("p50")]
+    assert any(line.startswith("not measured on jetson-orin: estimate 0.480x") for line in shown)

@@ -1,0 +1,147 @@
+"""A small network that is only written down, with prices by hand: what allocation decides on."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from catro_deploy.allocation import Decision, by_latency
+from catro_deploy.core.scatter import Scatter
+from catro_deploy.costs.axes import LayerCost
+from catro_deploy.graph.trace import Network
+from catro_deploy.pricing import Pricing
+from catro_deploy.profiling.trial import TrialResult
+from catro_deploy.progress import Silent
+from catro_deploy.records import Branch, Budget, Group, LatencyPlan, Layer, Slot, Staircase
+from catro_deploy.selection import Scored
+from catro_deploy.settings import PruneSettings
+from catro_deploy.solvers import full_widths
+
+Widths = Mapping[str, int]
+Price = Callable[[Layer, float, float], float]
+
+BRANCH = Branch("outer", ("inner",), ("inner", "outer"))
+
+
+def slot(module: str, axis: str, width: int) -> Slot:
+    return Slot(module, axis, tuple(range(width)), tuple(range(width)))
+
+
+def block(stream: int = 16, inner: int = 32) -> Network:
+    """A stem, one residual branch of two convolutions around ``inner`` channels, and a head of four classes."""
+    layers = (
+        Layer("stem", 64, 9, 3, stream),
+        Layer("inner", 64, 9, stream, inner),
+        Layer("outer", 64, 9, inner, stream),
+        Layer("fc", 1, 1, stream, 4),
+    )
+    ends = [slot("stem", "out", stream), slot("outer", "out", stream)]
+    reads = [slot("inner", "in", stream), slot("fc", "in", stream)]
+    groups = (
+        Group("stem", stream, (*ends, *reads), ("stem", "outer")),
+        Group("inner", inner, (slot("inner", "out", inner), slot("outer", "in", inner)), ("inner",)),
+        Group("fc", 4, (slot("fc", "out", 4),), ("fc",), "the logits"),
+    )
+    sizes = {layer.name: (layer.out_channels, layer.in_channels) for layer in layers}
+    return Network(layers, groups, "fc", sizes, (3, 8, 8))
+
+
+def concatenation() -> Network:
+    """A layer that reads two groups and makes a third."""
+    layers = (
+        Layer("one", 64, 9, 3, 8),
+        Layer("two", 64, 9, 3, 8),
+        Layer("join", 64, 9, 16, 8),
+        Layer("fc", 1, 1, 8, 4),
+    )
+    second = Slot("join", "in", tuple(range(8, 16)), tuple(range(8)))
+    groups = (
+        Group("one", 8, (slot("one", "out", 8), slot("join", "in", 8)), ("one",)),
+        Group("two", 8, (slot("two", "out", 8), second), ("two",)),
+        Group("join", 8, (slot("join", "out", 8), slot("fc", "in", 8)), ("join",)),
+    )
+    return Network(layers, groups, "fc", {}, (3, 8, 8))
+
+
+def scored(network: Network, fixed: Mapping[str, str] | None = None, seed: int = 0) -> Scored:
+    """Random scatters for all groups of ``network`` but those that stay, by their own or by ``fixed``."""
+    generator = np.random.default_rng(seed)
+    reasons = {group.name: group.fixed or (fixed or {}).get(group.name, "") for group in network.groups}
+    prunable = tuple(group for group in network.groups if not reasons[group.name])
+    scatters = {
+        group.name: Scatter(generator.exponential(1, group.width), generator.exponential(1, group.width))
+        for group in prunable
+    }
+    return Scored(prunable, scatters, reasons, {})
+
+
+def smooth(layer: Layer, in_width: float, out_width: float) -> float:
+    """Microseconds in proportion to the multiply-accumulates."""
+    return layer.positions * layer.kernel * in_width * out_width / 1000
+
+
+def stairs(layer: Layer, in_width: float, out_width: float) -> float:
+    """Eight channels at a time; of a rest that does not fill its eight, each computes as slowly as half of them."""
+    odd = 1.7 if out_width % 8 and layer.name != "fc" else 1.0
+    return 5 + layer.positions * layer.kernel * in_width * -(-out_width // 8) * 8 / 1000 * odd
+
+
+def pricing(
+    network: Network,
+    on: Scored,
+    price: Price,
+    candidates: Mapping[str, Sequence[int]] | None = None,
+    **fields: object,
+) -> Pricing:
+    """``price`` for each layer; candidates are all widths from 3 on where none are given. Measured, as it says."""
+    cost = LayerCost(network.layers, on.prunable, price)
+    found = {
+        group.name: Staircase((), tuple((candidates or {}).get(group.name, range(3, group.width + 1))), 1)
+        for group in on.prunable
+    }
+    return Pricing(cost, found, "measured", "by hand", **fields)
+
+
+@dataclass
+class Device:
+    """A target that takes ``candidate_us(widths)``; the original, in turns with it, ``original_us`` of that round."""
+
+    candidate_us: Callable[[Widths], float]
+    original_us: Callable[[int], float]
+    warnings: tuple[str, ...] = ()
+    asked: list[dict[str, int]] = field(default_factory=list)
+
+    def __call__(self, widths: Widths) -> TrialResult:
+        self.asked.append(dict(widths))
+        us, original = self.candidate_us(widths), self.original_us(len(self.asked))
+        ratio = us / original
+        return TrialResult(us, original, ratio, (0.99 * ratio, 1.01 * ratio), self.warnings)
+
+
+class Wide:
+    """A block with so many widths that any budget can be used up to a percent."""
+
+    def __init__(self, price=smooth, candidates=None, worths=None, **fields):
+        self.network = block(64, 128)
+        self.on = scored(self.network)
+        self.pricing = pricing(self.network, self.on, price, candidates, **fields)
+        self.worths = worths or {}
+        self.full_us = self.pricing.cost.predict(full_widths(self.on))
+
+    def predict(self, widths: Widths) -> float:
+        return self.pricing.cost.predict(widths)
+
+    def device(self, factor: float = 1.0, **fields) -> Device:
+        """One that is slower than predicted for what is pruned, and as predicted for the original."""
+        return Device(lambda widths: factor * self.predict(widths), lambda _: self.full_us, **fields)
+
+    def decide(self, budget: str, device: Device | None, **settings) -> Decision:
+        chosen = PruneSettings(**{"allocation": "greedy", **settings})
+        return by_latency(
+            self.network, self.on, self.worths, Budget.parse(budget), chosen, self.pricing, device, Silent()
+        )
+
+
+def plan_of(decision: Decision) -> LatencyPlan:
+    assert decision.latency is not None
+    return decision.latency

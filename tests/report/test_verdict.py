@@ -1,0 +1,90 @@
+import pytest
+
+from catro_deploy.report.build import build_report
+from catro_deploy.report.verdict import verdict
+from tests.report.made import (
+    make_bench,
+    make_estimate,
+    make_finetune,
+    make_latency,
+    make_plan,
+    make_timed_plan,
+    make_verify,
+)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "accuracies", "expected"),
+    [
+        (
+            (1.84, 1.80, 1.88),
+            (0.9944, 0.9912),
+            "1.84x faster (95% CI 1.80 to 1.88), accuracy 99.44% -> 99.12% (-0.32 points)",
+        ),
+        (
+            (0.87, 0.85, 0.89),
+            (0.99, 0.99),
+            "SLOWER: 0.87x the original's speed (95% CI 0.85 to 0.89), accuracy unchanged at 99.00%",
+        ),
+        (
+            (1.01, 0.98, 1.04),
+            (0.98, 0.99),
+            "no difference beyond the noise: 1.01x the original's speed (95% CI 0.98 to 1.04), "
+            "accuracy 98.00% -> 99.00% (+1.00 points)",
+        ),
+        (
+            (1.05, 1.001, 1.10),
+            (0.9999, 1.0),
+            "1.050x faster (95% CI 1.001 to 1.100), accuracy 99.99% -> 100.00% (+0.01 points)",
+        ),
+        (
+            (1.05, 1.0, 1.10),
+            (0.5, 0.5),
+            "no difference beyond the noise: 1.05x the original's speed (95% CI 1.00 to 1.10), "
+            "accuracy unchanged at 50.00%",
+        ),
+    ],
+)
+def test_verdict(speedup, accuracies, expected):
+    report = build_report(make_plan(), make_verify(*accuracies), make_bench(*speedup), None, "a-run")
+
+    assert report["verdict"] == verdict(report) == expected
+
+
+def test_verdict_names_a_budget_of_macs_that_was_not_met():
+    report = build_report(make_plan(pruned_macs=600), make_verify(), make_bench(), None, "a-run")
+
+    assert report["verdict"].endswith("; OVER BUDGET: 60.00% of the MACs where 50.00% were allowed")
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ("0.5x", "; budget 0.5x met: 0.400x of the original's latency, measured"),
+        ("0.39x", "; budget 0.39x missed by no more than the noise: 0.400x of the original's latency, measured"),
+        ("0.3x", "; OVER BUDGET: 0.400x of the original's latency, measured, where 0.3x was asked"),
+        ("400us", "; budget 400us met: 400 us, measured"),
+        ("0.3ms", "; OVER BUDGET: 400 us, measured, where 0.3ms was asked"),
+    ],
+)
+def test_verdict_says_what_became_of_a_budget_of_latency(budget, words):
+    # 1000 us before, 400 us after, between 320 and 500.
+    bench = make_bench(2.5, 2.0, 3.125, original_us=1000)
+
+    assert build_report(make_timed_plan(budget), make_verify(), bench, None, "a-run")["verdict"].endswith(words)
+
+
+def test_verdict_without_measurement_is_an_estimate():
+    report = build_report(make_estimate(), None, None, make_finetune(), "a-run")
+
+    assert report["verdict"] == (
+        "not measured on jetson-orin: estimate 0.480x of the original's latency (1.00 ms -> 480 us) for a budget of "
+        "0.5x, validation accuracy 99.00% after fine-tuning"
+    )
+
+
+def test_verdict_calls_predicted_what_a_profile_says():
+    report = build_report(make_timed_plan(latency=make_latency(rounds=())), None, None, None, "a-run")
+
+    assert report["verdict"].startswith("not measured on x86-cpu: predicted 0.480x of the original's latency")
+    assert report["verdict"].endswith("accuracy not measured")

@@ -1,0 +1,245 @@
+"""Pruning under a budget of latency: on this machine with ONNX Runtime, and for devices that are elsewhere."""
+
+import pytest
+import torch
+
+from catro_deploy import networks, resources
+from catro_deploy.device.local import run_job
+from catro_deploy.errors import MissedError, ProfileError, TargetError
+from catro_deploy.files import write_text
+from catro_deploy.graph.depth import drop_branches
+from catro_deploy.graph.surgery import masked
+from catro_deploy.graph.trace import list_layers
+from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.plans import load_plan
+from catro_deploy.profiling import measuring, profiles_of, trial, use
+from catro_deploy.progress import Silent
+from catro_deploy.records import Keep
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.stages import prune as prune_stage
+from catro_deploy.stages.profile import profile
+from catro_deploy.stages.prune import prune
+from tests.tiny import PROFILE_PROTOCOL, SIZE, Blocks
+from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
+
+SHAPE = (3, SIZE, SIZE)
+BRANCHES = {"one_out": "one_in", "two_out": "two_in"}  # by their last layer: the group inside
+
+TRIAL = """\
+warmup_s = 0.05
+seconds = 0.4
+min_samples = 100
+limit_s = 5.0
+block = 5
+bootstrap_resamples = 50
+seed = 0
+"""
+
+
+def lively() -> Blocks:
+    """Blocks whose normalisations do something, so that a channel that is cut wrongly shows."""
+    torch.manual_seed(0)
+    network = Blocks(3).eval()
+    for norm in (network.bn, network.one_bn, network.two_bn):
+        for tensor, low, high in ((norm.weight, 0.5, 1.5), (norm.bias, -0.5, 0.5), (norm.running_mean, -0.3, 0.3)):
+            torch.nn.init.uniform_(tensor.data, low, high)
+    return network
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A checkpoint and short protocols."""
+    folder = tmp_path_factory.mktemp("latency")
+    save_weights(lively(), folder / "blocks.safetensors")
+    write_text(folder / "few.toml", PROFILE_PROTOCOL)
+    write_text(folder / "trial.toml", TRIAL)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _short_trials(folder, monkeypatch):
+    monkeypatch.setattr(prune_stage, "TRIALS", str(folder / "trial.toml"))
+
+
+@pytest.fixture
+def settings(folder):
+    """Make settings; keywords go into [prune]."""
+
+    def make(**pruning):
+        return Settings.model_validate(
+            {
+                "model": {"name": "tests.tiny:blocks", "checkpoint": folder / "blocks.safetensors"},
+                "data": {"name": "tests.tiny:dataset", "size": SIZE},
+                "prune": {"samples_per_class": 16, "device": "cpu"} | pruning,
+                "profile": {"protocol": str(folder / "few.toml")},
+            }
+        )
+
+    return make
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunFolder(tmp_path / "run")
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """What the device's agent is asked to do; it does so none the less."""
+    given = []
+
+    def noted(job, *more, **options):
+        given.append(job["job"])
+        return run_job(job, *more, **options)
+
+    for module in (measuring, trial, use):
+        monkeypatch.setattr(module, "run_job", noted)
+    return given
+
+
+class Notes(Silent):
+    """What was said."""
+
+    def __init__(self):
+        self.said = []
+
+    def note(self, text):
+        self.said.append(text)
+
+
+def assert_pruned_is_masked(run):
+    """What is left computes what the original without the dropped branches does where nothing reads what was cut."""
+    plan = load_plan(run)
+    shallow = drop_branches(networks.load(run, weights="original"), plan.dropped)
+    inner = {name: Keep(None if name == plan.head else keep.out, keep.inputs) for name, keep in plan.keeps.items()}
+    pruned = networks.load(run, weights="pruned")
+    images = torch.randn(8, *SHAPE, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        expected, found = masked(shallow, inner)(images), pruned(images)
+    assert (expected - found).abs().max() <= 1e-5 * expected.abs().max()
+    assert sum(layer.macs for layer in list_layers(pruned, SHAPE)) == plan.pruned_macs
+    for branch, group in BRANCHES.items():
+        left = {name.split(".")[0] for name in pruned.state_dict()}
+        assert (branch in plan.dropped) == (group not in left) == (branch not in left)
+
+
+def test_a_share_of_the_measured_latency(settings, run):
+    notes = Notes()
+    plan = prune(settings(budget="0.6x"), run, notes)
+    assert plan == load_plan(run)
+    latency = plan.latency
+    assert (plan.budget, plan.allocation, latency.how) == ("0.6x", "exact", "measured")
+    assert 1 <= len(latency.rounds) <= 4
+    widths = {group.name: len(group.kept) for group in plan.groups if not group.fixed}
+    widths |= {BRANCHES[branch]: 0 for branch in plan.dropped}
+    taken = [round_ for round_ in latency.rounds if round_.widths == widths]
+    assert len(taken) == 1
+    assert taken[0].ratio == pytest.approx(taken[0].measured_us / taken[0].original_us)
+    assert taken[0].ratio <= 0.6
+    for round_ in latency.rounds:
+        low, high = round_.ratio_ci95
+        assert 0 < low <= high
+        assert round_.predicted_us > 0
+    assert set(latency.by_layer) == {"stem", "one_in", "one_out", "two_in", "two_out", "fc"}
+    assert all(before > 0 for before, _ in latency.by_layer.values())
+    gone = {name for name, (_, after) in latency.by_layer.items() if after == 0}
+    assert gone == {layer for branch in plan.dropped for layer in (branch, BRANCHES[branch])}
+    assert set(latency.staircases) == {"stem", "one_in", "two_in"}
+    assert 1 <= latency.errors.networks <= 4
+    assert [line.split(":")[0] for line in notes.said if line.startswith("round")] == [
+        f"round {number + 1}" for number in range(len(latency.rounds))
+    ]
+    assert_pruned_is_masked(run)
+
+
+@pytest.mark.slow
+def test_a_second_pruning_uses_the_profile_again(settings, run, jobs):
+    profile(settings(), Silent())
+    jobs.clear()
+    notes = Notes()
+    plan = prune(settings(budget="0.7x"), run, notes)
+    assert "profile" not in jobs
+    assert jobs.count("bench") == len(plan.latency.rounds)
+    assert any("used again" in line for line in notes.said)
+    before = plan.latency.staircases
+    profile(settings(), Silent(), force=True)
+    assert jobs.count("profile") >= 1
+    again = prune(settings(budget="0.7x"), run, Silent())
+    assert before.keys() == again.latency.staircases.keys()
+
+
+@pytest.mark.slow
+def test_without_depth_all_branches_stay(settings, run):
+    plan = prune(settings(budget="0.8x", depth="never"), run, Silent())
+    assert plan.dropped == ()
+    assert_pruned_is_masked(run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("allocation", ["greedy", "flops", "uniform"])
+def test_other_allocations(settings, run, allocation):
+    plan = prune(settings(budget="0.8x", allocation=allocation), run, Silent())
+    assert plan.allocation == allocation
+    assert plan.latency.gap is None
+    assert min(round_.ratio for round_ in plan.latency.rounds) <= 0.8
+    if allocation != "greedy":
+        assert plan.dropped == ()
+    assert_pruned_is_masked(run)
+
+
+def test_a_budget_that_no_network_meets_is_missed_with_what_was_measured(settings, run):
+    with pytest.raises(
+        MissedError, match=r"The budget 1us cannot be met: .* us, .* of the original \(measured\)"
+    ) as caught:
+        prune(settings(budget="1us"), run, Silent())
+    assert caught.value.exit_code == 3
+    assert "us or more (--budget)" in caught.value.hint
+    assert not run.path.exists()
+
+
+def test_a_damaged_profile_is_refused(settings, run):
+    profile(settings(), Silent())
+    found = [folder for folder, of in profiles_of("x86-cpu") if "one_in" in of.shapes]
+    assert found
+    cells = found[0] / "cells.csv"
+    whole = cells.read_bytes()
+    try:
+        cells.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(ProfileError, match=r"cells\.csv[\s\S]*catro-deploy profile --force"):
+            prune(settings(), run, Silent())
+    finally:
+        cells.write_bytes(whole)
+
+
+def test_for_a_device_elsewhere_the_estimate_decides_and_nothing_runs(settings, run, jobs):
+    plan = prune(settings(target="jetson-orin", budget="0.8x"), run, Silent())
+    assert jobs == []
+    latency = plan.latency
+    assert (latency.how, latency.rounds, latency.errors) == ("estimate", (), None)
+    assert latency.predicted_us <= 0.8 * latency.original_us == latency.budget_us
+    assert "jetson-orin is an estimate" in latency.warnings[0]
+    assert_pruned_is_masked(run)
+
+
+def test_a_device_elsewhere_cannot_be_profiled(settings):
+    with pytest.raises(TargetError, match="profile cannot run on jetson-orin") as caught:
+        profile(settings(target="jetson-orin"), Silent())
+    assert caught.value.exit_code == 2
+
+
+def test_all_that_may_be_pruned_can_vanish(settings, run):
+    """The stream stays; at a budget that only depth meets both branches go, and no channel is left to choose."""
+    tight = settings(target="jetson-orin", ignore=["stem"], budget="1us")
+    with pytest.raises(MissedError) as caught:
+        prune(tight, run, Silent())
+    least = caught.value.hint.split("Allow ")[1].split(" ")[0]
+    plan = prune(tight.model_copy(update={"prune": tight.prune.model_copy(update={"budget": least})}), run, Silent())
+    assert plan.dropped == ("one_out", "two_out")
+    assert all(group.fixed for group in plan.groups)
+    assert_pruned_is_masked(run)
+
+
+def test_profiles_lie_in_the_users_cache(settings):
+    profile(settings(), Silent())
+    assert all(folder.parent == resources.profiles_folder() for folder, _ in profiles_of("x86-cpu"))

@@ -1,0 +1,171 @@
+"""The closed loop with a plain function in the target's place."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from catro_deploy.allocation import NEARLY_ALL, ROUNDS
+from catro_deploy.errors import MissedError
+from catro_deploy.records import Budget
+from catro_deploy.solvers import full_widths
+from tests.priced import Device, Wide, Widths, plan_of
+
+
+def test_a_model_that_is_right_needs_one_round():
+    wide = Wide()
+    device = wide.device()
+    decision = wide.decide("0.5x", device)
+    assert device.asked == [decision.widths]
+    (only,) = plan_of(decision).rounds
+    assert only.predicted_us == only.measured_us == plan_of(decision).predicted_us
+    assert NEARLY_ALL <= only.ratio / 0.5 <= 1
+
+
+@examples(deadline=None, max_examples=12)
+@given(factor=st.floats(0.5, 2.0), share=st.floats(0.25, 0.9), unit=st.sampled_from(["x", "us"]))
+def test_a_model_that_is_wrong_by_a_factor_is_corrected(factor, share, unit):
+    wide = Wide()
+    device = wide.device(factor)
+    budget = Budget(share, "x") if unit == "x" else Budget(share * wide.full_us, "us")
+    decision = wide.decide(str(budget), device)
+    used = factor * wide.predict(decision.widths) / (share * wide.full_us)
+    assert len(device.asked) <= ROUNDS
+    # Nothing is wider than the original.
+    assert used <= 1
+    assert used >= NEARLY_ALL or decision.widths == full_widths(wide.on)
+
+
+@examples(deadline=None, max_examples=12)
+@given(seed=st.integers(0, 10**6), share=st.floats(0.3, 0.9))
+def test_noise_never_lets_a_network_above_the_budget_through(seed, share):
+    wide = Wide()
+    generator = np.random.default_rng(seed)
+    measured: dict[tuple[int, ...], float] = {}
+
+    def noisy(widths: Widths) -> float:
+        measured[tuple(widths.values())] = wide.predict(widths) * generator.normal(1.0, 0.04)
+        return measured[tuple(widths.values())]
+
+    device = Device(noisy, lambda _: wide.full_us)
+    try:
+        decision = wide.decide(f"{share}x", device)
+    except MissedError:
+        assert len(device.asked) == ROUNDS
+        assert min(measured.values()) > share * wide.full_us
+        return
+    within = [us for us in measured.values() if us <= share * wide.full_us]
+    assert measured[tuple(decision.widths.values())] == max(within)
+    rounds = plan_of(decision).rounds
+    assert [round_.widths for round_ in rounds] == device.asked
+    assert [round_.measured_us for round_ in rounds] == list(measured.values())
+
+
+def test_after_each_miss_it_aims_lower():
+    """A device that is slower by the same share than what was learnt would otherwise be missed by the same again."""
+    wide = Wide()
+    times = [1.10, 1.10 * 1.04, 1.10 * 1.04]
+    device = Device(lambda widths: times[len(device.asked) - 1] * wide.predict(widths), lambda _: wide.full_us)
+    decision = wide.decide("0.5x", device)
+    predicted = [wide.predict(widths) / (0.5 * wide.full_us) for widths in device.asked]
+    used = [share * time for share, time in zip(predicted, times, strict=True)]
+    assert 0.98 < predicted[1] / (0.99 * predicted[0] / used[0]) <= 1
+    assert 0.98 < predicted[2] / (0.99**2 * predicted[1] / used[1]) <= 1
+    assert decision.widths == device.asked[2]
+
+
+def test_where_no_wider_choice_fits_it_stops():
+    wide = Wide(candidates={"stem": (32, 64), "inner": (32, 128)})
+    device = wide.device()
+    decision = wide.decide("0.8x", device)
+    assert device.asked == [decision.widths]
+    assert plan_of(decision).rounds[0].ratio < 0.8 * NEARLY_ALL
+
+
+def test_the_same_widths_are_not_measured_twice():
+    # The second choice is too slow; what is allowed after that leads back to the first.
+    wide = Wide(candidates={"stem": (64,), "inner": (32, 64, 128)})
+    device = Device(
+        lambda widths: {32: 0.2, 64: 0.45, 128: 1.0}[widths["inner"]] * wide.full_us, lambda _: wide.full_us
+    )
+    decision = wide.decide("0.4x", device)
+    assert [widths["inner"] for widths in device.asked] == [32, 64]
+    assert decision.widths["inner"] == 32
+
+
+def test_a_budget_that_cannot_be_met_names_the_fastest_as_it_was_measured():
+    wide = Wide()
+    device = wide.device(1.5)
+    smallest = {"stem": 3, "inner": 3}
+    with pytest.raises(MissedError) as caught:
+        wide.decide("0.001x", device)
+    us = 1.5 * wide.predict(smallest)
+    assert device.asked == [smallest]
+    assert caught.value.exit_code == 3
+    assert f"The budget 0.001x cannot be met: the fastest network of these settings takes {us:.0f} us, " in str(
+        caught.value
+    )
+    assert f"{us / wide.full_us:.3f} of the original (measured)" in caught.value.problem
+    assert f"Allow {math.ceil(us / wide.full_us * 100) / 100:g}x or more" in caught.value.hint
+
+
+def test_the_hint_speaks_in_the_unit_of_the_budget():
+    wide = Wide()
+    us = math.ceil(wide.predict({"stem": 3, "inner": 3}))
+    with pytest.raises(MissedError) as caught:
+        wide.decide("1us", wide.device())
+    assert f"Allow {us}us or more" in caught.value.hint
+
+
+def test_a_model_that_is_too_gloomy_does_not_end_the_loop():
+    """By the model nothing meets the budget; the fastest is measured, does, and wider ones do as well."""
+    wide = Wide(candidates={"stem": range(32, 65), "inner": range(32, 129)})
+    device = wide.device(0.5)
+    least = wide.predict({"stem": 32, "inner": 32}) / wide.full_us
+    decision = wide.decide(f"{0.9 * least}x", device)
+    assert device.asked[0] == {"stem": 32, "inner": 32}
+    assert len(device.asked) > 1
+    assert wide.predict(decision.widths) > wide.predict(device.asked[0])
+    assert NEARLY_ALL <= 0.5 * wide.predict(decision.widths) / (0.9 * least * wide.full_us) <= 1
+
+
+def test_what_the_first_round_misses_the_fastest_may_meet():
+    # Corrected by what was measured, the model leaves nothing within the budget; yet the fastest is.
+    wide = Wide(candidates={"stem": (64,), "inner": (64, 68)})
+    device = Device(lambda widths: {64: 0.5, 68: 0.8}[widths["inner"]] * wide.full_us, lambda _: wide.full_us)
+    decision = wide.decide("0.54x", device)
+    assert [widths["inner"] for widths in device.asked] == [68, 64]
+    assert decision.widths["inner"] == 64
+
+
+def test_a_share_is_judged_by_the_original_of_its_round_and_microseconds_by_the_clock():
+    """The machine is twice as slow when the candidate is measured, original and all."""
+    wide = Wide()
+
+    def slow() -> Device:
+        return Device(lambda widths: 2 * wide.predict(widths), lambda _: 2 * wide.full_us)
+
+    by_share = slow()
+    wide.decide("0.5x", by_share)
+    assert len(by_share.asked) == 1
+    by_clock = slow()
+    decision = wide.decide(f"{0.5 * wide.full_us}us", by_clock)
+    assert len(by_clock.asked) == 2
+    assert 2 * wide.predict(decision.widths) <= 0.5 * wide.full_us
+
+
+def test_a_slow_round_does_not_spoil_the_next():
+    """In the second round all is three times as slow: the share counts, not the time."""
+    wide = Wide()
+    speed = {1: 1.0, 2: 3.0, 3: 1.0, 4: 1.0}
+    device = Device(lambda widths: 0.0, lambda turn: speed[turn] * wide.full_us)
+    device.candidate_us = lambda widths: 1.2 * speed[len(device.asked)] * wide.predict(widths)
+    decision = wide.decide("0.5x", device)
+    assert len(device.asked) == 2
+    last = plan_of(decision).rounds[-1]
+    assert last.original_us == 3 * wide.full_us
+    assert last.measured_us == pytest.approx(3.6 * wide.predict(decision.widths))
+    assert last.ratio == pytest.approx(1.2 * wide.predict(decision.widths) / wide.full_us)
