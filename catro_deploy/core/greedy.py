@@ -114,9 +114,10 @@ def _entries(members: Sequence[GroupValue], cost: CostModel, widths: Mapping[str
 def _first_that_fits(
     steps: Iterable[list[_Step]], cost: CostModel, widths: Mapping[str, int], spent: float, budget: float
 ) -> _Step | None:
-    """The best step that fits; as long as more than ``budget`` is spent, one that saves something or costs nothing."""
+    """The best step that fits; as long as more than ``budget`` is spent, the one that saves most or costs nothing."""
     limit = max(budget, spent)
-    for step in sorted(chain.from_iterable(steps), key=lambda step: -step.worth):
+    best_first = (lambda step: step.added) if spent > budget else (lambda step: -step.worth)
+    for step in sorted(chain.from_iterable(steps), key=best_first):
         # The changes of the layers that a step touches are known already; that the whole fits is asked of few steps.
         near = spent + step.added <= limit * (1 + ROUNDING)
         if near and cost.predict({**widths, **step.widths}) <= limit:
