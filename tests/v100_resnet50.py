@@ -1,0 +1,139 @@
+"""ResNet-50 for images of 224 pixels, priced by convolutions that TensorRT ran on a V100, one image at a time.
+
+The tables do not hold all of its layers at all widths. Nothing is interpolated:
+
+- A size that was not measured takes the nearest one, by ratio: in fp16 and int8 214 pixels for 224, 26 for 28, 8 for 7
+  and 5 for the classifier's 1; in fp32 206, 50, 28, 16, 8 and 4.
+- Widths in and out were measured where they differ by a factor of four at most, and both are powers of two or both
+  three times such. Another pair takes the time of the nearest one that is as wide or wider on both sides: with zeros
+  for the channels that are more it computes the same.
+- Pooling was not measured and is left out.
+
+Each convolution was timed by itself, so the sum over a network counts its launch once a layer; in a queue of kernels
+most of that is hidden.
+"""
+
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from torchvision.models import resnet50
+
+from catro_deploy.core.allocate import GroupChoice, GroupValue
+from catro_deploy.costs.axes import LayerCost
+from catro_deploy.graph.depth import find_branches
+from catro_deploy.graph.trace import Network, trace
+from catro_deploy.records import Branch, Group, Layer
+from tests import v100
+
+__all__ = ["WIDTHS", "Traced", "alone_us", "made_up_values", "measured_pairs", "priced", "traced"]
+
+WIDTHS = (8, 16, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1280, 1536, 1792, 1920, 2048)
+"""Widths out that were measured."""
+
+SEED = 0
+# All blocks together are worth a ninth of what all widths are: about what class separation said of a trained ResNet-20
+# (benchmarks/results/depth.json).
+WORTH_OF_BLOCKS = 1 / 9
+
+
+@dataclass(frozen=True)
+class Traced:
+    """The network, its groups but for the logits, and the branches that may vanish: one in each of 16 blocks."""
+
+    network: Network
+    groups: list[Group]
+    branches: list[Branch]
+
+    @property
+    def full(self) -> dict[str, int]:
+        """The width of every group before pruning."""
+        return {group.name: group.width for group in self.groups}
+
+
+@cache
+def traced() -> Traced:
+    """ResNet-50; its weights do not matter here."""
+    model = resnet50(weights=None).eval()
+    network = trace(model, (3, 224, 224))
+    groups = [group for group in network.groups if not group.fixed]
+    return Traced(network, groups, list(find_branches(model, network)))
+
+
+def alone_us(
+    records: NDArray[np.void], adding: Sequence[str] = (), hidden_us: float = 0.0
+) -> Callable[[Layer, float, float], float]:
+    """Microseconds of a layer at widths in and out, by ``records`` of one image at a time.
+
+    Layers in ``adding`` run a residual addition too. ``hidden_us`` is taken off each.
+    """
+    table = cache(lambda kernel, stride, size, adds: v100.conv_table(records, kernel, stride, size, 1, adds))
+    sizes = np.unique(records["in_size"]).tolist()
+
+    def layer_us(layer: Layer, in_width: float, out_width: float) -> float:
+        size = math.isqrt(layer.positions) * layer.stride
+        nearest = min(sizes, key=lambda measured: abs(math.log(measured / size)))
+        ins, outs, us = table(math.isqrt(layer.kernel), layer.stride, nearest, layer.name in adding)
+        beyond = np.add.outer(_ratio_beyond(ins, in_width), _ratio_beyond(outs, out_width))
+        return float(us.flat[np.argmin(np.where(np.isnan(us), np.inf, beyond))]) - hidden_us
+
+    return layer_us
+
+
+def priced(folder: Path, precision: str, hidden_us: float = 0.0) -> LayerCost:
+    """The sum of its layers' latencies in microseconds; ``folder`` is the one that CATRO_TEST_DATA names.
+
+    Of the layers that make one stream, all but the first add to it.
+    """
+    records = v100.read(folder, precision)
+    network, groups = traced().network, traced().groups
+    adding = [name for group in groups for name in group.producers[1:]]
+    return LayerCost(network.layers, groups, alone_us(records[records["batch"] == 1], adding, hidden_us))
+
+
+def measured_pairs(folder: Path, precision: str) -> set[tuple[int, int]]:
+    """Widths in and out that were measured."""
+    records = v100.read(folder, precision)
+    dense = records[(records["batch"] == 1) & ~records["depthwise"]]
+    return set(zip(dense["in_channels"].tolist(), dense["out_channels"].tolist(), strict=True))
+
+
+def made_up_values(depth: bool = True) -> list[GroupValue]:
+    """A worth for each width, made up: no trained weights are at hand, and it only says what to keep.
+
+    A channel more adds its share of those that are there, as by Algorithm 2 if all were equally good: the sum is the
+    logarithm of the width. That counts for each layer of the group, more or less as a seeded number says. Each branch
+    is worth the same. Without ``depth`` none may vanish; its worth is there then.
+    """
+    worths = {group.name: _worths(group) for group in traced().groups}
+    inside = [name for branch in traced().branches for name in branch.groups]
+    entry = WORTH_OF_BLOCKS * sum(float(worth[-1]) for worth in worths.values()) / len(inside)
+    values = []
+    for group in traced().groups:
+        widths, worth = _widths(group), worths[group.name]
+        if group.name in inside:
+            worth = worth + entry
+            if depth:
+                widths, worth = (0, *widths), np.append(0.0, worth)
+        values.append(GroupValue(GroupChoice(group.name, widths, len(group.producers)), worth))
+    return values
+
+
+def _ratio_beyond(measured: NDArray[np.int64], width: float) -> NDArray[np.float64]:
+    """How much wider the ``measured`` widths are, as a logarithm; infinity for those that are narrower."""
+    return np.where(measured >= width, np.log(measured / width), np.inf)
+
+
+def _widths(group: Group) -> tuple[int, ...]:
+    return tuple(width for width in WIDTHS if width <= group.width)
+
+
+def _worths(group: Group) -> NDArray[np.float64]:
+    weight = np.random.default_rng([SEED, zlib.crc32(group.name.encode())]).uniform(0.5, 1.5) * len(group.producers)
+    worths: NDArray[np.float64] = weight * np.log(np.array(_widths(group)) / WIDTHS[0])
+    return worths
