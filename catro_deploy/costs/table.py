@@ -25,6 +25,8 @@ __all__ = ["Cell", "Fit", "LayerTable", "TableCost", "fit_whole", "judge", "laye
 LEAST_US = 0.05
 # Relative errors beyond this weigh less in the fit: disturbed measurements, not networks.
 OUTLYING = 0.05
+# Of reweighting; the weights settle within a few dozen.
+ROUNDS = 50
 # How far what the three numbers make up lies from the usual: standard deviations, as shares of the latency.
 SPREAD = (0.2, 0.2, 0.1)
 # From the median of absolute errors to their standard deviation, if they are normal.
@@ -116,8 +118,6 @@ def fit_whole(us: Iterable[float], nodes: Iterable[float], whole_us: Iterable[fl
     Errors count in relation to the latency, and large ones less than their square. The noisier the latencies are, the
     closer the numbers stay to the usual ones: layers take what they took, nodes and inferences add nothing.
     """
-    from scipy.optimize import least_squares
-
     whole: NDArray[np.float64] = np.array(list(whole_us))
     terms = np.column_stack([np.array(list(us)), np.array(list(nodes)), np.ones(len(whole))])
     relative = terms / whole[:, None]
@@ -125,15 +125,27 @@ def fit_whole(us: Iterable[float], nodes: Iterable[float], whole_us: Iterable[fl
     scale = 1 / np.abs(relative).mean(axis=0)
     usual = np.array([1.0, 0.0, 0.0]) / scale
 
-    def errors(x: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
-        return np.concatenate([relative @ (x * scale) - 1, noise * (x - usual) / SPREAD])
-
     found, noise = usual, 0.0
     for _ in range(2):  # the first fit tells how noisy they are
-        found = least_squares(errors, found, args=(noise,), loss="soft_l1", f_scale=OUTLYING).x
+        hold = noise / np.array(SPREAD)
+        rows = np.concatenate([relative * scale, np.diag(hold)])
+        found = _robust(rows, np.concatenate([np.ones(len(whole)), hold * usual]))
         noise = TO_DEVIATION * float(np.median(np.abs(relative @ (found * scale) - 1)))
     slope, per_node_us, fixed_us = (float(value) for value in found * scale)
     return Fit(slope, per_node_us, fixed_us)
+
+
+def _robust(rows: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solve ``rows @ x = wanted`` in least squares, but errors beyond OUTLYING count by their size only.
+
+    Iteratively reweighted least squares; an error e weighs 1 / sqrt(1 + (e / OUTLYING)^2), the soft-L1 loss.
+    """
+    weights: NDArray[np.float64] = np.ones(len(wanted))
+    for _ in range(ROUNDS):
+        roots = np.sqrt(weights)
+        found = np.asarray(np.linalg.lstsq(rows * roots[:, None], wanted * roots, rcond=None)[0], dtype=np.float64)
+        weights = 1 / np.sqrt(1 + ((rows @ found - wanted) / OUTLYING) ** 2)
+    return found
 
 
 def judge(predicted_us: Sequence[float], measured_us: Sequence[float]) -> CostErrors:
