@@ -41,7 +41,7 @@ root = "data"
 [prune]
 target = "x86-cpu"              # catro-deploy targets list
 classes = []                    # a group, class names or indices; empty: all classes
-budget = "50%flops"             # what may be used of the original's multiply-accumulates
+budget = "0.5x"                 # of the original's latency, measured; or 400us; or 50%flops
 
 [finetune]
 epochs = 40
@@ -70,7 +70,7 @@ batch_size = 64
 [prune]
 target = "x86-cpu"
 classes = ["speed_limits"]      # a group of this data set
-budget = "50%flops"             # what may be used of the original's multiply-accumulates
+budget = "0.5x"                 # of the original's latency, measured; or 400us; or 50%flops
 
 [finetune]
 epochs = 8
@@ -78,6 +78,9 @@ batch_size = 64
 
 [verify]
 max_drop = 1.0                  # points of accuracy that may be lost; more ends with exit code 3
+
+[profile]
+protocol = "quick"              # the default, standard, takes a minute longer and errs less
 
 [bench]
 protocol = "quick"
@@ -104,7 +107,7 @@ def init(
     else:
         print_result(
             f"{FILE} is written. Put your model and data into it, then:",
-            "catro-deploy run --target x86-cpu --budget 50%flops",
+            "catro-deploy run --target x86-cpu --budget 0.5x",
         )
 
 

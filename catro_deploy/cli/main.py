@@ -60,7 +60,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="[bold]Start here[/bold]\n\n"
     "  catro-deploy init --demo\n\n"
-    "  catro-deploy run --target x86-cpu --classes speed_limits --budget 50%flops",
+    "  catro-deploy run --target x86-cpu --classes speed_limits --budget 0.5x",
 )
 
 
