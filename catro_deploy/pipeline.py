@@ -7,21 +7,21 @@ back that it and those that read its files were done: a file of an older attempt
 import importlib
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from catro_deploy.device.reach import measurable_here, require_latency, require_measurable
-from catro_deploy.errors import MissedError, RunFolderError
+from catro_deploy.errors import MissedError, RunFolderError, SettingsError, TargetError
 from catro_deploy.files import text_hash, write_text
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_latency_protocol, load_profile_protocol
-from catro_deploy.records import Budget
 from catro_deploy.runs import RunFolder, hold
-from catro_deploy.settings import Settings, settings_text
-from catro_deploy.stages.table import STAGES, Stage, checkpoint_hash, deciding
-from catro_deploy.targets import load_target
+from catro_deploy.settings import AUTO, Settings, settings_text
+from catro_deploy.stages.table import PRUNE, SEARCH, STAGES, Stage, checkpoint_hash, counts_latency, deciding
+from catro_deploy.targets import Target, load_target
 
 __all__ = [
     "STAGES",
@@ -32,6 +32,7 @@ __all__ = [
     "run_folder_name",
     "run_stages",
     "train_checkpoint",
+    "with_search",
 ]
 
 TRAIN = "catro_deploy.stages.train:train"
@@ -42,12 +43,46 @@ def check(settings: Settings) -> None:
 
     Raises:
         UsageError: the target, the budget or a measuring protocol cannot be read, or they do not go together.
+        TargetError: a budget is to be searched on a target that cannot be reached from here.
     """
     target = load_target(settings.prune.target)
-    if Budget.parse(settings.prune.budget).unit != "flops":
+    if settings.prune.budget == AUTO:
+        _require_searchable(settings, target)
+    elif counts_latency(settings):
         require_latency(target)
     load_latency_protocol(settings.bench.protocol)
     load_profile_protocol(settings.profile.protocol)
+
+
+def with_search(settings: Settings) -> Settings:
+    """``settings`` of a whole run: who allows a loss of accuracy and names no budget has the budget searched.
+
+    Not on a target that cannot be reached from here.
+
+    Raises:
+        TargetError: the target is not known.
+    """
+    named = "budget" in settings.prune.model_fields_set
+    if named or settings.verify.max_drop is None or not measurable_here(load_target(settings.prune.target)):
+        return settings
+    return _with_budget(settings, AUTO)
+
+
+def _with_budget(settings: Settings, budget: str) -> Settings:
+    return settings.model_copy(update={"prune": settings.prune.model_copy(update={"budget": budget})})
+
+
+def _require_searchable(settings: Settings, target: Target) -> None:
+    if settings.verify.max_drop is None:
+        raise SettingsError(
+            "The budget auto is searched by the accuracy that may be lost, and nothing says how much that is.",
+            "Say so in points: catro-deploy run --budget auto --max-drop 0.5; or name a budget: --budget 0.5x",
+        )
+    if not measurable_here(target):
+        raise TargetError(
+            f"The budget auto is searched by measuring, and {target.name} cannot be reached from here.",
+            "Name a budget, such as --budget 0.5x.",
+        )
 
 
 def run_stages(
@@ -61,6 +96,9 @@ def run_stages(
 ) -> MissedError | None:
     """Run the stages ``names`` of ``table`` in its order, each unless it is done; ``force`` runs them anyway.
 
+    The search runs for the budget ``auto`` only; the pruning then works with the budget found, and the stages after it
+    with what the plan says.
+
     Returns:
         What was missed of what was asked, for the caller to raise once the results are shown.
 
@@ -70,6 +108,8 @@ def run_stages(
     """
     missed: list[MissedError] = []
     with run.lock():
+        if settings.prune.budget != AUTO:
+            table = _left_out(table, [stage for stage in table if stage.name == SEARCH], run)
         table = _reachable(table, names, settings, run, progress)
         text = settings_text(settings)
         if not run.settings.is_file() or run.settings.read_text(encoding="utf-8") != text:
@@ -99,8 +139,13 @@ def _reachable(
         if len(skipped) == len(names):
             require_measurable(target, " and ".join(skipped))
         progress.note(f"{' and '.join(skipped)}: left out, {target.name} cannot be reached from here")
-    unwritten = {path for stage in left_out for path in stage.writes(run)}
-    return [_without(stage, unwritten) for stage in table if stage not in left_out]
+    return _left_out(table, left_out, run)
+
+
+def _left_out(table: Sequence[Stage], stages: Sequence[Stage], run: RunFolder) -> Sequence[Stage]:
+    """``table`` without ``stages``, and nothing that they write is read."""
+    unwritten = {path for stage in stages for path in stage.writes(run)}
+    return [_without(stage, unwritten) for stage in table if stage not in stages]
 
 
 def _without(stage: Stage, unwritten: Container[Path]) -> Stage:
@@ -111,11 +156,15 @@ def _run_stage(
     stage: Stage, settings: Settings, run: RunFolder, progress: Progress, force: bool, table: Sequence[Stage]
 ) -> list[MissedError]:
     _require_upstream(stage, run, table)
+    if stage.name == PRUNE and settings.prune.budget == AUTO:
+        settings = _with_budget(settings, run.read_json(run.search, "run")["budget"])
     inputs = stage.inputs(settings, run)
     if not force and run.is_done(stage.name, inputs):
         progress.note(f"{stage.name}: unchanged, skipped")
         return run.missed(stage.name)
     run.take_back(_with_downstream(stage, run, table))
+    for folder in stage.keeps(run) if force else ():
+        shutil.rmtree(folder, ignore_errors=True)
     started = time.monotonic()
     missed: list[MissedError] = []
     try:
@@ -142,7 +191,7 @@ def _require_upstream(stage: Stage, run: RunFolder, table: Sequence[Stage]) -> N
         raise RunFolderError(
             f"{stage.name} needs the results of {', '.join(missing)} in {run.path}: not made yet, or changed or gone "
             "since.",
-            f"Go on with: catro-deploy {missing[0]} --run {run.path}",
+            f"Go on with: catro-deploy {'run' if missing[0] == SEARCH else missing[0]} --run {run.path}",
         )
 
 

@@ -35,6 +35,16 @@ class RunFolder:
         return self.path / "plan.json"
 
     @property
+    def search(self) -> Path:
+        """Budgets that were tried, and the one that was kept."""
+        return self.path / "search.json"
+
+    @property
+    def searched(self) -> Path:
+        """A folder for each budget that was tried; no run folders."""
+        return self.path / "search"
+
+    @property
     def original_weights(self) -> Path:
         """The unpruned network's weights, its head cut to the wanted classes."""
         return self.path / "original.safetensors"
@@ -221,7 +231,7 @@ def newest_run(root: Path) -> RunFolder:
     if not found:
         raise RunFolderError(
             f"There is no finished pruning in {root.absolute()}.",
-            "Start one: catro-deploy prune --target x86-cpu --budget 50%flops",
+            "Start one: catro-deploy prune --target x86-cpu --budget 0.5x",
         )
     return RunFolder(max(found, key=_last_change))
 

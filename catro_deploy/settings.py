@@ -27,6 +27,7 @@ from catro_deploy.errors import SettingsError
 from catro_deploy.toml import toml_tables
 
 __all__ = [
+    "AUTO",
     "BenchSettings",
     "DataSettings",
     "ExportSettings",
@@ -41,6 +42,9 @@ __all__ = [
     "load_settings",
     "settings_text",
 ]
+
+AUTO = "auto"
+"""The ``budget`` that is searched: the smallest latency that ``[verify] max_drop`` allows."""
 
 _PATHS = (("model", "checkpoint"), ("data", "root"))
 
@@ -130,7 +134,7 @@ class PruneSettings(_Section):
     budget: str = Field(
         "0.5x",
         description="what may be used of the original's latency on the target (0.5x, 400us, 1.5ms), "
-        "or of its multiply-accumulates (50%flops)",
+        "or of its multiply-accumulates (50%flops); auto: `run` searches the smallest latency within max_drop",
     )
     criterion: Literal["catro", "l1"] = "catro"
     allocation: Literal["auto", "exact", "greedy", "flops", "uniform"] = Field(

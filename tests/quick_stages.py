@@ -42,6 +42,11 @@ def _denied(run):
     raise PermissionError(13, "Permission denied", "/data/image.png")
 
 
+def search(settings, run, progress):
+    _begin(run, "search")
+    write_json(run.search, {"budget": "0.354x", "max_drop": settings.verify.max_drop})
+
+
 def prune(settings, run, progress):
     _begin(run, "prune")
     if "no_such_class" in settings.prune.classes:

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
+from catro_deploy.report.front import front_line
 from catro_deploy.report.verdict import OUTCOMES, budget_words, foretold
 from catro_deploy.report.wording import count, duration, ms, percent, points, ratios
 from catro_deploy.runs import RunFolder
@@ -138,7 +139,9 @@ def _report(report: Content, run: RunFolder) -> Sequence[RenderableType]:
     for name, key in (("MACs", "macs"), ("parameters", "params")):
         table.add_row(name, count(before[key]), count(after[key]), _share(after[key], before[key]))
     title = f"{report['target']}, {len(report['classes'])} classes, {report['budget']}"
-    return [title, table, *_budget(report), *report["warnings"], report["verdict"], f"Report: {run.report('html')}"]
+    searched = [front_line(report["search"])] if report.get("search") else []
+    outcome = [*searched, *_budget(report), *report["warnings"], report["verdict"]]
+    return [title, table, *outcome, f"Report: {run.report('html')}"]
 
 
 def _accuracy(report: Content) -> tuple[str, str, str, str]:

@@ -1,4 +1,4 @@
-"""``train``, ``profile`` and the six stages, each a command; ``run``, all of the stages."""
+"""``train``, ``profile`` and the stages from the pruning on, each a command; ``run``, all of the stages."""
 
 import typer
 
@@ -10,7 +10,7 @@ __all__ = ["app"]
 
 app = typer.Typer()
 
-ALL = ("prune", "finetune", "export", "verify", "bench", "report")
+ALL = ("search", "prune", "finetune", "export", "verify", "bench", "report")
 
 
 @app.command(epilog=f.examples("train", "train --epochs 20 --checkpoint baseline.safetensors"))
@@ -112,6 +112,7 @@ def report(
     epilog=f.examples(
         "run --target x86-cpu --classes direction_signs --budget 0.5x",
         "run --classes speed_limits --budget 400us --max-drop 0.5",
+        "run --classes speed_limits --max-drop 0.5",
     )
 )
 @f.with_flags(*f.RUN)
@@ -124,6 +125,7 @@ def run(
 ) -> None:
     """Do everything: prune, finetune, export, verify, bench, report; and train first, if that must be.
 
+    With --max-drop and no budget, in catro.toml neither, the smallest latency within it is searched first.
     The same command goes on where it was stopped; a changed setting runs again only what depends on it.
     """
-    start_run(ALL, flags, config, run, train=True, force=force, as_json=json)
+    start_run(ALL, flags, config, run, whole=True, force=force, as_json=json)

@@ -32,12 +32,13 @@ def start_run(
     config: Path | None,
     folder: Path | None,
     *,
-    train: bool = False,
+    whole: bool = False,
     force: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Begin with the pruning, in ``folder`` or in the one that these settings always get.
+    """Begin with the first of ``stages``, in ``folder`` or in the one that these settings always get.
 
+    ``whole``: what must come before the pruning comes, too: a baseline to be trained, a budget to be searched.
     A ``folder`` that has settings of its own goes on with them, unless ``config`` says otherwise.
     """
     from catro_deploy import pipeline
@@ -45,8 +46,10 @@ def start_run(
     progress = make_progress()
     settings = _settings_of(folder, flags) if folder and not config else None
     settings = settings or own_settings(config, flags)
+    if whole:
+        settings = pipeline.with_search(settings)
     pipeline.check(settings)
-    if train:
+    if whole:
         pipeline.ensure_checkpoint(settings, progress)
     run = RunFolder(folder or RUNS / pipeline.run_folder_name(settings))
     _work(stages, settings, run, progress, force=force, as_json=as_json)

@@ -26,6 +26,7 @@ def build_report(
     bench: Mapping[str, Any] | None,
     finetune: Mapping[str, Any] | None,
     name: str,
+    search: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Join what a run recorded.
 
@@ -34,6 +35,7 @@ def build_report(
             target cannot be reached, so that nobody measured.
         finetune: finetune.json, or None if the pruned network was not fine-tuned.
         name: the run's name.
+        search: search.json, or None if the budget was named and not searched.
 
     Returns:
         What report.json holds: accuracies are fractions, latencies milliseconds (microseconds where a name ends in
@@ -54,6 +56,7 @@ def build_report(
         "groups": _groups(plan),
         "dropped": _dropped(plan),
         "latency_plan": latency_record(plan),
+        "search": dict(search) if search else None,
         "finetune": dict(finetune) if finetune else None,
         "verification": _verification(verify) if verify else None,
         "warnings": _warnings(plan, verify, bench, finetune),

@@ -7,6 +7,7 @@ from typing import Any
 
 from catro_deploy.report import charts, latency_charts, latency_tables
 from catro_deploy.report.cards import badge, cards
+from catro_deploy.report.front import front_chart, front_table, front_words
 from catro_deploy.report.grounds import conditions, heading, how_measured
 from catro_deploy.report.tables import (
     FEEDING,
@@ -86,6 +87,8 @@ def _sections(report: Mapping[str, Any]) -> str:
         sections.append(("Latency", charts.latency_chart(report)))
     if report["latency_plan"]:
         sections.append((f"Budget{badge(report['latency_plan'])}", _budget(report)))
+    if report["search"]:
+        sections.append(("Front", _front(report["search"])))
     if report["per_class"]:
         table = _folded("All figures by class", class_table(report))
         sections.append(("Accuracy by class", charts.accuracy_chart(report["per_class"]) + table))
@@ -105,6 +108,10 @@ def _budget(report: Mapping[str, Any]) -> str:
     if not report["latency_plan"]["rounds"]:
         return table
     return table + latency_charts.rounds_chart(report) + _table(latency_tables.rounds_table(report))
+
+
+def _front(search: Mapping[str, Any]) -> str:
+    return f'<p class="soft">{escape(front_words(search))}</p>{front_chart(search)}{_table(front_table(search))}'
 
 
 def _grounds(report: Mapping[str, Any]) -> list[tuple[str, str]]:

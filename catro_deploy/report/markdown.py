@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from catro_deploy.report import latency_tables
+from catro_deploy.report.front import front_table, front_words
 from catro_deploy.report.grounds import conditions, heading, how_measured
 from catro_deploy.report.tables import (
     FEEDING,
@@ -36,6 +37,7 @@ def to_markdown(report: Mapping[str, Any]) -> str:
         "\n".join(f"- {name}: {plain(text)}" for name, text in conditions(report)),
         plain(how_measured(report)),
         *_budget(report),
+        *_front(report["search"]),
         *(["## Accuracy by class", _table(class_table(report))] if report["per_class"] else []),
         "## Widths",
         _table(width_table(report)),
@@ -66,6 +68,11 @@ def _budget(report: Mapping[str, Any]) -> list[str]:
     if latency["rounds"]:
         blocks += ["Rounds of the closed loop:", _table(latency_tables.rounds_table(report))]
     return blocks
+
+
+def _front(search: Mapping[str, Any] | None) -> list[str]:
+    """The budgets that were tried, if one was searched."""
+    return ["## Front", plain(front_words(search)), _table(front_table(search))] if search else []
 
 
 def _grounds(report: Mapping[str, Any]) -> list[str]:

@@ -52,10 +52,11 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
             f"The pruned model is slower: it runs at {low:.2f} to {high:.2f} times the original's speed.",
             f"The times are in {run.bench}. Multiply-accumulates are not latency: try --budget 0.5x.",
         )
-    used = budget_used(load_plan(run), content)
+    plan = load_plan(run)
+    used = budget_used(plan, content)
     if used["unit"] != "flops" and used["outcome"] == "missed":
         raise MissedError(
-            f"The budget {settings.prune.budget} is not met: {used['used']:.4g} {used['unit']} measured.",
+            f"The budget {plan.budget} is not met: {used['used']:.4g} {used['unit']} measured.",
             "Prune again with what is measured now: catro-deploy run --force; or allow more with --budget.",
         )
     return content

@@ -10,19 +10,21 @@ from catro_deploy.report.build import build_report
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import Settings
+from catro_deploy.settings import AUTO, Settings
 from catro_deploy.targets import load_target
 
 __all__ = ["report"]
 
 
 def report(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
-    """Write the three reports of ``run`` from its records alone, and return what report.json holds.
+    """Write the three reports of ``run`` from its records, and return what report.json holds.
+
+    ``settings`` say only whether the budget was searched.
 
     Of a target that cannot be measured from here, there are no measurements: verify.json and bench.json are not read.
 
     Raises:
-        RunFolderError: the plan, verify.json or bench.json is missing or broken; it names the stage to run.
+        RunFolderError: the plan or the JSON of a stage is missing or broken; it names the stage to run.
         TargetError: the plan's target is not known.
     """
     plan = load_plan(run)
@@ -30,7 +32,8 @@ def report(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
     if measurable_here(load_target(plan.target)):
         verify, bench = run.read_json(run.verify, "verify"), run.read_json(run.bench, "bench")
     finetune = run.read_json(run.finetune, "finetune") if run.finetune.is_file() else None
-    content = build_report(plan, verify, bench, finetune, run.path.resolve().name)
+    search = run.read_json(run.search, "run") if settings.prune.budget == AUTO else None
+    content = build_report(plan, verify, bench, finetune, run.path.resolve().name, search)
     write_json(run.report("json"), content)
     write_text(run.report("md"), to_markdown(content))
     write_text(run.report("html"), to_html(content))

@@ -10,10 +10,12 @@ from catro_deploy.errors import CheckpointError
 from catro_deploy.files import file_hash
 from catro_deploy.records import Budget
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import Settings
+from catro_deploy.settings import AUTO, Settings
 from catro_deploy.targets import load_target
 
-__all__ = ["STAGES", "Paths", "Stage", "checkpoint_hash", "deciding"]
+__all__ = ["PRUNE", "SEARCH", "STAGES", "Paths", "Stage", "checkpoint_hash", "counts_latency", "deciding"]
+
+SEARCH, PRUNE = "search", "prune"
 
 Paths = Callable[[RunFolder], tuple[Path, ...]]
 
@@ -23,8 +25,9 @@ class Stage:
     """One step. ``function`` is ``module:name``, imported only when it runs: most stages import torch.
 
     ``sections`` are the settings that decide its outcome, ``reads`` files of earlier stages, ``outside`` what
-    else decides it. ``may_miss``: it raises MissedError after its files are written, and later stages still
-    make sense. ``on_device``: it runs networks on the target, and is left out where that cannot be reached.
+    else decides it. ``keeps`` are folders of parts of its work that it need not do again, unless it is forced to.
+    ``may_miss``: it raises MissedError after its files are written, and later stages still make sense.
+    ``on_device``: it runs networks on the target, and is left out where that cannot be reached.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Stage:
     reads: Paths
     writes: Paths
     outside: Callable[[Settings], Mapping[str, Any]] = lambda settings: {}
+    keeps: Paths = lambda run: ()
     may_miss: bool = False
     on_device: bool = False
 
@@ -54,9 +58,18 @@ def deciding(settings: Settings, section: str) -> dict[str, Any]:
     if section == "model":
         del values["checkpoint"]  # its content counts, wherever it lies
     if section == "prune":
-        values["budget"] = str(Budget.parse(values["budget"]))
+        values["budget"] = values["budget"] if values["budget"] == AUTO else str(Budget.parse(values["budget"]))
         values["classes"] = sorted(map(str, values["classes"]))
     return values
+
+
+def counts_latency(settings: Settings) -> bool:
+    """Whether the budget is one of latency, given or to be searched.
+
+    Raises:
+        BudgetError: it cannot be read.
+    """
+    return settings.prune.budget == AUTO or Budget.parse(settings.prune.budget).unit != "flops"
 
 
 def checkpoint_hash(settings: Settings) -> str:
@@ -78,10 +91,14 @@ def checkpoint_hash(settings: Settings) -> str:
 def _pruning(settings: Settings) -> dict[str, Any]:
     """What decides a pruning beside its settings: the checkpoint, and by a latency budget how that is found out."""
     outside: dict[str, Any] = {"checkpoint": checkpoint_hash(settings)}
-    if Budget.parse(settings.prune.budget).unit != "flops":
+    if counts_latency(settings):
         used = {"threads": settings.bench.threads, "batch": settings.bench.batch}
         outside |= _device(settings) | used | {"profile": _text("calibration/profile", settings.profile.protocol)}
     return outside
+
+
+def _searching(settings: Settings) -> dict[str, Any]:
+    return _pruning(settings) | {"max_drop": settings.verify.max_drop}
 
 
 def _device(settings: Settings) -> dict[str, Any]:
@@ -98,10 +115,20 @@ def _text(kind: resources.Kind, name: str) -> str:
 
 STAGES: tuple[Stage, ...] = (
     Stage(
-        "prune",
+        SEARCH,
+        "catro_deploy.stages.search:search",
+        ("model", "data", "prune", "finetune"),
+        reads=lambda run: (),
+        writes=lambda run: (run.search,),
+        outside=_searching,
+        keeps=lambda run: (run.searched,),
+        on_device=True,
+    ),
+    Stage(
+        PRUNE,
         "catro_deploy.stages.prune:prune",
         ("model", "data", "prune"),
-        reads=lambda run: (),
+        reads=lambda run: (run.search,),
         writes=lambda run: (run.plan, run.original_weights, run.pruned_weights),
         outside=_pruning,
     ),
@@ -144,7 +171,7 @@ STAGES: tuple[Stage, ...] = (
         "report",
         "catro_deploy.stages.report:report",
         (),
-        reads=lambda run: (run.plan, run.finetune, run.verify, run.bench),
+        reads=lambda run: (run.search, run.plan, run.finetune, run.verify, run.bench),
         writes=lambda run: (run.report("json"), run.report("md"), run.report("html")),
     ),
 )

@@ -77,7 +77,7 @@ def test_run_prints_the_reports_content_as_json(catro):
 
 
 def test_a_missed_result_is_shown_and_exits_with_3(catro, the_run):
-    result = catro("run", "--max-drop", "1", "--json")
+    result = catro("run", "--budget", "0.5x", "--max-drop", "1", "--json")
     assert result.exit_code == 3
     assert document(result)["accuracy_drop_points"] == 2.0
     assert result.stderr.rstrip().endswith("Pruning cost 2.0 points.\nSee verify.json.")
@@ -85,6 +85,21 @@ def test_a_missed_result_is_shown_and_exits_with_3(catro, the_run):
     again = catro("verify")
     assert again.exit_code == 3
     assert "98.00%" in again.stdout
+
+
+def test_a_loss_without_a_budget_is_searched(catro, the_run):
+    assert catro("run", "--max-drop", "3").exit_code == 0
+    assert the_run().name.startswith("x86-cpu-all-auto-")
+    assert diary(RunFolder(the_run()))[:2] == ["search", "prune"]
+    assert document(catro("finetune", "--json", "--epochs", "4"))["epochs"][-1] == {"epoch": 4}
+    assert document(catro("prune", "--json", "--run", str(the_run())))["budget"] == "0.354x"
+
+
+def test_a_search_is_refused_without_a_loss(catro, folder):
+    refused = catro("run", "--budget", "auto")
+    assert refused.exit_code == 2
+    assert "--max-drop" in refused.stderr
+    assert not (folder / "runs").exists()
 
 
 def test_force_runs_a_step_again(catro, the_run):

@@ -1,0 +1,118 @@
+"""The budgets that a search tried: accuracy on validation images over latency, as words, a table and a picture."""
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from catro_deploy.report import svg
+from catro_deploy.report.tables import Table
+from catro_deploy.report.wording import minus, percent, points
+
+__all__ = ["front_chart", "front_line", "front_table", "front_words"]
+
+TOP, HEIGHT = 24.0, 150.0
+
+
+def front_line(search: Mapping[str, Any]) -> str:
+    """What the search found, in one line."""
+    (chosen,) = [one for one in search["front"] if one["budget"] == search["budget"]]
+    lost = points(-chosen["drop_points"])
+    return (
+        f"budget {search['budget']}: the smallest of {len(search['front'])} tried that loses at most "
+        f"{search['max_drop']:g} points; {lost} on validation images after {_epochs(search)} of fine-tuning"
+    )
+
+
+def front_words(search: Mapping[str, Any]) -> str:
+    """What the accuracies of the front are of, and what they are not."""
+    return (
+        f"{len(search['front'])} budgets were tried for the smallest latency that loses at most "
+        f"{search['max_drop']:g} points of accuracy. Each was pruned, measured and fine-tuned for {_epochs(search)} "
+        "only; its accuracy is on validation images, which come out of the training set, where the original has "
+        f"{percent(search['original_validation_accuracy'])}. The test images were not looked at. The budget kept, "
+        f"{search['budget']}, was then pruned anew and fine-tuned in full: that network is what the rest of this "
+        "report is about."
+    )
+
+
+def front_table(search: Mapping[str, Any]) -> Table:
+    """Every budget that was tried, the smallest first."""
+    rows = tuple(
+        (
+            one["budget"],
+            "no network meets it" if one["ratio"] is None else f"{one['ratio']:.3f}x",
+            "" if one["ratio"] is None else percent(one["validation_accuracy"]),
+            "" if one["ratio"] is None else points(-one["drop_points"]),
+            "" if one["ratio"] is None else percent(one["macs_share"]),
+            _outcome(one, search),
+        )
+        for one in search["front"]
+    )
+    head = ("Budget", "Latency, measured", "Validation accuracy", "Points", "MACs used", "Within the loss allowed")
+    return Table(head, rows, frozenset({1, 2, 3, 4}))
+
+
+def front_chart(search: Mapping[str, Any]) -> str:
+    """Points lost over measured latency; what may be lost is a line, what was kept is named."""
+    met = [one for one in search["front"] if one["ratio"] is not None]
+    allowed = search["max_drop"]
+    drops = [0.0, allowed, *(one["drop_points"] for one in met)]
+    across = svg.zoomed(min(one["ratio"] for one in met), 1.0, 4, floor=0, ceiling=1)
+    up = svg.zoomed(min(drops), max(drops), 4)
+
+    def height(drop: float) -> float:
+        return TOP + HEIGHT * (1 - up.place(drop) / 100)
+
+    parts = [*_axes(across, up), svg.line(0, height(allowed), 100, height(allowed), "limit")]
+    places = [(across.place(one["ratio"]), 100 - up.place(one["drop_points"])) for one in met]
+    original = (across.place(1.0), 100 - up.place(0.0))
+    parts.append(svg.curve(sorted([*places, original]), TOP, HEIGHT, "stair"))
+    parts.append(svg.circle(across.place(1.0), height(0.0), 5, "ring original", hint="original"))
+    for one in met:
+        parts.append(_point(one, across.place(one["ratio"]), height(one["drop_points"]), search))
+    unmet = [one["budget"] for one in search["front"] if one["ratio"] is None]
+    caption = (
+        "Points of accuracy lost on validation images, after a short fine-tuning, over latency as a share of the "
+        f"original's, measured. Both axes are zoomed: latency runs from {across.format(across.low)}x to 1x."
+        + (f" Not drawn, since no network meets it: {escape(', '.join(unmet))}." if unmet else "")
+    )
+    legend = svg.legend(
+        ("pruned", "within the loss allowed"),
+        ("ring pruned", "beyond it"),
+        ("ring original", "original"),
+        ("limit", f"{allowed:g} points allowed"),
+    )
+    described = "; ".join(f"{one['budget']}: {points(-one['drop_points'])} points" for one in met)
+    size = f"height:{TOP + HEIGHT + 44:g}px"
+    return svg.figure("Front", described, parts, size, "curves", caption, legend)
+
+
+def _axes(across: svg.Axis, up: svg.Axis) -> list[str]:
+    parts = [svg.text(0, TOP - 10, "Points lost, validation images", "head")]
+    for tick in up.ticks:
+        y = TOP + HEIGHT * (1 - up.place(tick) / 100)
+        parts += [svg.line(0, y, 100, y, "grid"), svg.text(0, y + 4, minus(up.format(tick)), "tick end", dx=-8)]
+    bottom = TOP + HEIGHT
+    for tick in across.ticks:
+        side = "end" if tick == across.high else ""
+        parts.append(svg.text(across.place(tick), bottom + 18, f"{across.format(tick)}x", f"tick {side}"))
+    return [*parts, svg.text(100, bottom + 36, "of the original's latency", "tick end")]
+
+
+def _point(one: Mapping[str, Any], x: float, y: float, search: Mapping[str, Any]) -> str:
+    hint = f"{one['budget']}: measured {one['ratio']:.3f}x, {points(-one['drop_points'])} points"
+    if one["budget"] != search["budget"]:
+        return svg.circle(x, y, 4, "dot pruned" if one["kept"] else "ring pruned", hint=hint)
+    side, dx = ("begin", 9) if x < 70 else ("end", -9)
+    label = svg.text(x, y - 9, f"kept: {one['budget']}", f"tick chosen {side}", dx=dx)
+    return svg.circle(x, y, 8, "ring chosen", hint=hint) + svg.circle(x, y, 4, "dot pruned", hint=hint) + label
+
+
+def _outcome(one: Mapping[str, Any], search: Mapping[str, Any]) -> str:
+    if one["budget"] == search["budget"]:
+        return "yes, kept"
+    return "yes" if one["kept"] else "no"
+
+
+def _epochs(search: Mapping[str, Any]) -> str:
+    return f"{search['epochs']} epoch{'' if search['epochs'] == 1 else 's'}"

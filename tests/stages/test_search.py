@@ -1,0 +1,245 @@
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from catro_deploy.data import MemorySplit
+from catro_deploy.errors import DataError, MissedError, SettingsError, TargetError
+from catro_deploy.files import write_text
+from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.progress import Silent
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.stages import prune as prune_stage
+from catro_deploy.stages import search as search_stage
+from catro_deploy.stages.search import Point, halve, search
+from tests.stages.test_prune_latency import TRIAL, lively
+from tests.tiny import PROFILE_PROTOCOL, SIZE, command, dataset
+
+ORIGINAL = 0.9
+
+
+def halved(keeps):
+    """What ``halve`` finds, and what it asks for."""
+    asked = []
+
+    def noted(share):
+        asked.append(share)
+        return keeps(share)
+
+    return halve(noted), asked
+
+
+def test_all_that_keep_the_accuracy_lead_down_to_a_tenth():
+    found, asked = halved(lambda share: True)
+    # Each the geometric mean of 0.1 and the one before: sqrt(0.05), sqrt(0.0224), sqrt(0.015), sqrt(0.0122).
+    assert asked == [0.5, 0.224, 0.15, 0.122, 0.11]
+    assert found == 0.11
+
+
+def test_none_that_keeps_it_leads_up_towards_the_original():
+    found, asked = halved(lambda share: False)
+    # Each the geometric mean of 1 and the one before.
+    assert asked == [0.5, 0.707, 0.841, 0.917, 0.958]
+    assert found is None
+
+
+def test_the_interval_is_halved_around_where_the_accuracy_breaks():
+    found, asked = halved(lambda share: share >= 0.3)
+    # sqrt(0.1*0.5), sqrt(0.224*0.5), sqrt(0.224*0.335), sqrt(0.274*0.335)
+    assert asked == [0.5, 0.224, 0.335, 0.274, 0.303]
+    assert found == 0.303
+
+
+@pytest.mark.parametrize("least", [0.12, 0.2, 0.45, 0.6, 0.9])
+def test_what_is_found_is_the_smallest_that_keeps_and_near_the_truth(least):
+    found, asked = halved(lambda share: share >= least)
+    assert found == min(share for share in asked if share >= least)
+    assert len(set(asked)) == 5
+    assert found / least <= (1.12 if least < 0.5 else math.sqrt(2) ** 0.25 + 0.01)
+
+
+@pytest.mark.parametrize(("accuracy", "drop"), [(0.895, 0.5), (0.9, 0.0), (0.91, -1.0), (None, None)])
+def test_the_drop_is_in_points(accuracy, drop):
+    assert Point(0.5, validation_accuracy=accuracy).drop_points(ORIGINAL) == drop
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A checkpoint and short protocols."""
+    folder = tmp_path_factory.mktemp("search")
+    save_weights(lively(), folder / "blocks.safetensors")
+    write_text(folder / "few.toml", PROFILE_PROTOCOL)
+    write_text(folder / "trial.toml", TRIAL)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _short_trials(folder, monkeypatch):
+    monkeypatch.setattr(prune_stage, "TRIALS", str(folder / "trial.toml"))
+
+
+@pytest.fixture
+def settings(folder):
+    """Make settings; keywords go into [prune]."""
+
+    def make(max_drop=0.5, epochs=4, **pruning):
+        return Settings.model_validate(
+            {
+                "model": {"name": "tests.tiny:blocks", "checkpoint": folder / "blocks.safetensors"},
+                "data": {"name": "tests.tiny:dataset", "size": SIZE},
+                "prune": {"samples_per_class": 16, "device": "cpu", "budget": "auto"} | pruning,
+                "finetune": {"epochs": epochs, "batch_size": 16, "augment": "none", "device": "cpu"},
+                "verify": {"max_drop": max_drop},
+                "profile": {"protocol": str(folder / "few.toml")},
+            }
+        )
+
+    return make
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunFolder(tmp_path / "run")
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """Points by a rule in place of pruning: accuracy ORIGINAL from 0.3x on, less below, no network below 0.23x."""
+    asked = []
+
+    def made(share, of, folder, progress):
+        asked.append(share)
+        if share < 0.23:
+            return Point(share)
+        return Point(share, share - 0.01, ORIGINAL if share >= 0.3 else ORIGINAL - 0.1, share + 0.1)
+
+    monkeypatch.setattr(search_stage, "_prune_and_finetune", made)
+    monkeypatch.setattr(search_stage, "_original_accuracy", lambda settings: ORIGINAL)
+    return asked
+
+
+def test_the_front_holds_every_budget_and_names_the_one_kept(settings, run, tried):
+    content = search(settings(), run, Silent())
+    assert content == json.loads(run.search.read_text())
+    assert tried == [0.5, 0.224, 0.335, 0.274, 0.303]
+    assert (content["budget"], content["max_drop"], content["epochs"]) == ("0.303x", 0.5, 2)
+    outcomes = [(one["budget"], one["drop_points"], one["kept"]) for one in content["front"]]
+    assert outcomes == [
+        ("0.224x", None, False),
+        ("0.274x", 10.0, False),
+        ("0.303x", 0.0, True),
+        ("0.335x", 0.0, True),
+        ("0.5x", 0.0, True),
+    ]
+
+
+@pytest.mark.parametrize(("epochs", "short"), [(1, 1), (2, 2), (8, 2), (40, 10), (41, 11)])
+def test_a_budget_is_tried_with_a_quarter_of_the_epochs(settings, run, tried, epochs, short):
+    assert search(settings(epochs=epochs), run, Silent())["epochs"] == short
+
+
+def test_budgets_that_were_tried_serve_for_another_loss_but_not_for_other_settings(settings, run, tried):
+    search(settings(), run, Silent())
+    tried.clear()
+    assert search(settings(max_drop=0.2), run, Silent())["budget"] == "0.303x"
+    assert tried == []
+    assert search(settings(max_drop=20.0), run, Silent())["budget"] == "0.248x"
+    assert tried == [0.248]  # sqrt(0.224 * 0.274), now that 0.274 is kept
+    tried.clear()
+    search(settings(seed=1), run, Silent())
+    assert len(tried) == 5
+
+
+def test_a_loss_that_no_budget_keeps_is_missed(settings, run, tried, monkeypatch):
+    monkeypatch.setattr(search_stage, "_original_accuracy", lambda settings: 0.99)
+    with pytest.raises(MissedError, match=r"None of the budgets 0\.5x, 0\.707x.* within 0\.5 points") as caught:
+        search(settings(), run, Silent())
+    assert caught.value.exit_code == 3
+    assert "--max-drop" in caught.value.hint
+    assert not run.search.exists()
+
+
+def test_what_cannot_be_searched_is_refused(settings, run):
+    with pytest.raises(TargetError, match="search cannot run on jetson-orin"):
+        search(settings(target="jetson-orin"), run, Silent())
+    with pytest.raises(SettingsError, match="--max-drop"):
+        search(settings(max_drop=None), run, Silent())
+
+
+def unheld(settings, size, channels):
+    """Images of which none of the first two classes are held out."""
+    last = MemorySplit(torch.zeros(4, channels, *size, dtype=torch.uint8), np.full(4, 2))
+    return replace(dataset(settings, size, channels), validation=last)
+
+
+def test_without_validation_images_nothing_can_be_searched(settings, run):
+    bare = settings(classes=["stripes"])
+    bare = bare.model_copy(update={"data": bare.data.model_copy(update={"name": "tests.stages.test_search:unheld"})})
+    with pytest.raises(DataError, match=r"no validation images[\s\S]*--budget 0\.5x"):
+        search(bare, run, Silent())
+
+
+@pytest.mark.slow
+def test_an_interrupted_trial_goes_on_and_ended_ones_are_not_repeated(settings, run, monkeypatch):
+    """The second fine-tuning is stopped; afterwards neither the first trial nor the second pruning is done again."""
+    real = {name: getattr(search_stage, name) for name in ("prune", "finetune")}
+    diary = []
+
+    def noted(name, stop_at=None):
+        def call(tried, folder, progress):
+            diary.append((name, tried.prune.budget))
+            if stop_at is not None and len([one for one in diary if one[0] == name]) == stop_at:
+                raise KeyboardInterrupt
+            return real[name](tried, folder, progress)
+
+        monkeypatch.setattr(search_stage, name, call)
+
+    monkeypatch.setattr(search_stage, "POINTS", 2)
+    monkeypatch.setattr(search_stage, "FIRST", 0.8)
+    monkeypatch.setattr(search_stage, "LEAST", 0.7)
+    noted("prune")
+    noted("finetune", stop_at=2)
+    with pytest.raises(KeyboardInterrupt):
+        search(settings(max_drop=100.0), run, Silent())
+    assert diary == [("prune", "0.8x"), ("finetune", "0.8x"), ("prune", "0.748x"), ("finetune", "0.748x")]
+    assert not run.search.exists()
+    diary.clear()
+    noted("finetune")
+    content = search(settings(max_drop=100.0), run, Silent())
+    assert diary == [("finetune", "0.748x")]
+    assert content["budget"] == "0.748x"
+    for one, asked in zip(content["front"], (0.748, 0.8), strict=True):
+        assert 0 < one["ratio"] <= asked
+        assert 0 <= one["validation_accuracy"] <= 1
+        assert 0 < one["macs_share"] < 1
+    kept = {path.name for path in run.searched.glob("*/*")} - {".lock"}
+    assert kept == {"point.json"}
+
+
+@pytest.mark.slow
+def test_the_smallest_latency_within_a_loss_from_the_command_to_the_report(tiny, monkeypatch):
+    save_weights(lively(), tiny / "blocks.safetensors")
+    text = (tiny / "catro.toml").read_text().replace('budget = "50%flops"\n', "")
+    write_text(tiny / "catro.toml", text)
+    whole = ("run", "--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors", "--max-drop", "60")
+    done = command(*whole)
+    assert done.exit_code in (0, 3), done.stderr  # 3: so small a network may measure otherwise in the end
+    (path,) = (tiny / "runs").iterdir()
+    run = RunFolder(path)
+    found = json.loads(run.search.read_text())
+    report = json.loads(run.report("json").read_text())
+    assert report["search"] == found
+    assert report["budget"] == json.loads(run.plan.read_text())["budget"] == found["budget"]
+    assert f"budget {found['budget']}: the smallest of 5 tried" in " ".join(done.stdout.split())
+    assert "<h2>Front</h2>" in run.report("html").read_text()
+    assert report["finetune"]["epochs"][-1]["epoch"] == 2
+    again = command(*whole)
+    assert "search: unchanged, skipped" in again.stderr
+    assert "done in" not in again.stderr
+    assert "report: unchanged, skipped" in command("report").stderr  # the newest run is this one, no trial's folder
+    named = command(*whole, "--budget", "0.8x")
+    assert "search" not in named.stderr
