@@ -3,27 +3,26 @@
     python benchmarks/cost_model.py                            # all three, about half an hour on a quiet machine
     python benchmarks/cost_model.py --networks cifar_resnet20
 
-For each network: a latency profile by the standard protocol; then random prunings (each group at a random one of the
-widths worth having), really cut, exported and timed as a whole in rounds of random order, the original between any two.
-What is judged is the latency as a share of the original's, predicted against measured. Multiply-accumulates, fitted on
-the same prunings with a slope and an intercept (which flatters them), stand beside it. Also judged, though no
-allocation chooses them: prunings at any widths, most of which were never measured.
+For each network: a latency profile (the one that is kept, or measured now); then random prunings (each group at a
+random one of the widths worth having) timed as a whole in rounds of random order, the original between any two. Judged
+is the latency as a share of the original's, predicted against measured. Multiply-accumulates, fitted on the same
+prunings with a slope and an intercept (which flatters them), stand beside it. Also judged, though no allocation chooses
+them: prunings at any widths, most of which were never measured.
 
 Weights are random: latency does not depend on them. Networks that are done stand in benchmarks/results/cost_model.json
 and are not measured again without --force; docs/cost_model.svg is drawn from it.
 """
 
 import argparse
-import copy
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from common import RESULTS, environment, read_result, table, write_result
 from torch import nn
@@ -32,11 +31,12 @@ from catro_deploy.costs.flops import FlopsCost
 from catro_deploy.costs.table import TableCost, judge
 from catro_deploy.device.local import run_job
 from catro_deploy.files import write_text
-from catro_deploy.graph.surgery import apply_keeps_, keeps_of
+from catro_deploy.graph.skeleton import WEIGHTS, Skeleton
+from catro_deploy.graph.surgery import keeps_of
 from catro_deploy.graph.trace import Network, trace
 from catro_deploy.models import build_model
 from catro_deploy.onnx_export import export_onnx
-from catro_deploy.profiling.measuring import measure_profile
+from catro_deploy.profiling.measuring import find_profile, measure_profile
 from catro_deploy.profiling.use import Use
 from catro_deploy.progress import Silent
 from catro_deploy.protocols import ProfileProtocol, load_profile_protocol
@@ -75,9 +75,8 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     model, size = untrained(name), NETWORKS[name]
     shape, use = (3, size, size), Use("x86-cpu", "onnxruntime", "fp32", threads=1, batch=1)
     protocol = load_profile_protocol(args.protocol)
-    began = time.monotonic()
-    profile = measure_profile(model, shape, use, protocol, Silent())
-    profile_seconds = time.monotonic() - began
+    known = None if args.force else find_profile(model, shape, use)
+    profile = known or measure_profile(model, shape, use, protocol, Silent())
     network = trace(model, shape)
     groups = [group for group in network.groups if not group.fixed]
     cost = TableCost(network.layers, groups, profile.shapes, profile.cells, profile.fit)
@@ -91,13 +90,13 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     useful = draw(lambda group: profile.staircases[group].candidates)
     anywhere = draw(lambda group: range(3, full[group] + 1))
     shares, warnings = latencies(model, network, [*useful, *anywhere], shape, use, protocol)
-    predicted = [cost.predict(widths) / cost.predict(full) for widths in [*useful, *anywhere]]
+    predicted = [cost.predict(widths) / profile.original_us for widths in [*useful, *anywhere]]
     macs = np.array([flops.predict(widths) / flops.predict(full) for widths in useful])
     count = len(useful)
     fitted = np.polyval(np.polyfit(macs, shares[:count], 1, w=1 / np.array(shares[:count])), macs)
     return {
         "input": list(shape),
-        "profile": {"seconds": profile_seconds, "networks": profile.networks, "disagreement": profile.disagreement}
+        "profile": {"seconds": profile.seconds, "networks": profile.networks, "disagreement": profile.disagreement}
         | {"held_out": asdict(profile.errors), "original_us": profile.original_us},
         "device": dict(profile.device),
         "prunings": asdict(judge(predicted[:count], shares[:count])),
@@ -117,23 +116,25 @@ def latencies(
     use: Use,
     protocol: ProfileProtocol,
 ) -> tuple[list[float], float]:
-    """Latency of each really cut and exported network, as a share of the original's; how far rounds lie apart."""
-    with tempfile.TemporaryDirectory() as folder:
-        reference = Path(folder) / "original.onnx"
-        export_onnx(model, shape, reference, opset=18, metadata={})
+    """Latency of each network as a share of the original's, and how far rounds lie apart."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        export_onnx(model, shape, folder / "exported.onnx", opset=18, metadata={})
+        skeleton = Skeleton(onnx.load(folder / "exported.onnx"), network.sizes)
+        skeleton.write_weights(folder / WEIGHTS)
+        reference = folder / "original.onnx"
+        skeleton.write({}, reference)
         variants = []
-        for place, widths in enumerate(prunings):
+        for place, widths in enumerate([*prunings, {}]):  # the last is the original, timed like the others
             keeps = keeps_of(network.groups, {name: range(w) for name, w in widths.items()}, network.sizes)
-            file = Path(folder) / f"{place}.onnx"
-            export_onnx(apply_keeps_(copy.deepcopy(model), keeps), shape, file, opset=18, metadata={})
-            variants.append({"name": str(place), "file": str(file), "whole": True})
-            print(f"\r  exported {place + 1} of {len(prunings)}", end="", file=sys.stderr, flush=True)
-        print(file=sys.stderr)
+            skeleton.write(keeps, folder / f"{place}.onnx")
+            variants.append({"name": str(place), "file": str(folder / f"{place}.onnx"), "whole": True})
         job = {"job": "profile", "runtime": use.runtime, "threads": use.threads, "batch": use.batch, "seed": 2}
         job |= {"reference": str(reference), "variants": variants, "protocol": protocol.model_dump() | {"rounds": 8}}
         samples = {e["name"]: e for e in run_job(job) if e["event"] == "sample"}
-    ratios = [np.array(s["whole_us"]) / np.array(s["reference_us"]) for s in (samples[v["name"]] for v in variants)]
-    return [float(np.median(r)) for r in ratios], float(np.median([np.ptp(r) / np.median(r) for r in ratios]))
+    rounds = [np.array(s["whole_us"]) / np.array(s["reference_us"]) for s in (samples[v["name"]] for v in variants)]
+    *times, original = (float(np.median(of)) for of in rounds)
+    return [time / original for time in times], float(np.median([np.ptp(of) / np.median(of) for of in rounds]))
 
 
 def results_table(results: dict[str, dict[str, Any]]) -> str:

@@ -89,11 +89,10 @@ def by_latency(
         MissedError: the budget cannot be met; the error names the fastest network that was found.
     """
     full = full_widths(scored)
-    original_us = pricing.cost.predict(full)
-    budget_us = budget.limit(original_us)
+    budget_us = budget.limit(pricing.original_us)
     solver = solver_of(network, scored, worths, settings, pricing)
     if measure is None:
-        turns, found = [], _estimated(solver, budget, budget_us, original_us)
+        turns, found = [], _estimated(solver, budget, budget_us, pricing.original_us)
         warnings = [*pricing.warnings, *_not_measured(pricing, found)]
     else:
         turns = _closed_loop(solver, measure, budget, budget_us, progress)
@@ -106,7 +105,7 @@ def by_latency(
         how=pricing.how,
         source=pricing.source,
         budget_us=budget_us,
-        original_us=original_us,
+        original_us=pricing.original_us,
         predicted_us=found.cost,
         rounds=tuple(turn.record for turn in turns),
         by_layer={layer: (before[layer], after[layer]) for layer in before},

@@ -23,13 +23,19 @@ __all__ = ["Pricing", "estimated_pricing", "measured_pricing", "profile_of"]
 # A profile whose visits differ more than this says little.
 NOISY = 0.1
 CANDIDATES = 13
+# A profile serves a protocol that asks for no more of any of these.
+THOROUGHNESS = ("candidates", "squares", "rounds", "max_runs")
 
 
 @dataclass(frozen=True)
 class Pricing:
-    """A cost model in microseconds, the staircases of the groups, and on what grounds they stand."""
+    """A cost model in microseconds, the staircases of the groups, and on what grounds they stand.
+
+    ``original_us`` is the unpruned network's latency: measured with the others if it was, else what the model says.
+    """
 
     cost: LayerCost
+    original_us: float
     staircases: Mapping[str, Staircase]
     how: Literal["measured", "estimate"]
     source: str
@@ -48,17 +54,21 @@ def profile_of(
     opset: int,
     force: bool = False,
 ) -> LatencyProfile:
-    """The profile of ``model`` (eval mode, CPU) in this use on this device, measured now if there is none.
+    """The profile of ``model`` (eval mode, CPU) in this use on this device, measured now if there is none as thorough.
 
     Raises:
         ProfileError: the one that is there is damaged.
         ModelError: the network cannot be exported, or its shapes at other widths are not known.
     """
     found = None if force else find_profile(model, input_shape, use)
-    if found is not None:
+    if found is not None and _is_as_thorough(found, protocol):
         progress.note(f"latency profile of {found.measured}, {found.networks} networks: used again")
         return found
     return measure_profile(model, input_shape, use, protocol, progress, opset=opset)
+
+
+def _is_as_thorough(found: LatencyProfile, protocol: ProfileProtocol) -> bool:
+    return all(found.protocol.get(key, 0) >= getattr(protocol, key) for key in THOROUGHNESS)
 
 
 def measured_pricing(network: Network, groups: Sequence[Group], profile: LatencyProfile) -> Pricing:
@@ -72,6 +82,7 @@ def measured_pricing(network: Network, groups: Sequence[Group], profile: Latency
         )
     return Pricing(
         cost=cost,
+        original_us=profile.original_us,
         staircases=profile.staircases,
         how="measured",
         source=f"latency profile of {profile.measured}: {profile.networks} networks on {_device(profile)}",
@@ -101,6 +112,7 @@ def estimated_pricing(network: Network, groups: Sequence[Group], target: Target,
         )
     return Pricing(
         cost=cost,
+        original_us=cost.predict(full),
         staircases=staircases,
         how="estimate",
         source=f"roofline of {target.title}",

@@ -53,3 +53,13 @@ def write_graph(
     helper.set_model_props(model, dict(metadata or {}))
     onnx.save(model, path)
     return path
+
+
+def write_after_conv(
+    folder: Path, nodes: list[onnx.NodeProto], constants: Mapping[str, np.ndarray], logits: list[int], size: int = 4
+) -> onnx.ModelProto:
+    """A network of ``nodes`` that work on ``features``, the 8 channels that ``first`` makes of an image."""
+    weights = {"first.weight": np.ones((8, 3, 1, 1), np.float32), **constants}
+    first = helper.make_node("Conv", ["image", "first.weight"], ["features"])
+    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    return onnx.load(write_graph(folder / "made.onnx", [first, *nodes], tensors, [1, 3, size, size], logits))

@@ -99,7 +99,8 @@ def pricing(
         group.name: Staircase((), tuple((candidates or {}).get(group.name, range(3, group.width + 1))), 1)
         for group in on.prunable
     }
-    return Pricing(cost, found, "measured", "by hand", **fields)
+    original_us = cost.predict({group.name: group.width for group in on.prunable})
+    return Pricing(cost, original_us, found, "measured", "by hand", **fields)
 
 
 @dataclass

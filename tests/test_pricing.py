@@ -10,13 +10,15 @@ from catro_deploy.costs.table import Cell, Fit
 from catro_deploy.errors import TargetError
 from catro_deploy.graph.trace import trace
 from catro_deploy.models import build_model
-from catro_deploy.pricing import CANDIDATES, NOISY, estimated_pricing, measured_pricing
+from catro_deploy.pricing import CANDIDATES, NOISY, estimated_pricing, measured_pricing, profile_of
 from catro_deploy.profiling import LatencyProfile
+from catro_deploy.progress import Silent
 from catro_deploy.records import CostErrors, Staircase
 from catro_deploy.settings import PruneSettings
 from catro_deploy.solvers import full_widths, solver_of
 from catro_deploy.targets import load_target
 from tests.priced import block, scored
+from tests.profiling.quick import PROTOCOL, SHAPE, USE, tiny_network
 
 STREAM, INNER = (8, 16), (8, 16, 32)
 ELSEWHERE = [name for name in resources.names("targets") if load_target(name).gpu is not None]
@@ -132,3 +134,16 @@ def test_a_device_whose_figures_are_not_known_cannot_be_estimated():
     network = block()
     with pytest.raises(TargetError, match=r"neither be measured[\s\S]*50%flops"):
         estimated_pricing(network, scored(network).prunable, target, 1, smallest=3)
+
+
+def test_a_profile_serves_those_who_ask_for_no_more(tmp_path, monkeypatch):
+    monkeypatch.setenv("CATRO_CACHE", str(tmp_path))
+
+    def ask(**changes: object) -> LatencyProfile:
+        protocol = PROTOCOL.model_copy(update=changes)
+        return profile_of(tiny_network(), SHAPE, USE, protocol, Silent(), opset=18)
+
+    first = ask()
+    assert ask(rounds=2, squares=1) == first
+    assert ask(rounds=4).protocol["rounds"] == 4
+    assert ask().protocol["rounds"] == 4

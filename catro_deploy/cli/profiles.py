@@ -38,7 +38,7 @@ def summary(profile: "LatencyProfile") -> list[str]:
         f"{count(profile.seconds)} s, whose visits differ by {percent(profile.disagreement)} (median).",
         f"On {errors.networks} networks held out: {percent(errors.within_5)} within 5%, {percent(errors.within_10)} "
         f"within 10%, RMSPE {percent(errors.rmspe)}, Spearman {errors.spearman:.3f}. "
-        f"The original is predicted to take {profile.original_us / 1000:.3f} ms.",
+        f"The original took {profile.original_us / 1000:.3f} ms.",
     ]
 
 

@@ -75,7 +75,6 @@ def _profile_some(
     job: Mapping[str, Any],
     generator: np.random.Generator,
 ) -> list[dict[str, Any]]:
-    protocol, rounds = job["protocol"], job["protocol"]["rounds"]
     with ExitStack() as stack:
 
         def load(variant: Mapping[str, Any], profiling: bool) -> Runner:
@@ -83,52 +82,59 @@ def _profile_some(
                 open_runner(job["runtime"], Path(variant["file"]), job["threads"], profiling=profiling)
             )
 
-        profiled = [load(variant, True) for variant in variants]
-        plain = [load(variant, False) if variant["whole"] else None for variant in variants]
-        visits: list[list[slice]] = [[] for _ in variants]
-        done = [0 for _ in variants]
-        whole: list[list[float]] = [[] for _ in variants]
+        visitors = [
+            _Visitor(load(variant, True), load(variant, False) if variant["whole"] else None) for variant in variants
+        ]
         references: list[list[float]] = []
         turns: list[list[int]] = [[] for _ in variants]
-        for _ in range(rounds):
+        for _ in range(job["protocol"]["rounds"]):
             for place in generator.permutation(len(variants)):
                 turns[place].append(len(references))
                 references.append(_times_us(reference, images, REFERENCE_RUNS)[WARMUP:])
-                begin = time.perf_counter()
-                profiled[place].infer(images)
-                runs = _runs((time.perf_counter() - begin) * 1e3, protocol)
-                _times_us(profiled[place], images, runs)
-                visits[place].append(slice(done[place] + WARMUP, done[place] + WARMUP + runs))
-                done[place] += WARMUP + runs
-                runner = plain[place]
-                if runner is not None:
-                    whole[place].append(float(low_mean(np.array(_times_us(runner, images, WARMUP + runs)[WARMUP:]))))
+                visitors[place].visit(images, job["protocol"])
         return [
             {
                 "name": variant["name"],
-                "nodes": _by_round(profiled[place], visits[place]),
-                "whole_us": whole[place] or None,
-                "reference_us": [_level_us(references, turn) for turn in turns[place]],
+                "nodes": visitor.nodes(),
+                "whole_us": visitor.whole_us or None,
+                "reference_us": [_level_us(references, turn) for turn in of],
             }
-            for place, variant in enumerate(variants)
+            for variant, visitor, of in zip(variants, visitors, turns)  # noqa: B905 - Python 3.8
         ]
+
+
+class _Visitor:
+    """One network, loaded with profiling and, if it is to be timed as a whole, without it too."""
+
+    def __init__(self, profiled: Runner, plain: Runner | None) -> None:
+        self._profiled, self._plain = profiled, plain
+        self._visits: list[slice] = []
+        self._done = 0
+        self.whole_us: list[float] = []
+        """The latency without profiling in each visit."""
+
+    def visit(self, images: NDArray[np.float32], protocol: Mapping[str, Any]) -> None:
+        """Run the network for a while."""
+        first_ms = _times_us(self._profiled, images, WARMUP)[0] / 1e3
+        runs = int(np.clip(protocol["block_ms"] / first_ms, protocol["min_runs"], protocol["max_runs"]))
+        _times_us(self._profiled, images, runs)
+        self._visits.append(slice(self._done + WARMUP, self._done + WARMUP + runs))
+        self._done += WARMUP + runs
+        if self._plain is not None:
+            times_us = _times_us(self._plain, images, WARMUP + runs)[WARMUP:]
+            self.whole_us.append(float(low_mean(np.array(times_us))))
+
+    def nodes(self) -> list[list[Any]]:
+        """Each node's name and its time in microseconds in each visit."""
+        names, times_us = self._profiled.node_times()
+        rounds_us = np.round([low_mean(times_us[visit]) for visit in self._visits], 3)
+        return [[name, rounds_us[:, place].tolist()] for place, name in enumerate(names)]
 
 
 def _level_us(references: Sequence[Sequence[float]], turn: int) -> float:
     """What the reference network took around ``turn``: before it and after, and a little farther, for there are few."""
     around = references[max(0, turn - NEAR + 1) : turn + NEAR + 1]
     return float(low_mean(np.concatenate(around)))
-
-
-def _by_round(runner: Runner, visits: Sequence[slice]) -> list[list[Any]]:
-    """Each node's name and its time in microseconds in each of ``visits``."""
-    names, times = runner.node_times()
-    rounds = np.round([low_mean(times[visit]) for visit in visits], 3)
-    return [[name, rounds[:, place].tolist()] for place, name in enumerate(names)]
-
-
-def _runs(one_ms: float, protocol: Mapping[str, Any]) -> int:
-    return int(np.clip(protocol["block_ms"] / one_ms, protocol["min_runs"], protocol["max_runs"]))
 
 
 def _times_us(runner: Runner, images: NDArray[np.float32], count: int) -> list[float]:

@@ -34,7 +34,8 @@ def profile_from(subject: Subject, measured: Measured, device: Mapping[str, Any]
     """Fit on all of ``measured`` but ``held_out`` networks, and judge on these."""
     shapes, networks, timings = subject.shapes, measured.networks, measured.timings
     whole = [i for i, of in enumerate(timings) if of.whole_us is not None]
-    judges = whole[: max(1, min(held_out, int(len(whole) * MOST_HELD_OUT)))]
+    originals = [i for i in whole if networks[i] == subject.full]
+    judges = [i for i in whole if i not in originals][: max(1, min(held_out, int(len(whole) * MOST_HELD_OUT)))]
     used = [i for i in range(len(networks)) if i not in judges]
     at = [subject.cost.layer_widths(network) for network in networks]
     cells = cells_of([timings[i] for i in used], [at[i] for i in used], shapes)
@@ -52,7 +53,7 @@ def profile_from(subject: Subject, measured: Measured, device: Mapping[str, Any]
         seconds=round(measured.seconds, 1),
         networks=len(networks),
         disagreement=float(np.median([of.disagreement for of in timings])),
-        original_us=cost.predict({group.name: group.width for group in subject.groups}),
+        original_us=float(np.median([whole_us[i] for i in originals] or [cost.predict(subject.full)])),
         shapes=shapes,
         staircases=measured.staircases,
         fit=fit,

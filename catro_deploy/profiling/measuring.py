@@ -9,7 +9,7 @@ What was measured is written down network by network: a measurement that was sto
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ SMALLEST = 3
 SAMPLES = "samples.jsonl"
 # Networks timed as a whole, beside those held out: enough for three numbers, whatever the noise.
 WHOLE = 120
+# Times that the original is among the networks: shares of its latency are what budgets are about.
+ORIGINALS = 5
 MOST_AGAIN = 0.25
 TIMES_AGAIN = 2
 # What one network takes in the squares, where some are timed as a whole too, beside one of the sweep.
@@ -82,7 +84,8 @@ def measure_profile(
         _forget_finished(folder)
         log = SampleLog(folder / SAMPLES, digest(FORMAT, protocol.model_dump(), opset))
         measured = _Measuring(subject, protocol, log, progress).measure()
-        save_profile(profile_from(subject, measured, facts, protocol.held_out), folder)
+        profile = profile_from(subject, measured, facts, protocol.held_out)
+        save_profile(replace(profile, protocol=protocol.model_dump()), folder)
         log.delete()
     return load_profile(folder)
 
@@ -155,15 +158,16 @@ class _Measuring:
     def _squares(
         self, candidates: Mapping[str, Sequence[int]], seconds: float
     ) -> tuple[list[dict[str, int]], list[Timed]]:
-        """Networks over all pairs of ``candidates`` in random order, and their times."""
+        """Networks over all pairs of ``candidates``, the original among them, in random order; and their times."""
         protocol, cost = self.protocol, self.subject.cost
         generator = np.random.default_rng(protocol.seed)
         neighbours = {name: [n for n in cost.neighbours(name) if n != name] for name in candidates}
         squares = [latin_square(candidates, neighbours, generator) for _ in range(protocol.squares)]
         affordable = max(len(squares[0]), int(protocol.limit_s / max(SLOWER * seconds, 1e-9)))
-        networks = [network for square in squares for network in square][:affordable]
+        networks = [network for square in squares for network in square][:affordable] + [self.subject.full] * ORIGINALS
         networks = [networks[i] for i in generator.permutation(len(networks))]
         whole = set(range(0, len(networks), max(1, len(networks) // (WHOLE + protocol.held_out))))
+        whole |= {place for place, network in enumerate(networks) if network == self.subject.full}
         title = f"Timing layers in {len(networks)} networks"
         samples = self._samples("square", networks, whole, title)
         for attempt in range(TIMES_AGAIN):

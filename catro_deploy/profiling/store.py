@@ -4,7 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class LatencyProfile:
     ``device`` is what the device and its runtime were, ``fingerprint`` that part of it that decides times; ``shapes``
     the shape of each layer, ``staircases`` what the width of each group costs; ``disagreement`` the median over all
     networks of how far their visits lie apart, as a share. ``original_us`` is the unpruned network's latency as
-    predicted from all this; ``seconds`` is what the device took.
+    measured among them; ``seconds`` is what the device took; ``protocol`` how it was measured.
     """
 
     target: str
@@ -47,6 +47,7 @@ class LatencyProfile:
     fit: Fit
     errors: CostErrors
     cells: Mapping[str, Mapping[tuple[int, int], Cell]]
+    protocol: Mapping[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 
 

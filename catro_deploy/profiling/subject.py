@@ -49,6 +49,11 @@ class Subject:
         return [group for group in self.network.groups if not group.fixed]
 
     @property
+    def full(self) -> dict[str, int]:
+        """The widths of the original."""
+        return {group.name: group.width for group in self.groups}
+
+    @property
     def shapes(self) -> dict[str, str]:
         """The shape of each layer, which decides its time but for its widths."""
         operators = self.skeleton.operators

@@ -59,7 +59,7 @@ def zoomed(low: float, high: float, ticks: int = 4, *, floor: float = -math.inf,
     """An axis around ``low..high`` that starts and ends at round numbers, inside ``floor..ceiling``."""
     if high - low <= 1e-9 * abs(high):
         low = max(floor, high - (abs(high) * 0.02 or 1.0))
-    rough = ((high - low) or 1.0) / ticks
+    rough = (high - low) / ticks or 1.0
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(s * power for s in _STEPS if s * power >= rough * (1 - 1e-9))
     start, end = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step

@@ -22,7 +22,7 @@ from catro_deploy.onnx_export import export_onnx
 from catro_deploy.records import Keep
 from catro_deploy.runtimes import open_runner
 from tests.graph.networks import Branches, GatedConcat, Grouped, Residual, randomised
-from tests.onnx_files import write_graph
+from tests.onnx_files import write_after_conv
 
 
 class Flattened(nn.Module):
@@ -232,14 +232,6 @@ def test_names_tell_the_layer():
     assert layer_of("ReorderOutput_token_7") is None
 
 
-def made(folder: Path, nodes: list[Any], constants: dict[str, np.ndarray], logits: list[int], size: int = 4) -> Any:
-    """A network of ``nodes`` that work on "features", the 8 channels that ``first`` makes of an image."""
-    weights = {"first.weight": np.ones((8, 3, 1, 1), np.float32), **constants}
-    first = helper.make_node("Conv", ["image", "first.weight"], ["features"])
-    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    return onnx.load(write_graph(folder / "made.onnx", [first, *nodes], tensors, [1, 3, size, size], logits))
-
-
 @pytest.mark.parametrize("transposed", [0, 1])
 def test_a_square_linear_layer_is_cut_on_the_right_sides(tmp_path, transposed):
     """From 8 to 8 channels its shape does not tell which side is which."""
@@ -249,34 +241,11 @@ def test_a_square_linear_layer_is_cut_on_the_right_sides(tmp_path, transposed):
         helper.make_node("Gemm", ["flat", "fc.weight", "fc.bias"], ["logits"], transB=transposed),
     ]
     constants = {"fc.weight": np.ones((8, 8), np.float32), "fc.bias": np.ones((1, 8), np.float32)}
-    skeleton = Skeleton(made(tmp_path, nodes, constants, [1, 8]), {"first": (8, 3), "fc": (8, 8)})
+    skeleton = Skeleton(write_after_conv(tmp_path, nodes, constants, [1, 8]), {"first": (8, 3), "fc": (8, 8)})
     keeps = {"first": Keep(out=(0, 1, 2)), "fc": Keep(inputs=(0, 1, 2), out=(0, 1, 2, 3, 4))}
     shapes = {tensor.name: tuple(tensor.dims) for tensor in skeleton.resized(keeps).graph.initializer}
     assert shapes["fc.weight"] == ((5, 3) if transposed else (3, 5))
     assert shapes["fc.bias"] == (1, 5)
-
-
-def test_only_constants_on_the_axis_of_the_channels_are_cut(tmp_path):
-    """8 channels of 4x8 positions: a factor for each column has eight values, too."""
-    nodes = [
-        helper.make_node("Mul", ["features", "by_column"], ["a"]),
-        helper.make_node("Mul", ["a", "by_channel"], ["b"]),
-        helper.make_node("Add", ["b", "everywhere"], ["logits"]),
-    ]
-    constants = {
-        "by_column": np.ones((1, 1, 1, 8), np.float32),
-        "by_channel": np.ones((8, 1, 1), np.float32),
-        "everywhere": np.ones((1, 8, 8, 8), np.float32),
-    }
-    skeleton = Skeleton(made(tmp_path, nodes, constants, [1, 8, 8, 8], size=8), {"first": (8, 3)})
-    resized = skeleton.resized({"first": Keep(out=(1, 4, 7))})
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in resized.graph.initializer}
-    assert shapes == {
-        "first.weight": (3, 3, 1, 1),
-        "by_column": (1, 1, 1, 8),
-        "by_channel": (3, 1, 1),
-        "everywhere": (1, 3, 8, 8),
-    }
 
 
 def test_the_image_itself_may_be_normalised_and_concatenated(tmp_path):
@@ -290,7 +259,7 @@ def test_the_image_itself_may_be_normalised_and_concatenated(tmp_path):
         "grid": np.ones((1, 2, 4, 4), np.float32),
         "last.weight": np.ones((5, 13, 1, 1), np.float32),
     }
-    skeleton = Skeleton(made(tmp_path, nodes, constants, [1, 5, 4, 4]), {"first": (8, 3), "last": (5, 13)})
+    skeleton = Skeleton(write_after_conv(tmp_path, nodes, constants, [1, 5, 4, 4]), {"first": (8, 3), "last": (5, 13)})
     keeps = {"first": Keep(out=(0, 1)), "last": Keep(inputs=(0, 1, 2, 3, 4, 11, 12))}
     shapes = {tensor.name: tuple(tensor.dims) for tensor in skeleton.resized(keeps).graph.initializer}
     assert shapes["last.weight"] == (5, 7, 1, 1)
@@ -298,69 +267,14 @@ def test_the_image_itself_may_be_normalised_and_concatenated(tmp_path):
     assert_runs(skeleton, keeps, tmp_path, 4)
 
 
-AXES = np.array([1])
-UNKNOWN = {
-    "Transpose": ([helper.make_node("Transpose", ["features"], ["logits"], perm=[0, 2, 1, 3])], {}, [1, 8, 8, 8]),
-    "Split": ([helper.make_node("Split", ["features"], ["logits", "rest"], axis=1, num_outputs=2)], {}, [1, 4, 8, 8]),
-    # Over channels, of which there are as many as rows.
-    "ReduceMean": ([helper.make_node("ReduceMean", ["features", "axes"], ["logits"], keepdims=0)], {}, [1, 8, 8]),
-    "Squeeze": (
-        [
-            helper.make_node("ReduceMax", ["features", "rows"], ["column"]),
-            helper.make_node("Unsqueeze", ["column", "axes"], ["wrong"]),
-            helper.make_node("Squeeze", ["wrong", "axes"], ["logits"]),
-        ],
-        {"rows": np.array([2])},
-        [1, 8, 1, 8],
-    ),
-    "Pad": (
-        [helper.make_node("Pad", ["features", "pads"], ["logits"])],
-        {"pads": np.array([0, 2] + [0] * 6)},
-        [1, 10, 8, 8],
-    ),
-    "Concat": ([helper.make_node("Concat", ["features", "features"], ["logits"], axis=2)], {}, [1, 8, 16, 8]),
-    "Reshape": (
-        [helper.make_node("Reshape", ["features", "shape"], ["logits"])],
-        {"shape": np.array([1, 4, 16, 8])},
-        [1, 4, 16, 8],
-    ),
-    "Expand": (
-        [helper.make_node("Expand", ["features", "shape"], ["logits"])],
-        {"shape": np.array([2, 8, 8, 8])},
-        [2, 8, 8, 8],
-    ),
-    "Flatten": ([helper.make_node("Flatten", ["features"], ["logits"], axis=2)], {}, [8, 64]),
-}
-
-
-@pytest.mark.parametrize("operator", UNKNOWN)
-def test_what_does_not_treat_channels_alike_is_refused_by_name(tmp_path, operator):
-    nodes, constants, logits = UNKNOWN[operator]
-    used = {name for node in nodes for name in node.input}
-    proto = made(tmp_path, nodes, constants | ({"axes": AXES} if "axes" in used else {}), logits, size=8)
-    named = "Unsqueeze" if operator == "Squeeze" else operator
-    with pytest.raises(ModelError, match=f"holds a {named} behind first, whose shapes") as caught:
-        Skeleton(proto, {"first": (8, 3)})
-    assert "%flops" in caught.value.hint
-
-
-def test_a_shape_that_is_computed_is_refused(tmp_path):
-    nodes = [
-        helper.make_node("Shape", ["features"], ["shape"]),
-        helper.make_node("Reshape", ["features", "shape"], ["logits"]),
-    ]
-    with pytest.raises(ModelError, match="holds a Shape behind first"):
-        Skeleton(made(tmp_path, nodes, {}, [1, 8, 4, 4]), {"first": (8, 3)})
-
-
 def test_weights_that_are_of_no_module_are_refused(tmp_path):
     with pytest.raises(ModelError, match=r"weights of a Conv are not those of one module: first\.weight"):
-        Skeleton(made(tmp_path, [helper.make_node("Relu", ["features"], ["logits"])], {}, [1, 8, 4, 4]), {})
+        Skeleton(write_after_conv(tmp_path, [helper.make_node("Relu", ["features"], ["logits"])], {}, [1, 8, 4, 4]), {})
 
 
 def test_a_layer_without_channels_is_refused(tmp_path):
     nodes = [helper.make_node("Conv", ["features", "last.weight"], ["logits"])]
-    proto = made(tmp_path, nodes, {"last.weight": np.ones((5, 8, 1, 1), np.float32)}, [1, 5, 4, 4])
+    proto = write_after_conv(tmp_path, nodes, {"last.weight": np.ones((5, 8, 1, 1), np.float32)}, [1, 5, 4, 4])
     skeleton = Skeleton(proto, {"first": (8, 3), "last": (5, 8)})
     with pytest.raises(ModelError, match="first would be left without channels"):
         skeleton.resized({"first": Keep(out=()), "last": Keep(inputs=())})
@@ -375,7 +289,7 @@ def test_widths_that_do_not_fit_together_are_refused(tmp_path):
     ]
     constants = {"other.weight": np.ones((8, 3, 1, 1), np.float32), "last.weight": np.ones((5, 8, 1, 1), np.float32)}
     skeleton = Skeleton(
-        made(tmp_path, nodes, constants, [1, 5, 4, 4]), {"first": (8, 3), "other": (8, 3), "last": (5, 8)}
+        write_after_conv(tmp_path, nodes, constants, [1, 5, 4, 4]), {"first": (8, 3), "other": (8, 3), "last": (5, 8)}
     )
     with pytest.raises(ModelError, match="holds a Add behind first"):
         skeleton.resized({"first": Keep(out=(0, 1))})
