@@ -46,6 +46,8 @@ PICTURE = RESULTS.parent.parent / "docs" / "cost_model.svg"
 NETWORKS = {"cifar_resnet20": 32, "torchvision:mobilenet_v2": 96, "torchvision:resnet50": 224}
 TARGETS_MET = {"within_10": 0.99, "rmspe": 0.035}
 CLASSES = 10
+# Each loading puts a network elsewhere in memory, which changes its latency by some percent: so it is timed more often.
+ORIGINALS = 5
 
 Widths = Mapping[str, int]
 
@@ -125,16 +127,19 @@ def latencies(
         reference = folder / "original.onnx"
         skeleton.write({}, reference)
         variants = []
-        for place, widths in enumerate([*prunings, {}]):  # the last is the original, timed like the others
+        for place, widths in enumerate([*prunings, *[{}] * ORIGINALS]):  # the original is timed like the others
             keeps = keeps_of(network.groups, {name: range(w) for name, w in widths.items()}, network.sizes)
             skeleton.write(keeps, folder / f"{place}.onnx")
             variants.append({"name": str(place), "file": str(folder / f"{place}.onnx"), "whole": True})
         job = {"job": "profile", "runtime": use.runtime, "threads": use.threads, "batch": use.batch, "seed": 2}
-        job |= {"reference": str(reference), "variants": variants, "protocol": protocol.model_dump() | {"rounds": 8}}
+        mixed = [variants[place] for place in np.random.default_rng(3).permutation(len(variants))]
+        job |= {"reference": str(reference), "variants": mixed, "protocol": protocol.model_dump() | {"rounds": 8}}
         samples = {e["name"]: e for e in run_job(job) if e["event"] == "sample"}
     rounds = [np.array(s["whole_us"]) / np.array(s["reference_us"]) for s in (samples[v["name"]] for v in variants)]
-    *times, original = (float(np.median(of)) for of in rounds)
-    return [time / original for time in times], float(np.median([np.ptp(of) / np.median(of) for of in rounds]))
+    times = [float(np.median(of)) for of in rounds]
+    original = float(np.median(times[len(prunings) :]))
+    apart = float(np.median([np.ptp(of) / np.median(of) for of in rounds]))
+    return [time / original for time in times[: len(prunings)]], apart
 
 
 def results_table(results: dict[str, dict[str, Any]]) -> str:
