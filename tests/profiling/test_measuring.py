@@ -247,7 +247,7 @@ def test_a_noisy_machine_is_told_and_networks_are_timed_again():
     told = Told()
     with bursts_of_load():
         profile = measure_profile(tiny_network(), (3, 128, 128), USE, protocol, told)
-    assert profile.disagreement > 0.1
+    assert profile.disagreement > 0.05  # a quiet machine: 0.02
     repeated = [total for title, total, _ in told.bars if "again that disagreed" in title]
     assert repeated
     assert max(repeated) <= 0.25 * profile.networks
