@@ -1,33 +1,47 @@
 """Networks of a run folder: factory + plan.json + safetensors, built again without pickle."""
 
+import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 from torch import nn
 
+from catro_deploy.errors import ModelError
 from catro_deploy.graph.depth import drop_branches
 from catro_deploy.graph.surgery import apply_keeps_
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.plans import load_plan
-from catro_deploy.records import Keep
+from catro_deploy.records import Keep, Plan
 from catro_deploy.runs import RunFolder
 
 __all__ = ["load"]
 
 
 def load(
-    run: RunFolder | Path | str, *, weights: Literal["finetuned", "pruned", "original"] = "finetuned"
+    run: RunFolder | Path | str,
+    *,
+    weights: Literal["finetuned", "pruned", "original"] = "finetuned",
+    model: nn.Module | Callable[[int], nn.Module] | None = None,
 ) -> nn.Module:
-    """Build a network of ``run`` again, in eval mode on the CPU.
+    """Build a network of ``run``, or of a folder that ``PrunedModel.save`` wrote, again: in eval mode on the CPU.
 
-    It maps normalised images (n, channels, height, width) to logits (n, wanted classes). ``weights`` chooses between
-    the fine-tuned network, the pruned one before fine-tuning, and the unpruned one whose head knows the wanted classes
-    only.
+    Args:
+        run: the folder.
+        weights: the fine-tuned network (of ``PrunedModel.save``: the network as it was then), the pruned one before
+            fine-tuning, or the unpruned one whose head knows the wanted classes only.
+        model: builds the unpruned network in the place of the plan's factory: a module with all its classes, which is
+            copied and whose weights do not matter, or what returns one when it is called with the number of classes.
+            Needed where a module in memory was pruned.
+
+    Returns:
+        A module that maps normalised images (n, channels, height, width) to logits (n, wanted classes).
 
     Raises:
         RunFolderError: the plan or the weights are missing.
-        ModelError, CheckpointError: the model's code or the weights are not those of the plan.
+        ModelError: the model's code is not that of the plan, or nothing says how to build the network.
+        CheckpointError: the weights are not those of the plan.
     """
     folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
     plan = load_plan(folder)
@@ -37,12 +51,29 @@ def load(
         "original": (folder.original_weights, "prune"),
     }[weights]
     folder.require(path, stage)
-    model = build_model(plan.model, plan.model_classes)
+    network = _unpruned(plan, model, folder)
     whole_head = plan.class_indices == tuple(range(plan.model_classes))
     head_only = {} if whole_head else {plan.head: Keep(out=plan.class_indices)}
     if weights == "original":
-        apply_keeps_(model, head_only)
+        apply_keeps_(network, head_only)
     else:
-        model = apply_keeps_(drop_branches(model, plan.dropped), plan.keeps)
-    load_checkpoint(model, path)
-    return model.eval()
+        network = apply_keeps_(drop_branches(network, plan.dropped, plan.settings.get("ignore", ())), plan.keeps)
+    load_checkpoint(network, path)
+    return network.eval()
+
+
+def _unpruned(plan: Plan, model: nn.Module | Callable[[int], nn.Module] | None, folder: RunFolder) -> nn.Module:
+    if model is None and not plan.model:
+        raise ModelError(
+            f"{folder.plan} names no factory: a module in memory was pruned.",
+            "Give what builds that module, with all its classes: load(folder, model=...).",
+        )
+    if model is None:
+        return build_model(plan.model, plan.model_classes)
+    built = copy.deepcopy(model) if isinstance(model, nn.Module) else model(plan.model_classes)
+    if not isinstance(built, nn.Module):
+        raise ModelError(
+            f"What was given as model returned a {type(built).__name__}.",
+            f"It is called with the number of classes, {plan.model_classes}, and must return a torch.nn.Module.",
+        )
+    return built.cpu().eval()

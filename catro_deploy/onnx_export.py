@@ -1,5 +1,6 @@
 """A network as an ONNX file that computes the same, checked before it takes its place."""
 
+import json
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
@@ -12,11 +13,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from catro_deploy import __version__
 from catro_deploy.errors import ModelError, NumericsError
 from catro_deploy.files import replacing
+from catro_deploy.records import Plan
 from catro_deploy.runtimes import open_runner
 
-__all__ = ["export_onnx"]
+__all__ = ["export_onnx", "plan_metadata"]
 
 # Logits of the ONNX file against PyTorch's, relative to the largest logit where that is above 1.
 AGREEMENT = 1e-4
@@ -54,6 +57,29 @@ def export_onnx(
     with replacing(path) as temporary:
         temporary.write_bytes(proto.SerializeToString())
         _check_agreement(model, images, temporary, path.name)
+
+
+def plan_metadata(plan: Plan, plan_sha256: str, network: str) -> dict[str, str]:
+    """What someone who has only the ONNX file must know to feed it and to read its answer; ``network`` names it.
+
+    A plan that does not know how images were normalised, or a network of no factory, says nothing of it.
+    """
+    pixels = {
+        "mean": json.dumps(plan.mean),
+        "std": json.dumps(plan.std),
+        "pixels": "float32; (pixel / 255 - mean) / std",
+    }
+    colours = {1: {"colours": "grey"}, 3: {"colours": "RGB"}}
+    return {
+        "network": network,
+        **({"model": plan.model} if plan.model else {}),
+        "classes": json.dumps(plan.classes, ensure_ascii=False),
+        **(pixels if plan.mean else {}),
+        "layout": "NCHW",
+        **colours.get(plan.input_shape[0], {}),
+        "plan_sha256": plan_sha256,
+        "catro_deploy_version": __version__,
+    }
 
 
 def _to_proto(model: nn.Module, images: torch.Tensor, opset: int, dynamic_batch: bool) -> Any:  # noqa: ANN401 - onnx.ModelProto

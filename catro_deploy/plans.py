@@ -7,16 +7,21 @@ from catro_deploy.files import write_text
 from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
 
-__all__ = ["PLAN_FORMAT", "load_plan", "save_plan"]
+__all__ = ["PLAN_FORMAT", "load_plan", "plan_text", "save_plan"]
 
 PLAN_FORMAT = 1
 
 
-def save_plan(plan: Plan, path: Path) -> None:
-    """Write ``plan`` as JSON, whole or not at all."""
+def plan_text(plan: Plan) -> str:
+    """``plan`` as JSON, as it stands in plan.json."""
     from pydantic import TypeAdapter
 
-    write_text(path, TypeAdapter(Plan).dump_json(plan, indent=1).decode() + "\n")
+    return TypeAdapter(Plan).dump_json(plan, indent=1).decode() + "\n"
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write ``plan`` as JSON, whole or not at all."""
+    write_text(path, plan_text(plan))
 
 
 def load_plan(run: RunFolder) -> Plan:

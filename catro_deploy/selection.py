@@ -1,7 +1,8 @@
 """Scores of channels on labelled samples, what widths are worth by them, and the channels that stay.
 
 1. One pass over the samples gives the scatter of every layer. Members of a group add up, each divided by its own mean
-   total scatter first, so that a layer of large activations does not drown the others.
+   total scatter first, so that a layer of large activations does not drown the others. Where several channels of a
+   member belong to one channel of the group, as in grouped convolutions, they add up before that.
 2. What a width is worth follows from the scatters (Algorithm 2's gains); allocation.py makes widths of it.
 3. Algorithm 1 picks the channels, group by group in the order of execution, each on inputs that are pruned already. A
    group with several producers is decided at its first; the later ones count with their scatter in the whole network.
@@ -12,18 +13,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from catro_deploy.core.allocate import GroupChoice, GroupValue, group_value
 from catro_deploy.core.scatter import Scatter
-from catro_deploy.core.trace_ratio import Selection, scores, select, trace_ratio, usable
-from catro_deploy.errors import BudgetError
+from catro_deploy.core.trace_ratio import Selection, select, usable
+from catro_deploy.errors import BudgetError, NumericsError
 from catro_deploy.graph.activations import MemoryLimit
 from catro_deploy.graph.features import FeatureGraph, Labelled
+from catro_deploy.graph.sequential import select_in_order
 from catro_deploy.graph.trace import Network
 from catro_deploy.progress import Progress
-from catro_deploy.records import Branch, Group, GroupPlan
+from catro_deploy.records import Branch, Group, GroupPlan, Slot
 from catro_deploy.settings import PruneSettings
 
 __all__ = ["Scored", "choose_channels", "score_channels", "values_of"]
@@ -48,21 +51,37 @@ def score_channels(
 ) -> Scored:
     """Score the channels of every group of ``network`` that ``settings`` allow to prune.
 
-    ``batches`` are normalised images on the model's device, class by class.
+    ``batches`` are normalised images on the model's device, class by class. A group that never changes within a class
+    gives no ground to choose on, and stays.
 
     Raises:
         BudgetError: no group may be pruned.
-        NumericsError: a feature map is not finite, or a layer gives no ground to choose on.
+        NumericsError: a feature map is not finite, or all groups are dead.
     """
     fixed = {group.name: _reason_to_fix(group, network, settings) for group in network.groups}
     prunable = tuple(group for group in network.groups if not fixed[group.name])
     if not prunable:
         raise BudgetError("No channels of this network may be pruned.", "Look at ignore and d_min in [prune].")
-    graph = FeatureGraph(model, [producer for group in prunable for producer in group.producers])
+    graph = _graph(model, prunable, settings)
+    fixed |= {group.name: _why_hidden(group, graph) for group in prunable}
+    prunable = tuple(group for group in prunable if not fixed[group.name])
+    if not prunable:
+        raise BudgetError(
+            f"No channels of this network may be pruned: {next(iter(graph.hidden.values()))}",
+            "Move control flow that depends on the data into a submodule without convolutions.",
+        )
     with progress.task("Scoring channels", len(batches)) as task:
         alone = graph.scatters(_told(batches, task.advance))
-    scatters = {group.name: usable(group.name, _group_scatter(group, alone), settings.ridge) for group in prunable}
-    return Scored(prunable, scatters, fixed, alone)
+    scatters: dict[str, Scatter] = {}
+    dead: NumericsError | None = None
+    for group in prunable:
+        try:
+            scatters[group.name] = usable(group.name, _group_scatter(group, alone), settings.ridge)
+        except NumericsError as error:
+            fixed[group.name], dead = error.problem, dead or error
+    if dead and not scatters:
+        raise dead
+    return Scored(tuple(group for group in prunable if group.name in scatters), scatters, fixed, alone)
 
 
 def values_of(
@@ -139,15 +158,38 @@ def _reason_to_fix(group: Group, network: Network, settings: PruneSettings) -> s
     return f"not wider than d_min = {settings.d_min}" if group.width <= settings.d_min else ""
 
 
+def _graph(model: nn.Module, groups: Sequence[Group], settings: PruneSettings) -> FeatureGraph:
+    present = dict(model.named_modules())  # of a network without some branches, what is to be ignored may be gone
+    ignore = [name for name in settings.ignore if name in present]
+    return FeatureGraph(model, [producer for group in groups for producer in group.producers], ignore)
+
+
+def _why_hidden(group: Group, graph: FeatureGraph) -> str:
+    return next((graph.hidden[producer] for producer in group.producers if producer in graph.hidden), "")
+
+
 def _group_scatter(group: Group, by_producer: Mapping[str, Scatter]) -> Scatter:
     between, within = np.zeros(group.width), np.zeros(group.width)
-    for slot in group.slots:
-        if slot.axis == "out" and slot.module in group.producers:
-            member = by_producer[slot.module].normalised()
-            index, channel = np.array(slot.index), np.array(slot.channel)
-            np.add.at(between, channel, member.between[index])
-            np.add.at(within, channel, member.within[index])
+    for slot in _members(group):
+        member = by_producer[slot.module]
+        index = np.array(slot.index)
+        part = Scatter(
+            _by_channel(group, slot, member.between[index]), _by_channel(group, slot, member.within[index])
+        ).normalised()
+        between += part.between
+        within += part.within
     return Scatter(between, within)
+
+
+def _members(group: Group) -> list[Slot]:
+    return [slot for slot in group.slots if slot.axis == "out" and slot.module in group.producers]
+
+
+def _by_channel(group: Group, slot: Slot, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of the ``values`` of a slot's indices for each channel of the group."""
+    sums: NDArray[np.float64] = np.zeros(group.width)
+    np.add.at(sums, np.array(slot.channel), values)
+    return sums
 
 
 def _select_in_order(
@@ -164,43 +206,39 @@ def _select_in_order(
 
     def decide(group: Group, first: Scatter) -> tuple[int, ...]:
         members = {**scored.producers, group.producers[0]: first}
-        scatter = usable(group.name, _group_scatter(group, members), settings.ridge)
+        try:
+            scatter = usable(group.name, _group_scatter(group, members), settings.ridge)
+        except NumericsError:  # what was pruned before has silenced it: the whole network knows more
+            scatter = scored.scatters[group.name]
         seed = settings.seed + network.groups.index(group)
         best = select(scatter, widths[group.name], seed=seed, epsilon=settings.epsilon)
-        kept = _one_of_each_member(group, best.kept, scores(scatter, best.ratio, 1.0))
-        chosen[group.name] = replace(best, kept=kept, ratio=trace_ratio(scatter, np.array(kept)))
-        return kept
+        chosen[group.name] = best
+        return best.kept
 
     limit = MemoryLimit(int(settings.activation_memory * 2**30))
     narrowed = [group for group in prunable if widths[group.name] < group.width]
-    graph = FeatureGraph(model, [producer for group in prunable for producer in group.producers])
-    graph.select_in_order(narrowed, network.sizes, batches, decide, limit, progress)
+    graph = _graph(model, prunable, settings)
+    select_in_order(graph, narrowed, network.sizes, batches, decide, limit, progress)
     return chosen
 
 
 def _largest_norms(model: nn.Module, group: Group, width: int) -> Selection:
     """Channels whose filters have the largest L1 norms, added over the group's producers (Li et al., 2017)."""
     norms: NDArray[np.float64] = np.zeros(group.width)
-    for slot in group.slots:
-        if slot.axis == "out" and slot.module in group.producers:
-            weight = model.get_parameter(f"{slot.module}.weight").detach()
-            norm = weight.abs().flatten(1).sum(1).double().cpu().numpy()
-            np.add.at(norms, np.array(slot.channel), norm[np.array(slot.index)])
-    kept = tuple(int(channel) for channel in np.argsort(-norms, kind="stable")[:width])
-    return Selection(_one_of_each_member(group, kept, norms), math.nan, 0)
+    for slot in _members(group):
+        norms += _by_channel(group, slot, _filter_norms(model.get_submodule(slot.module))[np.array(slot.index)])
+    kept = sorted(int(channel) for channel in np.argsort(-norms, kind="stable")[:width])
+    return Selection(tuple(kept), math.nan, 0)
 
 
-def _one_of_each_member(group: Group, kept: Sequence[int], worth: NDArray[np.float64]) -> tuple[int, ...]:
-    """``kept``, changed so that no module of the group is left without channels where it has only a part of them."""
-    chosen = set(kept)
-    parts = [set(slot.channel) for slot in group.slots]
-    for part in parts:
-        if not part & chosen:
-            spare = [c for c in chosen if all(len(other & chosen) > 1 for other in parts if c in other)]
-            if spare:
-                chosen.remove(min(spare, key=lambda channel: worth[channel]))
-            chosen.add(max(part, key=lambda channel: worth[channel]))
-    return tuple(sorted(chosen))
+def _filter_norms(module: nn.Module) -> NDArray[np.float64]:
+    """L1 norm of what makes each output channel of a convolution or linear layer."""
+    weight = torch.as_tensor(module.weight).detach().abs().double().cpu()
+    if isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
+        # (in, out / groups, ...), the inputs group by group.
+        by_group = weight.reshape(module.groups, -1, *weight.shape[1:]).flatten(3).sum((1, 3))
+        return np.asarray(by_group.flatten())
+    return np.asarray(weight.flatten(1).sum(1))
 
 
 def _told(batches: Sequence[Labelled], advance: Callable[[], None]) -> Iterator[Labelled]:

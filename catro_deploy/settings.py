@@ -57,7 +57,8 @@ class ModelSettings(_Section):
     """``[model]``: the trained classifier."""
 
     name: str = Field(
-        "cifar_resnet20", description="cifar_resnet{20,32,56,110}, torchvision:NAME or package.module:factory"
+        "cifar_resnet20",
+        description="cifar_resnet{20,32,56,110}, torchvision:NAME, timm:NAME or package.module:factory",
     )
     checkpoint: Path = Field(Path("baseline.safetensors"), description="safetensors, or a torch file of tensors only")
     mean: tuple[float, ...] = Field(

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import catro_deploy
+from catro_deploy import pruning
 from catro_deploy.files import file_hash
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.runs import RunFolder
 from catro_deploy.stages import finetune as finetune_stage
-from catro_deploy.stages import prune as prune_stage
 from tests.tiny import CLASSES, SIZE, Blocks, command, start, went_well
 
 pytestmark = pytest.mark.slow
@@ -185,7 +185,7 @@ def test_a_second_run_does_nothing_and_other_epochs_only_what_follows(unbroken):
 def with_blocks(tiny, monkeypatch):
     """A working folder whose network has branches; candidates are timed for a moment only."""
     save_weights(Blocks(3), tiny / "blocks.safetensors")
-    monkeypatch.setattr(prune_stage, "TRIALS", "./moment.toml")
+    monkeypatch.setattr(pruning, "TRIALS", "./moment.toml")
     return ("run", "--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
 
 

@@ -18,6 +18,8 @@ from catro_deploy.records import Branch, Budget
 from catro_deploy.selection import Scored, choose_channels, score_channels, values_of
 from catro_deploy.settings import PruneSettings
 from tests.graph.networks import GatedConcat, Residual, randomised
+from tests.graph.opaque import Between, BySize
+from tests.graph.user_networks import LayerNormed
 
 
 def batches(each: int = 6) -> list[tuple[torch.Tensor, int]]:
@@ -89,17 +91,139 @@ def test_the_same_seed_gives_the_same_channels():
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("criterion", ["catro", "l1"])
 def test_no_branch_of_a_coupled_concatenation_is_left_empty(seed, criterion):
-    network, groups = choose(randomised(GatedConcat(), seed), "10%flops", criterion=criterion)
+    network, groups = choose(randomised(GatedConcat(), seed), "20%flops", criterion=criterion)
     keeps = keeps_of(network.groups, {group.name: group.kept for group in groups}, network.sizes)
     model = apply_keeps_(randomised(GatedConcat(), seed), keeps)
     assert model(torch.randn(2, 3, 8, 8)).isfinite().all()
 
 
+class Added(nn.Module):
+    """Two convolutions whose maps are added; a third is concatenated, and all are gated together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.third = (nn.Conv2d(3, 4, 3, bias=False) for _ in range(3))
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        stream = torch.relu(self.one(x)) + torch.relu(self.other(x))
+        return self.fc(torch.cat([stream, torch.relu(self.third(x))], 1).mean((2, 3)))
+
+
+def bright_filters(separating: list[int], seed: int, scale: float = 1.0) -> torch.Tensor:
+    """Four filters, of which those ``separating`` sum the pixels up and the others see differences only."""
+    weight = torch.randn(4, 3, 3, 3, generator=torch.Generator().manual_seed(seed))
+    weight -= weight.mean((1, 2, 3), keepdim=True)
+    weight[separating] = 0.3
+    return weight * scale
+
+
 def test_a_member_with_large_activations_does_not_drown_the_others():
-    between, within = np.array([1.0, 4.0]), np.array([2.0, 1.0])
-    small, large = Scatter(between, within), Scatter(1e6 * between[::-1], 1e6 * within[::-1])
-    total = small.normalised().between + large.normalised().between
-    assert total[0] == pytest.approx(total[1])
+    # The classes differ in brightness; each member has another channel that sees it. With equal say both stay, whatever
+    # the scale; if raw scatters were added, the second of the large member's noisy channels would beat the small one's.
+    kept = []
+    for scale in (1.0, 1000.0):
+        model = Added().eval()
+        with torch.no_grad():
+            model.one.weight.copy_(bright_filters([1], seed=3))
+            model.other.weight.copy_(bright_filters([2], seed=4, scale=scale))
+        network = trace(model, (3, 8, 8))
+        settings = PruneSettings(d_min=1, ridge=0.0)
+        scored = score_channels(model, network, batches(), settings, Silent())
+        widths = {group.name: 2 if group.name == "one" else group.width for group in network.groups}
+        groups = choose_channels(model, network, scored, widths, batches(), settings, Silent())
+        kept.append({group.name: group.kept for group in groups}["one"])
+        np.testing.assert_allclose(scored.scatters["one"].mean_total, 2)  # one for each member
+    assert kept == [(1, 2), (1, 2)]
+
+
+def test_members_of_a_concatenation_are_chosen_from_by_their_own_indices():
+    model = Added().eval()
+    with torch.no_grad():
+        model.one.weight.copy_(bright_filters([1], seed=3))
+        model.other.weight.copy_(bright_filters([1], seed=4))
+        model.third.weight.copy_(bright_filters([3], seed=5))
+    network = trace(model, (3, 8, 8))
+    settings = PruneSettings(d_min=1, ridge=0.0)
+    scored = score_channels(model, network, batches(), settings, Silent())
+    groups = choose_channels(model, network, scored, {"one": 1, "third": 1}, batches(), settings, Silent())
+    assert {group.name: group.kept for group in groups if not group.fixed} == {"one": (1,), "third": (3,)}
+    keeps = keeps_of(network.groups, {group.name: group.kept for group in groups}, network.sizes)
+    assert keeps["fc"].inputs == (1, 7)
+
+
+@pytest.mark.parametrize("criterion", ["catro", "l1"])
+def test_several_indices_of_one_channel_add_up(criterion):
+    # Groups of two filters stay or go whole. The second pair sees the brightness, and has the largest filters.
+    model = nn.Sequential(nn.Conv2d(3, 6, 1, bias=False), nn.Conv2d(6, 6, 3, groups=3, bias=False), nn.ReLU())
+    model = nn.Sequential(*model, nn.Flatten(), nn.Linear(6 * 36, 3)).eval()
+    with torch.no_grad():
+        model[0].weight.normal_(generator=torch.Generator().manual_seed(3))
+        model[0].weight.sub_(model[0].weight.mean(1, keepdim=True))
+        model[0].weight[2:4] = 3.0
+        model[1].weight.normal_(generator=torch.Generator().manual_seed(3))
+        model[1].weight[2:4] = 3.0
+    network = trace(model, (3, 8, 8))
+    settings = PruneSettings(d_min=1, ridge=0.0, criterion=criterion)
+    scored = score_channels(model, network, batches(), settings, Silent())
+    groups = choose_channels(model, network, scored, {"0": 1}, batches(), settings, Silent())
+    assert groups[0].width == 3
+    assert groups[0].kept == (1,)
+
+
+def test_l1_of_a_transposed_convolution():
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 1), nn.ConvTranspose2d(4, 4, 2, 2, groups=1), nn.Flatten(), nn.Linear(1024, 3)
+    )
+    with torch.no_grad():
+        model[1].weight.copy_(torch.ones(4, 4, 2, 2) * torch.tensor([1.0, 4.0, 2.0, 3.0]).view(1, 4, 1, 1))
+    network = trace(model.eval(), (3, 8, 8))
+    settings = PruneSettings(d_min=1, criterion="l1")
+    scored = score_channels(model, network, batches(), settings, Silent())
+    groups = choose_channels(model, network, scored, {"0": 4, "1": 2}, batches(), settings, Silent())
+    assert groups[1].kept == (1, 3)
+
+
+def test_channels_that_no_score_can_be_had_of_stay():
+    model = randomised(Between(BySize()))
+    network = trace(model, (3, 8, 8))
+    scored = score_channels(model, network, batches(), PruneSettings(d_min=1), Silent())
+    assert {group.name for group in scored.prunable} == {"stem", "block.0", "last"}
+    assert scored.fixed["block.1.conv"].startswith("block.1 cannot be looked into: TraceError")
+
+
+def test_channels_of_a_linear_layer_on_a_map_are_last():
+    model = randomised(LayerNormed())
+    network, groups = choose(model, "70%flops")
+    kept = {group.name: group.kept for group in groups}
+    assert 0 < len(kept["up"]) < 16
+    keeps = keeps_of(network.groups, kept, network.sizes)
+    assert apply_keeps_(model, keeps)(torch.randn(2, 3, 8, 8)).shape == (2, 4)
+
+
+def test_a_group_that_never_changes_stays_and_the_others_go():
+    model = randomised(Residual())
+    model.inner_bn.weight.data.zero_()
+    model.inner_bn.bias.data.fill_(-1.0)
+    scored = score_channels(model, trace(model, (3, 8, 8)), batches(), PruneSettings(d_min=1), Silent())
+    assert "dead" in scored.fixed["inner"]
+    assert {group.name for group in scored.prunable} == {"stem", "down"}
+
+
+def test_what_is_ignored_is_not_looked_into():
+    model = randomised(Between(BySize()))
+    network = trace(model, (3, 8, 8), ["block"])
+    settings = PruneSettings(d_min=1, ignore=["block"])
+    scored = score_channels(model, network, batches(), settings, Silent())
+    assert {group.name for group in scored.prunable} == {"stem", "last"}
+    assert "to be ignored" in scored.fixed["block.0"]
+
+
+def test_no_scores_at_all():
+    model = nn.Sequential(nn.Sequential(nn.Conv2d(3, 6, 1), BySize()), nn.Flatten(), nn.Linear(6 * 64, 3))
+    network = trace(randomised(model), (3, 8, 8), ["0.0"])
+    with pytest.raises(BudgetError, match=r"(?s)0.1 cannot be looked into.*submodule without convolutions"):
+        score_channels(model, network, batches(), PruneSettings(d_min=1, ignore=["0.0"]), Silent())
 
 
 def test_a_budget_that_cannot_be_met():

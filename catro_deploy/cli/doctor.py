@@ -25,7 +25,7 @@ GIB = 2**30
 LEAST_FREE_GIB = 2.0
 PACKAGES = (
     *("torch", "torchvision", "onnx", "onnxscript", "onnxruntime", "onnxslim", "numpy", "pillow", "pydantic"),
-    *("rich", "safetensors", "torch-pruning", "typer"),
+    *("rich", "safetensors", "typer"),
 )
 STYLES = {"works": "green", "missing": "yellow", "broken": "bold red"}
 

@@ -80,7 +80,7 @@ def _section(section: str, panel: str, *flags: tuple[str, Any, str]) -> tuple[Fl
 MODEL = _section(
     "model",
     "Model and data",
-    ("name", str, "cifar_resnet{20,32,56,110}, torchvision:NAME or package.module:factory."),
+    ("name", str, "cifar_resnet{20,32,56,110}, torchvision:NAME, timm:NAME or package.module:factory."),
     ("checkpoint", Path, "The trained weights: safetensors, or a torch file of tensors only."),
 )
 MODEL = (replace(MODEL[0], name="model"), MODEL[1])

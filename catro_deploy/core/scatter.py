@@ -6,8 +6,9 @@ For channel i of a layer with N samples of K classes, positions being part of th
     within[i]  = sum_k sum_{n in k} ||o_n,i - mu_k,i||^2
 
 These are the diagonals of O(Lambda_b - G_b)O^T and O(Lambda_w - G_w)O^T of the CATRO paper (arXiv 2110.10921) with its
-Fisher weights. Means are merged as in Chan, Golub and LeVeque (1979), so memory holds one class mean and one global
-mean whatever N and K are, and nothing is ever the small difference of two large numbers.
+Fisher weights. Means of a class are merged as in Chan, Golub and LeVeque (1979), those of the classes are summed about
+the first one's, so memory holds three means whatever N and K are, and nothing is ever the small difference of two large
+numbers.
 """
 
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Scatter:
 
 
 class _Moments:
-    """Count, mean and summed squared deviation of vectors, mergeable; float64 on the data's device."""
+    """Count, mean and summed squared deviation of vectors, mergeable in float64 on the data's device."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -54,10 +55,40 @@ class _Moments:
             self.count, self.mean, self.deviation = count, mean, deviation
             return
         total = self.count + count
+        self.mean = self.mean.double()
         offset = mean - self.mean
         self.deviation = self.deviation + deviation + _row_norms(offset) * (self.count * count / total)
         self.mean = self.mean + offset * (count / total)
         self.count = total
+
+
+class _ClassMeans:
+    """Summed squared deviation of class means from their weighted mean, one reading of each.
+
+    Both sums are about the first class's mean, from which the others are about as far as from their own mean: what is
+    subtracted in the end is no larger than what matters.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._origin: torch.Tensor | None = None
+        self._sum: torch.Tensor | None = None
+        self._squares: torch.Tensor | None = None
+
+    def add(self, count: int, mean: torch.Tensor) -> None:
+        self._count += count
+        if self._origin is None or self._sum is None or self._squares is None:
+            self._origin, self._sum = mean, torch.zeros_like(mean, dtype=torch.float64)
+            self._squares = self._sum.new_zeros(len(mean))
+            return
+        offset = mean - self._origin
+        self._sum.add_(offset, alpha=count)
+        self._squares.add_(torch.linalg.vector_norm(offset, dim=1).double().square_(), alpha=count)
+
+    def deviation(self) -> torch.Tensor | None:
+        if self._sum is None or self._squares is None:
+            return None
+        return (self._squares - _row_norms(self._sum) / self._count).clamp_(min=0)
 
 
 class ScatterMeter:
@@ -66,7 +97,7 @@ class ScatterMeter:
     def __init__(self, name: str) -> None:
         self._name = name
         self._class = _Moments()
-        self._classes = _Moments()
+        self._classes = _ClassMeans()
         self._within: torch.Tensor | None = None
         self._seen: list[int] = []
 
@@ -93,7 +124,7 @@ class ScatterMeter:
                 f"The feature maps of {self._name} hold NaN or infinity (class {label}).",
                 "Check the checkpoint and the normalisation ([model] mean, std); prune nothing until they are finite.",
             )
-        self._class.merge(count, mean.double(), deviation)
+        self._class.merge(count, mean, deviation)
 
     def scatter(self) -> Scatter:
         """The scatter of all that was added.
@@ -101,17 +132,19 @@ class ScatterMeter:
         Raises:
             DataError: fewer than two classes were added.
         """
-        self._close_class()
-        if len(self._seen) < 2 or self._within is None or self._classes.deviation is None:
+        with torch.inference_mode():  # as the feature maps may have been made, so that sums can be changed in place
+            self._close_class()
+        between = self._classes.deviation()
+        if len(self._seen) < 2 or self._within is None or between is None:
             raise DataError("Scatter needs samples of at least two classes.", "Choose more classes with --classes.")
-        return Scatter(self._classes.deviation.cpu().numpy(), self._within.cpu().numpy())
+        return Scatter(between.cpu().numpy(), self._within.cpu().numpy())
 
     def _close_class(self) -> None:
         done, self._class = self._class, _Moments()
         if done.mean is None or done.deviation is None:
             return
         self._within = done.deviation if self._within is None else self._within + done.deviation
-        self._classes.merge(done.count, done.mean, torch.zeros_like(done.deviation))
+        self._classes.add(done.count, done.mean)
 
 
 def _norms_about(samples: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:

@@ -22,26 +22,27 @@ class _Axis:
     """Channels of one side of a layer: ``fixed`` ones, and so many for each channel of the groups on it."""
 
     fixed: int
-    per_channel: tuple[tuple[str, float], ...]
+    per_channel: tuple[tuple[str, int], ...]
 
-    def width(self, widths: Mapping[str, int]) -> float:
+    def width(self, widths: Mapping[str, int]) -> int:
         return self.fixed + sum(share * widths[group] for group, share in self.per_channel)
 
 
 class LayerCost:
     """A CostModel that asks ``layer_cost(layer, in_width, out_width)`` for each of ``layers`` and adds up.
 
-    A width is a whole number wherever each channel of a group stands for equally many of the layer's (as a flattened
-    map's do), and may be a fraction elsewhere. A layer without inputs or outputs costs nothing and is not asked for;
-    other answers are kept, so ``layer_cost`` may be slow but must always say the same. ``overhead`` is the cost of
-    what does not depend on widths.
+    The widths that it is asked for count the layer's own channels, in all its convolution groups together: each channel
+    of a group stands for as many of them as every other (in a flattened map for all positions, in a grouped convolution
+    for a whole convolution group). A layer without inputs or outputs costs nothing and is not asked for; other answers
+    are kept, so ``layer_cost`` may be slow but must always say the same. ``overhead`` is the cost of what does not
+    depend on widths.
     """
 
     def __init__(
         self,
         layers: Sequence[Layer],
         groups: Sequence[Group],
-        layer_cost: Callable[[Layer, float, float], float],
+        layer_cost: Callable[[Layer, int, int], float],
         *,
         overhead: float = 0.0,
     ) -> None:
@@ -75,10 +76,7 @@ class LayerCost:
 
     def layer_widths(self, widths: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """Channels in and out of each layer."""
-        return {
-            name: (round(inputs.width(widths)), round(outputs.width(widths)))
-            for name, (inputs, outputs) in self._axes.items()
-        }
+        return {name: (inputs.width(widths), outputs.width(widths)) for name, (inputs, outputs) in self._axes.items()}
 
     def by_layer(self, widths: Mapping[str, int]) -> dict[str, float]:
         """Cost of each layer; of one that is gone 0."""
@@ -130,7 +128,7 @@ def _axes(layer: Layer, groups: Sequence[Group]) -> tuple[_Axis, _Axis]:
     inputs, outputs = (
         _Axis(
             channels - sum(len(indices) for indices in held[side].values()),
-            tuple((group, len(indices) / width[group]) for group, indices in held[side].items()),
+            tuple((group, len(indices) // width[group]) for group, indices in held[side].items()),
         )
         for side, channels in (("in", layer.in_channels), ("out", layer.out_channels))
     )

@@ -1,6 +1,7 @@
 """Multiply-accumulates of a network as its groups' widths change: the paper's cost. Caveat: not a measure of time.
 
-A layer's multiply-accumulates are ``positions * kernel * in * out``; a depthwise layer's ``positions * kernel * out``.
+A layer's multiply-accumulates are ``positions * kernel * in * out``. In a grouped convolution ``in`` are the inputs of
+one group, as many at all widths, for it loses whole groups; a depthwise layer's are ``positions * kernel * out``.
 Other operations (normalisation, activation, addition, pooling) are not counted, as is the custom of the field.
 """
 
@@ -19,6 +20,6 @@ class FlopsCost(LayerCost):
         super().__init__(layers, groups, _macs)
 
 
-def _macs(layer: Layer, in_width: float, out_width: float) -> float:
+def _macs(layer: Layer, in_width: int, out_width: int) -> float:
     inputs = layer.in_channels // layer.groups if layer.groups > 1 else in_width
     return layer.positions * layer.kernel * inputs * out_width

@@ -177,22 +177,26 @@ class RooflineCost(LayerCost):
         kernels, rate = kernels_for(gpu, precision)
         adding = _adding(layers, groups)
 
-        def layer_us(layer: Layer, in_width: float, out_width: float) -> float:
+        def layer_us(layer: Layer, in_width: int, out_width: int) -> float:
             shape = (layer.kernel, layer.stride)
             if _is_depthwise(layer):  # its inputs go with its outputs
                 inputs = out_width * layer.in_channels / layer.out_channels
                 conv = Conv(batch * layer.positions, inputs, out_width, *shape, depthwise=True)
             else:
                 adds = layer.name in adding
-                conv = Conv(batch * layer.positions, in_width, out_width, *shape, layer.groups, adds)
+                groups_left = layer.groups * out_width // layer.out_channels if layer.groups > 1 else 1
+                conv = Conv(batch * layer.positions, in_width, out_width, *shape, groups_left, adds)
             return float(queued_us(conv, gpu, kernels, rate))
 
         super().__init__(layers, groups, layer_us, overhead=NETWORK_US + other_us)
 
 
 def _adding(layers: Sequence[Layer], groups: Sequence[Group]) -> set[str]:
-    """Layers whose kernel adds another tensor: of those that make one stream, all but the first."""
-    dense = {layer.name for layer in layers if not _is_depthwise(layer)}
+    """Layers whose kernel adds another tensor: of those that make one stream, all but the first.
+
+    Grouped convolutions belong to the group that they read, and end no branch.
+    """
+    dense = {layer.name for layer in layers if layer.groups == 1}
     return {name for group in groups for name in [made for made in group.producers if made in dense][1:]}
 
 

@@ -99,9 +99,9 @@ class TableCost(LayerCost):
         at = self.layer_widths(widths)
         return [name for name, pair in at.items() if all(pair) and pair not in self._cells[name]]
 
-    def _latency_us(self, layer: Layer, in_width: float, out_width: float) -> float:
+    def _latency_us(self, layer: Layer, in_width: int, out_width: int) -> float:
         cells = self._cells[layer.name]
-        widths = (round(in_width), round(out_width))
+        widths = (in_width, out_width)
         nearest = widths if widths in cells else min(cells, key=lambda pair: _distance(pair, widths))
         share = widths[1] / nearest[1] * (1 if layer.groups > 1 else widths[0] / nearest[0])
         cell = cells[nearest]

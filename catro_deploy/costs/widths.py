@@ -1,4 +1,9 @@
-"""Which widths to measure: sweeps that find the staircase, the widths worth having, and Latin squares over them."""
+"""Which widths to measure: sweeps that find the staircase, the widths worth having, and Latin squares over them.
+
+A width counts what a group can lose one by one. Where each of these is several channels of a layer (a convolution
+group, a normalisation group), multiples of a power of two are still multiples of it in channels, so that no stair is
+missed; a period is then that many times longer in channels.
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

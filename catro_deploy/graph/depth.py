@@ -5,31 +5,24 @@ where the other operand parts from it. Without it the other operand stays, an id
 """
 
 import math
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
-from torch.nn import functional
 
 from catro_deploy.core.scatter import Scatter
 from catro_deploy.errors import ModelError
+from catro_deploy.graph.calls import adds, is_rectified, is_relu, overwrites
 from catro_deploy.graph.features import FeatureGraph, Labelled, channelwise_after
 from catro_deploy.graph.symbolic import symbolic
 from catro_deploy.graph.trace import PRODUCERS, Network
+from catro_deploy.graph.tracer import is_inside
 from catro_deploy.records import Branch
 
 __all__ = ["branch_worths", "drop_branches", "find_branches"]
 
-ADDITIONS = (operator.add, operator.iadd, torch.add)
-ADDING_METHODS = ("add", "add_")
-RECTIFIERS = (torch.relu, torch.relu_, functional.relu, functional.relu_, "relu", "relu_")
-POOLINGS = (torch.max_pool2d, functional.max_pool2d)
-WRITING_OPERATORS = (
-    operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.setitem, torch.relu_, functional.relu_,
-)  # fmt: skip
 # Backward needs the inputs of these, never what they put out, so that may be written over.
 FORGET_OUTPUT = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -40,12 +33,16 @@ LARGEST_RATIO = 1e12
 
 @dataclass(frozen=True)
 class _Operand:
-    """One operand of ``addition`` that may go: its ``nodes`` and ``modules`` in order; ``layers`` are its producers."""
+    """One operand of ``addition`` that may go: its ``nodes`` and ``modules`` in order; ``layers`` are its producers.
+
+    ``tensors`` are the parameters and buffers that it reads outside modules.
+    """
 
     addition: fx.Node
     nodes: tuple[fx.Node, ...]
     modules: tuple[str, ...]
     layers: tuple[str, ...]
+    tensors: tuple[str, ...]
 
     @property
     def other(self) -> fx.Node:
@@ -67,16 +64,18 @@ def find_branches(model: nn.Module, network: Network, ignore: Sequence[str] = ()
     Depth is optional: of a model whose forward torch.fx cannot trace there are none.
     """
     try:
-        module = symbolic(model)
+        module = symbolic(model, ignore).module
         shapes = _shapes(module, model, network.input_shape)
     except ModelError:
         return ()
     found = []
+    tensors = {slot.module for group in network.groups for slot in group.slots} - dict(model.named_modules()).keys()
     for name, operand in _operands(module).items():
-        inside = set(operand.modules)
+        inside = {*operand.modules, *operand.tensors}
+        inside |= {name for name in tensors if is_inside(name, operand.modules)}
         groups = [group for group in network.groups if {slot.module for slot in group.slots} <= inside]
         covered = {slot.module for group in groups for slot in group.slots}
-        left_alone = any(module == name or module.startswith(f"{name}.") for name in ignore for module in inside)
+        left_alone = any(is_inside(module, ignore) for module in inside)
         same_shape = len({shapes.get(node) for node in (operand.addition, operand.other, operand.nodes[-1])}) == 1
         if (
             groups
@@ -85,12 +84,15 @@ def find_branches(model: nn.Module, network: Network, ignore: Sequence[str] = ()
             and same_shape
             and not left_alone
         ):
-            found.append(Branch(name, tuple(group.name for group in groups), operand.modules))
+            gone = (*sorted(inside - set(operand.modules)), *operand.modules)
+            found.append(Branch(name, tuple(group.name for group in groups), gone))
     return tuple(found)
 
 
-def drop_branches(model: nn.Module, names: Sequence[str]) -> nn.Module:
+def drop_branches(model: nn.Module, names: Sequence[str], ignore: Sequence[str] = ()) -> nn.Module:
     """Return a copy of ``model`` without the branches ``names``; with no names, ``model`` itself.
+
+    ``ignore`` (names or prefixes) is what the branches were found with.
 
     The copy is a torch.fx.GraphModule with what its forward needs: parameters and buffers keep their names. Its
     channels have to be traced anew, since a group is named after its first producer, which may be gone. A ReLU that is
@@ -101,7 +103,7 @@ def drop_branches(model: nn.Module, names: Sequence[str]) -> nn.Module:
     """
     if not names:
         return model
-    module = symbolic(model)
+    module = symbolic(model, ignore).module
     graph = module.graph
     copies = []
     for operand in _named(module, tuple(dict.fromkeys(names))):
@@ -122,7 +124,10 @@ def drop_branches(model: nn.Module, names: Sequence[str]) -> nn.Module:
 
 
 def branch_worths(
-    model: nn.Module, branches: Sequence[Branch], batches: Iterator[Labelled] | Sequence[Labelled]
+    model: nn.Module,
+    branches: Sequence[Branch],
+    batches: Iterator[Labelled] | Sequence[Labelled],
+    ignore: Sequence[str] = (),
 ) -> dict[str, float]:
     """What each branch adds to the class separation of its stream, in nats, in one pass over ``batches``.
 
@@ -141,13 +146,13 @@ def branch_worths(
     """
     if not branches:
         return {}
-    module = symbolic(model).eval()
+    module = symbolic(model, ignore).module.eval()
     modules = dict(module.named_modules())
     probes = {}
     for place, operand in enumerate(_named(module, [branch.name for branch in branches])):
         probes[branches[place].name] = _probe_(module, operand, modules, f"branch{place}")
     module.recompile()
-    scatters = FeatureGraph(module, [probe for pair in probes.values() for probe in pair]).scatters(batches)
+    scatters = FeatureGraph(module, [probe for pair in probes.values() for probe in pair], ignore).scatters(batches)
     return {
         name: max(0.0, _log_ratio(scatters[after]) - _log_ratio(scatters[before]))
         for name, (before, after) in probes.items()
@@ -161,7 +166,7 @@ def _operands(module: fx.GraphModule) -> dict[str, _Operand]:
     found: list[_Operand] = []
     for node in module.graph.nodes:
         upstream[node] = {node}.union(*(upstream[source] for source in node.all_input_nodes))
-        terms = [*node.args, *node.kwargs.values()] if _adds(node) else []
+        terms = [*node.args, *node.kwargs.values()] if adds(node) else []
         if len(terms) == 2 and all(isinstance(term, fx.Node) for term in terms):
             pairs = [(terms[0], terms[1]), (terms[1], terms[0])]
             both = [_operand(node, upstream[term] - upstream[other], modules) for term, other in pairs]
@@ -178,15 +183,24 @@ def _operand(addition: fx.Node, alone: set[fx.Node], modules: dict[str, nn.Modul
     inside = {*nodes, addition}
     elsewhere = {node.target for node in addition.graph.find_nodes(op="call_module") if node not in inside}
     called = dict.fromkeys(str(node.target) for node in nodes if node.op == "call_module")
-    own = tuple(name for name in called if name not in elsewhere)
+    leaves = [name for name in called if name not in elsewhere]
+    own = tuple(part for name in leaves for part in [*_parts(name, modules), name])
+    read = [node for node in addition.graph.find_nodes(op="get_attr") if node in alone]
+    read_elsewhere = {node.target for node in addition.graph.find_nodes(op="get_attr") if node not in alone}
+    tensors = tuple(dict.fromkeys(str(node.target) for node in read if node.target not in read_elsewhere))
     layers = tuple(name for name in own if isinstance(modules[name], PRODUCERS))
     closed = all(
         node.op != "placeholder"
         and inside.issuperset(node.users)
-        and (not _overwrites(node, modules) or node.all_input_nodes[0] in inside)
+        and (not overwrites(node, modules) or node.all_input_nodes[0] in inside)
         for node in nodes
     )
-    return _Operand(addition, tuple(nodes), own, layers) if closed and len(layers) > 1 else None
+    return _Operand(addition, tuple(nodes), own, layers, tensors) if closed and len(layers) > 1 else None
+
+
+def _parts(name: str, modules: dict[str, nn.Module]) -> list[str]:
+    """Modules within the module ``name``, which is only called in the graph."""
+    return [f"{name}.{part}" for part, _ in modules[name].named_modules() if part]
 
 
 def _named(module: fx.GraphModule, names: Sequence[str]) -> list[_Operand]:
@@ -245,41 +259,11 @@ def _simplify_(node: fx.Node, modules: dict[str, nn.Module]) -> None:
     """Take out ``node``, a clone of what stays of an addition, and a ReLU behind it, where they change nothing."""
     (source,) = node.all_input_nodes
     users = list(node.users)
-    if len(users) == 1 and _is_relu(users[0], modules) and _is_rectified(source, modules):
+    if len(users) == 1 and is_relu(users[0], modules) and is_rectified(source, modules):
         users[0].replace_all_uses_with(node)
         node.graph.erase_node(users[0])
-    written = any(_overwrites(user, modules) and user.all_input_nodes[0] is node for user in node.users)
+    written = any(overwrites(user, modules) and user.all_input_nodes[0] is node for user in node.users)
     made_by = modules.get(str(source.target)) if source.op == "call_module" else None
     if not written or (len(source.users) == 1 and isinstance(made_by, FORGET_OUTPUT)):
         node.replace_all_uses_with(source)
         node.graph.erase_node(node)
-
-
-def _adds(node: fx.Node) -> bool:
-    kinds: dict[str, tuple[object, ...]] = {"call_function": ADDITIONS, "call_method": ADDING_METHODS}
-    return node.target in kinds.get(node.op, ())
-
-
-def _overwrites(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Whether ``node`` writes over its first input."""
-    if node.op == "call_module":
-        return bool(getattr(modules[str(node.target)], "inplace", False))
-    in_place = node.op == "call_method" and str(node.target).endswith("_") and not str(node.target).endswith("__")
-    return in_place or bool(node.kwargs.get("inplace")) or node.target in WRITING_OPERATORS
-
-
-def _is_relu(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    return _calls(node, RECTIFIERS, nn.ReLU, modules)
-
-
-def _is_rectified(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Whether no value of ``node`` is below zero: the outcome of a ReLU, perhaps pooled or copied."""
-    while _calls(node, (*POOLINGS, torch.clone), nn.MaxPool2d, modules):
-        node = node.all_input_nodes[0]
-    return _is_relu(node, modules)
-
-
-def _calls(node: fx.Node, functions: tuple[object, ...], kind: type[nn.Module], modules: dict[str, nn.Module]) -> bool:
-    if node.op == "call_module":
-        return isinstance(modules[str(node.target)], kind)
-    return node.op in ("call_function", "call_method") and node.target in functions

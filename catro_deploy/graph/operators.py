@@ -1,50 +1,43 @@
-"""What the operators of an ONNX network make of channels, and what their constants become when channels are gone.
+"""What the operators of an ONNX network make of tensors of which some channels are gone.
 
-Only such operators are known as treat every channel like the others, so that any number of them will do.
+Of each tensor is known which indices of each axis are kept. An operator without a rule passes only whole tensors.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy.errors import ModelError
+from catro_deploy.graph.flow import Flow, Kept, UnknownError, cut_constant_, is_whole, retarget_, whole
+from catro_deploy.graph.onnx_layers import Node, int_of, ints_of, text_of
 
-__all__ = ["Channels", "Constants", "Node", "describe", "follow", "refusal"]
+__all__ = ["follow", "refusal"]
 
 # fmt: off
-CHANNELWISE = frozenset((
-    "Abs", "Add", "AveragePool", "Celu", "Clip", "Div", "Dropout", "Elu", "Erf", "Exp", "Gelu", "GlobalAveragePool",
-    "GlobalMaxPool", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "LogSoftmax", "Max", "MaxPool", "Min",
-    "Mish", "Mul", "Neg", "PRelu", "Pad", "Pow", "ReduceMax", "ReduceMean", "ReduceSum", "Relu", "Resize", "Selu",
-    "Sigmoid", "Softmax", "Softplus", "Softsign", "Sqrt", "Squeeze", "Sub", "Swish", "Tanh", "Unsqueeze",
-))
+ELEMENTWISE = (
+    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos",
+    "Cosh", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid",
+    "HardSwish", "Identity", "LayerNormalization", "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax", "Max",
+    "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu",
+    "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tan",
+    "Tanh", "ThresholdedRelu", "Where", "Xor",
+)
 # fmt: on
-RESHAPING = ("Flatten", "Reshape")
-WITH_AXES = ("ReduceMax", "ReduceMean", "ReduceSum", "Squeeze", "Unsqueeze")
-# The input that says which shape the output must have.
-SHAPE_INPUT = {"Reshape": 1, "Resize": 3}
+SPATIAL = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "InstanceNormalization", "LRN", "LpPool", "MaxPool")
+REDUCING = (
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+)
 
-Channels = tuple[int, int]
-"""Of one tensor: how many there are in full width, and how many are left."""
-Node = Any
-"""An onnx.NodeProto, which has no annotations."""
-
-
-@dataclass
-class Constants:
-    """The constants of a network, and what becomes of them: other shapes of float ones, other values of integer ones.
-
-    ``tensor_shapes`` holds the shape in full width of every tensor; a size that is not known is 0.
-    """
-
-    arrays: Mapping[str, NDArray[Any]]
-    tensor_shapes: Mapping[str, tuple[int, ...]]
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    values: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+Rule = Callable[[Node, "Flow"], Sequence[Kept]]
 
 
 def refusal(node: Node, layer: str) -> ModelError:
@@ -55,82 +48,207 @@ def refusal(node: Node, layer: str) -> ModelError:
     )
 
 
-def describe(node: Node) -> str:
-    """The operator and what its window is like, such as ``Conv 3x3 strides 2x2``."""
-    sizes = {attribute.name: tuple(attribute.ints) for attribute in node.attribute}
-    words = [node.op_type]
-    if "kernel_shape" in sizes:
-        words.append("x".join(map(str, sizes["kernel_shape"])))
-    for name in ("strides", "dilations"):
-        if set(sizes.get(name, ())) - {1}:
-            words += [name, "x".join(map(str, sizes[name]))]
-    return " ".join(words)
-
-
-def follow(node: Node, layer: str, channels: Mapping[str, Channels], constants: Constants) -> Channels:
-    """Channels of what ``node``, behind ``layer``, puts out; what becomes of its constants is noted in ``constants``.
+def follow(node: Node, layer: str, flow: Flow) -> None:
+    """Note in ``flow`` what ``node``, behind ``layer``, puts out, and what becomes of its constants.
 
     Raises:
-        ModelError: the operator is not known, or not one that treats all channels alike in this place.
+        ModelError: something is gone of what it reads, and it is not known what that makes of its output.
     """
-    known = [channels[name] for name in node.input if name in channels]
-    if not known or node.op_type not in (*CHANNELWISE, *RESHAPING, "Concat"):
-        raise refusal(node, layer)
-    if node.op_type == "Concat":
-        fixed = [constants.arrays[name].shape[1] for name in node.input if name not in channels]
-        old, new = (sum(fixed) + sum(counts) for counts in zip(*known, strict=True))
-    else:
-        factor = _spread(node, constants.tensor_shapes) if node.op_type in RESHAPING else 1
-        old, new = (count * factor for count in max(known))
-        if any(before * factor == old and after * factor != new for before, after in known):
-            raise refusal(node, layer)
-    shape = constants.tensor_shapes.get(node.output[0], ())
-    if shape[1:2] != (old,) or old < 1 or not _leaves_channels(node, constants):
-        raise refusal(node, layer)
-    for name in node.input if node.op_type != "Concat" else ():
-        _resize_(name, constants, 1 - len(shape), old, new)
-    _retarget_(node, constants, len(shape), new)
-    return old, new
+    outputs = [name for name in node.output if name]
+    try:
+        rule = RULES.get(node.op_type, _only_whole)
+        found = rule(node, flow)
+        if any(tuple(map(len, kept)) != flow.full[name] for name, kept in zip(outputs, found, strict=False)):
+            raise UnknownError
+    except (UnknownError, LookupError, ValueError):  # the arithmetic of shapes fails where they are not as expected
+        if not all(is_whole(flow.kept[name]) for name in node.input if name in flow.kept):
+            raise refusal(node, layer) from None
+        found = [whole(flow.full.get(name, ())) for name in outputs]
+    flow.kept.update(zip(outputs, found, strict=False))
 
 
-def _spread(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """How many places of the output each channel gets: all positions of a map that is flattened; 0 if it is not so."""
-    before, after = shapes.get(node.input[0], (0, 0)), shapes.get(node.output[0], (0, 0))
-    positions, left = math.prod(before[2:]), math.prod(after[2:])
-    if positions == left:
-        return 1
-    return positions if left == 1 else 0
+def _only_whole(node: Node, flow: Flow) -> Sequence[Kept]:
+    raise UnknownError
 
 
-def _leaves_channels(node: Node, constants: Constants) -> bool:
-    """Whether the axes that ``node`` takes together, away or puts in are those behind the channels."""
-    if node.op_type not in WITH_AXES:
-        return True
-    axes = next((tuple(attribute.ints) for attribute in node.attribute if attribute.name == "axes"), ())
+def _elementwise(node: Node, flow: Flow) -> Sequence[Kept]:
+    """Operands are broadcast; constants are cut where the others are."""
+    kept = _broadcast([flow.kept[name] for name in node.input if name in flow.kept], flow.full[node.output[0]])
+    for name in node.input:
+        if name in flow.arrays:
+            cut_constant_(name, kept[len(kept) - flow.arrays[name].ndim :], flow)
+    return [kept] * len(node.output)
+
+
+def _broadcast(operands: Sequence[Kept], shape: Sequence[int]) -> Kept:
+    """What is left of a tensor of ``shape`` that is computed from ``operands`` element by element."""
+    kept = []
+    for axis, size in enumerate(shape, start=-len(shape)):
+        masks = [one[axis] for one in operands if len(one) >= -axis and len(one[axis]) > 1]
+        if any(not np.array_equal(mask, masks[0]) for mask in masks):
+            raise UnknownError
+        kept.append(masks[0] if masks else np.ones(size, bool))
+    return tuple(kept)
+
+
+def _spatial(node: Node, flow: Flow) -> Sequence[Kept]:
+    """Each channel by itself, all positions of it."""
+    batch, channels, *positions = flow.kept[node.input[0]]
+    if not is_whole(tuple(positions)):
+        raise UnknownError
+    kept = (batch, channels, *whole(flow.full[node.output[0]][2:]))
+    for name in node.input[1:] if node.op_type == "InstanceNormalization" else ():
+        cut_constant_(name, [channels], flow)
+    if node.op_type == "Resize" and len(node.input) > 3 and node.input[3]:
+        retarget_(node.input[3], kept, flow)
+    return [kept] * len(node.output)
+
+
+def _transpose(node: Node, flow: Flow) -> Sequence[Kept]:
+    kept = flow.kept[node.input[0]]
+    order = ints_of(node, "perm") or range(len(kept))[::-1]
+    return [tuple(kept[axis] for axis in order)]
+
+
+def _concat(node: Node, flow: Flow) -> Sequence[Kept]:
+    """Constants are cut on the other axes, where the tensors beside them are."""
+    rank = len(flow.full[node.output[0]])
+    joined = int_of(node, "axis") % rank
+    known = [flow.kept[name] for name in node.input if name in flow.kept]
+    beside = [known[0][axis] for axis in range(rank)]
+    if any(not np.array_equal(one[axis], beside[axis]) for one in known for axis in range(rank) if axis != joined):
+        raise UnknownError
+    parts = []
+    for name in node.input:
+        masks = list(flow.kept.get(name, beside))
+        if name in flow.arrays:
+            masks[joined] = np.ones(flow.arrays[name].shape[joined], bool)
+            cut_constant_(name, masks, flow)
+        parts.append(masks[joined])
+    return [(*beside[:joined], np.concatenate(parts), *beside[joined + 1 :])]
+
+
+def _split(node: Node, flow: Flow) -> Sequence[Kept]:
+    kept = flow.kept[node.input[0]]
+    axis = int_of(node, "axis") % len(kept)
+    ends = np.cumsum([flow.full[name][axis] for name in node.output])
+    parts = np.split(kept[axis], ends[:-1])
+    counts = [int(part.sum()) for part in parts]
     if len(node.input) > 1 and node.input[1]:
-        axes = tuple(constants.arrays.get(node.input[1], np.array([])).ravel().tolist())
-    of = node.output[0] if node.op_type == "Unsqueeze" else node.input[0]
-    rank = len(constants.tensor_shapes[of])
-    return bool(axes) and all(axis % rank > 1 for axis in axes)
+        flow.values[node.input[1]] = np.array(counts, np.int64)
+    elif counts != _even(sum(counts), len(counts)):
+        raise UnknownError
+    return [(*kept[:axis], part, *kept[axis + 1 :]) for part in parts]
 
 
-def _resize_(name: str, constants: Constants, axis: int, old: int, new: int) -> None:
-    """Note the shape of a constant that holds a value for each channel; ``axis`` counts from the end."""
-    array = constants.arrays.get(name)
-    if array is None or array.dtype != np.float32 or array.ndim < -axis or array.shape[axis] != old:
-        return
-    shape = list(array.shape)
-    shape[axis] = new
-    constants.shapes[name] = tuple(shape)
+def _even(total: int, parts: int) -> list[int]:
+    """Sizes of the parts that a Split into so many makes: equal but for the last."""
+    size = math.ceil(total / parts)
+    return [size] * (parts - 1) + [total - size * (parts - 1)]
 
 
-def _retarget_(node: Node, constants: Constants, rank: int, new: int) -> None:
-    """Note the value of a constant that says which shape the output must have."""
-    place = SHAPE_INPUT.get(node.op_type, len(node.input))
-    name = node.input[place] if place < len(node.input) else ""
-    if name:
-        target = constants.arrays.get(name)
-        if target is None:
-            raise refusal(node, "its shape is computed")
-        if len(target) == rank and target[1] > 0:
-            constants.values[name] = np.concatenate([target[:1], [new], target[2:]]).astype(np.int64)
+def _slice(node: Node, flow: Flow) -> Sequence[Kept]:
+    kept = list(flow.kept[node.input[0]])
+    starts, ends = (flow.arrays[name].copy() for name in node.input[1:3])
+    axes, steps = (
+        flow.arrays[node.input[place]] if len(node.input) > place and node.input[place] else default
+        for place, default in ((3, np.arange(len(starts))), (4, np.ones(len(starts), np.int64)))
+    )
+    for i, (axis, step) in enumerate(zip(axes.tolist(), steps.tolist(), strict=True)):
+        mask = kept[axis]
+        taken = slice(int(starts[i]), int(ends[i]), step)
+        kept[axis] = mask[taken]
+        if not mask.all():
+            first, last, _ = taken.indices(len(mask))
+            if step != 1:
+                raise UnknownError
+            starts[i] = mask[:first].sum()
+            ends[i] = mask[:last].sum() if last < len(mask) else ends[i]
+    flow.values |= {node.input[1]: starts, node.input[2]: ends}
+    return [tuple(kept)]
+
+
+def _gather(node: Node, flow: Flow) -> Sequence[Kept]:
+    """What is taken from an axis of which nothing is gone."""
+    kept = flow.kept[node.input[0]]
+    axis = int_of(node, "axis") % len(kept)
+    if not kept[axis].all():
+        raise UnknownError
+    return [(*kept[:axis], *whole(flow.arrays[node.input[1]].shape), *kept[axis + 1 :])]
+
+
+def _reshape(node: Node, flow: Flow) -> Sequence[Kept]:
+    """Reshape, Flatten, Squeeze and Unsqueeze: what is left must be left over as axes are split and put together."""
+    kept = _reshaped(flow.kept[node.input[0]], flow.full[node.output[0]])
+    if node.op_type == "Reshape":
+        retarget_(node.input[1], kept, flow)
+    return [kept]
+
+
+def _reshaped(kept: Kept, shape: Sequence[int]) -> Kept:
+    if is_whole(kept):
+        return whole(shape)
+    left = _product(kept).reshape(shape)
+    axes = range(len(shape))
+    found = tuple(np.asarray(left.any(axis=tuple(other for other in axes if other != axis))) for axis in axes)
+    if not np.array_equal(_product(found), left):
+        raise UnknownError
+    return found
+
+
+def _product(kept: Kept) -> NDArray[np.bool_]:
+    """Which elements are left."""
+    left = np.ones((), bool)
+    for mask in kept:
+        left = np.logical_and.outer(left, mask)
+    return left
+
+
+def _depth_to_space(node: Node, flow: Flow) -> Sequence[Kept]:
+    batch, channels, *_ = flow.kept[node.input[0]]
+    count, side_by_side = int_of(node, "blocksize") ** 2, text_of(node, "mode") == "CRD"
+    # Each channel that comes out is made of ``count``, which lie side by side or as far apart as they can.
+    outputs = len(channels) // count
+    split = _reshaped((channels,), (outputs, count) if side_by_side else (count, outputs))
+    left, places = split if side_by_side else split[::-1]
+    if not places.all():
+        raise UnknownError
+    return [(batch, left, *whole(flow.full[node.output[0]][2:]))]
+
+
+def _space_to_depth(node: Node, flow: Flow) -> Sequence[Kept]:
+    batch, channels, *_ = flow.kept[node.input[0]]
+    return [(batch, np.tile(channels, int_of(node, "blocksize") ** 2), *whole(flow.full[node.output[0]][2:]))]
+
+
+def _reduce(node: Node, flow: Flow) -> Sequence[Kept]:
+    kept = flow.kept[node.input[0]]
+    axes = ints_of(node, "axes")
+    if len(node.input) > 1 and node.input[1]:
+        axes = flow.arrays[node.input[1]].ravel().tolist()
+    gone = {axis % len(kept) for axis in axes or range(len(kept))}
+    if int_of(node, "keepdims", 1):
+        return [tuple(np.ones(1, bool) if axis in gone else mask for axis, mask in enumerate(kept))]
+    return [tuple(mask for axis, mask in enumerate(kept) if axis not in gone)]
+
+
+def _expand(node: Node, flow: Flow) -> Sequence[Kept]:
+    kept = _broadcast([flow.kept[node.input[0]]], flow.full[node.output[0]])
+    retarget_(node.input[1], kept, flow)
+    return [kept]
+
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys((*SPATIAL, "Pad", "Resize"), _spatial),
+    **dict.fromkeys(REDUCING, _reduce),
+    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshape),
+    "Concat": _concat,
+    "DepthToSpace": _depth_to_space,
+    "Expand": _expand,
+    "Gather": _gather,
+    "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
+    "Split": _split,
+    "Transpose": _transpose,
+}

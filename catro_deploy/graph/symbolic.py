@@ -1,8 +1,12 @@
-"""A module as a torch.fx graph that can be changed and still trains and evaluates as the module does."""
+"""A module as a torch.fx graph that can be changed and still trains and evaluates as the module does.
+
+What a trace cannot look into, such as a submodule with control flow that depends on the data, is one call in the graph.
+"""
 
 import copy
 import itertools
-import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,47 +14,86 @@ from torch import fx, nn
 from torch.fx.node import map_aggregate
 
 from catro_deploy.errors import ModelError
+from catro_deploy.graph.tracer import RANDOM, Tracer, Untraceable, is_inside, random_states, with_opaque_modules
 
-__all__ = ["symbolic"]
+__all__ = ["Symbolic", "evaluation_graph", "symbolic"]
 
 
-def symbolic(model: nn.Module) -> fx.GraphModule:
-    """Trace a copy of ``model``; what remains of it keeps the names of its parameters and buffers.
+@dataclass(frozen=True)
+class Symbolic:
+    """The graph of a copy of a module, and why some modules are only called in it: names to reasons.
+
+    What remains of the copy keeps the names of its parameters and buffers.
+    """
+
+    module: fx.GraphModule
+    opaque: Mapping[str, str]
+
+    def why_hidden(self, name: str) -> str:
+        """Why the graph does not show the calls of the module ``name``, or nothing if it does."""
+        if self.module.graph.find_nodes(op="call_module", target=name):
+            return ""
+        for outer, reason in self.opaque.items():
+            if is_inside(name, [outer]):
+                return f"{outer} cannot be looked into: {reason}"
+        return f"{name} is not called as a module in the forward"
+
+
+def symbolic(model: nn.Module, ignore: Sequence[str] = ()) -> Symbolic:
+    """Trace a copy of ``model`` to train and to evaluate it; ``ignore`` (names or prefixes) is not looked into.
 
     A trace holds what ``self.training`` was at the time, as in ``dropout(x, p, self.training)``. So ``model`` is traced
-    in both modes: booleans that follow the mode read it from the graph module at every call, and a forward that follows
-    the mode in another way is refused.
+    in both modes: booleans that follow the mode read it from the graph module at every call, and a module that follows
+    the mode in another way is only called.
 
     Raises:
-        ModelError: the forward cannot be traced, or the graph would not do what it does.
+        ModelError: the model's own forward cannot be traced, or the graph would not do what it does.
     """
-    try:
-        root, graph = _root_and_graph(model, True)
-        _, evaluation = _root_and_graph(model, False)
-    except ModelError:
-        raise
-    except Exception as error:  # whatever a user's forward may raise under tracing
-        raise ModelError(
-            f"The forward of {type(model).__name__} cannot be traced: {type(error).__name__}: {error}",
-            "Control flow that depends on the data has to leave the forward; torch.fx.wrap hides a function.",
-        ) from error
-    _follow_mode_(graph, evaluation, type(model).__name__)
-    module = fx.GraphModule(root, graph, type(model).__name__)
-    return module.train(model.training)
+
+    def attempt(opaque: Collection[str]) -> fx.GraphModule:
+        root, graph = _root_and_graph(model, True, opaque)
+        _, evaluation = _root_and_graph(model, False, opaque)
+        _follow_mode_(graph, evaluation)
+        return fx.GraphModule(root, graph, type(model).__name__)
+
+    module, opaque = with_opaque_modules(model, ignore, attempt)
+    module.train(model.training)
+    return Symbolic(module, opaque)
 
 
-def _root_and_graph(model: nn.Module, mode: bool) -> tuple[nn.Module, fx.Graph]:
-    root = copy.deepcopy(model).train(mode)
-    before = _random_states()
-    graph = fx.Tracer().trace(root)
-    name = type(model).__name__
-    if _random_states() != before:
+def evaluation_graph(model: nn.Module, ignore: Sequence[str] = ()) -> Symbolic:
+    """Trace a copy of ``model`` in eval mode; ``ignore`` (names or prefixes) is not looked into.
+
+    Raises:
+        ModelError: the model's own forward cannot be traced, or it returns something else than one tensor of logits.
+    """
+
+    def attempt(opaque: Collection[str]) -> fx.GraphModule:
+        return fx.GraphModule(*_root_and_graph(model, False, opaque), type(model).__name__)
+
+    module, opaque = with_opaque_modules(model, ignore, attempt)
+    (output,) = module.graph.find_nodes(op="output")
+    if not isinstance(output.args[0], fx.Node):
+        kind = type(output.args[0]).__name__.removeprefix("immutable_")  # fx has lists and dicts of its own
         raise ModelError(
-            f"The forward of {name} draws random numbers that a trace would repeat for ever.",
-            "Draw them in a function that torch.fx.wrap hides.",
+            f"In eval mode {type(model).__name__} returns a {kind}.",
+            "A classifier has to return one tensor of logits, (images, classes): wrap it in a module that does.",
         )
+    return Symbolic(module.eval(), opaque)
+
+
+def _root_and_graph(model: nn.Module, mode: bool, opaque: Collection[str]) -> tuple[nn.Module, fx.Graph]:
+    root = copy.deepcopy(model).train(mode)
+    before = random_states()
+    tracer = Tracer(opaque)
+    try:
+        graph = tracer.trace(root)
+    except Exception as error:  # whatever a user's forward may raise under tracing
+        raise tracer.untraceable(error) from error
+    if random_states() != before:
+        raise Untraceable("", RANDOM, "Draw them in a submodule, or in a function that torch.fx.wrap hides.")
     if len(graph.find_nodes(op="placeholder")) != 1:
-        raise ModelError(f"The forward of {name} takes more than the images.", "Give the rest to the constructor.")
+        raise Untraceable("", "it takes more than the images.", "Give the rest to the constructor.")
     for module in root.modules():  # else fx would make parameters of the state of these constants
         for key, value in list(vars(module).items()):
             if isinstance(value, torch.Tensor):
@@ -59,28 +102,36 @@ def _root_and_graph(model: nn.Module, mode: bool) -> tuple[nn.Module, fx.Graph]:
     return root, graph
 
 
-def _random_states() -> tuple[object, bytes]:
-    return random.getstate(), torch.get_rng_state().numpy().tobytes()
-
-
-def _follow_mode_(graph: fx.Graph, evaluation: fx.Graph, name: str) -> None:
+def _follow_mode_(graph: fx.Graph, evaluation: fx.Graph) -> None:
     """Let arguments that are True in ``graph``, traced in training, and False in ``evaluation`` follow the mode."""
-    refusal = ModelError(
-        f"The forward of {name} does other things in training than in evaluation.",
-        "Only modules such as nn.Dropout and arguments such as dropout(training=self.training) may follow the mode.",
-    )
     pairs = list(itertools.zip_longest(graph.nodes, evaluation.nodes))
     with graph.inserting_after(graph.find_nodes(op="placeholder")[0]):
         mode = graph.create_node("get_attr", "training")
     for node, other in pairs:
         if node is None or other is None or (node.op, node.target) != (other.op, other.target):
-            raise refusal
+            raise _follows_mode(node, other)
         try:
             node.args, node.kwargs = _merged((node.args, node.kwargs), (other.args, other.kwargs), mode)
         except ValueError:
-            raise refusal from None
+            raise _follows_mode(node, other) from None
     if not mode.users:
         graph.erase_node(mode)
+
+
+def _follows_mode(*nodes: fx.Node | None) -> Untraceable:
+    """Blame the innermost module that made one of ``nodes``, in which the two modes differ."""
+    stacks = [_modules_around(node) for node in nodes if node is not None]
+    path = max(stacks, key=len)[-1]
+    return Untraceable(
+        path,
+        "it does other things in training than in evaluation.",
+        "Only submodules such as nn.Dropout and arguments such as dropout(training=self.training) may follow the mode.",
+    )
+
+
+def _modules_around(node: fx.Node) -> list[str]:
+    stack = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
+    return ["", *(path for path in stack if node.op != "call_module" or path != node.target)]
 
 
 def _merged(training: Any, evaluation: Any, mode: fx.Node) -> Any:  # noqa: ANN401 - whatever a call may be given

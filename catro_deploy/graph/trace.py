@@ -1,24 +1,25 @@
 """A module's layers with their shapes, and the groups of channels that hang together.
 
-Which channels hang together is torch-pruning's DependencyGraph to say; its pruners are not used. What it finds is
-written down as index maps, so that a plan can be applied and read again without it.
+What hangs together is found by following the channels through a run of the model (coupling.py) and written down as
+index maps, so that a plan can be applied and read again without it. Every group that seems free is then cut on trial,
+since a forward may hold sizes that no run shows (``x[:, :64]``, ``view(-1, 512)``).
 """
 
-import warnings
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import nn
 
 from catro_deploy.errors import ModelError
-from catro_deploy.graph.surgery import supports
-from catro_deploy.records import Group, Layer, Slot
+from catro_deploy.graph.coupling import Coupling, couple
+from catro_deploy.graph.groups import groups_of
+from catro_deploy.graph.kinds import axes, channels
+from catro_deploy.graph.layers import PRODUCERS, list_layers
+from catro_deploy.graph.trial import stubborn
+from catro_deploy.records import Group, Layer
 
-__all__ = ["Network", "list_layers", "trace"]
-
-PRODUCERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+__all__ = ["PRODUCERS", "Network", "find_head", "list_layers", "trace"]
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class Network:
 def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[str] = ()) -> Network:
     """Find the layers and groups of ``model`` for images of ``input_shape`` (channels, height, width).
 
-    Channels of the modules in ``ignore`` (names or their prefixes) stay as they are, as do those of the logits and of
-    modules that cannot be cut; such groups carry the reason in ``fixed``.
+    Channels of the modules in ``ignore`` (names or their prefixes) stay as they are, as do those of the logits and
+    those that the forward does not let go; such groups carry the reason in ``fixed``.
 
     Raises:
         ModelError: the model fails on such images, or a name in ``ignore`` is not there.
@@ -64,104 +65,60 @@ def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[
                 f"The model has no module {name!r} to ignore.", f"It has: {', '.join(list(modules)[1:20])} ..."
             )
     layers = list_layers(model, input_shape)
-    head = layers[-1].name
-    order = {layer.name: place for place, layer in enumerate(layers)}
-    groups = [_fix(group, modules, head, ignore) for group in _groups(model, input_shape, order)]
-    groups.sort(key=lambda group: order[group.producers[0]])
-    sizes = {name: _size(module) for name, module in modules.items()}
+    order = _order(model, layers)
+    coupling = couple(model, _image(model, input_shape))
+    groups = [_ignored(group, ignore) for group in groups_of(model, coupling, order)]
+    sizes = _sizes(model, groups)
+    reasons = stubborn(model, [group for group in groups if not group.fixed], sizes, input_shape)
+    groups = [replace(group, fixed=group.fixed or reasons.get(group.name, "")) for group in groups]
+    head = _head(coupling, layers[-1].name, order)
     return Network(tuple(layers), tuple(groups), head, sizes, input_shape)
 
 
-def list_layers(model: nn.Module, input_shape: tuple[int, int, int]) -> list[Layer]:
-    """Run ``model`` once and list its convolutions and linear layers in the order of execution.
+def find_head(model: nn.Module, input_shape: tuple[int, int, int]) -> str:
+    """The layer that makes the logits of ``model``, without a whole trace.
 
     Raises:
-        ModelError: the model fails on such images, or has no such layer.
+        ModelError: the model fails on images of ``input_shape`` (channels, height, width).
     """
-    found: list[Layer] = []
-
-    def record(name: str, module: nn.Module, output: torch.Tensor) -> None:
-        out, inputs = _size(module)
-        weight = module.get_parameter("weight")
-        positions = output[0].numel() // out
-        stride = int(max(getattr(module, "stride", (1,))))
-        groups = int(getattr(module, "groups", 1))
-        found.append(Layer(name, positions, weight[0, 0].numel(), inputs, out, groups, stride))
-
-    hooks = [
-        module.register_forward_hook(lambda m, _, output, name=name: record(name, m, output))
-        for name, module in model.named_modules()
-        if isinstance(module, PRODUCERS)
-    ]
-    try:
-        with torch.no_grad():
-            model.eval()(torch.zeros(1, *input_shape, device=next(model.parameters()).device))
-    except Exception as error:  # whatever a user's forward may raise
-        raise ModelError(
-            f"The model fails on an image of shape {input_shape}: {type(error).__name__}: {error}",
-            "Check [data] size, and that [model] mean has one value for each colour channel.",
-        ) from error
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if not found:
-        raise ModelError("The model has no convolution or linear layer.", "There is nothing to prune in it.")
-    return found
+    layers = list_layers(model, input_shape)
+    return _head(couple(model, _image(model, input_shape)), layers[-1].name, _order(model, layers))
 
 
-def _groups(model: nn.Module, input_shape: tuple[int, int, int], order: dict[str, int]) -> list[Group]:
-    import torch_pruning
-
-    example = torch.zeros(1, *input_shape, device=next(model.parameters()).device)
-    names = {module: name for name, module in model.named_modules()}
-    with warnings.catch_warnings(), torch.enable_grad():
-        warnings.simplefilter("ignore")  # torch-pruning warns of parameters outside modules; we fix their groups below
-        try:
-            graph = torch_pruning.DependencyGraph().build_dependency(model, (example,), verbose=False)
-            found = list(graph.get_all_groups(root_module_types=PRODUCERS))
-        except Exception as error:  # it raises whatever its index arithmetic runs into
-            raise ModelError(
-                f"torch-pruning cannot follow the channels of {type(model).__name__}: {type(error).__name__}: {error}",
-                "Channel shuffles and unusual reshapes are not supported yet.",
-            ) from error
-    groups = []
-    for items in found:
-        slots: list[Slot] = []
-        unknown = ""
-        for item in items.items:
-            target = item.dep.target
-            if target.module in names:
-                axis: Literal["out", "in"] = "out" if graph.is_out_channel_pruning_fn(item.dep.handler) else "in"
-                slots.append(Slot(names[target.module], axis, tuple(item.idxs), tuple(item.root_idxs)))
-            elif isinstance(target.module, nn.Parameter):
-                unknown = f"a parameter outside any layer hangs on it ({target.name})"
-        producers = sorted({s.module for s in slots if s.axis == "out" and s.module in order}, key=order.__getitem__)
-        width = len(items[0].idxs)
-        groups.append(Group(producers[0], width, tuple(slots), tuple(producers), unknown))
-    return groups
+def _order(model: nn.Module, layers: Sequence[Layer]) -> dict[str, int]:
+    """Places in the order of execution of the layers that are modules: others have no feature map to go by."""
+    modules = dict(model.named_modules())
+    return {layer.name: place for place, layer in enumerate(layers) if layer.name in modules}
 
 
-def _fix(group: Group, modules: dict[str, nn.Module], head: str, ignore: Sequence[str]) -> Group:
-    reason = group.fixed
+def _image(model: nn.Module, input_shape: tuple[int, int, int]) -> torch.Tensor:
+    return torch.zeros(1, *input_shape, device=next(model.parameters()).device)
+
+
+def _ignored(group: Group, ignore: Sequence[str]) -> Group:
     for slot in group.slots:
-        module = modules[slot.module]
-        if slot.axis == "out" and slot.module == head:
-            reason = "the logits"
-        elif not supports(module):
-            reason = reason or f"{slot.module} is a {_kind(module)}, which cannot be cut"
-        elif slot.axis == "out" and any(slot.module == name or slot.module.startswith(f"{name}.") for name in ignore):
-            reason = reason or f"{slot.module} is to be ignored"
-    return Group(group.name, group.width, group.slots, group.producers, reason)
+        inside = any(slot.module == name or slot.module.startswith(f"{name}.") for name in ignore)
+        if slot.axis == "out" and inside and not group.fixed:
+            return replace(group, fixed=f"{slot.module} is to be ignored")
+    return group
 
 
-def _kind(module: nn.Module) -> str:
-    return f"grouped {type(module).__name__}" if getattr(module, "groups", 1) > 1 else type(module).__name__
+def _head(coupling: Coupling, last: str, order: Mapping[str, int]) -> str:
+    """The layer whose outputs are the logits; ``last``, if they are made of more than one layer puts out."""
+    logits = set(coupling.atoms.roots(coupling.logits).tolist())
+    for leaf, labels in coupling.leaves.items():
+        owner = leaf.tensor.rpartition(".")[0]
+        if leaf.side == "out" and owner in order and logits and set(coupling.atoms.roots(labels).tolist()) == logits:
+            return owner
+    return last
 
 
-def _size(module: nn.Module) -> tuple[int, int]:
-    if isinstance(module, nn.Linear):
-        return module.out_features, module.in_features
-    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-        return module.out_channels, module.in_channels
-    channels = int(getattr(module, "num_features", getattr(module, "num_parameters", 0)))
-    return channels, channels
+def _sizes(model: nn.Module, groups: Sequence[Group]) -> dict[str, tuple[int, int]]:
+    """(out, in) channels of every module, and of the tensors outside modules that are cut."""
+    sizes = {name: channels(module) for name, module in model.named_modules()}
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for name in {slot.module for group in groups for slot in group.slots} - set(sizes):
+        shape = tensors[name].shape
+        out, inputs = axes(shape)
+        sizes[name] = (shape[out], shape[inputs] if len(shape) > 1 else shape[out])
+    return sizes

@@ -17,16 +17,21 @@ __all__ = ["load_checkpoint", "save_weights"]
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 LISTED_KEYS = 12
+AUXILIARY_HEADS = ("aux1.", "aux2.", "AuxLogits.")
+"""Where GoogLeNet and Inception keep heads that serve training alone; models are built without them."""
 
 
 def load_checkpoint(model: nn.Module, path: Path) -> None:
     """Put the weights of ``path`` into ``model``. A ``state_dict`` wrapper and a ``module.`` prefix are understood.
+
+    Auxiliary heads that the model is built without are left out.
 
     Raises:
         CheckpointError: no such file, corrupt, not finite, or its tensors are not the model's; mismatches are listed.
     """
     weights = _strip_prefix(_unwrap(_read(path)))
     own = model.state_dict()
+    weights = {key: value for key, value in weights.items() if key in own or not key.startswith(AUXILIARY_HEADS)}
     counters = [key for key in own if key.endswith("num_batches_tracked")]
     problems = [f"missing: {key} {_shape(own[key])}" for key in own if key not in weights and key not in counters]
     problems += [f"not in the model: {key} {_shape(weights[key])}" for key in weights if key not in own]
@@ -45,7 +50,8 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
             _listed(f"{path} holds NaN or infinity:", broken),
             "Its training diverged. Give a checkpoint of an earlier epoch, or train again.",
         )
-    model.load_state_dict(weights, strict=False)
+    own.update(weights)  # its own, for that knows the versions of the modules' formats; files do not
+    model.load_state_dict(own)
 
 
 def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str] | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from catro_deploy.profiling.measuring import find_profile, measure_profile
 from catro_deploy.profiling.store import LatencyProfile, load_profile, profiles_of, save_profile
-from catro_deploy.profiling.use import Use
+from catro_deploy.profiling.use import Use, use_of
 
 __all__ = [
     "LatencyProfile",
@@ -12,4 +12,5 @@ __all__ = [
     "measure_profile",
     "profiles_of",
     "save_profile",
+    "use_of",
 ]

@@ -80,7 +80,7 @@ def measure_profile(
         raise ProfileError("No channels of this network may be pruned.", "There is nothing to profile.")
     facts = device_facts(use)
     folder = _folder(use, facts, identity(model, network))
-    with _held(folder), opened(model, network, use, opset) as subject:
+    with _held(folder), opened(model, network, use, opset, progress.note) as subject:
         _forget_finished(folder)
         log = SampleLog(folder / SAMPLES, digest(FORMAT, protocol.model_dump(), opset))
         measured = _Measuring(subject, protocol, log, progress).measure()

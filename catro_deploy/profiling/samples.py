@@ -8,7 +8,7 @@ import numpy as np
 
 from catro_deploy.costs.table import Cell
 from catro_deploy.errors import FaultError
-from catro_deploy.graph.skeleton import layer_of
+from catro_deploy.graph.onnx_layers import layer_of
 
 __all__ = ["Timed", "cells_of", "reference_level_us", "timed"]
 

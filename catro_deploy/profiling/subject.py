@@ -2,26 +2,28 @@
 
 import copy
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from catro_deploy.costs.axes import LayerCost
 from catro_deploy.costs.table import layer_shape
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.skeleton import WEIGHTS, Skeleton
 from catro_deploy.graph.structure import structure
-from catro_deploy.graph.surgery import keeps_of
+from catro_deploy.graph.surgery import keeps_of, spread
 from catro_deploy.graph.trace import Network
 from catro_deploy.onnx_export import export_onnx
+from catro_deploy.profiling.exports import Exports, weights_of
 from catro_deploy.profiling.use import Use, digest
 from catro_deploy.protocols import ProfileProtocol
-from catro_deploy.records import Group
+from catro_deploy.records import Group, Keep
 
 __all__ = ["Subject", "Widths", "identity", "opened"]
 
@@ -31,14 +33,19 @@ Widths = Mapping[str, int]
 MOST_LOADED_BYTES = 2 * 1024**3
 # Noise on the weights, as a share of their mean size, so that no two are alike and none is 0.
 NOISE = 0.01
+# Shares of each group's channels, but LEAST of them, that are tried to see if the skeleton knows all shapes.
+TRIED, LEAST = (0.5, 0.0), 3
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A network, its skeleton, and the ``folder`` of its files; ``cost`` knows which layer has which widths."""
+    """A network, what writes it in other widths, and the ``folder`` of its files.
+
+    ``cost`` knows which layer has which widths.
+    """
 
     network: Network
-    skeleton: Skeleton
+    writer: Skeleton | Exports
     cost: LayerCost
     use: Use
     folder: Path
@@ -56,7 +63,7 @@ class Subject:
     @property
     def shapes(self) -> dict[str, str]:
         """The shape of each layer, which decides its time but for its widths."""
-        operators = self.skeleton.operators
+        operators = self.writer.operators
         return {layer.name: layer_shape(layer, operators[layer.name]) for layer in self.network.layers}
 
     def write(self, widths: Widths, name: str) -> Path:
@@ -66,13 +73,8 @@ class Subject:
             ModelError: a layer would be left without channels.
             StorageError: the disk is full.
         """
-        # Evenly from everywhere: of a group that several layers make, each keeps its share.
-        kept = {
-            group.name: [int((i + 0.5) * group.width / widths[group.name]) for i in range(widths[group.name])]
-            for group in self.groups
-        }
         file = self.folder / f"{name}.onnx"
-        self.skeleton.write(keeps_of(self.network.groups, kept, self.network.sizes), file)
+        self.writer.write(_keeps(self.network, widths), file)
         return file
 
     def job(self, variants: Sequence[Mapping[str, Any]], protocol: ProfileProtocol) -> dict[str, Any]:
@@ -91,31 +93,55 @@ class Subject:
 
 
 @contextmanager
-def opened(model: nn.Module, network: Network, use: Use, opset: int) -> Iterator[Subject]:
+def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Callable[[str], None]) -> Iterator[Subject]:
     """Export ``model`` (eval mode, CPU), traced as ``network``, to a temporary folder.
 
+    Where networks in other widths cannot be made of this export, ``note`` is told so: they take longer.
+
     Raises:
-        ModelError: the network cannot be exported, or its shapes at other widths are not known.
+        ModelError: the network cannot be exported, or leaves out layers.
     """
     import onnx
 
     with tempfile.TemporaryDirectory(prefix="catro-deploy-") as temporary:
         folder = Path(temporary)
         exported = folder / "exported.onnx"
-        dynamic = use.batch > 1
-        export_onnx(_noisy(model), network.input_shape, exported, opset=opset, dynamic_batch=dynamic, metadata={})
-        skeleton = Skeleton(onnx.load(exported), network.sizes)
+        noisy, layers = _noisy(model), tuple(layer.name for layer in network.layers)
+        shape, dynamic = network.input_shape, use.batch > 1
+        export_onnx(noisy, shape, exported, opset=opset, dynamic_batch=dynamic, metadata={})
+        skeleton = Skeleton(onnx.load(exported), network.sizes, weights_of(noisy, layers))
         exported.unlink()
-        lacking = [layer.name for layer in network.layers if layer.name not in skeleton.operators]
+        lacking = [name for name in layers if name not in skeleton.operators]
         if lacking:
             raise ModelError(
                 f"The exported network lacks {', '.join(lacking)}, of which no logit depends.",
                 "Take what is not used out of the forward, or prune by multiply-accumulates: --budget 50%flops.",
             )
         skeleton.write_weights(folder / WEIGHTS)
-        skeleton.write({}, folder / "reference.onnx")
+        reason = _unknown(skeleton, network)
+        if reason:
+            note(f"{reason} Each network to be timed is cut and exported instead, which takes seconds each.")
+        writer = Exports(noisy, skeleton, layers, shape, opset, dynamic) if reason else skeleton
+        writer.write({}, folder / "reference.onnx")
         free = [group for group in network.groups if not group.fixed]
-        yield Subject(network, skeleton, LayerCost(network.layers, free, lambda *_: 0.0), use, folder)
+        yield Subject(network, writer, LayerCost(network.layers, free, lambda *_: 0.0), use, folder)
+
+
+def _unknown(skeleton: Skeleton, network: Network) -> str:
+    """Why ``skeleton`` does not know the shapes of ``network`` at other widths; nothing if it does."""
+    for share in TRIED:
+        widths = {group.name: max(min(LEAST, group.width), int(share * group.width)) for group in network.groups}
+        try:
+            skeleton.resized(_keeps(network, widths))
+        except ModelError as error:
+            return error.problem
+    return ""
+
+
+def _keeps(network: Network, widths: Widths) -> dict[str, Keep]:
+    """What modules keep when the groups that may be pruned have these widths."""
+    kept = {group.name: spread(group, widths[group.name]) for group in network.groups if not group.fixed}
+    return keeps_of(network.groups, kept, network.sizes)
 
 
 def identity(model: nn.Module, network: Network) -> str:
@@ -126,8 +152,14 @@ def identity(model: nn.Module, network: Network) -> str:
 
 
 def _noisy(model: nn.Module) -> nn.Module:
-    """A copy with a little noise on its weights: the exporter leaves out zeros, and makes one of equal weights."""
+    """A copy with a little noise on its weights: the exporter leaves out zeros, and makes one of equal weights.
+
+    Weights that parametrisations compute become plain ones, as in the export, where they would lose their names.
+    """
     copied = copy.deepcopy(model)
+    for module in [module for module in copied.modules() if parametrize.is_parametrized(module)]:
+        for name in tuple(cast(nn.ModuleDict, module.parametrizations)):
+            parametrize.remove_parametrizations(module, name)
     generator = torch.Generator().manual_seed(0)
     for tensor in (*copied.parameters(), *copied.buffers()):
         if tensor.is_floating_point():

@@ -8,8 +8,10 @@ from typing import Any
 from catro_deploy.device.local import run_job
 from catro_deploy.errors import FaultError
 from catro_deploy.files import text_hash
+from catro_deploy.settings import Settings
+from catro_deploy.targets import Target
 
-__all__ = ["Use", "device_facts", "differences", "digest", "fingerprint"]
+__all__ = ["Use", "device_facts", "differences", "digest", "fingerprint", "use_of"]
 
 DECIDING = ("cpu_model", "instruction_sets", "governor", "highest_clock_mhz", "runtime")
 
@@ -23,6 +25,12 @@ class Use:
     precision: str
     threads: int
     batch: int
+
+
+def use_of(target: Target, settings: Settings) -> Use:
+    """How ``target`` is used under ``settings``."""
+    threads, batch = settings.bench.threads or target.threads, settings.bench.batch or target.batch
+    return Use(target.name, target.runtime, target.precision, threads, batch)
 
 
 def device_facts(use: Use) -> dict[str, Any]:

@@ -1,16 +1,14 @@
 """``export``: the original and the pruned network as ONNX files that hold all that their user must know."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from catro_deploy import __version__, networks
+from catro_deploy import networks
 from catro_deploy.files import file_hash
-from catro_deploy.onnx_export import export_onnx
+from catro_deploy.onnx_export import export_onnx, plan_metadata
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
-from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 
@@ -47,23 +45,7 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
                 path,
                 opset=settings.export.opset,
                 dynamic_batch=settings.export.dynamic_batch,
-                metadata=_metadata(plan, file_hash(run.plan), path.stem),
+                metadata=plan_metadata(plan, file_hash(run.plan), path.stem),
             )
             task.advance()
     return Exported(run.original_onnx, run.pruned_onnx)
-
-
-def _metadata(plan: Plan, plan_hash: str, network: str) -> dict[str, str]:
-    """What someone who has only the ONNX file must know to feed it and to read its answer."""
-    return {
-        "network": network,
-        "model": plan.model,
-        "classes": json.dumps(plan.classes, ensure_ascii=False),
-        "mean": json.dumps(plan.mean),
-        "std": json.dumps(plan.std),
-        "layout": "NCHW",
-        "colours": "RGB" if plan.input_shape[0] == 3 else "grey",
-        "pixels": "float32; (pixel / 255 - mean) / std",
-        "plan_sha256": plan_hash,
-        "catro_deploy_version": __version__,
-    }

@@ -2,11 +2,11 @@
 
 from catro_deploy.device.reach import require_measurable
 from catro_deploy.pricing import profile_of
-from catro_deploy.profiling import LatencyProfile
+from catro_deploy.profiling import LatencyProfile, use_of
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_profile_protocol
 from catro_deploy.settings import Settings
-from catro_deploy.stages.original import open_original, use_of
+from catro_deploy.stages.original import open_original
 from catro_deploy.targets import load_target
 
 __all__ = ["profile"]

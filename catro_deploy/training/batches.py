@@ -1,6 +1,7 @@
 """The training images of an epoch, in an order and a guise that follow from the seed and the epoch's number alone."""
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,12 +11,21 @@ from catro_deploy.settings import OptimiserSettings
 from catro_deploy.training.augment import KINDS, augment
 from catro_deploy.training.device import Hardware
 
-__all__ = ["Batches", "seed_of"]
+__all__ = ["Batches", "Epochs", "seed_of"]
 
 
 def seed_of(seed: int, epoch: int, stream: int) -> int:
     """A seed of its own for each epoch and each ``stream`` of random numbers in it."""
     return int(np.random.SeedSequence([seed, epoch, stream]).generate_state(1, np.uint64)[0])
+
+
+class Epochs(Protocol):
+    """Where a training gets its batches from: ``steps`` of them in each epoch, on its device."""
+
+    steps: int
+
+    def epoch(self, number: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...)."""
 
 
 class Batches:

@@ -1,123 +1,56 @@
-"""Training: from starting weights to final ones, resumable after every epoch.
+"""The training loop: from starting weights to final ones, wherever the batches come from, resumable after every epoch.
 
 Nesterov SGD without weight decay on biases and batch norm (everything of one dimension). On a CPU the outcome follows
 from the arguments alone: a training that was interrupted and goes on ends with the same bits as an unbroken one.
 """
 
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from catro_deploy.data.base import Split
-from catro_deploy.errors import DataError, FaultError, NumericsError
-from catro_deploy.files import text_hash
+from catro_deploy.errors import FaultError, NumericsError
 from catro_deploy.progress import Progress, Task
 from catro_deploy.settings import OptimiserSettings
-from catro_deploy.training.batches import Batches, seed_of
+from catro_deploy.training.batches import Epochs, seed_of
 from catro_deploy.training.compiling import compiled
-from catro_deploy.training.device import Hardware, choose_hardware
+from catro_deploy.training.device import Hardware
 from catro_deploy.training.ema import MovingAverage
-from catro_deploy.training.evaluate import accuracy, predict
 from catro_deploy.training.history import Epoch, History
 from catro_deploy.training.objective import Objective
-from catro_deploy.training.pixels import hold
 from catro_deploy.training.schedule import learning_rate_factor
-from catro_deploy.training.state import State, read_state, tensors_hash, write_state
+from catro_deploy.training.state import State, read_state, write_state
 
-__all__ = ["fit"]
+__all__ = ["Training", "enough_memory"]
 
 # To look at a loss makes a GPU wait; to look at many at once hardly does.
 STEPS_BETWEEN_CHECKS = 25
-# Where training runs and how fast does not make it another training.
-NOT_IN_FINGERPRINT = {"device", "amp", "compile"}
 
 
-def fit(
-    model: nn.Module,
-    train: Split,
-    validation: Split,
-    settings: OptimiserSettings,
-    mean: Sequence[float],
-    std: Sequence[float],
-    state_path: Path,
-    progress: Progress,
-    title: str,
-    teacher: nn.Module | None = None,
-    distill: float = 0.0,
-    temperature: float = 4.0,
-) -> History:
-    """Train ``model`` in place; it ends on the CPU, in eval mode, with the final (if asked, averaged) weights.
-
-    After every epoch all that is needed to go on is in ``state_path``; the caller deletes it when the weights are safe.
-    If it is there at the start and belongs to this very training, that goes on after its last whole epoch. ``mean``
-    and ``std`` (a value a channel, of pixels in 0..1) are subtracted and divided by. ``validation`` may be empty.
-    ``teacher`` gives logits over the same classes, and ``distill`` is its share of the loss.
-
-    Raises:
-        SettingsError: a GPU is wanted, and there is none.
-        DataError: fewer than 2 training images, or one that cannot be decoded.
-        CheckpointError: ``state_path`` is damaged.
-        NumericsError: the loss or a weight is not finite; the state of the last good epoch stays.
-        StorageError: the state could not be written.
-        FaultError: the GPU's memory is too small.
-    """
-    hardware = choose_hardware(model, settings.device, settings.amp)
-    count = len(train.labels)
-    if count < 2:
-        raise DataError(f"There are {count} training images; 2 are the least.", "Choose other classes, or add images.")
-    aims = {"distill": distill, "temperature": temperature, "mean": list(mean), "std": list(std)}
-    fingerprint = _fingerprint(model, teacher, train, settings, aims)
+@contextmanager
+def enough_memory(remedy: str) -> Iterator[None]:
+    """Turn a GPU that runs out of memory in this block into a FaultError with the hint ``remedy``."""
     try:
-        batches = Batches(
-            hold(train, hardware.device, progress, "reading training images"), settings, mean, std, hardware
-        )
-        held_out = hold(validation, hardware.device, progress, "reading validation images")
-        objective = Objective(hardware, settings.label_smoothing, teacher, distill, temperature)
-
-        def validate(network: nn.Module) -> float | None:
-            if not len(held_out.labels):
-                return None
-            logits = predict(network, held_out, mean, std, settings.batch_size, hardware.device)
-            return accuracy(logits, held_out.labels)
-
-        training = _Training(model, batches, objective, validate, settings, hardware)
-        training.start(state_path, fingerprint, progress)
-        training.run(state_path, progress, title)
+        yield
     except torch.OutOfMemoryError as error:
-        raise FaultError(
-            "The GPU's memory is too small for the training.",
-            f'Lower batch_size (now {settings.batch_size}) or set device = "cpu".',
-        ) from error
-    return training.finish(count)
+        raise FaultError("The GPU's memory is too small for the training.", remedy) from error
 
 
-def _fingerprint(
-    model: nn.Module, teacher: nn.Module | None, train: Split, settings: OptimiserSettings, aims: dict[str, object]
-) -> str:
-    """A hash of all that decides where the training goes."""
-    content = {
-        "settings": settings.model_dump(mode="json", exclude=NOT_IN_FINGERPRINT),
-        "model": tensors_hash(model.state_dict()),
-        "teacher": tensors_hash(teacher.state_dict()) if teacher is not None else None,
-        "labels": tensors_hash({"labels": torch.from_numpy(train.labels)}),
-        **aims,
-    }
-    return text_hash(json.dumps(content, sort_keys=True))
+class Training:
+    """One training; ``state`` is where it stands after its last whole epoch.
 
-
-class _Training:
-    """One training; ``state`` is where it stands after its last whole epoch."""
+    ``validate`` gives a network's accuracy, a fraction, or None if there are no images for that.
+    """
 
     state: State
 
     def __init__(
         self,
         model: nn.Module,
-        batches: Batches,
+        batches: Epochs,
         objective: Objective,
         validate: Callable[[nn.Module], float | None],
         settings: OptimiserSettings,
@@ -137,14 +70,18 @@ class _Training:
         """The network whose accuracy counts."""
         return self.average.network if self.average else self.model
 
-    def start(self, path: Path, fingerprint: str, progress: Progress) -> None:
-        """Go on from ``path`` if it belongs to this training, else begin."""
-        saved = read_state(path) if path.is_file() else None
-        if saved is not None and saved.fingerprint == fingerprint:
-            self._restore(saved)
-            progress.note(f"going on from epoch {len(saved.epochs)} of {self.settings.epochs}")
-            return
-        if saved is not None:
+    def start(self, path: Path | None, fingerprint: str, progress: Progress) -> None:
+        """Go on from ``path`` if it is there and belongs to this training, else begin.
+
+        Raises:
+            CheckpointError: ``path`` is damaged.
+        """
+        if path is not None and path.is_file():
+            saved = read_state(path)
+            if saved.fingerprint == fingerprint:
+                self._restore(saved)
+                progress.note(f"going on from epoch {len(saved.epochs)} of {self.settings.epochs}")
+                return
             progress.note(f"{path.name} is of a training with other settings, images or weights: starting anew")
         self.state = State(fingerprint, (), self.validate(self.model), {}, {}, {}, {})
 
@@ -159,8 +96,13 @@ class _Training:
             self.scaler.load_state_dict(saved.scaler)
         self.state = saved
 
-    def run(self, state_path: Path, progress: Progress, title: str) -> None:
-        """Train the epochs that are left, writing the state after each."""
+    def run(self, path: Path | None, progress: Progress, title: str) -> None:
+        """Train the epochs that are left, writing the state to ``path`` after each.
+
+        Raises:
+            NumericsError: the loss or a weight is not finite; the state of the last good epoch stays.
+            StorageError: the state could not be written.
+        """
         steps, epochs, done = self.batches.steps, self.settings.epochs, len(self.state.epochs)
         if self.settings.compile and done < epochs:
             example, _ = next(self.batches.epoch(done + 1))
@@ -171,7 +113,7 @@ class _Training:
                 loss = self._train_epoch(epoch, task)
                 reached = self.validate(self.final_network)
                 rate = self._learning_rate(epoch * steps - 1)
-                self._save(state_path, Epoch(epoch, loss, rate, reached, time.monotonic() - began))
+                self._save(path, Epoch(epoch, loss, rate, reached, time.monotonic() - began))
                 shown = "" if reached is None else f", validation {reached:.2%}"
                 task.describe(f"epoch {epoch}/{epochs}, loss {loss:.3f}{shown}")
 
@@ -229,7 +171,7 @@ class _Training:
             f"Lower learning_rate (now {self.settings.learning_rate:g}), for instance to a tenth, and run again.",
         )
 
-    def _save(self, path: Path, epoch: Epoch) -> None:
+    def _save(self, path: Path | None, epoch: Epoch) -> None:
         buffers = {name: self.optimizer.state[p].get("momentum_buffer") for name, p in self.parameters.items()}
         self.state = State(
             fingerprint=self.state.fingerprint,
@@ -240,7 +182,8 @@ class _Training:
             ema=self.average.network.state_dict() if self.average else {},
             scaler=self.scaler.state_dict(),
         )
-        write_state(path, self.state)
+        if path is not None:
+            write_state(path, self.state)
 
     def finish(self, images: int) -> History:
         """Leave the final weights in the model and say how it went."""

@@ -6,12 +6,12 @@ import time
 
 import pytest
 
+from catro_deploy import pruning
 from catro_deploy.device.local import run_job
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.plans import load_plan
 from catro_deploy.profiling import measuring
 from catro_deploy.runs import RunFolder
-from catro_deploy.stages import prune as prune_stage
 from tests.tiny import Blocks, command, start
 
 NETWORK = ("--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
@@ -22,7 +22,7 @@ FIGURES = {"within_5", "within_10", "rmspe", "spearman"}
 def folder(tiny, monkeypatch):
     """A working folder with a checkpoint of Blocks; candidates are timed for a moment only."""
     save_weights(Blocks(3), tiny / "blocks.safetensors")
-    monkeypatch.setattr(prune_stage, "TRIALS", "./moment.toml")
+    monkeypatch.setattr(pruning, "TRIALS", "./moment.toml")
     return tiny
 
 

@@ -14,6 +14,7 @@ from catro_deploy.costs.roofline import ALONE_EXTRA_US, NETWORK_US, Conv, Roofli
 from catro_deploy.errors import TargetError
 from catro_deploy.records import Group, Layer, Slot
 from tests import v100
+from tests.graph.by_hand import atoms
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,18 @@ def test_a_network_is_the_sum_of_its_layers():
     expected = NETWORK_US + 3 + sum(float(queued_us(conv, V100, kernels, rate)) for conv in convs)
     assert cost.predict({"stem": 4, "into": 12}) == pytest.approx(expected)
     assert cost.how == "estimate"
+
+
+def test_a_grouped_convolution_has_fewer_groups_of_the_same_width():
+    """4 groups of 8 channels, of which 3 stay; it reads the group that it makes, and adds nothing to it."""
+    layers = [Layer("first", 1024, 9, 3, 32), Layer("grouped", 1024, 9, 32, 32, groups=4), Layer("head", 1, 1, 32, 10)]
+    sides = (("first", "out"), ("grouped", "out"), ("grouped", "in"), ("head", "in"))
+    group = Group("first", 4, tuple(atoms(name, side, 4, 8) for name, side in sides), ("first", "grouped"))
+    cost = RooflineCost(layers, [group], V100, "fp16", 1)
+    kernels, rate = kernels_for(V100, "fp16")
+    convs = [Conv(1024, 3, 24, 9), Conv(1024, 24, 24, 9, groups=3), Conv(1, 24, 10)]
+    expected = NETWORK_US + sum(float(queued_us(conv, V100, kernels, rate)) for conv in convs)
+    assert cost.predict({"first": 3}) == pytest.approx(expected)
 
 
 def test_a_branch_that_is_gone_costs_nothing():

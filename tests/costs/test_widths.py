@@ -90,6 +90,23 @@ def test_the_period_of_a_planted_staircase_is_found(width, step):
         assert period(widths, useful) == step
 
 
+@pytest.mark.parametrize("each", [2, 4, 8])
+def test_the_period_counts_what_the_widths_count(each):
+    """64 convolution groups of ``each`` channels on stairs of 32 channels: a stair is 32 / ``each`` of them long."""
+    widths = sweep_widths(64, 3)
+    useful = useful_widths(widths, [staircase(each * width, 32) for width in widths], 13)
+    assert all(each * width % 32 == 0 for width in useful)
+    assert period(widths, useful) == 32 // each
+
+
+@pytest.mark.parametrize("each", [3, 5, 12])
+@pytest.mark.parametrize("width", [160, 500])
+def test_the_ends_of_stairs_are_swept_where_a_width_counts_any_number_of_channels(each, width):
+    """Of so many convolution groups that not all widths are swept, those that make up whole stairs of 32 channels."""
+    swept = sweep_widths(width, 3)
+    assert set(range(32, width + 1, 32)) <= {w for w in swept if each * w % 32 == 0}
+
+
 @pytest.mark.parametrize("width", [16, 64, 96, 256, 512, 2048])
 def test_a_ramp_has_no_period(width):
     widths = sweep_widths(width, 3)

@@ -80,6 +80,6 @@ def assert_same(model: nn.Module, branches: Sequence[Branch], size: int) -> nn.M
         expected, result = muted(model, branches)(images(size)), dropped(images(size))
     assert (expected - result).abs().max() <= 1e-6 * expected.abs().max()
     gone = {f"{module}." for branch in branches for module in branch.modules}
-    left = {key for key in model.state_dict() if not key.startswith(tuple(gone))}
+    left = {key for key in model.state_dict() if not f"{key}.".startswith(tuple(gone))}
     assert set(dropped.state_dict()) == left
     return dropped

@@ -15,6 +15,7 @@ from catro_deploy.graph.trace import list_layers, trace
 from catro_deploy.models import build_model
 from catro_deploy.onnx_export import export_onnx
 from tests.graph.networks import Residual, randomised
+from tests.graph.opaque import BySize
 from tests.graph.residual import Written, assert_same, found, images, lively
 
 NAMED = {
@@ -228,3 +229,42 @@ def test_onnx_of_a_shallower_network(tmp_path):
     # Each branch takes two convolutions, one addition and its inner ReLU; the ReLU after an identity goes as well.
     assert counts[0] == (21, 9, 19, 0)
     assert counts[1] == (17, 7, 16, 0)
+
+
+class Partly(Residual):
+    """A residual branch with a scale of its own beside one in which a module cannot be looked into."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.down, self.inner_bn
+        self.scale = nn.Parameter(torch.rand(6, 1, 1))
+        self.shift = nn.Parameter(torch.rand(5, 1, 1))
+        self.enter, self.turn, self.leave = nn.Conv2d(6, 4, 1), BySize(4), nn.Conv2d(4, 6, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.bn(self.stem(x)))
+        x = torch.relu(x + self.outer(torch.relu(self.inner(x) + self.shift)) * self.scale)
+        x = torch.relu(x + self.leave(self.turn(self.enter(x))))
+        return self.fc(self.wide(x).mean((2, 3)))
+
+
+def test_all_that_a_branch_alone_reads_goes_with_it():
+    model = randomised(Partly())
+    scaled, turned = found(model)
+    assert (scaled.name, scaled.groups) == ("outer", ("inner",))
+    assert set(scaled.modules) == {"inner", "outer", "scale", "shift"}
+    assert (turned.name, turned.groups) == ("leave", ("enter", "turn.conv"))
+    assert set(turned.modules) == {"enter", "turn", "turn.conv", "leave"}
+    for branches in ([scaled], [turned], [scaled, turned]):
+        assert_same(model, branches, 8)
+    left = trace(model, (3, 8, 8)).without(set(scaled.modules))
+    assert {slot.module for group in left.groups for slot in group.slots}.isdisjoint(scaled.modules)
+
+
+def test_the_same_branches_go_whatever_was_ignored():
+    model = randomised(Partly())
+    network = trace(model, (3, 8, 8), ["turn"])
+    assert [branch.name for branch in find_branches(model, network, ["turn"])] == ["outer"]
+    one, other = drop_branches(model, ["outer"], ["turn"]), drop_branches(model, ["outer"])
+    assert one.state_dict().keys() == other.state_dict().keys()
+    torch.testing.assert_close(one(images()), other(images()))

@@ -1,8 +1,4 @@
-"""Both passes against plain forward passes of the network and of the network pruned so far."""
-
-import copy
-import errno
-import os
+"""Feature maps and their scatter, against hooks in plain forward passes."""
 
 import numpy as np
 import pytest
@@ -10,15 +6,10 @@ import torch
 from torch import nn
 
 from catro_deploy.core.scatter import Scatter, ScatterMeter
-from catro_deploy.errors import ModelError, NumericsError, StorageError
-from catro_deploy.graph.activations import Activations, MemoryLimit
+from catro_deploy.errors import NumericsError
 from catro_deploy.graph.features import FeatureGraph
-from catro_deploy.graph.surgery import apply_keeps_, keeps_of
-from catro_deploy.graph.trace import trace
-from catro_deploy.progress import Silent
-from tests.graph.networks import Branches, Residual, randomised
-
-UNLIMITED = 2**30
+from tests.graph.networks import Residual, randomised
+from tests.graph.opaque import Between, BySize, Shared
 
 
 def batches(classes: int = 3, each: int = 4, size: int = 8) -> list[tuple[torch.Tensor, int]]:
@@ -52,67 +43,6 @@ def test_a_feature_map_is_what_the_consumers_read():
     same(found["wide"], by_hook(model, "wide"))
 
 
-@pytest.mark.parametrize("factory", [Residual, Branches])
-@pytest.mark.parametrize("limit_bytes", [UNLIMITED, 5000, 0])
-def test_each_group_is_decided_on_inputs_that_are_pruned_already(factory, limit_bytes, tmp_path):
-    model = randomised(factory())
-    before = copy.deepcopy(model.state_dict())
-    network = trace(model, (3, 8, 8))
-    prunable = [group for group in network.groups if not group.fixed]
-    pick = np.random.default_rng(0)
-    kept: dict[str, tuple[int, ...]] = {}
-    seen: dict[str, Scatter] = {}
-
-    def decide(group, scatter):
-        seen[group.name] = scatter
-        kept[group.name] = tuple(sorted(pick.choice(group.width, max(1, group.width // 2), replace=False)))
-        return kept[group.name]
-
-    limit = MemoryLimit(limit_bytes, tmp_path)
-    graph = FeatureGraph(model, [p for group in prunable for p in group.producers])
-    graph.select_in_order(prunable, network.sizes, batches(), decide, limit, Silent())
-    assert (limit.spilled_bytes == 0) == (limit_bytes == UNLIMITED)
-
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())  # a copy was pruned
-    so_far: dict[str, tuple[int, ...]] = {}
-    for group in prunable:  # in the order of execution, as the plan says
-        reference = apply_keeps_(copy.deepcopy(model), keeps_of(network.groups, so_far, network.sizes))
-        first = group.producers[0]
-        same(seen[group.name], FeatureGraph(reference, [first]).scatters(batches())[first])
-        so_far[group.name] = kept[group.name]
-
-
-def test_memory_is_given_back():
-    limit = MemoryLimit(1000)
-    values = Activations(limit)
-    values.append(torch.ones(10, 5, 5))
-    assert limit.spilled_bytes == 0
-    values.take([0, 1])
-    values.append(torch.ones(10, 10, 2))  # 800 bytes fit only because 600 of the first 1,000 came back
-    assert limit.spilled_bytes == 800
-    values.close()
-    assert limit.take(1000)
-
-
-def test_what_was_spilled_comes_back_equal(tmp_path):
-    value = torch.randn(3, 4, 2, 2)
-    values = Activations(MemoryLimit(0, tmp_path))
-    values.append(value.clone())
-    assert torch.equal(values[0], value)
-    values.take([3, 1])
-    assert torch.equal(values[0], value[:, [3, 1]])
-    assert list(tmp_path.iterdir()) == []  # the file has no name that a killed run could leave behind
-
-
-def test_a_full_disk_says_what_to_do(tmp_path, monkeypatch):
-    def full(*_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(StorageError, match=r"(?s)No space left.*activation-memory"):
-        Activations(MemoryLimit(0, tmp_path)).append(torch.ones(4))
-
-
 def test_nan_in_a_feature_map_names_the_layer():
     model = randomised(Residual())
     model.inner.bias.data[2] = float("nan")
@@ -120,10 +50,27 @@ def test_nan_in_a_feature_map_names_the_layer():
         FeatureGraph(model, ["stem", "inner"]).scatters(batches())
 
 
-def test_control_flow_on_the_data_is_refused():
-    class Depends(Residual):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x) if x.mean() > 0 else super().forward(-x)
+def test_what_is_called_whole_hides_its_layers():
+    model = randomised(Between(BySize()))
+    graph = FeatureGraph(model, ["stem", "block.1.conv", "last"])
+    assert list(graph.hidden) == ["block.1.conv"]
+    assert graph.hidden["block.1.conv"].startswith("block.1 cannot be looked into")
+    found = graph.scatters(batches())
+    assert set(found) == {"stem", "last"}
+    same(found["last"], by_hook(model, "last", nn.ReLU()))
 
-    with pytest.raises(ModelError, match=r"(?s)Depends cannot be traced.*depends on the data"):
-        FeatureGraph(Depends(), ["stem"])
+
+def test_all_calls_of_a_shared_layer_count():
+    model = randomised(Shared())
+    early, late, seen = ScatterMeter("early"), ScatterMeter("late"), []
+    hook = model.norm.register_forward_hook(lambda *call: seen.append(torch.relu(call[2])))
+    with torch.inference_mode():
+        for images, label in batches():
+            seen.clear()
+            model(images)
+            early.add(seen[0], label)
+            late.add(seen[1], label)
+    hook.remove()
+    first, second = early.scatter(), late.scatter()
+    expected = Scatter(first.between + second.between, first.within + second.within)
+    same(FeatureGraph(model, ["same"]).scatters(batches())["same"], expected)

@@ -11,100 +11,20 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
-from torch.nn import functional
 
 from catro_deploy.errors import ModelError
-from catro_deploy.graph.skeleton import WEIGHTS, Skeleton, layer_of
+from catro_deploy.graph.onnx_layers import layer_of
+from catro_deploy.graph.skeleton import WEIGHTS, Skeleton
 from catro_deploy.graph.surgery import apply_keeps_, keeps_of
 from catro_deploy.graph.trace import Network, trace
 from catro_deploy.models import build_model
 from catro_deploy.onnx_export import export_onnx
+from catro_deploy.profiling.exports import weights_of
 from catro_deploy.records import Keep
 from catro_deploy.runtimes import open_runner
-from tests.graph.networks import Branches, GatedConcat, Grouped, Residual, randomised
+from tests.graph.cut_networks import CASES
+from tests.graph.export_networks import LARGE, SMALL, alike
 from tests.onnx_files import write_after_conv
-
-
-class Flattened(nn.Module):
-    """A map of 4x4 positions goes into a linear layer, another of 2x2 into the next by a view."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 6, 3, stride=2, padding=1)
-        self.fc = nn.Linear(6 * 4 * 4, 16)
-        self.norm = nn.BatchNorm1d(16)
-        self.pooled = nn.Linear(6 * 2 * 2, 16)
-        self.last = nn.Linear(16, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.relu(self.conv(x))
-        pooled = functional.max_pool2d(x, 2).view(x.shape[0], -1)
-        return self.last(torch.relu(self.norm(self.fc(torch.flatten(x, 1))) + self.pooled(pooled)))
-
-
-class Resizing(nn.Module):
-    """Upsampling by a factor of four channels (as many as Resize has scales), and to a size; edges are padded."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.small = nn.Conv2d(3, 4, 3, stride=2, padding=1)
-        self.large = nn.Conv2d(3, 5, 3, padding=1)
-        self.both = nn.Conv2d(9, 6, 3)
-        self.fc = nn.Linear(6, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        small = functional.interpolate(functional.gelu(self.small(x)), scale_factor=2.0)
-        large = functional.interpolate(functional.hardswish(self.large(x)), size=(x.shape[2], x.shape[3]))
-        both = self.both(functional.pad(torch.cat([small, large], 1), (1, 1, 1, 1)))
-        return self.fc(functional.leaky_relu(both).amax((2, 3)))
-
-
-class Alike(nn.Module):
-    """All biases are 0.5, which the exporter makes one constant, though the widths are of two groups."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convs = nn.ModuleList(nn.Conv2d(inputs, 8, 3, padding=1) for inputs in (3, 8, 8))
-        self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in range(3))
-        self.fc = nn.Linear(8, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for conv, norm in zip(self.convs, self.norms, strict=True):
-            x = norm(torch.relu(conv(x)))
-        return self.fc(x.mean((2, 3)))
-
-
-def alike() -> nn.Module:
-    model = Alike().eval()
-    for conv in model.convs:
-        nn.init.constant_(conv.bias, 0.5)
-    return model
-
-
-class Twice(nn.Module):
-    """One convolution is used twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.again = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1)
-        self.fc = nn.Linear(6, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.relu(self.again(torch.relu(self.again(torch.relu(self.stem(x))))))
-        return self.fc(x.mean((2, 3)))
-
-
-SMALL = {
-    "residual": lambda: randomised(Residual()),
-    "branches": lambda: randomised(Branches()),
-    "gated": lambda: randomised(GatedConcat()),
-    "grouped": lambda: randomised(Grouped()),
-    "flattened": lambda: randomised(Flattened()),
-    "resizing": lambda: randomised(Resizing()),
-    "alike": alike,
-    "twice": lambda: randomised(Twice()),
-}
-LARGE = {"cifar_resnet20": 32, "torchvision:mobilenet_v2": 32, "torchvision:squeezenet1_1": 48}
 
 
 def exported(model: nn.Module, size: int, folder: Path, batch: int = 1) -> Any:
@@ -114,16 +34,18 @@ def exported(model: nn.Module, size: int, folder: Path, batch: int = 1) -> Any:
 
 
 def random_keeps(network: Network, generator: np.random.Generator) -> dict[str, Keep]:
-    """Any channels of any number that leaves some to every module."""
-    while True:
-        kept = {
-            group.name: sorted(generator.permutation(group.width)[: generator.integers(1, group.width + 1)])
-            for group in network.groups
-            if not group.fixed
-        }
-        keeps = keeps_of(network.groups, kept, network.sizes)
-        if all(() not in (keep.out, keep.inputs) for keep in keeps.values()):
-            return keeps
+    """Any channels, not all, and several of three or more: a factor of one channel is not folded into the weights."""
+    kept = {
+        group.name: sorted(generator.permutation(group.width)[: generator.integers(1 + (group.width > 2), group.width)])
+        for group in network.groups
+        if not group.fixed and group.width > 1
+    }
+    return keeps_of(network.groups, kept, network.sizes)
+
+
+def skeleton_of(model: nn.Module, network: Network, folder: Path, batch: int = 1) -> Skeleton:
+    proto = exported(model, network.input_shape[1], folder, batch)
+    return Skeleton(proto, network.sizes, weights_of(model, [layer.name for layer in network.layers]))
 
 
 def inventory(proto: Any) -> Counter:
@@ -144,6 +66,10 @@ def inventory(proto: Any) -> Counter:
     )
 
 
+def shapes_of(proto: Any) -> dict[str, tuple[int, ...]]:
+    return {tensor.name: tuple(tensor.dims) for tensor in proto.graph.initializer}
+
+
 def assert_runs(skeleton: Skeleton, keeps: dict[str, Keep], folder: Path, size: int, batch: int = 1) -> None:
     skeleton.write_weights(folder / WEIGHTS)
     skeleton.write(keeps, folder / "resized.onnx")
@@ -158,9 +84,10 @@ def assert_runs(skeleton: Skeleton, keeps: dict[str, Keep], folder: Path, size: 
 
 def assert_as_really_cut(model: nn.Module, size: int, folder: Path, seeds: range, batch: int = 1) -> Skeleton:
     network = trace(model, (3, size, size))
-    skeleton = Skeleton(exported(model, size, folder, batch), network.sizes)
+    skeleton = skeleton_of(model, network, folder, batch)
     for seed in seeds:
         keeps = random_keeps(network, np.random.default_rng(seed))
+        assert keeps
         really = exported(apply_keeps_(copy.deepcopy(model), keeps), size, folder, batch)
         assert inventory(skeleton.resized(keeps)) == inventory(really)
         assert_runs(skeleton, keeps, folder, size, batch)
@@ -182,7 +109,7 @@ def test_constants_that_are_one_in_the_export_are_each_resized(tmp_path):
     widths = {"convs.0": 2, "convs.1": 7, "convs.2": 4}
     keeps = keeps_of(network.groups, {name: range(width) for name, width in widths.items()}, network.sizes)
     resized = Skeleton(proto, network.sizes).resized(keeps)
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in resized.graph.initializer}
+    shapes = shapes_of(resized)
     biases = [shapes[node.input[2]] for node in resized.graph.node if node.op_type == "Conv"]
     assert biases == [(2,), (7,), (4,)]
 
@@ -192,6 +119,7 @@ def test_several_images_at_a_time(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # two exports of more than a hundred layers
 @pytest.mark.parametrize("name", LARGE)
 def test_so_are_large_networks(tmp_path, name):
     torch.manual_seed(0)
@@ -243,7 +171,7 @@ def test_a_square_linear_layer_is_cut_on_the_right_sides(tmp_path, transposed):
     constants = {"fc.weight": np.ones((8, 8), np.float32), "fc.bias": np.ones((1, 8), np.float32)}
     skeleton = Skeleton(write_after_conv(tmp_path, nodes, constants, [1, 8]), {"first": (8, 3), "fc": (8, 8)})
     keeps = {"first": Keep(out=(0, 1, 2)), "fc": Keep(inputs=(0, 1, 2), out=(0, 1, 2, 3, 4))}
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in skeleton.resized(keeps).graph.initializer}
+    shapes = shapes_of(skeleton.resized(keeps))
     assert shapes["fc.weight"] == ((5, 3) if transposed else (3, 5))
     assert shapes["fc.bias"] == (1, 5)
 
@@ -261,15 +189,73 @@ def test_the_image_itself_may_be_normalised_and_concatenated(tmp_path):
     }
     skeleton = Skeleton(write_after_conv(tmp_path, nodes, constants, [1, 5, 4, 4]), {"first": (8, 3), "last": (5, 13)})
     keeps = {"first": Keep(out=(0, 1)), "last": Keep(inputs=(0, 1, 2, 3, 4, 11, 12))}
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in skeleton.resized(keeps).graph.initializer}
+    shapes = shapes_of(skeleton.resized(keeps))
     assert shapes["last.weight"] == (5, 7, 1, 1)
     assert (shapes["mean"], shapes["grid"]) == ((3, 1, 1), (1, 2, 4, 4))
     assert_runs(skeleton, keeps, tmp_path, 4)
 
 
-def test_weights_that_are_of_no_module_are_refused(tmp_path):
-    with pytest.raises(ModelError, match=r"weights of a Conv are not those of one module: first\.weight"):
-        Skeleton(write_after_conv(tmp_path, [helper.make_node("Relu", ["features"], ["logits"])], {}, [1, 8, 4, 4]), {})
+def test_weights_that_are_of_no_module_stay_as_they_are(tmp_path):
+    """Nothing can be cut that they read; their node belongs to the layer before."""
+    nodes = [helper.make_node("Conv", ["features", "kernel"], ["logits"])]
+    proto = write_after_conv(tmp_path, nodes, {"kernel": np.ones((5, 8, 1, 1), np.float32)}, [1, 5, 4, 4])
+    skeleton = Skeleton(proto, {"first": (8, 3)})
+    assert skeleton.operators == {"first": ("Conv", "Conv")}
+    assert_runs(skeleton, {}, tmp_path, 4)
+    with pytest.raises(ModelError, match="holds a Conv behind first"):
+        skeleton.resized({"first": Keep(out=(0, 1))})
+
+
+def test_weights_outside_modules_are_cut_by_their_own_names(tmp_path):
+    nodes = [helper.make_node("Conv", ["features", "block.kernel"], ["logits"])]
+    proto = write_after_conv(tmp_path, nodes, {"block.kernel": np.ones((5, 8, 1, 1), np.float32)}, [1, 5, 4, 4])
+    skeleton = Skeleton(proto, {"first": (8, 3), "block.kernel": (5, 8)})
+    keeps = {"first": Keep(out=(0, 1)), "block.kernel": Keep(inputs=(0, 1), out=(0, 3, 4))}
+    assert shapes_of(skeleton.resized(keeps)) == {"first.weight": (2, 3, 1, 1), "block.kernel": (3, 2, 1, 1)}
+    assert skeleton.operators == {"first": ("Conv",), "block.kernel": ("Conv",)}
+
+
+def test_weights_are_found_by_their_values(tmp_path):
+    """As they are, transposed for a product of matrices, and with a factor for each output."""
+    generator = np.random.default_rng(0)
+    conv, linear = (generator.standard_normal(shape, np.float32) for shape in ((4, 8, 3, 3), (5, 4)))
+    nodes = [
+        helper.make_node("Conv", ["features", "folded"], ["less"]),
+        helper.make_node("Transpose", ["less"], ["last"], perm=[0, 2, 3, 1]),
+        helper.make_node("MatMul", ["last", "turned"], ["logits"]),
+    ]
+    factors = np.array([1, -2, 0.3, 40], np.float32).reshape(4, 1, 1, 1)
+    proto = write_after_conv(tmp_path, nodes, {"folded": conv * factors, "turned": linear.T.copy()}, [1, 2, 2, 5])
+    sizes = {"first": (8, 3), "conv": (4, 8), "linear": (5, 4)}
+    other = generator.standard_normal((4, 8, 3, 3), np.float32)
+    skeleton = Skeleton(proto, sizes | {"other": (4, 8)}, {"other": other, "conv": conv, "linear": linear})
+    assert list(skeleton.operators) == ["first", "conv", "linear"]
+    keeps = {"conv": Keep(out=(0, 1, 2)), "linear": Keep(inputs=(0, 1, 2))}
+    assert shapes_of(skeleton.resized(keeps)) == {
+        "first.weight": (8, 3, 1, 1),
+        "folded": (3, 8, 3, 3),
+        "turned": (3, 5),
+    }
+    assert_runs(skeleton, keeps, tmp_path, 4)
+
+
+def test_an_export_of_the_cut_network_takes_the_names_and_weights_of_the_skeleton(tmp_path):
+    model = CASES["Grouped"].network()
+    network = trace(model, (3, 8, 8))
+    skeleton = skeleton_of(model, network, tmp_path)
+    keeps = random_keeps(network, np.random.default_rng(0))
+    cut = apply_keeps_(copy.deepcopy(model), keeps)
+    proto = exported(cut, 8, tmp_path)
+    skeleton.adopt_(proto, weights_of(cut, [layer.name for layer in network.layers]))
+    mine = skeleton.resized(keeps)
+    assert [node.name for node in proto.graph.node] == [node.name for node in mine.graph.node]
+    outside = [
+        {tensor.name: [(e.key, e.value) for e in tensor.external_data] for tensor in made.graph.initializer}
+        for made in (mine, proto)
+    ]
+    assert {name: entries for name, entries in outside[0].items() if entries} == {
+        name: entries for name, entries in outside[1].items() if entries
+    }
 
 
 def test_a_layer_without_channels_is_refused(tmp_path):

@@ -28,8 +28,8 @@ class ByChance(Written):
         return super().forward(x * float(1 + 1e-6 * torch.rand(())))
 
 
-class WithMask(Written):
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+class WithMasks(Written):
+    def forward(self, x: torch.Tensor, *masks: torch.Tensor) -> torch.Tensor:
         return super().forward(x)
 
 
@@ -39,7 +39,7 @@ class WithMask(Written):
         (ByMode, "other things in training"),
         (ByData, "cannot be traced"),
         (ByChance, "draws random numbers"),
-        (WithMask, "more than the images"),
+        (WithMasks, "more than the images"),
     ],
 )
 def test_without_a_faithful_graph_there_are_no_branches(factory, reason):

@@ -8,6 +8,7 @@ from catro_deploy.errors import ModelError
 from catro_deploy.graph.trace import list_layers, trace
 from catro_deploy.models import build_model
 from tests.graph.networks import Branches, Grouped, Residual
+from tests.graph.user_networks import Functional, Upsampled
 
 
 def test_layers_carry_shapes_by_hand():
@@ -67,11 +68,41 @@ def test_the_logits_stay():
     assert {group.name: group.fixed for group in network.groups if group.fixed} == {"fc": "the logits"}
 
 
-def test_a_grouped_convolution_stays_and_says_why():
-    fixed = {group.name: group.fixed for group in trace(Grouped(), (3, 8, 8)).groups}
-    assert "grouped Conv2d" in fixed["first"]
-    assert "grouped Conv2d" in fixed["grouped"]
-    assert fixed["second"] == ""
+def test_channels_around_a_grouped_convolution_go_by_whole_groups():
+    (first, *_) = trace(Grouped(), (3, 8, 8)).groups
+    assert (first.width, first.producers, first.fixed) == (2, ("first", "grouped"), "")
+
+
+def test_a_shared_module_is_one_layer_with_the_positions_of_all_its_calls():
+    layers = {layer.name: layer for layer in list_layers(Functional(), (3, 8, 8))}
+    assert layers["twice"].macs == 2 * 64 * 9 * 6 * 6
+
+
+def test_a_transposed_convolution_multiplies_each_input_with_the_kernel():
+    layers = {layer.name: layer for layer in list_layers(Upsampled(), (3, 8, 8))}
+    assert layers["up"].macs == 64 * 4 * 8 * 6
+
+
+def test_a_weight_that_two_modules_share_lies_in_both():
+    class Tied(Residual):
+        def __init__(self) -> None:
+            super().__init__()
+            self.again = nn.Conv2d(6, 8, 1, stride=2)
+            self.again.weight = self.down.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.relu(self.bn(self.stem(x)))
+            return self.fc(torch.relu(self.down(x) + self.again(x)).mean((2, 3)))
+
+    groups = {group.name: group for group in trace(Tied(), (3, 8, 8)).groups}
+    assert groups["down"].producers == ("down", "again")
+    assert {(slot.module, slot.axis) for slot in groups["stem"].slots} >= {("down", "in"), ("again", "in")}
+
+
+def test_a_functional_layer_goes_by_the_name_of_its_weight():
+    layers = list_layers(Functional(), (3, 8, 8))
+    assert [layer.name for layer in layers] == ["first", "twice", "fc"]
+    assert layers[0].macs == 64 * 9 * 3 * 6
 
 
 def test_an_ignored_module_stays():
@@ -103,6 +134,21 @@ def test_a_model_without_layers():
         trace(Nothing(), (3, 8, 8))
 
 
-def test_shuffles_are_refused_with_a_message():
-    with pytest.raises(ModelError, match="torch-pruning cannot follow"):
-        trace(build_model("torchvision:shufflenet_v2_x0_5", 10), (3, 64, 64))
+def test_channels_that_shuffles_tie_all_together_stay():
+    fixed = {g.name: g.fixed for g in trace(build_model("torchvision:shufflenet_v2_x1_0", 10), (3, 64, 64)).groups}
+    assert fixed["stage2.0.branch1.2"] == "all of them hang together"
+    assert fixed["stage2.1.branch2.0"] == ""
+
+
+def test_of_several_heads_all_logits_stay():
+    class Heads(Residual):
+        def __init__(self) -> None:
+            super().__init__()
+            self.other = nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            x = torch.relu(self.stem(x)).mean((2, 3)).repeat(1, 2)[:, :8]
+            return self.fc(x), self.other(x)
+
+    fixed = {group.name: group.fixed for group in trace(Heads(), (3, 8, 8)).groups}
+    assert (fixed["fc"], fixed["other"]) == ("the logits", "the logits")

@@ -3,10 +3,13 @@
 import os
 
 import pytest
+import timm
 import torch
+import torchvision
 from torch import nn
 
 from catro_deploy.errors import CheckpointError
+from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint, save_weights
 
 
@@ -28,6 +31,25 @@ def test_safetensors_come_back_equal(trained, tmp_path):
     save_weights(trained, tmp_path / "w.safetensors", {"note": "x"})
     model = small()
     load_checkpoint(model, tmp_path / "w.safetensors")
+    assert equal(model, trained)
+
+
+def test_heads_that_only_training_needs_are_left_out(tmp_path):
+    path = tmp_path / "googlenet.pth"
+    weights = torchvision.models.get_model("googlenet", weights=None, init_weights=False).state_dict()
+    assert any(key.startswith("aux1.") for key in weights)
+    torch.save(weights, path)
+    model = build_model("torchvision:googlenet", 1000)
+    load_checkpoint(model, path)
+    assert torch.equal(model.fc.weight, weights["fc.weight"])
+
+
+def test_checkpoints_of_timm(tmp_path):
+    path = tmp_path / "timm.safetensors"
+    trained = timm.create_model("tinynet_e", num_classes=4)
+    save_weights(trained, path)
+    model = build_model("timm:tinynet_e", 4)
+    load_checkpoint(model, path)
     assert equal(model, trained)
 
 

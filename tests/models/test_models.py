@@ -1,5 +1,7 @@
 """Names to networks."""
 
+import sys
+
 import pytest
 import torch
 
@@ -25,8 +27,23 @@ def test_shapes():
     with torch.inference_mode():
         assert build_model("cifar_resnet32", 43)(torch.zeros(2, 3, 32, 32)).shape == (2, 43)
         assert build_model("torchvision:mobilenet_v3_small", 5)(torch.zeros(1, 3, 64, 64)).shape == (1, 5)
-    assert default_size("torchvision:resnet18") == (224, 224)
-    assert default_size("cifar_resnet20") == (32, 32)
+        assert build_model("timm:lcnet_035.untrained", 5)(torch.zeros(1, 3, 64, 64)).shape == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [
+        ("cifar_resnet20", 32),
+        ("torchvision:resnet18", 224),
+        ("torchvision:inception_v3", 299),  # as the papers of these two have it
+        ("torchvision:efficientnet_b1", 240),
+        ("timm:tf_efficientnet_b1", 240),
+        ("timm:inception_v3", 299),
+        ("my_package:network", 32),
+    ],
+)
+def test_images_are_of_the_size_that_a_network_was_made_for(name, side):
+    assert default_size(name) == (side, side)
 
 
 @pytest.mark.parametrize("name", ["cifar_resnet21", "resnet", "cifar_resnet"])
@@ -38,6 +55,43 @@ def test_unknown_names(name):
 def test_a_near_name_of_torchvision():
     with pytest.raises(ModelError, match=r"Did you mean .*resnet50"):
         build_model("torchvision:resnet500", 10)
+
+
+def test_a_near_name_of_timm():
+    with pytest.raises(ModelError, match=r"timm has no classifier 'gostnet_100'(?s:.)*Did you mean .*ghostnet_100"):
+        build_model("timm:gostnet_100", 10)
+
+
+def test_a_tag_that_timm_does_not_know():
+    with pytest.raises(ModelError, match=r"(?s)timm cannot build 'resnet50.no_such'.*list_pretrained"):
+        build_model("timm:resnet50.no_such", 10)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torchvision:vit_b_16",
+        "torchvision:swin_t",
+        "torchvision:maxvit_t",
+        "timm:vit_tiny_patch16_224",
+        "timm:levit_128",
+    ],
+)
+def test_vision_transformers_are_out_of_scope(name):
+    with pytest.raises(ModelError, match=r"(?s)is a vision transformer.*Take a CNN"):
+        build_model(name, 10)
+
+
+def test_without_timm(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)  # as if it were not installed
+    for call in (lambda: build_model("timm:lcnet_035", 5), lambda: default_size("timm:lcnet_035")):
+        with pytest.raises(ModelError, match=r"pip install 'catro-deploy\[timm\]'"):
+            call()
+
+
+def test_heads_of_training_are_not_built():
+    for name in ("googlenet", "inception_v3"):
+        assert isinstance(build_model(f"torchvision:{name}", 5).train()(torch.rand(2, 3, 96, 96)), torch.Tensor)
 
 
 def test_a_factory_of_the_user(tmp_path, monkeypatch):

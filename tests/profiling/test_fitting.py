@@ -18,7 +18,7 @@ DEVICE = {"cpu_model": "Acme", "instruction_sets": None, "governor": None, "high
 @pytest.fixture(scope="module")
 def subject():
     model = tiny_network()
-    with opened(model, trace(model, SHAPE), USE, 18) as subject:
+    with opened(model, trace(model, SHAPE), USE, 18, [].append) as subject:
         yield subject
 
 

@@ -1,6 +1,8 @@
 """What is exported to be timed, and which networks share a profile."""
 
 import json
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,13 +11,15 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import parametrizations
 
 from catro_deploy.errors import ModelError
+from catro_deploy.graph.onnx_layers import layer_of
 from catro_deploy.graph.trace import trace
 from catro_deploy.profiling import subject as subjects
 from catro_deploy.profiling.subject import Subject, identity, opened
 from catro_deploy.runtimes import open_runner
-from tests.graph.networks import GatedConcat, randomised
+from tests.graph.cut_networks import CASES
 from tests.profiling.quick import PROTOCOL, SHAPE, USE, tiny_network
 from tests.tiny import TinyNet
 
@@ -46,9 +50,21 @@ class Unused(TinyNet):
         return super().forward(x)
 
 
-class Shuffled(TinyNet):
+class Summing(TinyNet):
+    """It does to each channel what no rule is known for."""
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x.transpose(2, 3))
+        x = functional.relu(self.bn1(self.conv1(x))).cumsum(3)
+        x = functional.relu(self.bn2(self.conv2(x)))
+        return self.fc(functional.relu(x + self.bn3(self.conv3(x))).mean((2, 3)))
+
+
+class Parametrised(TinyNet):
+    """The weights of its convolutions are computed from others."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes)
+        self.conv2, self.conv3 = (parametrizations.weight_norm(conv) for conv in (self.conv2, self.conv3))
 
 
 class Switching(TinyNet):
@@ -65,15 +81,25 @@ class Counting(TinyNet):
         return super().forward(x[:, :, x[0, 0, :, 0] > -1e9])
 
 
+def opening(
+    model: nn.Module, shape: tuple[int, int, int] = SHAPE, notes: list[str] | None = None
+) -> AbstractContextManager[Subject]:
+    return opened(model, trace(model, shape), USE, 18, [].append if notes is None else notes.append)
+
+
+def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
+    tensors = onnx.load(file, load_external_data=False).graph.initializer
+    return {tensor.name: tuple(tensor.dims) for tensor in tensors}
+
+
 def key(model: nn.Module, shape: tuple[int, int, int] = SHAPE) -> str:
     return identity(model, trace(model, shape))
 
 
 def one_export(model: nn.Module) -> dict[str, Any]:
     """The skeleton of ``model`` in full width: its operators, and the shapes of its constants."""
-    with opened(model, trace(model, SHAPE), USE, 18) as subject:
-        graph = subject.skeleton.resized({}).graph
-        return {"operators": subject.skeleton.operators} | {t.name: tuple(t.dims) for t in graph.initializer}
+    with opening(model) as subject:
+        return {"operators": subject.writer.operators} | shapes_of(subject.folder / "reference.onnx")
 
 
 def test_other_weights_are_the_same_network():
@@ -119,32 +145,61 @@ def test_dropout_is_not_there_in_evaluation():
 
 def test_files_of_other_widths():
     model = tiny_network()
-    with opened(model, trace(model, SHAPE), USE, 18) as subject:
+    notes: list[str] = []
+    with opening(model, notes=notes) as subject:
         file = subject.write({"conv1": 5, "conv2": 3}, "narrow")
         onnx.checker.check_model(file, full_check=True)
-        shapes = {
-            tensor.name: tuple(tensor.dims) for tensor in onnx.load(file, load_external_data=False).graph.initializer
-        }
-        assert shapes["conv2.weight"] == (3, 5, 3, 3)
+        assert shapes_of(file)["conv2.weight"] == (3, 5, 3, 3)
         with open_runner("onnxruntime", file, 1) as runner:
             assert np.isfinite(runner.infer(np.ones((1, *SHAPE), np.float32))).all()
         folder = subject.folder
     assert not folder.exists()
+    assert not notes
 
 
-def test_a_group_of_several_layers_keeps_a_share_of_each():
-    """4 and 6 channels are one group of 10, of which the first 3 would leave nothing of the second layer."""
-    model = randomised(GatedConcat())
-    with opened(model, trace(model, (3, 8, 8)), USE, 18) as subject:
-        (wide,) = [group for group in subject.groups if group.width == 10]
-        widths = {group.name: group.width for group in subject.groups}
-        for width in range(3, 11):
-            file = subject.write(widths | {wide.name: width}, "part")
-            tensors = onnx.load(file, load_external_data=False).graph.initializer
-            shapes = {tensor.name: tuple(tensor.dims) for tensor in tensors}
-            assert shapes["left.weight"][0] + shapes["right.weight"][0] == width
-            at = subject.cost.layer_widths(widths | {wide.name: width})
-            assert abs(shapes["left.weight"][0] - at["left"][1]) <= 0.5  # the cells are told the same widths
+def test_what_no_rule_is_known_for_is_exported_each_time():
+    torch.manual_seed(0)
+    model = Summing(3).eval()
+    notes: list[str] = []
+    with opening(model, notes=notes) as subject:
+        wide, narrow = (subject.write({"conv1": 5, "conv2": width}, f"{width}") for width in (7, 3))
+        assert (shapes_of(wide)["conv2.weight"], shapes_of(narrow)["conv2.weight"]) == ((7, 5, 3, 3), (3, 5, 3, 3))
+        assert narrow.stat().st_size < 10_000  # its weights are in the file of all networks
+        nodes = onnx.load(narrow, load_external_data=False).graph.node
+        assert {layer_of(node.name) for node in nodes} == {layer.name for layer in subject.network.layers}
+        reference = onnx.load(subject.folder / "reference.onnx", load_external_data=False).graph.node
+        assert [node.name for node in nodes] == [node.name for node in reference]
+        with open_runner("onnxruntime", narrow, 1) as runner:
+            assert np.isfinite(runner.infer(np.ones((1, *SHAPE), np.float32))).all()
+    assert len(notes) == 1
+    assert "holds a CumSum behind conv1" in notes[0]
+    assert "takes seconds each" in notes[0]
+
+
+def test_how_many_rows_there_are_need_not_be_known():
+    torch.manual_seed(0)
+    with opening(Counting(3).eval()) as subject:
+        file = subject.write({"conv1": 5, "conv2": 3}, "narrow")
+        assert shapes_of(file)["conv2.weight"] == (3, 5, 3, 3)
+        with open_runner("onnxruntime", file, 1) as runner:
+            assert np.isfinite(runner.infer(np.ones((1, *SHAPE), np.float32))).all()
+
+
+def test_weights_that_are_computed_are_those_of_their_layers():
+    torch.manual_seed(0)
+    plain = one_export(TinyNet(3).eval())
+    assert one_export(Parametrised(3).eval()) == plain
+
+
+def test_each_group_keeps_as_many_as_it_is_told():
+    """Behind a concatenation of 4 and 6 channels one layer makes the factors of all 10."""
+    model = CASES["GatedBranches"].network()
+    with opening(model, (3, 8, 8)) as subject:
+        for left, right in ((1, 6), (3, 1), (4, 5)):
+            widths = {"left": left, "right": right, "squeeze": 2}
+            shapes = shapes_of(subject.write(widths, "part"))
+            assert shapes["excite.weight"] == (left + right, 2, 1, 1)
+            assert subject.cost.layer_widths(widths)["excite"] == (2, left + right)  # the cells are told the same
 
 
 def job(subject: Subject) -> dict[str, Any]:
@@ -153,7 +208,7 @@ def job(subject: Subject) -> dict[str, Any]:
 
 def test_a_job_is_fit_for_a_pipe():
     model = tiny_network()
-    with opened(model, trace(model, SHAPE), USE, 18) as subject:
+    with opening(model) as subject:
         made = job(subject)
     assert json.loads(json.dumps(made)) == made
     assert made["protocol"] == PROTOCOL.model_dump()
@@ -164,22 +219,20 @@ def test_only_so_many_networks_are_loaded_as_fit_into_memory(monkeypatch, networ
     model = tiny_network()
     weights = sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear))
     monkeypatch.setattr(subjects, "MOST_LOADED_BYTES", int(networks * 4 * weights))
-    with opened(model, trace(model, SHAPE), USE, 18) as subject:
+    with opening(model) as subject:
         assert job(subject)["protocol"]["together"] == together
 
 
 @pytest.mark.parametrize(
     ("network", "reason"),
     [
-        (Shuffled, "holds a Transpose behind conv1, whose shapes at other widths are not known"),
         (Switching, "cannot be exported"),
-        (Counting, "cannot be exported|shapes at other widths are not known"),
         (Unused, "lacks spare, of which no logit depends"),
     ],
 )
 def test_networks_that_cannot_be_timed_in_other_widths_are_explained(network, reason):
     torch.manual_seed(0)
     model = network(3).eval()
-    with pytest.raises(ModelError, match=reason) as caught, opened(model, trace(model, SHAPE), USE, 18):
+    with pytest.raises(ModelError, match=reason) as caught, opening(model):
         pass
     assert caught.value.hint

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from catro_deploy import networks, resources
+from catro_deploy import networks, pruning, resources
 from catro_deploy.device.local import run_job
 from catro_deploy.errors import MissedError, ProfileError, TargetError
 from catro_deploy.files import write_text
@@ -17,7 +17,6 @@ from catro_deploy.progress import Silent
 from catro_deploy.records import Keep
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
-from catro_deploy.stages import prune as prune_stage
 from catro_deploy.stages.profile import profile
 from catro_deploy.stages.prune import prune
 from tests.tiny import PROFILE_PROTOCOL, SIZE, Blocks
@@ -59,7 +58,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _short_trials(folder, monkeypatch):
-    monkeypatch.setattr(prune_stage, "TRIALS", str(folder / "trial.toml"))
+    monkeypatch.setattr(pruning, "TRIALS", str(folder / "trial.toml"))
 
 
 @pytest.fixture

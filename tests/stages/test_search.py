@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from catro_deploy import pruning
 from catro_deploy.data import MemorySplit
 from catro_deploy.errors import DataError, MissedError, SettingsError, TargetError
 from catro_deploy.files import write_text
@@ -13,7 +14,6 @@ from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Silent
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
-from catro_deploy.stages import prune as prune_stage
 from catro_deploy.stages import search as search_stage
 from catro_deploy.stages.search import Point, halve, search
 from tests.stages.test_prune_latency import TRIAL, lively
@@ -79,7 +79,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _short_trials(folder, monkeypatch):
-    monkeypatch.setattr(prune_stage, "TRIALS", str(folder / "trial.toml"))
+    monkeypatch.setattr(pruning, "TRIALS", str(folder / "trial.toml"))
 
 
 @pytest.fixture

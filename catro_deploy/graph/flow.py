@@ -1,0 +1,64 @@
+"""What is left of the tensors of an ONNX network of which some channels are gone, and what becomes of its constants."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Flow", "Kept", "UnknownError", "cut_constant_", "is_whole", "retarget_", "sizes_of", "whole"]
+
+Kept = tuple[NDArray[np.bool_], ...]
+"""Of one tensor: for each axis, which of its indices in full width are left."""
+
+
+@dataclass
+class Flow:
+    """The tensors of a network, and what becomes of its constants: other shapes of float ones, other values of others.
+
+    ``full`` holds the shape in full width of every tensor, an unknown batch as 1.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    full: Mapping[str, tuple[int, ...]]
+    kept: dict[str, Kept] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    values: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+class UnknownError(Exception):
+    """What comes out is not known. It is caught: tensors of which nothing is gone need no rule."""
+
+
+def whole(shape: Sequence[int]) -> Kept:
+    """A tensor of ``shape`` of which nothing is gone."""
+    return tuple(np.ones(size, bool) for size in shape)
+
+
+def is_whole(kept: Kept) -> bool:
+    """Whether nothing is gone."""
+    return all(mask.all() for mask in kept)
+
+
+def cut_constant_(name: str, kept: Sequence[NDArray[np.bool_]], flow: Flow) -> None:
+    """Note what becomes of a constant that stands beside a tensor with these last axes."""
+    array = flow.arrays[name]
+    masks = [mask if size > 1 else np.ones(1, bool) for size, mask in zip(array.shape, kept, strict=True)]
+    if array.dtype == np.float32 and array.size > 1:
+        flow.shapes[name] = sizes_of(masks)
+    elif not is_whole(tuple(masks)):
+        flow.values[name] = array[np.ix_(*masks)]
+
+
+def retarget_(name: str, kept: Kept, flow: Flow) -> None:
+    """Note the value of a constant that says which shape the output must have; 0 and -1 leave that to the runtime."""
+    target = flow.arrays[name]
+    if len(target) != len(kept):
+        raise UnknownError
+    flow.values[name] = np.where(target > 0, sizes_of(kept), target).astype(target.dtype)
+
+
+def sizes_of(kept: Sequence[NDArray[np.bool_]]) -> tuple[int, ...]:
+    """How many indices are left on each axis."""
+    return tuple(int(mask.sum()) for mask in kept)

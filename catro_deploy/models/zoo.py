@@ -1,0 +1,116 @@
+"""Networks of torchvision and of timm, by name; CNNs only."""
+
+import difflib
+from collections.abc import Sequence
+from types import ModuleType
+
+from torch import nn
+
+from catro_deploy.errors import ModelError
+
+__all__ = ["timm_model", "timm_size", "torchvision_model", "torchvision_size"]
+
+USUAL_SIZE = (224, 224)
+LISTED_NAMES = 40
+
+TORCHVISION_TRANSFORMERS = ("vit_", "swin_", "maxvit_")
+WITH_AUXILIARY_HEADS = ("googlenet", "inception_v3")
+# Files of timm.models in which attention between positions makes up the blocks.
+TIMM_TRANSFORMERS = (
+    "beit", "cait", "coat", "convit", "crossvit", "csatv2", "davit", "deepseek_vit", "deit", "edgenext",
+    "efficientformer", "efficientformer_v2", "efficientvit_mit", "efficientvit_msra", "eva", "focalnet", "gcvit",
+    "gemma4_vit", "hiera", "hieradet_sam2", "iformer", "levit", "maxxvit", "metaformer", "mlp_mixer", "mobilevit",
+    "mvitv2", "naflexvit", "nest", "nextvit", "pit", "pvt_v2", "qwen3_vit", "sequencer", "shvit", "swiftformer",
+    "swin_transformer", "swin_transformer_v2", "swin_transformer_v2_cr", "tiny_vit", "tnt", "twins", "visformer",
+    "vision_transformer", "vision_transformer_hybrid", "vision_transformer_relpos", "vision_transformer_sam",
+    "vitamin", "volo", "xcit",
+)  # fmt: skip
+
+
+def torchvision_model(name: str, classes: int) -> nn.Module:
+    """Build torchvision's classifier ``name``, weights random, without the auxiliary heads that only training needs.
+
+    Raises:
+        ModelError: there is none, or it is a vision transformer.
+    """
+    import torchvision
+
+    known = torchvision.models.list_models(module=torchvision.models)
+    if name not in known:
+        raise _unknown("torchvision", name, known)
+    if name.startswith(TORCHVISION_TRANSFORMERS):
+        raise _transformer("torchvision", name)
+    options = {"init_weights": False, "aux_logits": False} if name in WITH_AUXILIARY_HEADS else {}
+    model: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=classes, **options)
+    return model
+
+
+def torchvision_size(name: str) -> tuple[int, int]:
+    """Height and width of the images that torchvision's first weights of ``name`` were trained for."""
+    import torchvision
+
+    if name not in torchvision.models.list_models(module=torchvision.models):
+        return USUAL_SIZE
+    (side,) = next(iter(torchvision.models.get_model_weights(name))).transforms().crop_size
+    return side, side
+
+
+def timm_model(name: str, classes: int) -> nn.Module:
+    """Build timm's classifier ``name``, with or without a tag of weights (``resnet50.a1_in1k``), weights random.
+
+    Raises:
+        ModelError: timm is not installed, there is no such model, or it is a vision transformer.
+    """
+    timm = _timm()
+    architecture = name.partition(".")[0]
+    if not timm.is_model(architecture):
+        raise _unknown("timm", architecture, timm.list_models())
+    if timm.models.model_entrypoint(architecture).__module__.rpartition(".")[2] in TIMM_TRANSFORMERS:
+        raise _transformer("timm", name)
+    try:
+        model: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
+    except Exception as error:  # whatever an architecture has against the number of classes or the tag
+        raise ModelError(
+            f"timm cannot build {name!r}: {type(error).__name__}: {error}",
+            f"Its weights are listed by: timm.list_pretrained({architecture + '*'!r})",
+        ) from error
+    return model
+
+
+def timm_size(name: str) -> tuple[int, int]:
+    """Height and width of the images that timm's weights of ``name`` were trained for.
+
+    Raises:
+        ModelError: timm is not installed.
+    """
+    timm = _timm()
+    found = timm.models.get_pretrained_cfg(name) if timm.is_model(name.partition(".")[0]) else None
+    if found is None:
+        return USUAL_SIZE
+    _, height, width = found.input_size
+    return height, width
+
+
+def _timm() -> ModuleType:
+    try:
+        import timm
+    except ImportError:
+        raise ModelError("Models named timm:NAME need timm.", "Run: pip install 'catro-deploy[timm]'") from None
+    return timm
+
+
+def _unknown(library: str, name: str, known: Sequence[str]) -> ModelError:
+    near = difflib.get_close_matches(name, known, n=3)
+    more = ", ..." if len(known) > LISTED_NAMES else ""
+    some = known[:: -(-len(known) // LISTED_NAMES)] if more else known
+    return ModelError(
+        f"{library} has no classifier {name!r}.",
+        f"Did you mean {' or '.join(near)}?" if near else f"It has: {', '.join(some)}{more}",
+    )
+
+
+def _transformer(library: str, name: str) -> ModelError:
+    return ModelError(
+        f"{library}:{name} is a vision transformer; catro-deploy prunes the channels of convolutional networks.",
+        "Take a CNN, such as torchvision:resnet50, torchvision:efficientnet_b0 or timm:convnext_tiny.",
+    )

@@ -1,0 +1,250 @@
+"""Pruning a classifier that is at hand: from labelled images to a cut network and the plan of it.
+
+The command line's stage opens a checkpoint and a dataset for it, the Python API a module and a loader of the caller's.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from catro_deploy.allocation import Decision, Measure, by_flops, by_latency
+from catro_deploy.device.reach import measurable_here
+from catro_deploy.errors import FaultError
+from catro_deploy.graph.depth import branch_worths, drop_branches, find_branches
+from catro_deploy.graph.features import Labelled
+from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked, spread
+from catro_deploy.graph.trace import Network, list_layers, trace
+from catro_deploy.pricing import Pricing, estimated_pricing, measured_pricing, profile_of
+from catro_deploy.profiling import use_of
+from catro_deploy.profiling.trial import trial
+from catro_deploy.progress import Progress
+from catro_deploy.protocols import load_latency_protocol, load_profile_protocol
+from catro_deploy.records import Branch, Budget, GroupPlan, Keep, LatencyPlan, Plan
+from catro_deploy.selection import Scored, choose_channels, score_channels
+from catro_deploy.settings import Settings
+from catro_deploy.targets import Target, load_target
+from catro_deploy.training.device import choose_device
+
+__all__ = ["Classifier", "Pruned", "cut_classifier", "prune_classifier"]
+
+LARGEST_DEVIATION = 1e-4
+# Candidates of the closed loop are timed by this protocol; the report's figures come from the bench.
+TRIALS = "quick"
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A trained network on the CPU in eval mode, of whose logits only those of the wanted classes are left.
+
+    Attributes:
+        model: maps normalised images (n, *input_shape) to logits (n, wanted classes).
+        input_shape: (channels, height, width) of one image.
+        head: name of the layer that makes the logits.
+        classes: names of all classes that the network was trained for.
+        wanted: indices of the classes that are left, ascending.
+        name: factory that builds the network with all classes; empty if there is none.
+        mean: what images were normalised with, a value a channel; empty if nobody said.
+        std: likewise.
+    """
+
+    model: nn.Module
+    input_shape: tuple[int, int, int]
+    head: str
+    classes: tuple[str, ...]
+    wanted: tuple[int, ...]
+    name: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def has_whole_head(self) -> bool:
+        """Whether all classes are wanted."""
+        return len(self.wanted) == len(self.classes)
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The cut network, on the CPU in eval mode, and all that is needed, with weights, to build it again."""
+
+    model: nn.Module
+    plan: Plan
+
+
+def prune_classifier(
+    original: Classifier, batches: Sequence[Labelled], settings: Settings, progress: Progress
+) -> Pruned:
+    """Choose the channels of ``original`` that stay, by ``batches`` of normalised images, class by class, and cut it.
+
+    Of ``settings`` count [prune], [profile], [bench] and [export].
+
+    Raises:
+        UsageError: settings, network, images or budget do not go together.
+        MissedError: no network meets a budget of latency.
+        NumericsError: a feature map is not finite, or a layer's channels are dead.
+        FaultError: the pruned network does not compute what the masked original computes.
+    """
+    chosen = settings.prune
+    budget, target, device = Budget.parse(chosen.budget), load_target(chosen.target), choose_device(chosen.device)
+    network = trace(original.model, original.input_shape, chosen.ignore)
+    if device.type != "cpu":  # batches that are made when they are read stay so: there may be many
+        batches = [(images.to(device), label) for images, label in batches]
+    scored = score_channels(original.model.to(device), network, batches, chosen, progress)
+    if budget.unit == "flops":
+        decision, branches = by_flops(network, scored, budget, chosen), {}
+    else:
+        branches = _branches(original.model, network, scored, batches, settings)
+        decision = _by_latency(original.model, network, scored, branches, budget, target, settings, progress)
+
+    gone = [branch for branch in branches if not any(decision.widths[name] for name in branch.groups)]
+    shallow, rest = _without(original.model.cpu(), network, gone, chosen.ignore)
+    if gone and any(decision.widths.get(group.name) for group in rest.groups):
+        scored = score_channels(shallow.to(device), rest, batches, chosen, progress)
+    groups = choose_channels(shallow.to(device), rest, scored, decision.widths, batches, chosen, progress)
+    images = batches[0][0].cpu()
+    return cut_classifier(original, decision.latency, gone, groups, images, settings, allocation=decision.method)
+
+
+def cut_classifier(
+    original: Classifier,
+    latency: LatencyPlan | None,
+    gone: Sequence[Branch],
+    groups: Sequence[GroupPlan],
+    images: torch.Tensor,
+    settings: Settings,
+    *,
+    allocation: str = "",
+) -> Pruned:
+    """Cut ``original`` to what ``groups`` keep, without the branches ``gone``; check it on ``images``.
+
+    ``allocation`` is the method that was used, if it is not what ``settings`` say.
+
+    Raises:
+        FaultError: the pruned network does not compute what the masked original computes.
+    """
+    model = original.model.cpu()
+    network = trace(model, original.input_shape, settings.prune.ignore)
+    shallow, rest = _without(model, network, gone, settings.prune.ignore)
+    keeps = keeps_of(rest.groups, {group.name: group.kept for group in groups}, rest.sizes)
+    pruned = apply_keeps_(copy.deepcopy(shallow), keeps)
+    _check_equal(pruned, masked(shallow, keeps), images)
+    method = allocation or settings.prune.allocation
+    return Pruned(pruned, _plan(original, method, latency, gone, groups, keeps, pruned, settings))
+
+
+def _branches(
+    model: nn.Module, network: Network, scored: Scored, batches: Sequence[Labelled], settings: Settings
+) -> dict[Branch, float]:
+    """The residual branches that may vanish, and what each is worth."""
+    if settings.prune.depth == "never" or settings.prune.allocation in ("flops", "uniform"):
+        return {}
+    prunable = {group.name for group in scored.prunable}
+    found = find_branches(model, network, settings.prune.ignore)
+    branches = [branch for branch in found if prunable.issuperset(branch.groups)]
+    worths = branch_worths(model, branches, batches, settings.prune.ignore)
+    return {branch: worths[branch.name] for branch in branches}
+
+
+def _by_latency(
+    model: nn.Module,
+    network: Network,
+    scored: Scored,
+    branches: Mapping[Branch, float],
+    budget: Budget,
+    target: Target,
+    settings: Settings,
+    progress: Progress,
+) -> Decision:
+    use, opset, shape = use_of(target, settings), settings.export.opset, network.input_shape
+    on_cpu = copy.deepcopy(model).cpu()
+
+    def decide(pricing: Pricing, measure: Measure | None) -> Decision:
+        return by_latency(network, scored, branches, budget, settings.prune, pricing, measure, progress)
+
+    if not measurable_here(target):
+        return decide(estimated_pricing(network, scored.prunable, target, use.batch, settings.prune.d_min), None)
+    protocol = load_profile_protocol(settings.profile.protocol)
+    profile = profile_of(on_cpu, shape, use, protocol, progress, opset=opset)
+    with trial(on_cpu, shape, use, load_latency_protocol(TRIALS), opset) as trials:
+        return decide(
+            measured_pricing(network, scored.prunable, profile),
+            lambda widths: trials.measure(_of_widths(on_cpu, network, branches, widths, settings.prune.ignore)),
+        )
+
+
+def _without(
+    model: nn.Module, network: Network, gone: Sequence[Branch], ignore: Sequence[str]
+) -> tuple[nn.Module, Network]:
+    """``model`` and ``network`` after the branches ``gone``, found with ``ignore``, have vanished."""
+    if not gone:
+        return model, network
+    shallow = drop_branches(model, [branch.name for branch in gone], ignore)
+    return shallow.eval(), network.without({module for branch in gone for module in branch.modules})
+
+
+def _of_widths(
+    model: nn.Module,
+    network: Network,
+    branches: Iterable[Branch],
+    widths: Mapping[str, int],
+    ignore: Sequence[str],
+) -> nn.Module:
+    """A network of these widths, whichever channels it keeps: its latency does not depend on that."""
+    gone = [branch for branch in branches if not any(widths[name] for name in branch.groups)]
+    shallow, rest = _without(model, network, gone, ignore)
+    kept = {group.name: spread(group, widths[group.name]) for group in rest.groups if group.name in widths}
+    return apply_keeps_(copy.deepcopy(shallow), keeps_of(rest.groups, kept, rest.sizes))
+
+
+def _check_equal(pruned: nn.Module, reference: nn.Module, images: torch.Tensor) -> None:
+    with torch.inference_mode():
+        expected, found = reference.eval()(images), pruned.eval()(images)
+    deviation = float((expected - found).abs().max() / expected.abs().max().clamp(min=1e-12))
+    if not deviation <= LARGEST_DEVIATION:
+        raise FaultError(
+            f"The pruned network deviates from the masked original by {deviation:.2g} of the largest logit "
+            f"(at most {LARGEST_DEVIATION:.0e} is rounding): its channels were coupled wrongly.",
+            "Nothing was written. Leave the part that is built unusually as it is: [prune] ignore in catro.toml.",
+        )
+
+
+def _plan(
+    original: Classifier,
+    allocation: str,
+    latency: LatencyPlan | None,
+    gone: Sequence[Branch],
+    groups: Sequence[GroupPlan],
+    keeps: Mapping[str, Keep],
+    pruned: nn.Module,
+    settings: Settings,
+) -> Plan:
+    head, wanted, classes = original.head, original.wanted, original.classes
+    with_head = {} if original.has_whole_head else {head: Keep(wanted, keeps.get(head, Keep()).inputs)}
+    networks = (original.model, pruned)
+    macs = [sum(layer.macs for layer in list_layers(network, original.input_shape)) for network in networks]
+    params = [sum(p.numel() for p in network.parameters()) for network in networks]
+    return Plan(
+        model=original.name,
+        model_classes=len(classes),
+        input_shape=original.input_shape,
+        mean=original.mean,
+        std=original.std,
+        classes=tuple(classes[index] for index in wanted),
+        class_indices=wanted,
+        head=head,
+        target=settings.prune.target,
+        budget=str(Budget.parse(settings.prune.budget)),
+        criterion=settings.prune.criterion,
+        allocation=allocation,
+        groups=tuple(groups),
+        keeps={**keeps, **with_head},
+        original_macs=macs[0],
+        pruned_macs=macs[1],
+        original_params=params[0],
+        pruned_params=params[1],
+        settings=settings.prune.model_dump(mode="json"),
+        dropped=tuple(branch.name for branch in gone),
+        latency=latency,
+    )

@@ -1,0 +1,133 @@
+"""Training on batches of the caller's own loader, which augments and normalises as it likes."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import torch
+from torch import nn
+
+from catro_deploy.data.loader import Batch, Loader, WantedClasses, peek
+from catro_deploy.errors import DataError
+from catro_deploy.progress import Progress
+from catro_deploy.settings import FinetuneSettings
+from catro_deploy.training.device import Hardware, choose_hardware
+from catro_deploy.training.history import History
+from catro_deploy.training.loop import Training, enough_memory
+from catro_deploy.training.objective import Objective
+
+__all__ = ["LoaderBatches", "fit_loader", "loader_accuracy"]
+
+
+class LoaderBatches:
+    """The images of the wanted classes, in batches of the size that the loader gives in the beginning.
+
+    ``images`` is how many there are in one pass, ``steps`` how many batches an epoch has. Images that do not fill a
+    batch are left out; where another pass gives fewer of the wanted classes, a further one fills the epoch.
+    """
+
+    def __init__(self, loader: Loader, wanted: WantedClasses, image_shape: Sequence[int], hardware: Hardware) -> None:
+        if isinstance(loader, Iterator):
+            raise DataError(
+                f"The loader is a {type(loader).__name__}, which can be gone through once only; training takes several "
+                "passes.",
+                "Give a torch DataLoader, or a list of batches.",
+            )
+        self._loader, self._wanted, self._image_shape, self._hardware = loader, wanted, image_shape, hardware
+        first, batches = peek(loader)
+        self.images = sum(len(labels) for _, labels in wanted.batches(batches, image_shape))
+        if self.images < 2:
+            raise DataError(
+                f"There are {self.images} training images of the wanted classes; 2 are the least.",
+                "Let the loader give images of them.",
+            )
+        # Batch norm cannot learn from one image.
+        self._size = min(max(len(first), 2), self.images)
+        self.steps = self.images // self._size
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Images, float32 (n, c, h, w), and labels, int64 (n,), on the device; ``number`` says nothing to a loader."""
+        device, memory_format = self._hardware.device, self._hardware.memory_format
+        for images, labels in islice(self._filled(), self.steps):
+            yield images.to(device=device, memory_format=memory_format), labels.to(device)
+
+    def _filled(self) -> Iterator[Batch]:
+        """Batches of the full size, without end."""
+        pending: list[Batch] = []
+        given = True
+        while given:
+            given = False
+            for batch in self._wanted.batches(self._loader, self._image_shape):
+                given = True
+                images, labels = (torch.cat(parts) for parts in zip(*pending, batch, strict=True))
+                whole = len(labels) // self._size * self._size
+                if whole:  # torch.split makes one empty piece of nothing
+                    parts = (torch.split(tensor[:whole], self._size) for tensor in (images, labels))
+                    yield from zip(*parts, strict=True)
+                pending = [(images[whole:], labels[whole:])]
+        raise DataError(
+            "The loader, gone through again, gives no images of the wanted classes.",
+            "Give a torch DataLoader, or a list of batches.",
+        )
+
+
+def fit_loader(
+    model: nn.Module,
+    train: Loader,
+    validation: Loader | None,
+    wanted: WantedClasses,
+    image_shape: Sequence[int],
+    settings: FinetuneSettings,
+    progress: Progress,
+    title: str,
+    teacher: nn.Module | None = None,
+) -> History:
+    """Train ``model`` in place; it ends on the CPU, in eval mode, with the final (if asked, averaged) weights.
+
+    Both loaders give images of ``image_shape`` (channels, height, width) of all classes; those of others than the
+    ``wanted`` are left out. Before the first epoch they are gone through once, to count them and for the accuracy to
+    start from. Of ``settings`` all counts but batch_size and augment, which are the loader's. ``teacher`` gives logits
+    over the wanted classes; it is moved to where training runs.
+
+    Raises:
+        SettingsError: a GPU is wanted, and there is none.
+        DataError: a loader's batches are not as they must be, or hold fewer than 2 images of the wanted classes.
+        NumericsError: the loss or a weight is not finite.
+        FaultError: the GPU's memory is too small.
+    """
+    hardware = choose_hardware(model, settings.device, settings.amp)
+    with enough_memory('Let the loader give smaller batches, or train with device="cpu".'):
+        batches = LoaderBatches(train, wanted, image_shape, hardware)
+        objective = Objective(hardware, settings.label_smoothing, teacher, settings.distill, settings.temperature)
+
+        def validate(network: nn.Module) -> float | None:
+            if validation is None:
+                return None
+            return loader_accuracy(network, wanted.batches(validation, image_shape), hardware)
+
+        training = Training(model, batches, objective, validate, settings, hardware)
+        training.start(None, "", progress)
+        training.run(None, progress, title)
+        return training.finish(batches.images)
+
+
+def loader_accuracy(model: nn.Module, batches: Iterator[Batch], hardware: Hardware) -> float:
+    """Share of images whose largest logit is the label's; the model is on the hardware's device and stays in its mode.
+
+    Raises:
+        DataError: there are no images.
+    """
+    right = total = 0
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for images, labels in batches:
+                answers = model(images.to(hardware.device)).argmax(dim=1).cpu()
+                right, total = right + int((answers == labels).sum()), total + len(labels)
+    finally:
+        model.train(was_training)
+    if not total:
+        raise DataError(
+            "The validation loader gives no images of the wanted classes.", "Leave it out, or let it give some."
+        )
+    return right / total

@@ -1,0 +1,46 @@
+"""Labelled batches that are normalised when they are read: as pixels they take a quarter of the memory."""
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+import torch
+
+from catro_deploy.training.augment import normalise
+
+__all__ = ["NormalisedBatches"]
+
+Labelled = tuple[torch.Tensor, int]
+
+
+class NormalisedBatches(Sequence[Labelled]):
+    """Batches of uint8 images (n, channels, height, width) with their class, read as normalised float32 on ``device``.
+
+    ``mean`` and ``std`` have one value a channel.
+    """
+
+    def __init__(
+        self,
+        pixels: Sequence[Labelled],
+        mean: Sequence[float],
+        std: Sequence[float],
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._pixels = pixels
+        self._mean, self._std = mean, std
+        self._device = device
+
+    def __len__(self) -> int:
+        return len(self._pixels)
+
+    @overload
+    def __getitem__(self, place: int) -> Labelled: ...
+    @overload
+    def __getitem__(self, place: slice) -> "NormalisedBatches": ...
+    def __getitem__(self, place: int | slice) -> "Labelled | NormalisedBatches":
+        if isinstance(place, slice):
+            return NormalisedBatches(self._pixels[place], self._mean, self._std, self._device)
+        images, label = self._pixels[place]
+        return normalise(images.to(self._device), self._mean, self._std), label
+
+    def __iter__(self) -> Iterator[Labelled]:
+        return (self[place] for place in range(len(self)))

@@ -1,0 +1,62 @@
+"""Values kept in memory or in a file come back as they were, and memory is accounted for."""
+
+import io
+import tempfile
+
+import pytest
+import torch
+
+from catro_deploy.errors import StorageError
+from catro_deploy.graph.activations import Activations, MemoryLimit
+
+
+def test_memory_is_given_back():
+    limit = MemoryLimit(1000)
+    values = Activations(limit)
+    values.append(torch.ones(10, 5, 5))
+    assert limit.spilled_bytes == 0
+    values.take([0, 1], 1)
+    values.append(torch.ones(10, 10, 2))  # 800 bytes fit only because 600 of the first 1,000 came back
+    assert limit.spilled_bytes == 800
+    values.close()
+    assert limit.take(1000)
+
+
+def test_what_was_spilled_comes_back_equal(tmp_path):
+    value = torch.randn(3, 4, 2, 2)
+    values = Activations(MemoryLimit(0, tmp_path))
+    values.append(value.clone())
+    assert torch.equal(values[0], value)
+    values.take([3, 1], 1)
+    assert torch.equal(values[0], value[:, [3, 1]])
+    assert list(tmp_path.iterdir()) == []  # the file has no name that a killed run could leave behind
+
+
+def test_a_full_disk_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **options: io.FileIO("/dev/full", "w+"))
+    with pytest.raises(StorageError, match=r"(?s)No space left.*activation-memory"):
+        Activations(MemoryLimit(0)).append(torch.ones(4))
+
+
+@pytest.mark.parametrize("limit_bytes", [0, 2**20])
+def test_tuples_and_numbers_come_back_too(limit_bytes):
+    pair = (torch.arange(6.0).reshape(2, 3), [torch.tensor(2.5), 7])
+    values = Activations(MemoryLimit(limit_bytes))
+    values.append(pair)
+    values.append(8)
+    first, (second, number) = values[0]
+    assert torch.equal(first, pair[0])
+    assert second == 2.5
+    assert (number, values[1]) == (7, 8)
+    values.close()
+
+
+@pytest.mark.parametrize("limit_bytes", [0, 2**20])
+def test_what_is_handed_out_may_be_written_over(limit_bytes):
+    value = torch.ones(3)
+    values = Activations(MemoryLimit(limit_bytes))
+    values.append(value)
+    value.zero_()
+    values[0].zero_()
+    assert torch.equal(values[0], torch.ones(3))
+    values.close()

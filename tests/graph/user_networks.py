@@ -1,0 +1,219 @@
+"""What people write: one small network for each way of coupling channels. All take images of (3, 8, 8)."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Net(nn.Module):
+    """A stem of 8 channels, whatever a subclass does in ``body``, and a head that reads 8 channels."""
+
+    head_reads = 8
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.fc = nn.Linear(self.head_reads, 4)
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(torch.relu(self.body(torch.relu(self.stem(x)))).mean((2, 3)))
+
+
+class Shuffled(Net):
+    """ShuffleNet's shuffle in two groups, by views."""
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        n, c, h, w = x.shape
+        return x.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
+
+
+class Halved(Net):
+    """The channels are split into halves, of which one is convolved, and put together again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.side = nn.Conv2d(4, 4, 3, padding=1)
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        left, right = x.chunk(2, 1)
+        return torch.cat([left, self.side(right)], 1)
+
+
+class FirstFour(Net):
+    """A slice whose size is written down in the forward: it cannot shrink."""
+
+    head_reads = 4
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, :4]
+
+
+class EverySecond(Net):
+    """A strided slice, which would read other channels if some were gone."""
+
+    head_reads = 4
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, ::2]
+
+
+class Cardinal(Net):
+    """A grouped convolution of 4 groups that reads 2 and puts out 3 channels each."""
+
+    head_reads = 12
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grouped = nn.Conv2d(8, 12, 3, padding=1, groups=4)
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        return self.grouped(x)
+
+
+class GroupNormed(Net):
+    """Normalisation in 4 groups of 2 channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(4, 8)
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x)
+
+
+class LayerNormed(Net):
+    """Normalisation over all channels, which stay; those in between go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+        self.scale = nn.Parameter(torch.ones(8, 1, 1))
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.down(functional.gelu(self.up(self.norm(x.permute(0, 2, 3, 1)))))
+        return x + self.scale * y.permute(0, 3, 1, 2)
+
+
+class Upsampled(Net):
+    """A transposed convolution, and a sub-pixel one: 4 channels become 2 x 2 positions of one."""
+
+    head_reads = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(8, 6, 2, stride=2)
+        self.sub = nn.Conv2d(6, 8, 1)
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.pixel_shuffle(self.sub(torch.relu(self.up(x))), 2)
+
+
+class Functional(nn.Module):
+    """Parameters of the user's own, functional operations, operations in place, a weight that is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(6, 3, 3, 3))
+        self.gain = nn.Parameter(torch.randn(6, 1, 1))
+        self.twice = nn.Conv2d(6, 6, 3, padding=1)
+        self.fc = nn.Linear(6 * 4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.conv2d(x, self.first, padding=1).mul_(self.gain).relu_()
+        x = self.twice(functional.relu(self.twice(x)))
+        return self.fc(functional.max_pool2d(x, 4).view(x.size(0), -1))
+
+
+class Padded(Net):
+    """The option-A shortcut: zeros stand in for the channels that the stream does not have yet."""
+
+    head_reads = 12
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Conv2d(8, 12, 3, padding=1)
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        return self.wide(x) + functional.pad(x, (0, 0, 0, 0, 2, 2))
+
+
+class AcrossChannels(Net):
+    """ECA: a convolution ALONG the channels, whose result gates them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.along = nn.Conv1d(1, 1, 3, padding=1, bias=False)
+        self.after = nn.Conv2d(8, 8, 3, padding=1)
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        gate = self.along(x.mean((2, 3)).unsqueeze(1)).squeeze(1)
+        return self.after(x * gate.sigmoid()[:, :, None, None])
+
+
+class Assigned(Net):
+    """Positions of a feature map are written over."""
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[:, :, 0] = 0
+        return x
+
+
+class StandardisedConv2d(nn.Conv2d):
+    """A convolution whose weights are standardised at every call."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        centred = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+        weight = centred / centred.std((1, 2, 3), keepdim=True)
+        return functional.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Standardised(Net):
+    """Standardised weights depend on all inputs, which stay; whole groups of a grouped one may go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = StandardisedConv2d(8, 8, 3, padding=1)
+        self.grouped = StandardisedConv2d(8, 8, 3, padding=1, groups=4)
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        return self.grouped(self.inner(x))
+
+
+class Attending(Net):
+    """Positions attend to each other: keys and queries are summed over in products of feature maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Conv2d(8, 8, 1) for _ in range(3))
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = (layer(x).flatten(2) for layer in (self.query, self.key, self.value))
+        mixed = value @ torch.softmax(key.transpose(1, 2) @ query, 1)
+        return mixed.view(x.shape)
+
+
+class SqueezedConcat(Net):
+    """Squeeze and excitation over a concatenation of 5 and 7 channels."""
+
+    head_reads = 12
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Conv2d(8, 5, 1), nn.Conv2d(8, 7, 3, padding=1)
+        self.squeeze, self.excite = nn.Linear(12, 6), nn.Linear(6, 12)
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.cat([self.left(x), self.right(x)], 1)
+        gate = torch.sigmoid(self.excite(torch.relu(self.squeeze(x.mean((2, 3))))))
+        return x * gate.view(*x.shape[:2], 1, 1)
+
+
+EVERY = (
+    Shuffled, Halved, FirstFour, EverySecond, Cardinal, GroupNormed, LayerNormed, Upsampled, Functional, Padded,
+    AcrossChannels, Assigned, Standardised, Attending, SqueezedConcat,
+)  # fmt: skip

@@ -1,0 +1,131 @@
+from itertools import chain
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from catro_deploy.data.loader import WantedClasses
+from catro_deploy.errors import DataError
+from catro_deploy.progress import Silent
+from catro_deploy.training import fit
+from catro_deploy.training.augment import normalise
+from catro_deploy.training.batches import Batches
+from catro_deploy.training.device import Hardware
+from catro_deploy.training.loader import LoaderBatches, fit_loader, loader_accuracy
+from tests.training.helpers import MEAN, STD, options, separable_split, small_network
+
+HARDWARE = Hardware(torch.device("cpu"), None, torch.contiguous_format)
+ALL = WantedClasses(3, (0, 1, 2))
+SHAPE = (3, 8, 8)
+
+
+def numbered(labels, size):
+    """Batches of images that hold their own number."""
+    images = torch.arange(len(labels)).float().view(-1, 1, 1, 1)
+    return list(zip(images.split(size), torch.tensor(labels).split(size), strict=True))
+
+
+@given(labels=st.lists(st.integers(0, 2), min_size=1, max_size=50), size=st.integers(1, 8))
+def test_an_epoch_has_the_wanted_images_once_in_whole_batches(labels, size):
+    expected = [(n, (0, 2).index(label)) for n, label in enumerate(labels) if label != 1]
+    if len(expected) < 2:
+        with pytest.raises(DataError, match=f"There are {len(expected)} training images of the wanted classes"):
+            LoaderBatches(numbered(labels, size), WantedClasses(3, (0, 2)), (1, 1, 1), HARDWARE)
+        return
+    batches = LoaderBatches(numbered(labels, size), WantedClasses(3, (0, 2)), (1, 1, 1), HARDWARE)
+    full = min(max(min(size, len(labels)), 2), len(expected))
+    assert batches.images == len(expected)
+    for epoch in (1, 2):
+        given = list(batches.epoch(epoch))
+        assert [len(new) for _, new in given] == [full] * batches.steps
+        found = [
+            pair for images, new in given for pair in zip(images.flatten().int().tolist(), new.tolist(), strict=True)
+        ]
+        assert found == expected[: full * (len(expected) // full)]
+
+
+class Shrinking:
+    """A loader whose every pass but the first has two batches of two images only, or none at all."""
+
+    def __init__(self, later):
+        self.later, self.passes = later, 0
+
+    def __iter__(self):
+        self.passes += 1
+        return iter(numbered([0, 1] * 4, 2)[: None if self.passes == 1 else self.later])
+
+
+def test_an_epoch_that_a_pass_does_not_fill_goes_on_with_the_next():
+    batches = LoaderBatches(Shrinking(2), WantedClasses(2, (0, 1)), (1, 1, 1), HARDWARE)
+    found = [images.flatten().int().tolist() for images, _ in batches.epoch(1)]
+    assert found == [[0, 1], [2, 3], [0, 1], [2, 3]]
+
+
+def test_a_loader_that_is_used_up_is_an_error_and_no_endless_loop():
+    batches = LoaderBatches(Shrinking(0), WantedClasses(2, (0, 1)), (1, 1, 1), HARDWARE)
+    with pytest.raises(DataError, match="gone through again, gives no images"):
+        list(batches.epoch(1))
+
+
+def test_a_generator_is_refused():
+    with pytest.raises(DataError, match="a list_iterator, which can be gone through once only"):
+        LoaderBatches(iter(numbered([0, 1], 2)), WantedClasses(2, (0, 1)), (1, 1, 1), HARDWARE)
+
+
+class Passes:
+    """A loader that gives in its n-th pass the batches of a split's epoch n - 1; in the first, those of epoch 1."""
+
+    def __init__(self, batches):
+        self.batches, self.passes = batches, 0
+
+    def __iter__(self):
+        self.passes += 1
+        return self.batches.epoch(max(1, self.passes - 1))
+
+
+def test_the_same_batches_from_a_loader_and_from_a_split_give_the_same_weights(tmp_path):
+    settings = options(augment="none", distill=0.5)
+    train, held_out = separable_split(64), separable_split(21, seed=1)
+    expected, found, teacher = small_network(), small_network(), small_network(seed=1)
+    history = fit(
+        expected, train, held_out, settings, MEAN, STD, tmp_path / "state", Silent(), "", teacher, settings.distill
+    )
+    validation = [(normalise(held_out.pixels, MEAN, STD), torch.from_numpy(held_out.labels))]
+    loader = Passes(Batches(train, settings, MEAN, STD, HARDWARE))
+    by_loader = fit_loader(found, loader, validation, ALL, SHAPE, settings, Silent(), "", small_network(seed=1))
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(found.state_dict()[name], tensor), name
+    assert [epoch.loss for epoch in by_loader.epochs] == [epoch.loss for epoch in history.epochs]
+    assert by_loader.validation_accuracy == history.validation_accuracy
+    assert by_loader.baseline_validation_accuracy == history.baseline_validation_accuracy
+    assert (by_loader.images, by_loader.device) == (64, "cpu")
+    assert not found.training
+
+
+def test_a_seed_decides_how_a_loader_shuffles():
+    split = separable_split(48)
+    dataset = TensorDataset(normalise(split.pixels, MEAN, STD), torch.from_numpy(split.labels))
+    weights = []
+    for seed in (1, 1, 2):
+        network = small_network()
+        loader = DataLoader(dataset, batch_size=16, shuffle=True)
+        fit_loader(network, loader, None, ALL, SHAPE, options(epochs=2, seed=seed), Silent(), "")
+        weights.append(torch.cat([tensor.flatten() for tensor in network.parameters()]))
+        torch.rand(1)  # the global generator has moved on between the trainings
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_accuracy_counts_the_wanted_images_only():
+    # Logits are the image's two values: 3 of the 4 images of the classes 0 and 2 are right.
+    images = torch.tensor([[5.0, 1.0], [1.0, 5.0], [5.0, 1.0], [5.0, 1.0], [0.0, 9.0]]).view(5, 2, 1, 1)
+    labels = torch.tensor([0, 2, 2, 0, 1])
+    batches = WantedClasses(3, (0, 2)).batches([(images[:3], labels[:3]), (images[3:], labels[3:])], (2, 1, 1))
+    model = nn.Flatten()
+    assert loader_accuracy(model, batches, HARDWARE) == 0.75
+    assert model.training
+    with pytest.raises(DataError, match="no images of the wanted classes"):
+        loader_accuracy(model, chain(), HARDWARE)
