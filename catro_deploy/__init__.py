@@ -1,22 +1,26 @@
 """catro-deploy: prune an image classifier for the device that must run it, and prove on that device what it gained.
 
-``catro_deploy.load(run_folder)`` builds a pruned network again.
+``catro_deploy.prune(model, loader)`` prunes a module in memory; ``catro_deploy.load(folder)`` builds a pruned network
+again.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from catro_deploy.api import PrunedModel, prune
     from catro_deploy.networks import load
 
-__all__ = ["__version__", "load"]
+__all__ = ["PrunedModel", "__version__", "load", "prune"]
 
 __version__ = "0.1.0"
+
+_HOMES = {"PrunedModel": "catro_deploy.api", "load": "catro_deploy.networks", "prune": "catro_deploy.api"}
 
 
 def __getattr__(name: str) -> object:
     # torch takes seconds to import; those who only ask for --help or for a target shall not wait for it.
-    if name == "load":
-        from catro_deploy.networks import load
+    if name in _HOMES:
+        from importlib import import_module
 
-        return load
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,102 @@
+"""A module of the caller's as a classifier to be pruned, its head cut to the wanted classes."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from catro_deploy.errors import DataError, ModelError
+from catro_deploy.graph.surgery import apply_keeps_
+from catro_deploy.graph.trace import find_head
+from catro_deploy.models import build_model
+from catro_deploy.pruning import Classifier
+from catro_deploy.records import Keep
+
+__all__ = ["classifier_of", "with_classes"]
+
+# What logits may differ by when others are cut away, as a share of the largest.
+ROUNDING = 1e-4
+
+
+def classifier_of(
+    model: nn.Module,
+    images: torch.Tensor,
+    class_names: Sequence[str] | None,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    name: str,
+) -> Classifier:
+    """A copy of ``model`` with all its classes, for ``images`` (n, channels, height, width) like those.
+
+    Raises:
+        DataError: ``class_names``, ``mean`` or ``std`` have not one entry for each class or channel.
+        ModelError: the model fails on the images, gives no logits, or is not what ``name`` builds.
+    """
+    channels, height, width = images.shape[1:]
+    shape = (channels, height, width)
+    if (len(mean), len(std)) not in ((0, 0), (channels, channels)):
+        raise DataError(
+            f"mean has {len(mean)} and std {len(std)} values for images of {channels} channels.",
+            "Give both one value a channel, or leave both out.",
+        )
+    own = copy.deepcopy(model).cpu().eval()
+    head = find_head(own, shape)
+    count = _logits(own, images).shape[1]
+    names = tuple(class_names) if class_names is not None else tuple(map(str, range(count)))
+    if len(set(names)) != len(names) or len(names) != count:
+        raise DataError(
+            f"There are {len(set(names))} different class names for {count} logits.",
+            "Give class_names one name for each class, in the order of the logits.",
+        )
+    if name:
+        _require_same(build_model(name, count), own, name)
+    return Classifier(own, shape, head, names, tuple(range(count)), name, mean, std)
+
+
+def with_classes(whole: Classifier, wanted: tuple[int, ...], images: torch.Tensor) -> Classifier:
+    """``whole`` with the logits of the ``wanted`` classes alone; its module is cut in place, and tried on ``images``.
+
+    Raises:
+        ModelError: the logits are not simply the outputs of one layer.
+    """
+    if len(wanted) == len(whole.classes):
+        return whole
+    expected = _logits(whole.model, images)[:, list(wanted)]
+    try:
+        found = _logits(apply_keeps_(whole.model, {whole.head: Keep(out=wanted)}), images)
+        deviation = float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
+    except (ModelError, RuntimeError):  # the layer has not so many outputs, or what follows it needs all of them
+        deviation = float("inf")
+    if not deviation <= ROUNDING:
+        raise ModelError(
+            "Logits cannot be left out of this network: they are not the outputs of one layer "
+            f"({whole.head} is the last).",
+            "Prune it for all classes, or let it end in a layer with one output for each class.",
+        )
+    return replace(whole, wanted=wanted)
+
+
+def _logits(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        logits = model(images)
+    if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(images):
+        what = f"{tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
+        raise ModelError(
+            f"The model gives {what} for {len(images)} images, not logits (images, classes).",
+            "Wrap it in a module whose forward returns the logits alone.",
+        )
+    return logits
+
+
+def _require_same(built: nn.Module, own: nn.Module, name: str) -> None:
+    """See to it that the factory ``name`` builds a network with the weights that the given one has."""
+    shapes = [{key: tuple(tensor.shape) for key, tensor in network.state_dict().items()} for network in (built, own)]
+    for key in dict.fromkeys([*shapes[0], *shapes[1]]):
+        there, here = (f"{shape[key]}" if key in shape else "not there" for shape in shapes)
+        if there != here:
+            raise ModelError(
+                f"{name} builds another network than the one that was given: {key} is {there}, here it is {here}.",
+                "Name the factory that this network came from, or leave the name out.",
+            )

@@ -1,0 +1,83 @@
+"""Keywords of the Python API: the settings of catro.toml by the same names, with the same defaults."""
+
+from typing import Literal, TypedDict
+
+__all__ = ["FinetuneOptions", "PruneOptions"]
+
+
+class PruneOptions(TypedDict, total=False):
+    """Further keywords of ``prune``: those of ``[prune]`` in catro.toml.
+
+    Attributes:
+        criterion: which channels stay: ``"catro"`` (class separation), or ``"l1"`` (norms of filters).
+        allocation: ``"exact"`` (a proven optimum), ``"greedy"`` (the paper's, by the budget's own cost), ``"flops"``
+            (the same by multiply-accumulates), ``"uniform"`` (one share for all), or ``"auto"``: exact for latency,
+            flops for multiply-accumulates.
+        depth: ``"auto"``: by a latency budget residual branches may vanish whole; ``"never"``: width only.
+        samples_per_class: images of each class that channels are scored on; 128.
+        d_min: no group gets fewer channels; 3.
+        step: channels added at a time; 1.
+        max_width: no group keeps more than this share of its channels; 1.
+        prune_first: whether the first convolution's channels may be pruned; True.
+        temperature: of the scores; 1.
+        ridge: what keeping a channel costs, in mean within-scatters of its layer; 10. The paper: 0.
+        epsilon: the selection ends when the trace ratio grows by no more; 1e-9.
+        ignore: names of modules whose channels stay as they are, with all that is inside them.
+        batch_size: images that run at once while channels are scored; 128.
+        activation_memory: GiB of feature maps kept in memory, more goes to a file; 2.
+        device: where channels are scored: ``"auto"`` is the GPU if PyTorch sees one.
+        seed: of the random start of the selection; 0.
+    """
+
+    criterion: Literal["catro", "l1"]
+    allocation: Literal["auto", "exact", "greedy", "flops", "uniform"]
+    depth: Literal["auto", "never"]
+    samples_per_class: int
+    d_min: int
+    step: int
+    max_width: float
+    prune_first: bool
+    temperature: float
+    ridge: float
+    epsilon: float
+    ignore: list[str]
+    batch_size: int
+    activation_memory: float
+    device: Literal["auto", "cpu", "cuda"]
+    seed: int
+
+
+class FinetuneOptions(TypedDict, total=False):
+    """Keywords of ``PrunedModel.finetune``: those of ``[finetune]`` in catro.toml, less what the loader decides.
+
+    Attributes:
+        epochs: passes over the training images; 40.
+        learning_rate: the highest; 0.05.
+        momentum: of Nesterov's SGD; 0.9.
+        weight_decay: of weights of two or more dimensions; 0.0005.
+        schedule: ``"cosine"``, or ``"step"``: a tenth after half of the epochs.
+        warmup_epochs: the learning rate rises over so many; 1.
+        label_smoothing: share of the target that goes to the other classes; 0.
+        ema: decay of the moving average of weights; 0: none.
+        device: where training runs: ``"auto"`` is the GPU if PyTorch sees one.
+        amp: mixed precision, on a GPU or a CPU with AMX; True.
+        compile: torch.compile; False.
+        seed: what dropout and the loader's shuffling draw from; 0.
+        distill: weight of the unpruned network's answers in the loss; 0.
+        temperature: softens both networks' answers when they are compared; 4.
+    """
+
+    epochs: int
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+    schedule: Literal["cosine", "step"]
+    warmup_epochs: float
+    label_smoothing: float
+    ema: float
+    device: Literal["auto", "cpu", "cuda"]
+    amp: bool
+    compile: bool
+    seed: int
+    distill: float
+    temperature: float

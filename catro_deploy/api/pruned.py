@@ -1,0 +1,158 @@
+"""What ``prune`` returns: the pruned network with all that can be done with it."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Unpack
+
+from torch import nn
+
+from catro_deploy import networks
+from catro_deploy.api.options import FinetuneOptions
+from catro_deploy.data.loader import Loader, WantedClasses
+from catro_deploy.errors import RunFolderError
+from catro_deploy.files import text_hash
+from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.onnx_export import export_onnx, plan_metadata
+from catro_deploy.plans import load_plan, plan_text, save_plan
+from catro_deploy.progress import Progress, Silent
+from catro_deploy.records import Plan
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import load_settings
+from catro_deploy.training import History
+from catro_deploy.training.loader import fit_loader
+
+__all__ = ["PrunedModel"]
+
+
+@dataclass(frozen=True, eq=False)
+class PrunedModel:
+    """A pruned network, the one that it was cut from, and the plan.
+
+    Attributes:
+        model: the pruned network on the CPU: images (n, channels, height, width) to logits (n, wanted classes).
+            It is a module like any other and may be trained by a loop of one's own.
+        original: the unpruned network on the CPU, of whose logits only those of the wanted classes are left.
+        plan: which channels stayed, on what grounds, and what that saved.
+    """
+
+    model: nn.Module
+    original: nn.Module
+    plan: Plan
+
+    def finetune(
+        self,
+        loader: Loader,
+        *,
+        validation: Loader | None = None,
+        progress: Progress | None = None,
+        **options: Unpack[FinetuneOptions],
+    ) -> History:
+        """Train ``model`` in place; afterwards it is on the CPU and in eval mode.
+
+        Args:
+            loader: of training images, as for ``prune``: with labels of all classes, of which those that are not wanted
+                are left out. It is gone through once in each epoch, and once before to count its images.
+            validation: a loader of images that the accuracy is told on after each epoch; None: no accuracy.
+            progress: told how far it is; None: nobody.
+            **options: how it is trained, see ``FinetuneOptions``.
+
+        Returns:
+            Loss and accuracy by epoch.
+
+        Raises:
+            SettingsError: an option is not known or does not fit, or a GPU is wanted and there is none.
+            DataError: a loader gives something else, or fewer than two images of the wanted classes.
+            NumericsError: training diverged.
+            FaultError: the GPU's memory is too small.
+        """
+        settings = load_settings(None, {"finetune": options}).finetune
+        return fit_loader(
+            self.model,
+            loader,
+            validation,
+            WantedClasses(self.plan.model_classes, self.plan.class_indices),
+            self.plan.input_shape,
+            settings,
+            progress or Silent(),
+            "fine-tuning",
+            copy.deepcopy(self.original) if settings.distill > 0 else None,
+        )
+
+    def export(
+        self,
+        path: Path | str,
+        *,
+        network: Literal["pruned", "original"] = "pruned",
+        opset: int = 18,
+        dynamic_batch: bool = False,
+    ) -> Path:
+        """Write a network as ONNX, after ONNX Runtime has computed the same logits from it as PyTorch.
+
+        Its input ``image`` is float32 (batch, channels, height, width), its output ``logits`` (batch, wanted classes).
+        The classes, the normalisation as far as it is known, and the plan's hash are in the file's metadata.
+
+        Args:
+            path: the file.
+            network: the pruned one as it is now, or the original to compare it with.
+            opset: of ONNX, 18 to 23.
+            dynamic_batch: whether the batch may be any; else it is 1.
+
+        Returns:
+            The path.
+
+        Raises:
+            SettingsError: the opset does not fit.
+            ModelError: PyTorch or ONNX cannot express the network.
+            NumericsError: ONNX Runtime computes other logits, or NaN.
+            StorageError: the file could not be written.
+        """
+        settings = load_settings(None, {"export": {"opset": opset, "dynamic_batch": dynamic_batch}}).export
+        export_onnx(
+            (self.model if network == "pruned" else self.original).cpu().eval(),
+            self.plan.input_shape,
+            Path(path),
+            opset=settings.opset,
+            dynamic_batch=settings.dynamic_batch,
+            metadata=plan_metadata(self.plan, text_hash(plan_text(self.plan)), network),
+        )
+        return Path(path)
+
+    def save(self, folder: Path | str) -> Path:
+        """Write the plan and the weights of both networks, as they are now, to ``folder``; nothing is pickled.
+
+        ``catro_deploy.load(folder)`` builds the pruned network again, ``PrunedModel.load(folder)`` all of this. A
+        network without a factory's name needs ``model=`` for that: the class that it is of, not its weights.
+
+        Returns:
+            The folder.
+
+        Raises:
+            RunFolderError: it is a run folder of the command line.
+            StorageError: it could not be written.
+        """
+        run = RunFolder(Path(folder))
+        if run.settings.exists():
+            raise RunFolderError(f"{run.path} is a run folder of the command line.", "Choose another folder.")
+        save_weights(self.original, run.original_weights)
+        save_weights(self.model, run.weights)
+        save_plan(self.plan, run.plan)
+        return run.path
+
+    @classmethod
+    def load(cls, folder: Path | str, *, model: nn.Module | Callable[[int], nn.Module] | None = None) -> "PrunedModel":
+        """Read what ``save`` wrote, for instance to fine-tune elsewhere or later.
+
+        Args:
+            folder: where it was saved.
+            model: builds the unpruned network, as for ``catro_deploy.load``.
+
+        Raises:
+            RunFolderError: the plan or the weights are missing.
+            ModelError: the model's code is not that of the plan, or nothing says how to build the network.
+            CheckpointError: the weights are not those of the plan.
+        """
+        pruned = networks.load(folder, model=model)
+        original = networks.load(folder, weights="original", model=model)
+        return cls(pruned, original, load_plan(RunFolder(Path(folder))))

@@ -1,0 +1,105 @@
+"""``prune``: from a trained module and a loader to a pruned network."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Unpack
+
+from torch import nn
+
+from catro_deploy.api.classifier import classifier_of, with_classes
+from catro_deploy.api.options import PruneOptions
+from catro_deploy.api.pruned import PrunedModel
+from catro_deploy.data.classes import resolve_classes
+from catro_deploy.data.loader import Loader, WantedClasses, class_samples, peek
+from catro_deploy.device.reach import require_latency
+from catro_deploy.progress import Progress, Silent
+from catro_deploy.pruning import prune_classifier
+from catro_deploy.records import Budget
+from catro_deploy.settings import Settings, load_settings
+from catro_deploy.targets import load_target
+
+__all__ = ["prune"]
+
+
+def prune(
+    model: nn.Module,
+    loader: Loader,
+    *,
+    target: str | Path = "x86-cpu",
+    classes: Iterable[int | str] | None = None,
+    budget: str = "0.5x",
+    name: str = "",
+    class_names: Sequence[str] | None = None,
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
+    threads: int | None = None,
+    batch: int | None = None,
+    profile: str = "standard",
+    progress: Progress | None = None,
+    **options: Unpack[PruneOptions],
+) -> PrunedModel:
+    """Prune a trained classifier until it meets ``budget``; ``model`` itself stays as it is.
+
+    A budget of latency is measured on this machine, as the command line does it: the layers of the network are timed
+    once (some minutes; kept for the next time), and candidates are timed in turns with the original.
+
+    Args:
+        model: maps images (n, channels, height, width) to logits (n, all classes).
+        loader: gives pairs of normalised float images (n, channels, height, width) and integer labels (n,), as a torch
+            DataLoader does. It is gone through once, until each class has ``samples_per_class`` images: shuffle it, or
+            the first ones of each class decide.
+        target: a device of ``catro-deploy targets list``, or the path of a target file.
+        classes: those that the pruned network shall tell apart, by index or by one of ``class_names``; None: all. Its
+            logits are theirs, in ascending order of the indices.
+        budget: what may be used: ``0.5x`` of the original's latency, ``400us``, ``1.5ms``, or ``50%flops`` of its
+            multiply-accumulates, for which nothing is measured.
+        name: ``package.module:factory`` (or another model name of the command line) that builds ``model`` when it is
+            called with the number of classes; with it, a saved network is loaded again without further ado.
+        class_names: of all classes, in the order of the logits; they go into the plan and the ONNX file.
+        mean: what images were normalised with, a value a channel, of pixels in 0..1; it is noted in the plan and the
+            ONNX file only.
+        std: likewise.
+        threads: of the runtime that latency is measured with; None: the target's.
+        batch: images at a time when latency is measured; None: the target's.
+        profile: how thoroughly layers are timed: ``standard``, ``quick``, or the path of a protocol.
+        progress: told how far it is; None: nobody.
+        **options: what else can be set, see ``PruneOptions``.
+
+    Returns:
+        The pruned network, with the plan that says what was kept and why.
+
+    Raises:
+        SettingsError: an option is not known, or its value does not fit.
+        BudgetError: the budget cannot be read, or no network meets it.
+        TargetError: the target is not known, or cannot be measured or estimated.
+        DataError: the loader gives something else, or fewer than two images of a class.
+        ModelError: the network fails on the images, cannot be traced, or ``name`` builds another one.
+        MissedError: no network meets a budget of latency; the fastest is named.
+        NumericsError: a feature map is not finite, or a layer's channels are dead.
+        FaultError: the pruned network does not compute what the masked original computes.
+    """
+    named = [item if isinstance(item, str) else int(item) for item in (() if classes is None else classes)]
+    chosen = {**options, "target": str(target), "budget": budget, "classes": named}
+    bench = {"threads": threads, "batch": batch}
+    settings = load_settings(None, {"prune": chosen, "bench": bench, "profile": {"protocol": profile}})
+    _require_reachable(settings)
+    images, batches = peek(loader)
+    whole = classifier_of(model, images, class_names, tuple(mean), tuple(std), name)
+    original = with_classes(whole, resolve_classes(whole.classes, {}, named), images)
+    samples = class_samples(
+        batches,
+        WantedClasses(len(whole.classes), original.wanted),
+        [whole.classes[index] for index in original.wanted],
+        whole.input_shape,
+        settings.prune.samples_per_class,
+        settings.prune.batch_size,
+    )
+    pruned = prune_classifier(original, samples, settings, progress or Silent())
+    return PrunedModel(pruned.model, original.model, pruned.plan)
+
+
+def _require_reachable(settings: Settings) -> None:
+    """Find out at once whether the budget can be read, and its unit be had for the target."""
+    target = load_target(settings.prune.target)
+    if Budget.parse(settings.prune.budget).unit != "flops":
+        require_latency(target)

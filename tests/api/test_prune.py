@@ -1,0 +1,231 @@
+import copy
+import inspect
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import catro_deploy
+from catro_deploy import networks, pruning
+from catro_deploy.api import FinetuneOptions, PruneOptions
+from catro_deploy.errors import BudgetError, DataError, ModelError, SettingsError, TargetError
+from catro_deploy.files import write_text
+from catro_deploy.graph.surgery import masked
+from catro_deploy.graph.trace import list_layers
+from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.progress import Silent
+from catro_deploy.records import Keep
+from catro_deploy.resources import find
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import FinetuneSettings, PruneSettings, Settings
+from catro_deploy.stages.prune import prune as prune_stage
+from catro_deploy.training.augment import normalise
+from tests.stages.test_prune import SHAPE, lively
+from tests.stages.test_prune_latency import TRIAL
+from tests.stages.test_prune_latency import lively as lively_blocks
+from tests.tiny import CLASSES, PROFILE_PROTOCOL, SIZE, TinyNet, dataset
+from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
+
+MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+QUICK = {"budget": "50%flops", "samples_per_class": 16, "device": "cpu"}
+
+
+def loader(split="train", batch_size=16):
+    """The tiny images as a user has them: normalised, in batches, class by class."""
+    images = getattr(dataset(None, (SIZE, SIZE), 3), split)
+    tensors = TensorDataset(normalise(images.pixels, MEAN, STD), torch.from_numpy(images.labels))
+    return DataLoader(tensors, batch_size=batch_size)
+
+
+@pytest.fixture
+def images():
+    return torch.randn(16, *SHAPE, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("classes", [None, np.array([2, 0]), ["even", "across"]])
+def test_the_pruned_network_is_the_masked_original_of_the_wanted_classes(images, classes):
+    model = lively()
+    pruned = catro_deploy.prune(model, loader(), classes=classes, class_names=CLASSES, **QUICK)
+    rows = [0, 1, 2] if classes is None else [0, 2]
+    plan = pruned.plan
+    assert plan.class_indices == tuple(rows)
+    assert plan.classes == tuple(CLASSES[row] for row in rows)
+    inner = {name: Keep(None if name == plan.head else keep.out, keep.inputs) for name, keep in plan.keeps.items()}
+    with torch.inference_mode():
+        torch.testing.assert_close(pruned.original(images), model(images)[:, rows], rtol=0, atol=1e-6)
+        torch.testing.assert_close(pruned.model(images), masked(pruned.original, inner)(images), rtol=0, atol=1e-5)
+        assert not torch.allclose(pruned.model(images), pruned.original(images), atol=1e-3)
+    macs = [sum(layer.macs for layer in list_layers(network, SHAPE)) for network in (pruned.original, pruned.model)]
+    assert [plan.original_macs, plan.pruned_macs] == macs
+    assert macs[1] <= 0.5 * macs[0]
+    assert (plan.model, plan.mean, plan.std) == ("", (), ())
+
+
+def test_the_given_model_stays_as_it_was():
+    model = lively().train()
+    before = copy.deepcopy(model.state_dict())
+    catro_deploy.prune(model, loader(), classes=[0, 1], **QUICK)
+    assert model.training
+    assert list(before) == list(model.state_dict())
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_it_does_what_the_command_line_does(tmp_path):
+    """Of all 24 images a class, so that nothing is drawn."""
+    save_weights(lively(), tmp_path / "tiny.safetensors")
+    pruning = {"budget": "40%flops", "classes": ["across", "down"], "samples_per_class": 24, "device": "cpu"}
+    settings = Settings.model_validate(
+        {
+            "model": {"name": "tests.tiny:network", "checkpoint": tmp_path / "tiny.safetensors"},
+            "data": {"name": "tests.tiny:dataset", "size": SIZE},
+            "prune": pruning,
+        }
+    )
+    run = RunFolder(tmp_path / "run")
+    expected = prune_stage(settings, run, Silent())
+    found = catro_deploy.prune(
+        lively(), loader(), name="tests.tiny:network", class_names=CLASSES, mean=MEAN, std=STD, **pruning
+    )
+    assert found.plan == expected
+    for weights, network in (("pruned", found.model), ("original", found.original)):
+        there = networks.load(run, weights=weights).state_dict()
+        assert all(torch.equal(there[name], tensor) for name, tensor in network.state_dict().items())
+
+
+def test_a_generator_is_enough():
+    first = catro_deploy.prune(lively(), loader(), **QUICK)
+    assert catro_deploy.prune(lively(), iter(loader()), **QUICK).plan == first.plan
+
+
+@pytest.mark.slow
+def test_a_budget_of_latency_is_measured_here(tmp_path, monkeypatch):
+    write_text(tmp_path / "few.toml", PROFILE_PROTOCOL)
+    write_text(tmp_path / "trial.toml", TRIAL)
+    monkeypatch.setattr(pruning, "TRIALS", str(tmp_path / "trial.toml"))
+    pruned = catro_deploy.prune(
+        lively_blocks(), loader(), budget="0.8x", profile=str(tmp_path / "few.toml"), samples_per_class=16, device="cpu"
+    )
+    latency = pruned.plan.latency
+    assert latency.how == "measured"
+    assert min(round_.ratio for round_ in latency.rounds) <= 0.8
+
+
+def test_latency_that_can_neither_be_measured_nor_estimated_is_refused_at_once(tmp_path):
+    file = tmp_path / "box.toml"
+    write_text(file, find("targets", "x86-cpu").read_text().replace("\n[sources]", '\ntransport = "ssh"\n[sources]', 1))
+    with pytest.raises(TargetError, match="Latency on box can neither be measured"):
+        catro_deploy.prune(lively(), [], target=file)
+    assert catro_deploy.prune(lively(), loader(), target=file, **QUICK).plan.target == str(file)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"budget": "half"}, BudgetError, "'half' cannot be read"),
+        ({"budget": "1%flops"}, BudgetError, "below the smallest network"),
+        ({"target": "toaster"}, TargetError, "toaster"),
+        ({"samples": 3}, SettingsError, "prune.samples is not a setting"),
+        ({"d_min": 0}, SettingsError, "prune.d_min = 0 does not fit"),
+        ({"threads": 0}, SettingsError, "bench.threads = 0 does not fit"),
+        ({"classes": [0, 3]}, DataError, "There is no class 3"),
+        ({"classes": [1]}, DataError, "two classes or more"),
+        ({"class_names": ["a", "b"]}, DataError, "2 different class names for 3 logits"),
+        ({"class_names": ["a", "b", "a"]}, DataError, "2 different class names for 3 logits"),
+        ({"mean": (0.5,), "std": (0.5,)}, DataError, "mean has 1 and std 1 values for images of 3 channels"),
+        ({"mean": MEAN}, DataError, "mean has 3 and std 0 values"),
+        ({"ignore": ["conv9"]}, ModelError, "conv9"),
+        ({"name": "tests.tiny:blocks"}, ModelError, r"stem.weight is \(32, 3, 3, 3\), here it is not there"),
+        ({"name": "tests.tiny:grey_network"}, ModelError, r"conv1.weight is \(12, 1, 3, 3\), here it is \(12, 3, 3, 3"),
+    ],
+)
+def test_what_does_not_fit_is_named(options, error, said):
+    with pytest.raises(error, match=said) as caught:
+        catro_deploy.prune(lively(), loader(), **QUICK | options)
+    assert caught.value.hint
+
+
+class TwoAnswers(TinyNet):
+    def forward(self, x):
+        return super().forward(x), x
+
+
+class Maps(TinyNet):
+    def forward(self, x):
+        return self.conv1(x)
+
+
+class Sums(TinyNet):
+    """Five logits of three outputs of the last layer."""
+
+    def forward(self, x):
+        three = super().forward(x)
+        return torch.cat([three, three[:, :2]], dim=1)
+
+
+class HeadFirst(TinyNet):
+    """Another layer runs after the one of the logits."""
+
+    def __init__(self, classes):
+        super().__init__(classes)
+        self.after = nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = torch.relu(self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))).mean((2, 3))
+        logits = self.fc(x)
+        self.after(x)
+        return logits
+
+
+def test_the_head_is_the_layer_of_the_logits_wherever_it_runs(images):
+    model = HeadFirst(3).eval()
+    pruned = catro_deploy.prune(model, loader(), classes=[0, 2], **QUICK)
+    assert pruned.plan.head == "fc"
+    with torch.inference_mode():
+        torch.testing.assert_close(pruned.original(images), model(images)[:, [0, 2]], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "classes", "said"),
+    [
+        (TwoAnswers(3), None, "gives a tuple for 16 images, not logits"),
+        (Maps(3), None, r"gives \(16, 12, 8, 8\) for 16 images"),
+        (Sums(3), [0, 4], "not the outputs of one layer .fc is the last"),
+        (Sums(3), [0, 1], "not the outputs of one layer .fc is the last"),
+        (nn.Flatten(), None, "no convolution or linear layer|fails on an image"),
+    ],
+)
+def test_a_model_that_is_no_classifier_is_refused(model, classes, said):
+    with pytest.raises(ModelError, match=said):
+        catro_deploy.prune(model, loader(), classes=classes, **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "elsewhere"),
+    [
+        (PruneOptions, PruneSettings, {"target", "classes", "budget"}),
+        (FinetuneOptions, FinetuneSettings, {"batch_size", "augment"}),
+    ],
+)
+def test_the_options_are_the_settings_and_their_defaults_are_told(options, settings, elsewhere):
+    assert set(options.__annotations__) == set(settings.model_fields) - elsewhere
+    entries = re.split(r"\n {8}(?=\w+: )", inspect.getdoc(options).replace("\n    ", "\n        "))
+    told = {name: text for name, _, text in (entry.partition(": ") for entry in entries[1:])}
+    for name in options.__annotations__:
+        default = settings.model_fields[name].default
+        if isinstance(default, int | float) and default is not False:
+            shown = str(default) if default is True else f"{default:g}".replace("e-0", "e-")
+            assert re.search(rf"; {re.escape(shown)}\b", told[name]), name
+
+
+def test_the_seed_of_numpy_and_of_torch_are_left_alone():
+    model, batches = lively(), list(loader())
+    torch.manual_seed(3)
+    np.random.seed(3)
+    expected = torch.rand(1), np.random.rand()
+    torch.manual_seed(3)
+    np.random.seed(3)
+    catro_deploy.prune(model, batches, **QUICK)
+    assert (torch.rand(1), np.random.rand()) == expected

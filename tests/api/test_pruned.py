@@ -1,0 +1,160 @@
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import catro_deploy
+from catro_deploy import PrunedModel
+from catro_deploy.errors import CheckpointError, DataError, ModelError, RunFolderError, SettingsError
+from catro_deploy.files import file_hash, write_text
+from catro_deploy.runtimes import open_runner
+from tests.api.test_prune import MEAN, QUICK, STD, loader
+from tests.stages.test_prune import SHAPE, lively
+from tests.test_onnx_export import assert_same_as_torch
+from tests.tiny import CLASSES, TinyNet
+from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
+
+TRAINING = {"epochs": 4, "learning_rate": 0.05, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def made():
+    return catro_deploy.prune(lively(), loader(), classes=[0, 2], class_names=CLASSES, mean=MEAN, std=STD, **QUICK)
+
+
+@pytest.fixture
+def pruned(made):
+    return copy.deepcopy(made)
+
+
+@pytest.fixture
+def images():
+    return torch.randn(4, *SHAPE, generator=torch.Generator().manual_seed(0))
+
+
+def same(one, other):
+    mine, theirs = one.state_dict(), other.state_dict()
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_fine_tuning_learns_the_wanted_classes_of_a_loader_of_all(pruned):
+    history = pruned.finetune(loader(), validation=loader("validation"), **TRAINING)
+    assert history.images == 48
+    assert len(history.epochs) == 4
+    assert history.epochs[-1].loss < history.epochs[0].loss
+    assert history.validation_accuracy == 1.0
+    assert not pruned.model.training
+
+
+@pytest.mark.parametrize("distill", [0.0, 0.5])
+def test_fine_tuning_leaves_the_original_alone(pruned, distill):
+    original, before = copy.deepcopy(pruned.original), copy.deepcopy(pruned.model)
+    history = pruned.finetune(loader(), distill=distill, **TRAINING)
+    assert history.validation_accuracy is None
+    assert same(pruned.original, original)
+    assert not same(pruned.model, before)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"epoch": 3}, SettingsError, "finetune.epoch is not a setting. Did you mean epochs?"),
+        ({"validation": [(torch.zeros(2, *SHAPE), torch.tensor([1, 1]))]}, DataError, "validation loader gives no"),
+    ],
+)
+def test_what_does_not_fit_fine_tuning_is_named(pruned, options, error, said):
+    with pytest.raises(error, match=said):
+        pruned.finetune(loader(), **TRAINING | options)
+
+
+def test_the_onnx_files_compute_the_same_and_tell_what_they_are(pruned, tmp_path):
+    pruned.save(tmp_path / "saved")
+    for which, network in (("pruned", pruned.model), ("original", pruned.original)):
+        file = pruned.export(tmp_path / f"{which}.onnx", network=which)
+        assert_same_as_torch(network, file, 1, SHAPE)
+        with open_runner("onnxruntime", file, 1) as runner:
+            told = dict(runner.metadata)
+        assert json.loads(told["classes"]) == ["across", "even"]
+        assert json.loads(told["mean"]) == list(MEAN)
+        assert (told["network"], told["plan_sha256"]) == (which, file_hash(tmp_path / "saved" / "plan.json"))
+        assert "model" not in told
+
+
+def test_a_dynamic_batch_takes_any_number_of_images(pruned, tmp_path):
+    assert_same_as_torch(pruned.model, pruned.export(tmp_path / "any.onnx", dynamic_batch=True), 5, SHAPE)
+
+
+def test_what_nobody_said_of_the_images_is_not_in_the_file(tmp_path):
+    pruned = catro_deploy.prune(lively(), loader(), **QUICK)
+    with open_runner("onnxruntime", pruned.export(tmp_path / "a.onnx"), 1) as runner:
+        assert not {"mean", "std", "pixels", "model"} & set(runner.metadata)
+
+
+def test_an_opset_that_does_not_fit_is_refused(pruned, tmp_path):
+    with pytest.raises(SettingsError, match=r"export\.opset = 7 does not fit"):
+        pruned.export(tmp_path / "a.onnx", opset=7)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("model", [TinyNet, TinyNet(3), TinyNet(3).train()])
+def test_saved_and_loaded_it_is_the_same(pruned, tmp_path, images, model):
+    pruned.finetune(loader(), **TRAINING | {"epochs": 1})
+    folder = pruned.save(tmp_path / "saved")
+    assert {file.suffix for file in folder.iterdir()} == {".json", ".safetensors"}
+    network = catro_deploy.load(folder, model=model)
+    again = PrunedModel.load(folder, model=model)
+    assert not network.training
+    assert again.plan == pruned.plan
+    with torch.inference_mode():
+        assert torch.equal(network(images), pruned.model(images))
+        assert torch.equal(again.model(images), pruned.model(images))
+        assert torch.equal(again.original(images), pruned.original(images))
+    if isinstance(model, nn.Module):
+        assert model.conv1.out_channels == 12
+
+
+def test_with_a_factory_it_is_loaded_without_further_ado(tmp_path, images):
+    pruned = catro_deploy.prune(lively(), loader(), name="tests.tiny:network", **QUICK)
+    network = catro_deploy.load(pruned.save(tmp_path / "saved"))
+    with torch.inference_mode():
+        assert torch.equal(network(images), pruned.model(images))
+
+
+def test_without_a_factory_it_says_what_is_missing(pruned, tmp_path):
+    folder = pruned.save(tmp_path / "saved")
+    with pytest.raises(ModelError, match="names no factory") as caught:
+        catro_deploy.load(folder)
+    assert "model=" in caught.value.hint
+
+
+class Narrow(TinyNet):
+    """The names of TinyNet, other widths."""
+
+    def __init__(self, classes):
+        super().__init__(classes)
+        self.conv1, self.bn1 = nn.Conv2d(3, 2, 3, 2, 1, bias=False), nn.BatchNorm2d(2)
+        self.conv2 = nn.Conv2d(2, 16, 3, 1, 1, bias=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "said"),
+    [
+        (nn.Linear(2, 3), ModelError, "which is not in the model"),
+        (lambda classes: "a network", ModelError, "returned a str"),
+        (Narrow, ModelError, "keeps channel 11 of conv1, which has 2"),
+        (lambda classes: TinyNet(classes, channels=1), CheckpointError, "other shape: conv1.weight"),
+    ],
+)
+def test_another_model_is_refused(pruned, tmp_path, model, error, said):
+    folder = pruned.save(tmp_path / "saved")
+    with pytest.raises(error, match=said):
+        catro_deploy.load(folder, model=model)
+
+
+def test_a_run_folder_of_the_command_line_is_not_written_over(pruned, tmp_path):
+    write_text(tmp_path / "run.toml", "")
+    with pytest.raises(RunFolderError, match="run folder of the command line"):
+        pruned.save(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["run.toml"]

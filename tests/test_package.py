@@ -1,0 +1,21 @@
+"""What the package offers by name."""
+
+import subprocess
+import sys
+
+import pytest
+
+import catro_deploy
+
+
+def test_each_name_is_there_and_documented():
+    for name in set(catro_deploy.__all__) - {"__version__"}:
+        assert getattr(catro_deploy, name).__doc__
+    with pytest.raises(AttributeError, match="no attribute 'pruned'"):
+        _ = catro_deploy.pruned
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys, catro_deploy; print({'torch', 'onnx', 'numpy', 'pydantic'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
