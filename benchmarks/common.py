@@ -12,20 +12,22 @@ import torch
 
 from catro_deploy.files import write_json
 
-__all__ = ["RESULTS", "environment", "peak_memory_bytes", "read_result", "table", "write_result"]
+__all__ = ["RESULTS", "environment", "peak_memory_bytes", "processor", "read_result", "table", "write_result"]
 
 RESULTS = Path(__file__).parent / "results"
 
 
+def processor() -> str:
+    """What this machine's processor calls itself."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
+    return names[0] if names else platform.processor()
+
+
 def environment() -> dict[str, Any]:
     """Where and with what a benchmark runs."""
-    names = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if "model name" in line
-    ]
     return {
-        "processor": names[0] if names else platform.processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,

@@ -41,12 +41,13 @@ from catro_deploy.graph.depth import branch_worths, find_branches
 from catro_deploy.graph.features import Labelled
 from catro_deploy.graph.trace import Network, trace
 from catro_deploy.pricing import measured_pricing, profile_of
+from catro_deploy.profiling import use_of
 from catro_deploy.progress import Silent
 from catro_deploy.protocols import load_profile_protocol
 from catro_deploy.records import Branch
 from catro_deploy.selection import score_channels, values_of
 from catro_deploy.settings import DataSettings, ModelSettings, PruneSettings, Settings
-from catro_deploy.stages.original import Original, open_original, use_of
+from catro_deploy.stages.original import Original, open_original
 from catro_deploy.stages.prune import labelled_batches
 from catro_deploy.targets import load_target
 from catro_deploy.training.augment import normalise

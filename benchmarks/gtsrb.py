@@ -10,25 +10,20 @@ by it. Rows that are done stand in benchmarks/results/gtsrb.json and are not run
 
 import argparse
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from common import environment, read_result, table, write_result
+from rows import finetune_and_judge, finish_in_own_process
 
-from catro_deploy.data import Subset, open_dataset
-from catro_deploy.files import file_hash, write_json
-from catro_deploy.networks import load
+from catro_deploy.files import file_hash
 from catro_deploy.progress import Silent
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import DataSettings, FinetuneSettings, ModelSettings, PruneSettings, Settings
-from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.prune import prune
-from catro_deploy.training.evaluate import accuracy, predict
 
 RESULT = "gtsrb.json"
 METHODS = {"catro": ("catro", "greedy"), "l1": ("l1", "greedy"), "l1-uniform": ("l1", "uniform")}
@@ -108,47 +103,8 @@ def run_row(row: Row, args: argparse.Namespace) -> None:
     """Prune, fine-tune and judge one row; write its result beside its run folder."""
     settings, run = settings_of(row, args), RunFolder(args.work / row.name)
     with run.lock():
-        plan = prune(settings, run, Silent())
-        history = finetune(settings, run, Silent())
-    data = open_dataset(settings.data, (32, 32), 3)
-    test = Subset(data.test, plan.class_indices)
-
-    def judged(weights: str) -> float:
-        network = load(run, weights=weights)  # type: ignore[arg-type]
-        logits = predict(network, test, plan.mean, plan.std, 256, torch.device("cpu"))
-        return accuracy(logits, test.labels)
-
-    result = {
-        **asdict(row),
-        "accuracy": judged("finetuned"),
-        "original_accuracy": judged("original"),
-        "validation_accuracy": history.validation_accuracy,
-        "test_images": len(test.labels),
-        "macs_share": plan.pruned_macs / plan.original_macs,
-        "params_share": plan.pruned_params / plan.original_params,
-        "widths": {group.name: len(group.kept) for group in plan.groups},
-        "epochs": args.epochs,
-        "finetune_seconds": history.seconds,
-        "settings": settings.model_dump(mode="json", include={"prune", "finetune"}),
-    }
-    write_json(args.work / f"{row.name}.json", result)
-
-
-def run_in_own_process(row: Row, args: argparse.Namespace) -> dict[str, Any]:
-    """Run a row in a process of its own, so that rows can run side by side on one thread each."""
-    print(f"{row.name} ...", file=sys.stderr, flush=True)
-    command = [sys.executable, __file__, f"--row={json.dumps(asdict(row))}", f"--data={args.data}"]
-    command += [
-        f"--checkpoint={args.checkpoint}",
-        f"--epochs={args.epochs}",
-        f"--work={args.work}",
-        f"--jobs={args.jobs}",
-    ]
-    with (args.work / f"{row.name}.log").open("w") as log:
-        subprocess.run(command, stdout=log, stderr=log, check=True)
-    result: dict[str, Any] = json.loads((args.work / f"{row.name}.json").read_text())
-    print(f"{row.name}: {result['accuracy']:.2%} on the test images", file=sys.stderr, flush=True)
-    return result
+        prune(settings, run, Silent())
+    finetune_and_judge(row, settings, args.work)
 
 
 def results_table(results: dict[str, dict[str, Any]]) -> str:
@@ -177,8 +133,10 @@ def main() -> None:
     stored = read_result(RESULT)
     results: dict[str, dict[str, Any]] = stored.get("rows", {})
     missing = [row for row in rows if results.get(row.name, {}).get("epochs") != args.epochs]
+    flags = {name: getattr(args, name) for name in ("data", "checkpoint", "epochs", "jobs")}
     with ThreadPoolExecutor(args.jobs) as pool:
-        for row, result in zip(missing, pool.map(lambda row: run_in_own_process(row, args), missing), strict=True):
+        finished = pool.map(lambda row: finish_in_own_process(__file__, row, args.work, flags), missing)
+        for row, result in zip(missing, finished, strict=True):
             results[row.name] = result
             content = {"rows": results, "checkpoint_sha256": file_hash(args.checkpoint), "environment": environment()}
             write_result(RESULT, content)

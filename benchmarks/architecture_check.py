@@ -1,0 +1,218 @@
+"""What one architecture goes through on the scoreboard: each step by the product's own code, each outcome kept.
+
+The network's weights are random, but its normalisations know the statistics of the images (as a trained network's do),
+so that features are of ordinary size and spread. Images are noise around a pattern of each class: enough to tell
+whether everything is wired correctly, and nothing to judge accuracy by.
+"""
+
+import copy
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import catro_deploy
+from catro_deploy import PrunedModel
+from catro_deploy.errors import BudgetError, CatroError
+from catro_deploy.graph.surgery import masked
+from catro_deploy.graph.trace import Network, trace
+from catro_deploy.models import build_model
+from catro_deploy.progress import Silent, Task
+from catro_deploy.runtimes import open_runner
+
+__all__ = ["LATENCY", "PASSED", "STEPS", "check_architecture"]
+
+STEPS = ("build", "trace", "prune", "equal", "reload", "onnx", "train")
+"""In their order; ``latency`` comes after them where it is asked for."""
+LATENCY = "latency"
+PASSED = "passed"
+
+CLASSES, BATCH, BATCHES = 10, 8, 3
+# Largest deviation, as a share of the largest logit, that is rounding.
+ROUNDING = 1e-4
+
+
+Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
+"""Images, float32 (n, 3, size, size), and their labels, int64 (n,)."""
+
+
+@dataclass
+class Outcomes:
+    """How far a network came: PASSED or the first line of what went wrong, by step, and what was measured."""
+
+    steps: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, name: str, doing: Callable[[], str] = lambda: "") -> Iterator[None]:
+        """Note how ``name`` ends; ``doing`` says what it was at when it failed."""
+        try:
+            yield
+        except Exception as error:  # whatever it is, it is the outcome, and the other steps shall be tried
+            place = f"{doing()}: " if doing() else ""
+            self.steps[name] = f"{place}{type(error).__name__}: {_first_line(error)}"
+        else:
+            self.steps[name] = PASSED
+
+    def passed(self, *names: str) -> bool:
+        """Whether all of ``names`` did."""
+        return all(self.steps.get(name) == PASSED for name in names)
+
+
+class _Listening(Silent):
+    """Remembers the last task that was begun."""
+
+    last = ""
+
+    @contextmanager
+    def task(self, title: str, total: float, done: float = 0) -> Iterator[Task]:
+        self.last = title
+        with super().task(title, total, done) as task:
+            yield task
+
+
+def check_architecture(name: str, size: int, work: Path, *, latency: bool = False) -> dict[str, Any]:
+    """Take the network ``name``, for images of ``size``, through all steps; files go to ``work``.
+
+    Returns the outcome of each step and the figures: shares are of the unpruned network, deviations of the largest
+    logit, and ``stays`` counts the channels that may not be pruned by reason.
+    """
+    began = time.monotonic()
+    outcomes = Outcomes(figures={"size": size})
+    batches = _batches(size)
+    model: nn.Module = nn.Identity()
+    with outcomes.step("build"):
+        model = _with_statistics(build_model(name, CLASSES), batches)
+        outcomes.figures["params"] = sum(parameter.numel() for parameter in model.parameters())
+    if outcomes.passed("build"):
+        with outcomes.step("trace"):
+            outcomes.figures |= _coverage(trace(model, (3, size, size)))
+    if outcomes.passed("build", "trace"):
+        _check_pruned(name, model, batches, work, outcomes)
+        if latency:
+            with outcomes.step(LATENCY):
+                outcomes.figures |= _pruned_by_latency(name, model, batches)
+    return {"steps": outcomes.steps, **outcomes.figures, "seconds": round(time.monotonic() - began, 1)}
+
+
+def _check_pruned(name: str, model: nn.Module, batches: Batches, work: Path, outcomes: Outcomes) -> None:
+    images, _ = batches[0]
+    progress, figures, pruned = _Listening(), outcomes.figures, None
+    with outcomes.step("prune", lambda: progress.last):
+        pruned = _prune_to_half(name, model, batches, progress)
+        figures["macs_share"] = pruned.plan.pruned_macs / pruned.plan.original_macs
+    if pruned is None:
+        return
+    with outcomes.step("equal"), torch.inference_mode():
+        figures["deviation"] = _deviation(pruned.model(images), masked(model, pruned.plan.keeps)(images))
+        _require(figures["deviation"] <= ROUNDING, f"deviates by {figures['deviation']:.2g} of the largest logit")
+    with outcomes.step("reload"), torch.inference_mode():
+        again = catro_deploy.load(pruned.save(work / "saved"))
+        _require(torch.equal(again(images), pruned.model(images)), "other logits after it was saved and loaded")
+    with outcomes.step("onnx"), torch.inference_mode():
+        with open_runner("onnxruntime", pruned.export(work / "pruned.onnx"), threads=1) as runner:
+            found = torch.from_numpy(runner.infer(images[:1].numpy()))
+        figures["onnx_deviation"] = _deviation(found, pruned.model(images[:1]))
+        _require(figures["onnx_deviation"] <= ROUNDING, f"deviates by {figures['onnx_deviation']:.2g}")
+    with outcomes.step("train"):
+        _train(pruned, batches)
+
+
+def _prune_to_half(name: str, model: nn.Module, batches: Batches, progress: _Listening) -> PrunedModel:
+    """To half of the multiply-accumulates or, where so much must stay, to the next tenth that can be met."""
+    for tenths in (5, 6, 7, 8):
+        with suppress(BudgetError):
+            return _prune(name, model, batches, f"{tenths}0%flops", progress)
+    return _prune(name, model, batches, "90%flops", progress)
+
+
+def _prune(name: str, model: nn.Module, batches: Batches, budget: str, progress: _Listening) -> PrunedModel:
+    return catro_deploy.prune(
+        model, batches, name=name, budget=budget, profile="quick", device="cpu", progress=progress
+    )
+
+
+def _pruned_by_latency(name: str, model: nn.Module, batches: Batches) -> dict[str, float]:
+    """Latency as measured and multiply-accumulates of a network of 0.6x, shares of the unpruned one's."""
+    plan = _prune(name, model, batches, "0.6x", _Listening()).plan
+    assert plan.latency is not None
+    measured = [turn.ratio for turn in plan.latency.rounds if turn.measured_us <= 0.6 * turn.original_us]
+    return {"latency_share": max(measured), "latency_macs_share": plan.pruned_macs / plan.original_macs}
+
+
+def _train(pruned: PrunedModel, batches: Batches) -> None:
+    """A step of training a batch; it raises where a loss or a weight is not finite."""
+    before = copy.deepcopy([parameter.detach() for parameter in pruned.model.parameters()])
+    pruned.finetune(batches, epochs=1, learning_rate=0.01, device="cpu", amp=False)
+    moved = [not torch.equal(old, new) for old, new in zip(before, pruned.model.parameters(), strict=True)]
+    _require(any(moved), "no weight has changed")
+
+
+def _batches(size: int) -> Batches:
+    """Noise around a pattern of each class, normalised; every class has at least two images."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(BATCH * BATCHES) % CLASSES
+    patterns = torch.randn(CLASSES, 3, 4, 4, generator=generator)
+    patterns = nn.functional.interpolate(patterns, size=(size, size), mode="nearest")
+    images = patterns[labels] + torch.randn(len(labels), 3, size, size, generator=generator)
+    return list(zip(images.split(BATCH), labels.split(BATCH), strict=True))
+
+
+def _with_statistics(model: nn.Module, batches: Batches) -> nn.Module:
+    """``model`` in eval mode, its batch normalisations with the statistics of the images."""
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    usual = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = None  # a plain average over all batches
+        norm.train()
+    with torch.inference_mode():
+        for images, _ in batches:
+            model(images)
+    for norm, momentum in zip(norms, usual, strict=True):
+        norm.momentum = momentum
+    return model.eval()
+
+
+def _coverage(network: Network) -> dict[str, Any]:
+    """How much of what the layers put out may be pruned, the logits not counted, and why the rest stays."""
+    total = sum(layer.out_channels for layer in network.layers if layer.name != network.head)
+    stays: Counter[str] = Counter()
+    free = 0
+    for group in network.groups:
+        slots = [slot for slot in group.slots if slot.axis == "out" and slot.module in group.producers]
+        channels = sum(len(slot.index) for slot in slots if slot.module != network.head)
+        if group.fixed:
+            stays[group.fixed] += channels
+        else:
+            free += channels
+    known = free + sum(stays.values())
+    stays["in no group"] += total - known
+    groups = Counter(bool(group.fixed) for group in network.groups)
+    return {
+        "groups": groups[False] + groups[True],
+        "prunable_groups": groups[False],
+        "channels": total,
+        "prunable_share": free / max(1, total),
+        "stays": {reason: count for reason, count in stays.most_common() if count},
+    }
+
+
+def _deviation(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest, as a share of the largest logit; NaN if one is."""
+    return float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ArithmeticError(otherwise)
+
+
+def _first_line(error: Exception) -> str:
+    text = error.problem if isinstance(error, CatroError) else str(error)
+    return (text.strip().splitlines() or [""])[0][:300]

@@ -1,0 +1,159 @@
+"""The scoreboard: which of torchvision's classifiers (and timm's families) can be pruned, trained, saved and exported.
+
+    python benchmarks/architectures.py                          # every torchvision model, at the size it was made for
+    python benchmarks/architectures.py --timm                   # the smallest member of each timm family, too
+    python benchmarks/architectures.py --size 64 --only 'regnet' --again    # a quick look at some, done or not
+    python benchmarks/architectures.py --latency --only resnet  # prune to 0.6x by measured latency, too: slow
+
+Each model goes through benchmarks/architecture_check.py in a process of its own: build; trace; score, choose and cut to
+half of the multiply-accumulates; the masked original computes the same; saved and loaded it is the same; its ONNX file
+computes the same in ONNX Runtime; three steps of training. Weights are random, images are noise. A step that fails does
+not keep the later ones from being tried where that makes sense. Rows that are done at this size stand in
+benchmarks/results/architectures.json and are not run again. Prints what went wrong; writes docs/architectures.md.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from architecture_check import LATENCY, PASSED, STEPS, check_architecture
+from architecture_page import page
+from common import environment, read_result, write_result
+
+from catro_deploy.errors import CatroError
+from catro_deploy.files import write_text
+from catro_deploy.models import build_model, default_size
+
+RESULT = "architectures.json"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "architectures.md"
+# No convolutional networks: their channels meet in products of feature maps, and build_model refuses them.
+TRANSFORMERS = re.compile(r"torchvision:(vit_|swin_|maxvit)")
+# The smallest of each family of convolutional networks in timm, or one that is widely used.
+TIMM = (
+    "resnet10t", "resnetv2_18", "resnext26ts", "seresnet18", "ecaresnet26t", "skresnet18", "res2net50_48w_2s",
+    "resnest14d", "regnetx_002", "regnety_002", "gernet_s", "mobilenetv2_035", "mobilenetv3_small_050",
+    "mobilenetv4_conv_small_035", "mobileone_s0", "efficientnet_b0", "tinynet_e", "mixnet_s", "lcnet_035", "fbnetc_100",
+    "fbnetv3_b", "mnasnet_small", "semnasnet_075", "spnasnet_100", "hardcorenas_a", "rexnet_100", "ghostnet_050",
+    "ghostnetv2_100", "repghostnet_050", "repvgg_a0", "vgg11", "densenet121", "dpn48b", "cspresnet50", "cspdarknet53",
+    "cs3darknet_focus_s", "ese_vovnet19b_dw", "selecsls42", "dla46_c", "hrnet_w18_small", "inception_v3",
+    "inception_v4", "inception_resnet_v2", "xception41", "convnext_atto", "convnextv2_atto", "fasternet_t0",
+    "starnet_s1", "nf_regnet_b0", "nfnet_l0",
+)  # fmt: skip
+# Below this height and width their maps get smaller than their kernels.
+LEAST_SIZE = {"inception": 96, "xception": 96}
+LIMIT_S = 3600
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--timm", action="store_true", help="timm's families, too (needs timm)")
+    parser.add_argument("--size", type=int, help="height and width of the images; default: each model's own")
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="models whose name this pattern finds")
+    parser.add_argument("--again", action="store_true", help="rows that are done, too")
+    parser.add_argument("--failed", action="store_true", help="rows that did not pass, too")
+    parser.add_argument("--latency", action="store_true", help="prune by measured latency, too")
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time, each on one thread")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for one model")
+    parser.add_argument("--check", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def model_names(args: argparse.Namespace) -> list[str]:
+    """The models that were asked for, by the names that settings give them."""
+    import torchvision
+
+    names = [f"torchvision:{name}" for name in torchvision.models.list_models(module=torchvision.models)]
+    names += [f"timm:{name}" for name in TIMM if args.timm]
+    return [name for name in names if args.only.search(name)]
+
+
+def size_of(name: str, asked: int | None) -> int:
+    """Height and width of the images for the model ``name``: as asked, unless its maps would become too small."""
+    if asked is None:
+        return default_size(name)[0]
+    return max([asked, *(size for part, size in LEAST_SIZE.items() if part in name)])
+
+
+def refusal(name: str) -> str:
+    """What is said to someone who asks for a model that is out of scope; empty if it is built."""
+    try:
+        build_model(name, 10)
+    except CatroError as error:
+        return str(error)
+    return ""
+
+
+def check_in_own_process(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Check ``name`` in a process that may crash, or be ended after ``args.limit`` seconds, without harm."""
+    size = size_of(name, args.size)
+    with tempfile.TemporaryDirectory() as work:
+        task = {"name": name, "size": size, "work": work, "latency": args.latency}
+        command = [sys.executable, __file__, f"--check={json.dumps(task)}"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=args.limit, check=False)
+        except subprocess.TimeoutExpired:
+            return {"size": size, "steps": {}, "ended": f"not done after {args.limit:g} s"}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        return {"size": size, "steps": {}, "ended": f"ended with exit code {done.returncode}: {last}"}
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def is_done(row: dict[str, Any] | None, name: str, args: argparse.Namespace) -> bool:
+    """Whether ``row`` answers what ``args`` ask of the model ``name``."""
+    if args.again or row is None or row["size"] != size_of(name, args.size):
+        return False
+    if args.latency and LATENCY not in row["steps"]:
+        return False
+    return not (args.failed and faults(row))
+
+
+def faults(row: dict[str, Any]) -> dict[str, str]:
+    """The steps of ``row`` that did not pass and why."""
+    wrong = {name: outcome for name, outcome in row["steps"].items() if outcome != PASSED}
+    if ended := row.get("ended"):
+        wrong["process"] = ended
+    return wrong
+
+
+def main() -> None:
+    """Check the models that are missing, write the results and the page."""
+    args = arguments()
+    if args.check:
+        import torch
+
+        torch.set_num_threads(1)
+        task = json.loads(args.check)
+        result = check_architecture(task["name"], task["size"], Path(task["work"]), latency=task["latency"])
+        print(json.dumps(result))
+        return
+    stored = read_result(RESULT)
+    rows: dict[str, dict[str, Any]] = stored.get("rows", {})
+    refused: dict[str, str] = stored.get("out_of_scope", {})
+    names = model_names(args)
+    refused |= {name: refusal(name) for name in names if TRANSFORMERS.match(name)}
+    missing = [name for name in names if name not in refused and not is_done(rows.get(name), name, args)]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for name, row in zip(missing, pool.map(lambda name: check_in_own_process(name, args), missing), strict=True):
+            rows[name] = row
+            content = {"rows": dict(sorted(rows.items())), "out_of_scope": refused, "environment": environment()}
+            write_result(RESULT, content)
+            write_text(PAGE, page(content))
+            said = "; ".join(f"{step}: {fault}" for step, fault in faults(row).items()) or "passed"
+            print(f"{name} at {row['size']}: {said}", flush=True)
+    if stored and not missing:
+        write_text(PAGE, page(stored))
+    whole = [name for name in names if name in rows and not faults(rows[name])]
+    print(f"{len(whole)} of {len([name for name in names if name not in refused])} passed {', '.join(STEPS)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""torch-pruning's pruner under our budgets: its criterion and its widths, our measuring, fine-tuning and run folder."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from catro_deploy.data import Subset
+from catro_deploy.errors import MissedError
+from catro_deploy.graph.trace import Network, trace
+from catro_deploy.profiling import use_of
+from catro_deploy.profiling.trial import Trial, trial
+from catro_deploy.protocols import load_latency_protocol
+from catro_deploy.records import Budget, GroupPlan, Plan
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.stages.original import Original, open_original
+from catro_deploy.stages.prune import labelled_batches, write_pruning
+from catro_deploy.targets import load_target
+from catro_deploy.training.augment import normalise
+
+__all__ = ["open_trial", "prune_by_peer"]
+
+# Ratios that torch-pruning is tried with: halvings of the interval in which the budget is met.
+HALVINGS = 7
+NEARLY_ALL = 0.97
+
+
+def prune_by_peer(settings: Settings, run: RunFolder, round_to: int | None) -> Plan:
+    """Prune by torch-pruning's L1 with one ratio for all layers, the smallest whose network meets the budget.
+
+    Raises:
+        MissedError: none does.
+    """
+    original = open_original(settings)
+    network = trace(original.model, original.input_shape)
+    budget = Budget.parse(settings.prune.budget)
+    low, high = 0.0, 0.95
+    best: tuple[GroupPlan, ...] = ()
+    fastest = 1.0
+    with open_trial(original, settings, "quick") as trials:
+        for _ in range(HALVINGS):
+            ratio = (low + high) / 2
+            cut, groups = peer_network(original.model, network, ratio, round_to)
+            result = trials.measure(cut)
+            used = result.candidate_us / budget.limit(result.original_us)
+            fastest = min(fastest, result.ratio)
+            if used <= 1:
+                best, high = groups, ratio
+            else:
+                low = ratio
+            if NEARLY_ALL <= used <= 1:
+                break
+    if not best:
+        raise MissedError(f"not met: {fastest:.2f}x at best")
+    names = [original.dataset.classes[index] for index in original.wanted]
+    (images, _), *_ = labelled_batches(Subset(original.dataset.train, original.wanted), names, 8, 8, 0)
+    batch = normalise(images, settings.model.mean, settings.model.std)
+    return write_pruning(settings, original, None, [], best, batch, run)
+
+
+def peer_network(
+    model: nn.Module, network: Network, ratio: float, round_to: int | None
+) -> tuple[nn.Module, tuple[GroupPlan, ...]]:
+    """``model`` cut by torch-pruning, and what that kept of each group."""
+    import torch_pruning
+
+    cut = copy.deepcopy(model)
+    pruner = torch_pruning.pruner.BasePruner(
+        cut,
+        torch.zeros(1, *network.input_shape),
+        importance=torch_pruning.importance.MagnitudeImportance(p=1),
+        pruning_ratio=ratio,
+        ignored_layers=[cut.get_submodule(network.head)],
+        round_to=round_to,
+    )
+    pruner.step()
+    gone: dict[str, set[int]] = {group.name: set() for group in network.groups}
+    for module, is_out, indices in pruner.pruning_history():
+        for group in network.groups:
+            for slot in group.slots:
+                if slot.module == module and slot.axis == ("out" if is_out else "in"):
+                    channel = dict(zip(slot.index, slot.channel, strict=True))
+                    gone[group.name] |= {channel[index] for index in indices if index in channel}
+    groups = tuple(
+        GroupPlan(g.name, g.width, tuple(c for c in range(g.width) if c not in gone[g.name]), g.producers)
+        for g in network.groups
+    )
+    return cut.eval(), groups
+
+
+@contextmanager
+def open_trial(original: Original, settings: Settings, protocol: str) -> Iterator[Trial]:
+    """Time candidates against the original of ``settings``."""
+    use = use_of(load_target(settings.prune.target), settings)
+    limits = load_latency_protocol(protocol)
+    with trial(original.model, original.input_shape, use, limits, settings.export.opset) as trials:
+        yield trials

@@ -1,0 +1,84 @@
+"""Rows of a benchmark: networks pruned and fine-tuned each by itself, judged alike, in a process of their own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
+
+import torch
+
+from catro_deploy.data import Subset, open_dataset
+from catro_deploy.files import write_json
+from catro_deploy.networks import load
+from catro_deploy.plans import load_plan
+from catro_deploy.progress import Silent
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.stages.finetune import finetune
+from catro_deploy.training.evaluate import accuracy, predict
+
+__all__ = ["Row", "finetune_and_judge", "finish_in_own_process"]
+
+BATCH_SIZE = 256
+
+
+class Row(Protocol):
+    """A frozen dataclass: what tells one network of a benchmark from the others."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """Key in the results and name of the run folder."""
+
+
+def finetune_and_judge(row: Row, settings: Settings, work: Path) -> None:
+    """Fine-tune the pruned network of ``row``; write its accuracies on the test images and its sizes beside its folder.
+
+    Accuracies are fractions, sizes shares of the original's.
+    """
+    run = RunFolder(work / row.name)
+    with run.lock():
+        history = finetune(settings, run, Silent())
+    plan = load_plan(run)
+    channels, height, width = plan.input_shape
+    test = Subset(open_dataset(settings.data, (height, width), channels).test, plan.class_indices)
+
+    def judged(weights: Literal["finetuned", "original"]) -> float:
+        network = load(run, weights=weights)
+        return accuracy(predict(network, test, plan.mean, plan.std, BATCH_SIZE, torch.device("cpu")), test.labels)
+
+    result = {
+        **asdict(row),
+        "accuracy": judged("finetuned"),
+        "original_accuracy": judged("original"),
+        "validation_accuracy": history.validation_accuracy,
+        "test_images": len(test.labels),
+        "macs_share": plan.pruned_macs / plan.original_macs,
+        "params_share": plan.pruned_params / plan.original_params,
+        "widths": {group.name: len(group.kept) for group in plan.groups},
+        "dropped": list(plan.dropped),
+        "rounds": len(plan.latency.rounds) if plan.latency else None,
+        "epochs": settings.finetune.epochs,
+        "finetune_seconds": history.seconds,
+        "settings": settings.model_dump(mode="json", include={"prune", "finetune"}),
+    }
+    write_json(work / f"{row.name}.json", result)
+
+
+def finish_in_own_process(script: str, row: Row, work: Path, flags: Mapping[str, object]) -> dict[str, Any]:
+    """Run ``script --row=... --FLAG=VALUE ...`` and return the result that it wrote beside the row's folder.
+
+    Rows run side by side this way, on one thread each; what a row prints goes to a file beside its folder too.
+    """
+    print(f"{row.name} ...", file=sys.stderr, flush=True)
+    command = [sys.executable, script, f"--row={json.dumps(asdict(row))}", f"--work={work}"]
+    command += [f"--{name}={value}" for name, value in flags.items()]
+    with (work / f"{row.name}.log").open("w") as log:
+        subprocess.run(command, stdout=log, stderr=log, check=True)
+    result: dict[str, Any] = json.loads((work / f"{row.name}.json").read_text())
+    print(f"{row.name}: {result['accuracy']:.2%} on the test images", file=sys.stderr, flush=True)
+    return result
