@@ -1,9 +1,10 @@
 # make demo: prune a classifier of drawn traffic signs and show what it gained.   make test: all checks.
-# Both set up .venv by themselves; a second call finds everything done and is quick.
+# make docs: the guide, into build/site.
+# All set up .venv by themselves; a second call finds everything done and is quick.
 PYTHON ?= python3
 BIN := .venv/bin
 .DELETE_ON_ERROR:
-.PHONY: demo test clean
+.PHONY: demo test docs clean
 
 demo: .venv/installed
 	@mkdir -p demo
@@ -15,6 +16,10 @@ test: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
+
+docs: .venv/installed-dev
+	$(BIN)/python -m mkdocs build --strict
+	@echo 'The guide: build/site/index.html'
 
 # The stamps are touched only after pip has ended well, so that a killed installation is not taken for a whole one.
 .venv/installed: pyproject.toml
@@ -28,4 +33,4 @@ test: .venv/installed-dev
 	@touch $@
 
 clean:
-	rm -rf demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf demo build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
