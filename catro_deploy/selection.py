@@ -31,6 +31,9 @@ from catro_deploy.settings import PruneSettings
 
 __all__ = ["Scored", "choose_channels", "score_channels", "values_of"]
 
+MOST_REASONS = 6
+"""How many groups an error tells the reasons of."""
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -61,15 +64,12 @@ def score_channels(
     fixed = {group.name: _reason_to_fix(group, network, settings) for group in network.groups}
     prunable = tuple(group for group in network.groups if not fixed[group.name])
     if not prunable:
-        raise BudgetError("No channels of this network may be pruned.", "Look at ignore and d_min in [prune].")
+        raise _none_left(fixed)
     graph = _graph(model, prunable, settings)
     fixed |= {group.name: _why_hidden(group, graph) for group in prunable}
     prunable = tuple(group for group in prunable if not fixed[group.name])
     if not prunable:
-        raise BudgetError(
-            f"No channels of this network may be pruned: {next(iter(graph.hidden.values()))}",
-            "Move control flow that depends on the data into a submodule without convolutions.",
-        )
+        raise _none_left(fixed)
     with progress.task("Scoring channels", len(batches)) as task:
         alone = graph.scatters(_told(batches, task.advance))
     scatters: dict[str, Scatter] = {}
@@ -156,6 +156,18 @@ def _reason_to_fix(group: Group, network: Network, settings: PruneSettings) -> s
     if not settings.prune_first and network.layers[0].name in group.producers:
         return "the first convolution is not to be pruned"
     return f"not wider than d_min = {settings.d_min}" if group.width <= settings.d_min else ""
+
+
+def _none_left(fixed: Mapping[str, str]) -> BudgetError:
+    """The error that every group must stay, with some of the reasons."""
+    reasons = list(dict.fromkeys(f"{name}: {reason}" for name, reason in fixed.items()))
+    told = "".join(f"\n{reason}" for reason in reasons[:MOST_REASONS])
+    more = f"\n... and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
+    return BudgetError(
+        f"No channels of this network may be pruned:{told}{more}",
+        "Look at ignore and d_min in [prune]; control flow that depends on the data belongs into a submodule without "
+        "convolutions.",
+    )
 
 
 def _graph(model: nn.Module, groups: Sequence[Group], settings: PruneSettings) -> FeatureGraph:

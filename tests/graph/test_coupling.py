@@ -205,3 +205,12 @@ def test_any_plan_leaves_what_the_masked_network_computes(factory, seed):
     with torch.inference_mode():
         expected, found = masked(model, keeps)(images), apply_keeps_(copy.deepcopy(model), keeps)(images)
     assert (expected - found).abs().max() <= 1e-5 * expected.abs().max().clamp(min=1e-6)
+
+
+def test_a_forward_that_looks_at_values_is_tried_with_values():
+    class Deciding(FirstFour):
+        def body(self, x: torch.Tensor) -> torch.Tensor:
+            return super().body(x) * (2 if float(self.fc.bias.sum()) > 0 else 3)
+
+    (stem, _) = trace(randomised(Deciding()), IMAGE).groups
+    assert "without some of them the forward fails" in stem.fixed
