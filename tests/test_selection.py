@@ -19,7 +19,7 @@ from catro_deploy.selection import Scored, choose_channels, score_channels, valu
 from catro_deploy.settings import PruneSettings
 from tests.graph.networks import GatedConcat, Residual, randomised
 from tests.graph.opaque import Between, BySize
-from tests.graph.user_networks import LayerNormed
+from tests.graph.user_networks import LayerNormed, Starred
 
 
 def batches(each: int = 6) -> list[tuple[torch.Tensor, int]]:
@@ -197,6 +197,15 @@ def test_channels_of_a_linear_layer_on_a_map_are_last():
     network, groups = choose(model, "70%flops")
     kept = {group.name: group.kept for group in groups}
     assert 0 < len(kept["up"]) < 16
+    keeps = keeps_of(network.groups, kept, network.sizes)
+    assert apply_keeps_(model, keeps)(torch.randn(2, 3, 8, 8)).shape == (2, 4)
+
+
+def test_members_that_run_before_the_first_is_activated_are_cut_as_well():
+    model = randomised(Starred())
+    network, groups = choose(model, "60%flops", max_width=0.5)
+    kept = {group.name: group.kept for group in groups}
+    assert len(kept["one"]) < 12
     keeps = keeps_of(network.groups, kept, network.sizes)
     assert apply_keeps_(model, keeps)(torch.randn(2, 3, 8, 8)).shape == (2, 4)
 

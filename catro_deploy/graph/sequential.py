@@ -52,8 +52,8 @@ def select_in_order(
     keeps: dict[str, Keep] = {}
     producers = [*by_producer]
     with progress.task("Selecting channels", len(producers)) as task, torch.inference_mode():
-        for turn, producer in enumerate(producers):
-            scatter = walk.measure(producer, producers[turn + 1 :])
+        for producer in producers:
+            scatter = walk.measure(producer)
             whole = _widened(scatter, keeps.get(producer, Keep()).out, sizes[producer][0])
             decided |= {group.name: decide(group, whole) for group in by_producer[producer]}
             before, keeps = keeps, keeps_of(groups, decided, sizes)
@@ -78,11 +78,13 @@ class _Walk:
         self._at = 0
         self._kept: dict[fx.Node, Activations] = {}
 
-    def measure(self, producer: str, later: Sequence[str]) -> Scatter:
-        """Scatter of the feature maps of ``producer``, all calls together; ``later`` are not decided yet."""
+    def measure(self, producer: str) -> Scatter:
+        """Scatter of the feature maps of ``producer``, all calls together."""
         graph, features = self._graph, self._graph.features(producer)
         first, end = graph.place[graph.calls[producer][0]], graph.place[features[-1]] + 1
-        complete = len(features) == 1 and all(graph.place[graph.calls[name][0]] >= end for name in later)
+        # Another producer in between may belong to the same group: its feature map would have to be cut as well.
+        between = any(first < graph.place[call] < end for calls in graph.calls.values() for call in calls)
+        complete = len(features) == 1 and not between
         stop = self._checkpoint(first, end, complete)
         meters = {node: ScatterMeter(producer) for node in features}
         axis = graph.channel_axis(producer)

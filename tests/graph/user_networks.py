@@ -154,6 +154,19 @@ class AcrossChannels(Net):
         return self.after(x * gate.sigmoid()[:, :, None, None])
 
 
+class Starred(Net):
+    """StarNet's product of two convolutions of one input, of which the first is activated after the second has run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Conv2d(8, 12, 1), nn.Conv2d(8, 12, 1)
+        self.last = nn.Conv2d(12, 8, 1)
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        one, other = self.one(x), self.other(x)
+        return self.last(torch.relu(one) * other)
+
+
 class Assigned(Net):
     """Positions of a feature map are written over."""
 
@@ -215,5 +228,5 @@ class SqueezedConcat(Net):
 
 EVERY = (
     Shuffled, Halved, FirstFour, EverySecond, Cardinal, GroupNormed, LayerNormed, Upsampled, Functional, Padded,
-    AcrossChannels, Assigned, Standardised, Attending, SqueezedConcat,
+    AcrossChannels, Assigned, Starred, Standardised, Attending, SqueezedConcat,
 )  # fmt: skip
