@@ -50,9 +50,8 @@ def select_in_order(
     walk = _Walk(graph, batches, limit)
     decided: dict[str, Sequence[int]] = {}
     keeps: dict[str, Keep] = {}
-    producers = [*by_producer]
-    with progress.task("Selecting channels", len(producers)) as task, torch.inference_mode():
-        for producer in producers:
+    with progress.task("Selecting channels", len(by_producer)) as task, torch.inference_mode():
+        for producer in by_producer:
             scatter = walk.measure(producer)
             whole = _widened(scatter, keeps.get(producer, Keep()).out, sizes[producer][0])
             decided |= {group.name: decide(group, whole) for group in by_producer[producer]}

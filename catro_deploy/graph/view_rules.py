@@ -170,7 +170,8 @@ def _pixel_shuffle(follower: Follower, given: Given, result: torch.Tensor) -> La
     """All channels that become the positions of one are one atom."""
     axes, channels = follower.of(given["self"]).axes, result.ndim - 3
     if channels not in axes or result.shape[channels] == 1:
-        _view_fix(follower, axes, "all become positions")
+        for labels in axes.values():
+            follower.fix(labels, "all become positions")
         return [(result, {})]
     columns = axes[channels].reshape(result.shape[channels], -1).T
     for column in columns[1:]:
@@ -193,11 +194,6 @@ def _channel_shuffle(follower: Follower, given: Given, result: torch.Tensor) -> 
             follower.join(rows[0], row, "")
         axes[1] = rows.T.ravel()
     return [(result, axes)]
-
-
-def _view_fix(follower: Follower, axes: Any, what: str) -> None:  # noqa: ANN401
-    for labels in axes.values():
-        follower.fix(labels, what)
 
 
 VIEW_RULES: dict[str, Rule] = {
