@@ -57,7 +57,8 @@ def load(
     if weights == "original":
         apply_keeps_(network, head_only)
     else:
-        network = apply_keeps_(drop_branches(network, plan.dropped, plan.settings.get("ignore", ())), plan.keeps)
+        shallow = drop_branches(network, plan.dropped, plan.settings.get("ignore", ()), plan.keeps)
+        network = apply_keeps_(shallow, plan.keeps)
     load_checkpoint(network, path)
     return network.eval()
 

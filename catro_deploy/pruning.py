@@ -15,6 +15,7 @@ from catro_deploy.device.reach import measurable_here
 from catro_deploy.errors import FaultError
 from catro_deploy.graph.depth import branch_worths, drop_branches, find_branches
 from catro_deploy.graph.features import Labelled
+from catro_deploy.graph.held import held_by
 from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.trace import Network, list_layers, trace
 from catro_deploy.pricing import Pricing, estimated_pricing, measured_pricing, profile_of
@@ -180,8 +181,9 @@ def _without(
     """``model`` and ``network`` after the branches ``gone``, found with ``ignore``, have vanished."""
     if not gone:
         return model, network
-    shallow = drop_branches(model, [branch.name for branch in gone], ignore)
-    return shallow.eval(), network.without({module for branch in gone for module in branch.modules})
+    shallow = drop_branches(model, [branch.name for branch in gone], ignore, network.sizes)
+    unread = held_by(model, network.sizes).keys() - held_by(shallow, network.sizes).keys()
+    return shallow.eval(), network.without(unread.union(*(branch.modules for branch in gone)))
 
 
 def _of_widths(

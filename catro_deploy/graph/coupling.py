@@ -7,7 +7,7 @@ weights' outputs; operations from element to element join the labels of all oper
 operation without a rule, or one that mixes channels without weights, makes all that it reads stay as it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -22,16 +22,20 @@ __all__ = ["Coupling", "couple"]
 
 @dataclass(frozen=True)
 class Coupling:
-    """The ``atoms`` of a model, the labels of its parameters and buffers, and those of its logits (maybe none)."""
+    """The ``atoms`` of a model, the labels of its parameters, buffers and sizes, and of its logits (maybe none)."""
 
     atoms: Atoms
     leaves: Mapping[Leaf, Labels]
     logits: Labels
 
 
-def couple(model: nn.Module, image: torch.Tensor) -> Coupling:
-    """Run ``model`` (eval mode) on ``image`` (1, channels, height, width) and follow its channels."""
-    follower = Follower(model, rule_of)
+def couple(model: nn.Module, image: torch.Tensor, unheld: Collection[str] = ()) -> Coupling:
+    """Run ``model`` (eval mode) on ``image`` (1, channels, height, width) and follow its channels.
+
+    Numbers that a module holds and that are the size of what it splits or reshapes follow the channels too, but for
+    those named ``unheld``.
+    """
+    follower = Follower(model, rule_of, unheld)
     with torch.no_grad(), follower.places(model), follower:
         output = model(image)
     axes = [labels for tensor in tensors_in(output) for labels in follower.of(tensor).axes.values()]

@@ -5,7 +5,7 @@ where the other operand parts from it. Without it the other operand stays, an id
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,7 @@ from catro_deploy.core.scatter import Scatter
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.calls import adds, is_rectified, is_relu, overwrites
 from catro_deploy.graph.features import FeatureGraph, Labelled, channelwise_after
+from catro_deploy.graph.held import held_by
 from catro_deploy.graph.symbolic import symbolic
 from catro_deploy.graph.trace import PRODUCERS, Network
 from catro_deploy.graph.tracer import is_inside
@@ -35,7 +36,7 @@ LARGEST_RATIO = 1e12
 class _Operand:
     """One operand of ``addition`` that may go: its ``nodes`` and ``modules`` in order; ``layers`` are its producers.
 
-    ``tensors`` are the parameters and buffers that it reads outside modules.
+    ``tensors`` are the parameters, buffers and sizes that it reads outside modules.
     """
 
     addition: fx.Node
@@ -64,16 +65,18 @@ def find_branches(model: nn.Module, network: Network, ignore: Sequence[str] = ()
     Depth is optional: of a model whose forward torch.fx cannot trace there are none.
     """
     try:
-        module = symbolic(model, ignore).module
+        module = symbolic(model, ignore, list(network.sizes)).module
         shapes = _shapes(module, model, network.input_shape)
     except ModelError:
         return ()
     found = []
-    tensors = {slot.module for group in network.groups for slot in group.slots} - dict(model.named_modules()).keys()
+    others = {slot.module for group in network.groups for slot in group.slots} - dict(model.named_modules()).keys()
+    read = {node.target for node in module.graph.find_nodes(op="get_attr") if node.users}
+    unread = held_by(model, others).keys() - read
     for name, operand in _operands(module).items():
         inside = {*operand.modules, *operand.tensors}
-        inside |= {name for name in tensors if is_inside(name, operand.modules)}
-        groups = [group for group in network.groups if {slot.module for slot in group.slots} <= inside]
+        inside |= {name for name in others if is_inside(name, operand.modules)}
+        groups = [group for group in network.groups if {slot.module for slot in group.slots} - unread <= inside]
         covered = {slot.module for group in groups for slot in group.slots}
         left_alone = any(is_inside(module, ignore) for module in inside)
         same_shape = len({shapes.get(node) for node in (operand.addition, operand.other, operand.nodes[-1])}) == 1
@@ -89,10 +92,13 @@ def find_branches(model: nn.Module, network: Network, ignore: Sequence[str] = ()
     return tuple(found)
 
 
-def drop_branches(model: nn.Module, names: Sequence[str], ignore: Sequence[str] = ()) -> nn.Module:
+def drop_branches(
+    model: nn.Module, names: Sequence[str], ignore: Sequence[str] = (), sizes: Collection[str] = ()
+) -> nn.Module:
     """Return a copy of ``model`` without the branches ``names``; with no names, ``model`` itself.
 
-    ``ignore`` (names or prefixes) is what the branches were found with.
+    ``ignore`` (names or prefixes) is what the branches were found with; the numbers among ``sizes`` (names) that its
+    forward reads can be changed in the copy, as those of the model can.
 
     The copy is a torch.fx.GraphModule with what its forward needs: parameters and buffers keep their names. Its
     channels have to be traced anew, since a group is named after its first producer, which may be gone. A ReLU that is
@@ -103,7 +109,7 @@ def drop_branches(model: nn.Module, names: Sequence[str], ignore: Sequence[str] 
     """
     if not names:
         return model
-    module = symbolic(model, ignore).module
+    module = symbolic(model, ignore, sizes).module
     graph = module.graph
     copies = []
     for operand in _named(module, tuple(dict.fromkeys(names))):

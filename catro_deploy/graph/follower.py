@@ -2,20 +2,22 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from catro_deploy.graph.atoms import Atoms, Labels
-from catro_deploy.graph.kinds import axes
+from catro_deploy.graph.held import sizes_of
+from catro_deploy.graph.kinds import axes, supports
 
 __all__ = ["Axes", "Follower", "Given", "Labelled", "Leaf", "Rule", "Tracked", "tensors_in"]
 
@@ -34,7 +36,7 @@ LIBRARY = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parent}{o
 
 @dataclass(frozen=True)
 class Leaf:
-    """One side of a parameter or buffer: ``tensor`` is its full name."""
+    """One side of a parameter or buffer, or of a number that a module holds: ``tensor`` is its full name."""
 
     tensor: str
     side: Side
@@ -51,10 +53,11 @@ class Tracked:
 class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows labels through every operation, as ``rule_of`` it says.
 
-    ``leaves`` has the labels of each side of the parameters and buffers that were met.
+    ``leaves`` has the labels of each side of the parameters and buffers that were met, and of the numbers that follow
+    the channels. Those named ``unheld`` do not.
     """
 
-    def __init__(self, model: nn.Module, rule_of: Callable[[Any], "Rule"]) -> None:
+    def __init__(self, model: nn.Module, rule_of: Callable[[Any], "Rule"], unheld: Collection[str] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.atoms = Atoms()
         self._rule_of = rule_of
@@ -62,6 +65,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._tracked: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
         self._owners = dict(model.named_modules())
+        self._unheld = unheld
         self._inside: list[str] = []
 
     def __torch_dispatch__(
@@ -118,6 +122,22 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.leaves[Leaf(name, side)] = labels
         if not known:
             self.leaves.pop(Leaf(name, "in"), None)
+
+    def held(self, *parts: Labels) -> bool:
+        """Whether the module that is running holds a number, or a list of several, that is the size of ``parts``.
+
+        Such a number is taken for that size from now on, and follows it.
+        """
+        module = self._owners[self._inside[-1] if self._inside else ""]
+        sizes = {} if supports(module) else sizes_of(module)
+        lengths, found = tuple(len(labels) for labels in parts), False
+        for attribute, several in sizes.items():
+            name = f"{self._inside[-1]}.{attribute}".lstrip(".") if self._inside else attribute
+            if several == lengths and name not in self._unheld:
+                labels = np.concatenate(parts)
+                self.atoms.join(self.leaves.setdefault(Leaf(name, "out"), labels), labels, self.why("it is a size"))
+                found = True
+        return found
 
     def fix(self, labels: Labels, what: str) -> None:
         """The atoms of ``labels`` must stay, because of ``what`` is done at this place."""

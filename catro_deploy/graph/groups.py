@@ -63,7 +63,7 @@ def _first_index(group: Group) -> int:
 
 
 def _places(model: nn.Module, coupling: Coupling) -> dict[_Key, Labels]:
-    """Labels by module and side, or by the name of a tensor outside the modules that surgery knows by heart."""
+    """Labels by module and side, or by the name of a tensor or size outside the modules that surgery knows by heart."""
     modules = dict(model.named_modules())
     names: dict[int, list[str]] = {}  # of a parameter that several modules share
     for name, tensor in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)):
@@ -71,7 +71,7 @@ def _places(model: nn.Module, coupling: Coupling) -> dict[_Key, Labels]:
     aliases = {several[0]: several for several in names.values()}
     found: dict[_Key, Labels] = {}
     for leaf, labels in coupling.leaves.items():
-        for name in aliases[leaf.tensor]:
+        for name in aliases.get(leaf.tensor, [leaf.tensor]):
             owner = name.rpartition(".")[0]
             if owner in modules:  # else a module that goes by another name as well
                 found.setdefault((owner if supports(modules[owner]) else name, leaf.side), labels)

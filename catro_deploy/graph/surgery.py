@@ -1,6 +1,6 @@
 """Taking channels out of modules, and the masked network that the result must equal.
 
-What is cut is named by a module, or by the full name of a parameter or buffer that belongs to none of the KINDS.
+What is cut is named by a module, or by the full name of a parameter, buffer or size that belongs to none of the KINDS.
 """
 
 import copy
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from catro_deploy.errors import ModelError
+from catro_deploy.graph.held import held_by, resize_held_
 from catro_deploy.graph.kinds import axes, channels, groups_of, is_transposed, resize_, supports
 from catro_deploy.records import Group, Keep
 
@@ -65,10 +66,15 @@ def apply_keeps_(model: nn.Module, keeps: Mapping[str, Keep]) -> nn.Module:
             apart a group of a grouped convolution or a GroupNorm, or cuts a shared tensor in two ways.
     """
     modules, places = dict(model.named_modules(remove_duplicate=False)), _places(model)
-    cuts = _Cuts()
+    numbers, cuts = held_by(model, keeps), _Cuts()
     for name, keep in keeps.items():
+        if name in numbers:
+            continue
         for tensor, axis, kept in _cuts_of(modules, places, name, keep):
             cuts.add(name, tensor, axis, kept)
+    for name, (module, attribute) in numbers.items():
+        if (kept := keeps[name].out) is not None:
+            resize_held_(module, attribute, kept)
     touched = {name: keep for name, keep in keeps.items() if name in modules}
     for full_name, (module, attribute) in places.items():
         cut = cuts.result(getattr(module, attribute))

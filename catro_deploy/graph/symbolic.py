@@ -39,8 +39,10 @@ class Symbolic:
         return f"{name} is not called as a module in the forward"
 
 
-def symbolic(model: nn.Module, ignore: Sequence[str] = ()) -> Symbolic:
+def symbolic(model: nn.Module, ignore: Sequence[str] = (), sizes: Collection[str] = ()) -> Symbolic:
     """Trace a copy of ``model`` to train and to evaluate it; ``ignore`` (names or prefixes) is not looked into.
+
+    The numbers named ``sizes``, which modules hold, may be changed in the graph module afterwards; others may not.
 
     A trace holds what ``self.training`` was at the time, as in ``dropout(x, p, self.training)``. So ``model`` is traced
     in both modes: booleans that follow the mode read it from the graph module at every call, and a module that follows
@@ -51,8 +53,8 @@ def symbolic(model: nn.Module, ignore: Sequence[str] = ()) -> Symbolic:
     """
 
     def attempt(opaque: Collection[str]) -> fx.GraphModule:
-        root, graph = _root_and_graph(model, True, opaque)
-        _, evaluation = _root_and_graph(model, False, opaque)
+        root, graph = _root_and_graph(model, True, opaque, sizes)
+        _, evaluation = _root_and_graph(model, False, opaque, sizes)
         _follow_mode_(graph, evaluation)
         return fx.GraphModule(root, graph, type(model).__name__)
 
@@ -82,10 +84,12 @@ def evaluation_graph(model: nn.Module, ignore: Sequence[str] = ()) -> Symbolic:
     return Symbolic(module.eval(), opaque)
 
 
-def _root_and_graph(model: nn.Module, mode: bool, opaque: Collection[str]) -> tuple[nn.Module, fx.Graph]:
+def _root_and_graph(
+    model: nn.Module, mode: bool, opaque: Collection[str], sizes: Collection[str] = ()
+) -> tuple[nn.Module, fx.Graph]:
     root = copy.deepcopy(model).train(mode)
     before = random_states()
-    tracer = Tracer(opaque)
+    tracer = Tracer(opaque, sizes)
     try:
         graph = tracer.trace(root)
     except Exception as error:  # whatever a user's forward may raise under tracing

@@ -2,7 +2,8 @@
 
 What hangs together is found by following the channels through a run of the model (coupling.py) and written down as
 index maps, so that a plan can be applied and read again without it. Every group that seems free is then cut on trial,
-since a forward may hold sizes that no run shows (``x[:, :64]``, ``view(-1, 512)``).
+since a forward may hold sizes that no run shows (``x[:, :64]``, ``view(-1, 512)``), and a number that a module holds
+may be the size of its channels by chance.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -14,6 +15,7 @@ from torch import nn
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling import Coupling, couple
 from catro_deploy.graph.groups import groups_of
+from catro_deploy.graph.held import held_by, sizes_of
 from catro_deploy.graph.kinds import axes, channels
 from catro_deploy.graph.layers import PRODUCERS, list_layers
 from catro_deploy.graph.trial import stubborn
@@ -26,8 +28,8 @@ __all__ = ["PRODUCERS", "Network", "find_head", "list_layers", "trace"]
 class Network:
     """Layers in the order of execution, groups in the order of their first producer, and the layer of the logits.
 
-    ``sizes`` holds (out, in) channels of every module that has them; ``input_shape`` is that of one image (channels,
-    height, width).
+    ``sizes`` holds (out, in) channels of every module that has them, and of the tensors and numbers of other modules
+    that change with the channels; ``input_shape`` is that of one image (channels, height, width).
     """
 
     layers: tuple[Layer, ...]
@@ -66,10 +68,16 @@ def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[
             )
     layers = list_layers(model, input_shape)
     order = _order(model, layers)
-    coupling = couple(model, _image(model, input_shape))
-    groups = [_ignored(group, ignore) for group in groups_of(model, coupling, order)]
-    sizes = _sizes(model, groups)
-    reasons = stubborn(model, [group for group in groups if not group.fixed], sizes, input_shape)
+    unheld: set[str] = set()
+    while True:
+        coupling = couple(model, _image(model, input_shape), unheld)
+        groups = [_ignored(group, ignore) for group in groups_of(model, coupling, order)]
+        sizes = _sizes(model, groups)
+        reasons = stubborn(model, [group for group in groups if not group.fixed], sizes, input_shape)
+        doubtful = held_by(model, (slot.module for group in groups if group.name in reasons for slot in group.slots))
+        if not doubtful:
+            break
+        unheld |= doubtful.keys()
     groups = [replace(group, fixed=group.fixed or reasons.get(group.name, "")) for group in groups]
     head = _head(coupling, layers[-1].name, order)
     return Network(tuple(layers), tuple(groups), head, sizes, input_shape)
@@ -114,10 +122,14 @@ def _head(coupling: Coupling, last: str, order: Mapping[str, int]) -> str:
 
 
 def _sizes(model: nn.Module, groups: Sequence[Group]) -> dict[str, tuple[int, int]]:
-    """(out, in) channels of every module, and of the tensors outside modules that are cut."""
+    """(out, in) channels of every module, and of the tensors and numbers outside modules that are cut."""
     sizes = {name: channels(module) for name, module in model.named_modules()}
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    for name in {slot.module for group in groups for slot in group.slots} - set(sizes):
+    others = {slot.module for group in groups for slot in group.slots} - set(sizes)
+    for name, (module, attribute) in held_by(model, others).items():
+        count = sum(sizes_of(module)[attribute])
+        sizes[name] = count, count
+    for name in others - set(sizes):
         shape = tensors[name].shape
         out, inputs = axes(shape)
         sizes[name] = (shape[out], shape[inputs] if len(shape) > 1 else shape[out])

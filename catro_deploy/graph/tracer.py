@@ -11,6 +11,7 @@ import torch
 from torch import fx, nn
 
 from catro_deploy.errors import ModelError
+from catro_deploy.graph.held import held_by
 
 __all__ = ["Tracer", "Untraceable", "is_inside", "random_states", "with_opaque_modules"]
 
@@ -33,12 +34,13 @@ class Untraceable(Exception):  # noqa: N818 - no fault: the module is called who
 class Tracer(fx.Tracer):
     """Traces a module for images alone; ``opaque`` modules (names or their prefixes) and layers are called whole.
 
-    ``untraceable`` tells of the innermost module through which a trace failed.
+    The numbers named ``sizes`` are read at every call of the graph; others are constants of it. ``untraceable`` tells
+    of the innermost module through which a trace failed.
     """
 
-    def __init__(self, opaque: Collection[str]) -> None:
+    def __init__(self, opaque: Collection[str], sizes: Collection[str] = ()) -> None:
         super().__init__()
-        self._opaque = opaque
+        self._opaque, self._sizes = opaque, sizes
         self._innermost: tuple[Exception, str] | None = None
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
@@ -64,18 +66,34 @@ class Tracer(fx.Tracer):
             raise
         return outcome
 
+    def trace(self, root: nn.Module, concrete_args: dict[str, Any] | None = None) -> fx.Graph:  # type: ignore[override]
+        """Trace ``root``, whose sizes are numbers again afterwards."""
+        held = held_by(root, self._sizes).values()
+        sizes = [getattr(owner, attribute) for owner, attribute in held]
+        try:
+            return super().trace(root, concrete_args)
+        finally:
+            for (owner, attribute), size in zip(held, sizes, strict=True):
+                setattr(owner, attribute, size)
+
     def create_args_for_root(
         self,
         root_fn: Callable[..., Any],
         is_module: bool,
         concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
     ) -> tuple[Any, list[Any]]:
-        """Let every argument behind the images keep its default, on which control flow may then depend."""
+        """Let every argument behind the images keep its default, on which control flow may then depend.
+
+        Here the graph begins: sizes become values of it.
+        """
         function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
         for place, given in enumerate(args[2:], start=2):
             if isinstance(given, fx.Proxy) and given.node.args:
                 args[place] = given.node.args[0]
                 self.graph.erase_node(given.node)
+        if isinstance(self.root, nn.Module):
+            for name, (owner, attribute) in held_by(self.root, self._sizes).items():
+                setattr(owner, attribute, self.create_proxy("get_attr", name, (), {}))
         return function, args
 
     def untraceable(self, error: Exception) -> Untraceable:

@@ -29,6 +29,7 @@ def _view(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
             grid = np.broadcast_to(axes[labelled[0]].reshape(along), shape)
             grid = grid.reshape([result.shape[axis] for axis in after])
             place, labels = _axis_of(follower, grid)
+            follower.held(axes[labelled[0]])
             new[after[place]] = labels
     return [(result, new)]
 
@@ -112,7 +113,7 @@ def _stack(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
 
 
 def _split(follower: Follower, given: Given, result: Sequence[torch.Tensor]) -> Labelled:
-    """Equal parts shrink alike, since a forward that splits takes the size of a part from that of the whole."""
+    """Parts shrink as the numbers say that are their sizes; by one size, or by constants, equal parts shrink alike."""
     axes = dict(follower.of(given["self"]).axes)
     along = given["dim"] % given["self"].ndim
     whole = axes.pop(along, None)
@@ -120,22 +121,41 @@ def _split(follower: Follower, given: Given, result: Sequence[torch.Tensor]) -> 
         return [(part, axes) for part in result]
     ends = np.cumsum([part.shape[along] for part in result]).tolist()
     parts = np.split(whole, ends[:-1])
-    for part in parts[1:]:
-        if len(part) == len(parts[0]):
-            follower.join(parts[0], part, "")
-        else:
-            follower.fix(whole, "they are split into unequal parts")
+    follower.held(whole)
+    if not _held(follower, parts, together="split_sizes" in given):
+        for part in parts[1:]:
+            if len(part) == len(parts[0]):
+                follower.join(parts[0], part, "")
+            else:
+                follower.fix(whole, "they are split into unequal parts")
     return [(tensor, axes | {along: labels}) for tensor, labels in zip(result, parts, strict=True)]
 
 
+def _held(follower: Follower, parts: Sequence[Labels], *, together: bool) -> bool:
+    """Whether the module holds a size for each of ``parts``, in one list or alone; not so if they are not ``together``.
+
+    Else a single number, or one that is computed, is the size of all parts.
+    """
+    if not together:
+        follower.held(parts[0])
+        return False
+    if follower.held(*parts):
+        return True
+    each = [follower.held(part) for part in parts]  # all of them are asked: those that are held shall follow
+    return all(each)
+
+
 def _slice(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
-    """A part that divides the whole is taken for one of equal parts; other parts of the channels must stay."""
+    """A part ends where a number says that the module holds, or is taken for one of equal parts; others must stay."""
     axes = dict(follower.of(given["self"]).axes)
     along = given["dim"] % given["self"].ndim
     if along in axes and result.shape[along] < len(axes[along]):
         whole, size = axes[along], result.shape[along]
-        start, _, step = slice(given["start"], given["end"], given["step"]).indices(len(whole))
-        if step == 1 and size and len(whole) % size == 0 and start % size == 0:
+        start, stop, step = slice(given["start"], given["end"], given["step"]).indices(len(whole))
+        held = [follower.held(whole[:end]) for end in (start, stop) if 0 < end < len(whole)]
+        if step == 1 and all(held):
+            pass
+        elif step == 1 and size and len(whole) % size == 0 and start % size == 0:
             for row in whole.reshape(-1, size):
                 follower.join(whole[:size], row, "")
         else:

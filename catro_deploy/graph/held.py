@@ -1,0 +1,41 @@
+"""Sizes that modules hold as numbers (``self.width = 64``, ``self.splits = [16, 48]``), which change with the channels.
+
+Such a number goes by the name of its module and attribute, as a parameter does: ``layer1.0.width``. It has outputs
+alone, one for each channel that it counts.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from torch import nn
+
+__all__ = ["held_by", "resize_held_", "sizes_of"]
+
+
+def sizes_of(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    """The positive numbers, and the lists of such, that ``module`` itself holds, by their attributes."""
+    found = {}
+    for attribute, value in vars(module).items():
+        several = value if isinstance(value, list | tuple) else (value,)
+        if several and all(type(size) is int and size > 0 for size in several):
+            found[attribute] = tuple(several)
+    return found
+
+
+def held_by(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[nn.Module, str]]:
+    """Those of ``names`` that are numbers in ``model``, each with its module and attribute."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    found = {}
+    for name in names:
+        owner, _, attribute = name.rpartition(".")
+        if owner in modules and attribute in sizes_of(modules[owner]):
+            found[name] = modules[owner], attribute
+    return found
+
+
+def resize_held_(module: nn.Module, attribute: str, kept: Sequence[int]) -> None:
+    """Let ``attribute`` say how many of the channels that it counts are left: ``kept``; of a list, in each part."""
+    value = getattr(module, attribute)
+    ends = np.cumsum(sizes_of(module)[attribute])
+    left = np.bincount(np.searchsorted(ends, kept, side="right"), minlength=len(ends)).tolist()
+    setattr(module, attribute, type(value)(left) if isinstance(value, list | tuple) else left[0])
