@@ -154,12 +154,19 @@ def identity(model: nn.Module, network: Network) -> str:
 def _noisy(model: nn.Module) -> nn.Module:
     """A copy with a little noise on its weights: the exporter leaves out zeros, and makes one of equal weights.
 
-    Weights that parametrisations compute become plain ones, as in the export, where they would lose their names.
+    Weights that parametrisations compute become plain ones, as in the export, where they would lose their names. What
+    several modules share each gets for itself, or the export would not tell them apart.
     """
     copied = copy.deepcopy(model)
     for module in [module for module in copied.modules() if parametrize.is_parametrized(module)]:
         for name in tuple(cast(nn.ModuleDict, module.parametrizations)):
             parametrize.remove_parametrizations(module, name)
+    seen: set[nn.Parameter] = set()
+    for module in copied.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter in seen:
+                setattr(module, name, nn.Parameter(parameter.detach().clone()))
+            seen.add(parameter)
     generator = torch.Generator().manual_seed(0)
     for tensor in (*copied.parameters(), *copied.buffers()):
         if tensor.is_floating_point():

@@ -67,6 +67,19 @@ class Parametrised(TinyNet):
         self.conv2, self.conv3 = (parametrizations.weight_norm(conv) for conv in (self.conv2, self.conv3))
 
 
+class Tied(TinyNet):
+    """Two of its convolutions have one weight."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes)
+        self.conv4 = nn.Conv2d(16, 16, 3, 1, 1)
+        self.conv4.weight = self.conv3.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.relu(self.bn2(self.conv2(functional.relu(self.bn1(self.conv1(x))))))
+        return self.fc(functional.relu(self.conv4(functional.relu(self.bn3(self.conv3(x))))).mean((2, 3)))
+
+
 class Switching(TinyNet):
     """What it computes depends on the image."""
 
@@ -189,6 +202,16 @@ def test_weights_that_are_computed_are_those_of_their_layers():
     torch.manual_seed(0)
     plain = one_export(TinyNet(3).eval())
     assert one_export(Parametrised(3).eval()) == plain
+
+
+def test_modules_that_share_a_weight_are_layers_of_their_own():
+    torch.manual_seed(0)
+    model = Tied(3).eval()
+    with opening(model) as subject:
+        assert {"conv3", "conv4"} <= set(subject.writer.operators)
+        shapes = shapes_of(subject.write({"conv1": 5, "conv2": 3}, "narrow"))
+    assert shapes["conv3.weight"] == shapes["conv4.weight"] == (3, 3, 3, 3)
+    assert model.conv4.weight is model.conv3.weight
 
 
 def test_each_group_keeps_as_many_as_it_is_told():
