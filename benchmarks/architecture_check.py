@@ -134,7 +134,7 @@ def _prune_to_half(name: str, model: nn.Module, batches: Batches, progress: _Lis
 
 def _prune(name: str, model: nn.Module, batches: Batches, budget: str, progress: _Listening) -> PrunedModel:
     return catro_deploy.prune(
-        model, batches, name=name, budget=budget, profile="quick", device="cpu", progress=progress
+        model, batches, name=name, budget=budget, profile="quick", compute="cpu", progress=progress
     )
 
 
@@ -149,7 +149,7 @@ def _pruned_by_latency(name: str, model: nn.Module, batches: Batches) -> dict[st
 def _train(pruned: PrunedModel, batches: Batches) -> None:
     """A step of training a batch; it raises where a loss or a weight is not finite."""
     before = copy.deepcopy([parameter.detach() for parameter in pruned.model.parameters()])
-    pruned.finetune(batches, epochs=1, learning_rate=0.01, device="cpu", amp=False)
+    pruned.finetune(batches, epochs=1, learning_rate=0.01, compute="cpu", amp=False)
     moved = [not torch.equal(old, new) for old, new in zip(before, pruned.model.parameters(), strict=True)]
     _require(any(moved), "no weight has changed")
 

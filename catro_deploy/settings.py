@@ -105,7 +105,7 @@ class OptimiserSettings(_Section):
         "signs",
         description="signs: affine, light, no mirroring; objects: shift, mirror, light; rigid: shift only",
     )
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    compute: Literal["auto", "cpu", "cuda"] = Field("auto", description="where: auto is the GPU if PyTorch sees one")
     amp: bool = Field(True, description="mixed precision, on a GPU or a CPU with AMX")
     compile: bool = Field(
         False, description="torch.compile: faster steps after a minute of compiling; needs a C++ compiler"
@@ -161,7 +161,7 @@ class PruneSettings(_Section):
     ignore: list[str] = Field(default_factory=list, description="modules whose channels stay as they are")
     batch_size: PositiveInt = 128
     activation_memory: PositiveFloat = Field(2.0, description="GiB of feature maps kept in memory; more goes to a file")
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    compute: Literal["auto", "cpu", "cuda"] = Field("auto", description="where: auto is the GPU if PyTorch sees one")
     seed: NonNegativeInt = 0
 
 

@@ -219,13 +219,13 @@ size = 16
 [prune]
 budget = "50%flops"
 samples_per_class = 16
-device = "cpu"
+compute = "cpu"
 
 [finetune]
 epochs = {epochs}
 batch_size = 16
 augment = "none"
-device = "cpu"
+compute = "cpu"
 
 [bench]
 protocol = "./moment.toml"

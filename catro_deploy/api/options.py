@@ -25,7 +25,7 @@ class PruneOptions(TypedDict, total=False):
         ignore: names of modules whose channels stay as they are, with all that is inside them.
         batch_size: images that run at once while channels are scored; 128.
         activation_memory: GiB of feature maps kept in memory, more goes to a file; 2.
-        device: where channels are scored: ``"auto"`` is the GPU if PyTorch sees one.
+        compute: where channels are scored: ``"auto"`` is the GPU if PyTorch sees one.
         seed: of the random start of the selection; 0.
     """
 
@@ -43,7 +43,7 @@ class PruneOptions(TypedDict, total=False):
     ignore: list[str]
     batch_size: int
     activation_memory: float
-    device: Literal["auto", "cpu", "cuda"]
+    compute: Literal["auto", "cpu", "cuda"]
     seed: int
 
 
@@ -59,7 +59,7 @@ class FinetuneOptions(TypedDict, total=False):
         warmup_epochs: the learning rate rises over so many; 1.
         label_smoothing: share of the target that goes to the other classes; 0.
         ema: decay of the moving average of weights; 0: none.
-        device: where training runs: ``"auto"`` is the GPU if PyTorch sees one.
+        compute: where training runs: ``"auto"`` is the GPU if PyTorch sees one.
         amp: mixed precision, on a GPU or a CPU with AMX; True.
         compile: torch.compile; False.
         seed: what dropout and the loader's shuffling draw from; 0.
@@ -75,7 +75,7 @@ class FinetuneOptions(TypedDict, total=False):
     warmup_epochs: float
     label_smoothing: float
     ema: float
-    device: Literal["auto", "cpu", "cuda"]
+    compute: Literal["auto", "cpu", "cuda"]
     amp: bool
     compile: bool
     seed: int

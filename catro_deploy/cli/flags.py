@@ -129,7 +129,7 @@ def _optimiser(section: str, panel: str) -> tuple[Flag, ...]:
         ("learning_rate", float, "At the start of the schedule."),
         ("schedule", Literal["cosine", "step"], "How the learning rate falls."),
         ("ema", float, "Decay of the moving average of weights; 0: none."),
-        ("device", Literal["auto", "cpu", "cuda"], "Where to train."),
+        ("compute", Literal["auto", "cpu", "cuda"], "Where: auto is the GPU if PyTorch sees one."),
         ("compile", bool, "Use torch.compile; needs a C++ compiler."),
     )
 
@@ -166,8 +166,8 @@ USE = tuple(flag for flag in BENCH if flag.name in ("threads", "batch"))
 
 
 def _everywhere(flag: Flag) -> Flag:
-    """In a command of several stages, one device and one seed serve pruning and fine-tuning."""
-    both = {"device": ("prune.device", "finetune.device"), "seed": ("prune.seed", "finetune.seed")}
+    """In a command of several stages, one processor and one seed serve pruning and fine-tuning."""
+    both = {"compute": ("prune.compute", "finetune.compute"), "seed": ("prune.seed", "finetune.seed")}
     return replace(flag, settings=both.get(flag.name, flag.settings))
 
 

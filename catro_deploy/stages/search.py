@@ -143,7 +143,7 @@ def _original_accuracy(settings: Settings) -> float:
             "Hold some out ([data] validation), or name a budget: --budget 0.5x",
         )
     mean, std = settings.model.mean, settings.model.std
-    device = choose_device(settings.finetune.device)
+    device = choose_device(settings.finetune.compute)
     logits = predict(original.model, held_out, mean, std, settings.verify.batch_size, device)
     return accuracy(logits, held_out.labels)
 

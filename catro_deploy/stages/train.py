@@ -21,7 +21,7 @@ from catro_deploy.training import fit
 __all__ = ["train"]
 
 RECORD_KEY = "train"
-NOT_IN_FINGERPRINT = {"device", "amp", "compile"}
+NOT_IN_FINGERPRINT = {"compute", "amp", "compile"}
 
 
 def train(settings: Settings, progress: Progress) -> dict[str, Any]:

@@ -42,8 +42,8 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
         raise SettingsError(
-            f'device = "cuda" was asked for, and PyTorch {torch.__version__} sees no GPU.',
-            'Set device = "auto" or "cpu", or see what is missing: catro-deploy doctor',
+            f'compute = "cuda" was asked for, and PyTorch {torch.__version__} sees no GPU.',
+            'Set compute = "auto" or "cpu", or see what is missing: catro-deploy doctor',
         )
     return torch.device("cuda" if available and wanted != "cpu" else "cpu")
 

@@ -94,8 +94,8 @@ def fit_loader(
         NumericsError: the loss or a weight is not finite.
         FaultError: the GPU's memory is too small.
     """
-    hardware = choose_hardware(model, settings.device, settings.amp)
-    with enough_memory('Let the loader give smaller batches, or train with device="cpu".'):
+    hardware = choose_hardware(model, settings.compute, settings.amp)
+    with enough_memory('Let the loader give smaller batches, or train with compute="cpu".'):
         batches = LoaderBatches(train, wanted, image_shape, hardware)
         objective = Objective(hardware, settings.label_smoothing, teacher, settings.distill, settings.temperature)
 

@@ -24,7 +24,7 @@ from catro_deploy.training.state import tensors_hash
 __all__ = ["fit"]
 
 # Where training runs and how fast does not make it another training.
-NOT_IN_FINGERPRINT = {"device", "amp", "compile"}
+NOT_IN_FINGERPRINT = {"compute", "amp", "compile"}
 
 
 def fit(
@@ -56,13 +56,13 @@ def fit(
         StorageError: the state could not be written.
         FaultError: the GPU's memory is too small.
     """
-    hardware = choose_hardware(model, settings.device, settings.amp)
+    hardware = choose_hardware(model, settings.compute, settings.amp)
     count = len(train.labels)
     if count < 2:
         raise DataError(f"There are {count} training images; 2 are the least.", "Choose other classes, or add images.")
     aims = {"distill": distill, "temperature": temperature, "mean": list(mean), "std": list(std)}
     fingerprint = _fingerprint(model, teacher, train, settings, aims)
-    with enough_memory(f'Lower batch_size (now {settings.batch_size}) or set device = "cpu".'):
+    with enough_memory(f'Lower batch_size (now {settings.batch_size}) or set compute = "cpu".'):
         batches = Batches(
             hold(train, hardware.device, progress, "reading training images"), settings, mean, std, hardware
         )

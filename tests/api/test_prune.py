@@ -30,7 +30,7 @@ from tests.tiny import CLASSES, PROFILE_PROTOCOL, SIZE, TinyNet, dataset
 from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
-QUICK = {"budget": "50%flops", "samples_per_class": 16, "device": "cpu"}
+QUICK = {"budget": "50%flops", "samples_per_class": 16, "compute": "cpu"}
 
 
 def loader(split="train", batch_size=16):
@@ -76,7 +76,7 @@ def test_the_given_model_stays_as_it_was():
 def test_it_does_what_the_command_line_does(tmp_path):
     """Of all 24 images a class, so that nothing is drawn."""
     save_weights(lively(), tmp_path / "tiny.safetensors")
-    pruning = {"budget": "40%flops", "classes": ["across", "down"], "samples_per_class": 24, "device": "cpu"}
+    pruning = {"budget": "40%flops", "classes": ["across", "down"], "samples_per_class": 24, "compute": "cpu"}
     settings = Settings.model_validate(
         {
             "model": {"name": "tests.tiny:network", "checkpoint": tmp_path / "tiny.safetensors"},
@@ -106,7 +106,12 @@ def test_a_budget_of_latency_is_measured_here(tmp_path, monkeypatch):
     write_text(tmp_path / "trial.toml", TRIAL)
     monkeypatch.setattr(pruning, "TRIALS", str(tmp_path / "trial.toml"))
     pruned = catro_deploy.prune(
-        lively_blocks(), loader(), budget="0.8x", profile=str(tmp_path / "few.toml"), samples_per_class=16, device="cpu"
+        lively_blocks(),
+        loader(),
+        budget="0.8x",
+        profile=str(tmp_path / "few.toml"),
+        samples_per_class=16,
+        compute="cpu",
     )
     latency = pruned.plan.latency
     assert latency.how == "measured"

@@ -33,9 +33,9 @@ def settings(tmp_path_factory):
                 "std": STD,
             },
             "data": {"name": "tests.training.helpers:colours", "size": 8},
-            "train": {"epochs": 3, "batch_size": 16, "device": "cpu"},
-            "prune": {"classes": ["red", "blue"], "budget": "60%flops", "samples_per_class": 16, "device": "cpu"},
-            "finetune": {"epochs": 8, "batch_size": 16, "device": "cpu", "ema": 0.5, "distill": 0.5},
+            "train": {"epochs": 3, "batch_size": 16, "compute": "cpu"},
+            "prune": {"classes": ["red", "blue"], "budget": "60%flops", "samples_per_class": 16, "compute": "cpu"},
+            "finetune": {"epochs": 8, "batch_size": 16, "compute": "cpu", "ema": 0.5, "distill": 0.5},
         }
     )
     train(settings, Silent())

@@ -46,7 +46,7 @@ def settings(tmp_path):
             {
                 "model": {"name": "tests.tiny:network", "checkpoint": tmp_path / "tiny.safetensors"},
                 "data": {"name": "tests.tiny:dataset", "size": SIZE},
-                "prune": {"budget": "50%flops", "samples_per_class": 16, "device": "cpu"} | pruning,
+                "prune": {"budget": "50%flops", "samples_per_class": 16, "compute": "cpu"} | pruning,
             }
         )
 
@@ -180,7 +180,7 @@ def test_the_original_knows_the_speed_limits_of_gtsrb(gtsrb_root, test_data, tmp
                 "classes": ["speed_limits"],
                 "budget": "50%flops",
                 "samples_per_class": 16,
-                "device": "cpu",
+                "compute": "cpu",
                 "criterion": "l1",
             },
         }

@@ -70,7 +70,7 @@ def settings(folder):
             {
                 "model": {"name": "tests.tiny:blocks", "checkpoint": folder / "blocks.safetensors"},
                 "data": {"name": "tests.tiny:dataset", "size": SIZE},
-                "prune": {"samples_per_class": 16, "device": "cpu"} | pruning,
+                "prune": {"samples_per_class": 16, "compute": "cpu"} | pruning,
                 "profile": {"protocol": str(folder / "few.toml")},
             }
         )

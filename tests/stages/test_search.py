@@ -91,8 +91,8 @@ def settings(folder):
             {
                 "model": {"name": "tests.tiny:blocks", "checkpoint": folder / "blocks.safetensors"},
                 "data": {"name": "tests.tiny:dataset", "size": SIZE},
-                "prune": {"samples_per_class": 16, "device": "cpu", "budget": "auto"} | pruning,
-                "finetune": {"epochs": epochs, "batch_size": 16, "augment": "none", "device": "cpu"},
+                "prune": {"samples_per_class": 16, "compute": "cpu", "budget": "auto"} | pruning,
+                "finetune": {"epochs": epochs, "batch_size": 16, "augment": "none", "compute": "cpu"},
                 "verify": {"max_drop": max_drop},
                 "profile": {"protocol": str(folder / "few.toml")},
             }

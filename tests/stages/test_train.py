@@ -22,7 +22,7 @@ def settings_for(checkpoint, **changes):
         {
             "model": {"name": NETWORK, "checkpoint": checkpoint, "mean": MEAN, "std": STD},
             "data": {"name": "tests.training.helpers:colours", "size": 8},
-            "train": {"epochs": 8, "batch_size": 16, "device": "cpu"} | changes,
+            "train": {"epochs": 8, "batch_size": 16, "compute": "cpu"} | changes,
         }
     )
 

@@ -47,7 +47,7 @@ def colours(settings: DataSettings, size: tuple[int, int], channels: int) -> Dat
 
 def options(**changes: object) -> FinetuneSettings:
     """Settings for quick tests on a CPU."""
-    values: dict[str, object] = {"epochs": 4, "batch_size": 16, "augment": "signs", "device": "cpu", "ema": 0.9}
+    values: dict[str, object] = {"epochs": 4, "batch_size": 16, "augment": "signs", "compute": "cpu", "ema": 0.9}
     return FinetuneSettings.model_validate(values | changes)
 
 

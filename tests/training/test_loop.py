@@ -214,12 +214,12 @@ def test_labels_go_with_their_images():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(SettingsError, match="sees no GPU"):
-        train(tmp_path, device="cuda")
+        train(tmp_path, compute="cuda")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_training_on_a_gpu(tmp_path):
-    _, history = train(tmp_path, device="cuda", epochs=10)
+    _, history = train(tmp_path, compute="cuda", epochs=10)
     assert history.device == "cuda"
     assert history.validation_accuracy == 1.0
 
