@@ -29,7 +29,7 @@ from torch import nn
 
 from catro_deploy.costs.flops import FlopsCost
 from catro_deploy.costs.table import TableCost, judge
-from catro_deploy.device.local import run_job
+from catro_deploy.devices import HERE
 from catro_deploy.files import write_text
 from catro_deploy.graph.skeleton import WEIGHTS, Skeleton
 from catro_deploy.graph.surgery import keeps_of
@@ -40,6 +40,7 @@ from catro_deploy.profiling.measuring import find_profile, measure_profile
 from catro_deploy.profiling.use import Use
 from catro_deploy.progress import Silent
 from catro_deploy.protocols import ProfileProtocol, load_profile_protocol
+from catro_deploy.transports import run_job
 
 RESULT = "cost_model.json"
 PICTURE = RESULTS.parent.parent / "docs" / "cost_model.svg"
@@ -130,11 +131,11 @@ def latencies(
         for place, widths in enumerate([*prunings, *[{}] * ORIGINALS]):  # the original is timed like the others
             keeps = keeps_of(network.groups, {name: range(w) for name, w in widths.items()}, network.sizes)
             skeleton.write(keeps, folder / f"{place}.onnx")
-            variants.append({"name": str(place), "file": str(folder / f"{place}.onnx"), "whole": True})
+            variants.append({"name": str(place), "file": f"{place}.onnx", "whole": True})
         job = {"job": "profile", "runtime": use.runtime, "threads": use.threads, "batch": use.batch, "seed": 2}
         mixed = [variants[place] for place in np.random.default_rng(3).permutation(len(variants))]
-        job |= {"reference": str(reference), "variants": mixed, "protocol": protocol.model_dump() | {"rounds": 8}}
-        samples = {e["name"]: e for e in run_job(job) if e["event"] == "sample"}
+        job |= {"reference": reference.name, "variants": mixed, "protocol": protocol.model_dump() | {"rounds": 8}}
+        samples = {e["name"]: e for e in run_job(HERE, job, folder, ()) if e["event"] == "sample"}
     rounds = [np.array(s["whole_us"]) / np.array(s["reference_us"]) for s in (samples[v["name"]] for v in variants)]
     times = [float(np.median(of)) for of in rounds]
     original = float(np.median(times[len(prunings) :]))

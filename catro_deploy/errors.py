@@ -12,6 +12,7 @@
     │   └── RunFolderError         a run folder: missing, half-made, in use by another process
     ├── MissedError                exit 3: done, but the result misses what was asked
     └── FaultError                 exit 1: the machine or the library failed
+        ├── DeviceError            a device far away that cannot be reached, or refuses
         ├── NumericsError          NaN or infinity where a number must be
         ├── StorageError           a file could not be written: disk full, no permission
         └── RuntimeMissingError    an inference runtime that is not installed or does not work
@@ -25,6 +26,7 @@ __all__ = [
     "CatroError",
     "CheckpointError",
     "DataError",
+    "DeviceError",
     "FaultError",
     "MissedError",
     "ModelError",
@@ -99,6 +101,10 @@ class MissedError(CatroError):
 
 class FaultError(CatroError):
     """The machine or a library failed."""
+
+
+class DeviceError(FaultError):
+    """A device far away cannot be reached, or refuses."""
 
 
 class NumericsError(FaultError):

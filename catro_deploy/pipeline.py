@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from catro_deploy.device.reach import measurable_here, require_latency, require_measurable
+from catro_deploy.devices import HERE, find_device
 from catro_deploy.errors import MissedError, RunFolderError, SettingsError, TargetError
 from catro_deploy.files import text_hash, write_text
 from catro_deploy.progress import Progress
@@ -22,6 +22,7 @@ from catro_deploy.runs import RunFolder, hold
 from catro_deploy.settings import AUTO, Settings, settings_text
 from catro_deploy.stages.table import PRUNE, SEARCH, STAGES, Stage, checkpoint_hash, counts_latency, deciding
 from catro_deploy.targets import Target, load_target
+from catro_deploy.transports.reach import reachable, require_latency, require_reachable
 
 __all__ = [
     "STAGES",
@@ -33,6 +34,7 @@ __all__ = [
     "run_stages",
     "train_checkpoint",
     "with_search",
+    "with_target_of_device",
 ]
 
 TRAIN = "catro_deploy.stages.train:train"
@@ -49,9 +51,28 @@ def check(settings: Settings) -> None:
     if settings.prune.budget == AUTO:
         _require_searchable(settings, target)
     elif counts_latency(settings):
-        require_latency(target)
+        require_latency(target, settings.prune.device)
     load_latency_protocol(settings.bench.protocol)
     load_profile_protocol(settings.profile.protocol)
+
+
+def with_target_of_device(settings: Settings) -> Settings:
+    """``settings`` of who names a device: with its target, if none is named.
+
+    Raises:
+        TargetError: there is no such device, or it is another target.
+    """
+    if settings.prune.device == HERE:
+        return settings
+    device = find_device(settings.prune.device)
+    if "target" not in settings.prune.model_fields_set:
+        return _with_pruning(settings, target=device.target)
+    if settings.prune.target != device.target:
+        raise TargetError(
+            f"The device {device.name} is a {device.target}, and the target is to be {settings.prune.target}.",
+            "Leave --target out; or say what the device is: catro-deploy device add --force",
+        )
+    return settings
 
 
 def with_search(settings: Settings) -> Settings:
@@ -62,14 +83,15 @@ def with_search(settings: Settings) -> Settings:
     Raises:
         TargetError: the target is not known.
     """
-    named = "budget" in settings.prune.model_fields_set
-    if named or settings.verify.max_drop is None or not measurable_here(load_target(settings.prune.target)):
+    pruning = settings.prune
+    named = "budget" in pruning.model_fields_set
+    if named or settings.verify.max_drop is None or not reachable(load_target(pruning.target), pruning.device):
         return settings
-    return _with_budget(settings, AUTO)
+    return _with_pruning(settings, budget=AUTO)
 
 
-def _with_budget(settings: Settings, budget: str) -> Settings:
-    return settings.model_copy(update={"prune": settings.prune.model_copy(update={"budget": budget})})
+def _with_pruning(settings: Settings, **changes: object) -> Settings:
+    return settings.model_copy(update={"prune": settings.prune.model_copy(update=changes)})
 
 
 def _require_searchable(settings: Settings, target: Target) -> None:
@@ -78,7 +100,7 @@ def _require_searchable(settings: Settings, target: Target) -> None:
             "The budget auto is searched by the accuracy that may be lost, and nothing says how much that is.",
             "Say so in points: catro-deploy run --budget auto --max-drop 0.5; or name a budget: --budget 0.5x",
         )
-    if not measurable_here(target):
+    if not reachable(target, settings.prune.device):
         raise TargetError(
             f"The budget auto is searched by measuring, and {target.name} cannot be reached from here.",
             "Name a budget, such as --budget 0.5x.",
@@ -131,13 +153,13 @@ def _reachable(
         TargetError: nothing else is asked for than to run there.
     """
     target = load_target(settings.prune.target)
-    if measurable_here(target):
+    if reachable(target, settings.prune.device):
         return table
     left_out = [stage for stage in table if stage.on_device]
     skipped = [stage.name for stage in left_out if stage.name in names]
     if skipped:
         if len(skipped) == len(names):
-            require_measurable(target, " and ".join(skipped))
+            require_reachable(target, settings.prune.device, " and ".join(skipped))
         progress.note(f"{' and '.join(skipped)}: left out, {target.name} cannot be reached from here")
     return _left_out(table, left_out, run)
 
@@ -157,7 +179,7 @@ def _run_stage(
 ) -> list[MissedError]:
     _require_upstream(stage, run, table)
     if stage.name == PRUNE and settings.prune.budget == AUTO:
-        settings = _with_budget(settings, run.read_json(run.search, "run")["budget"])
+        settings = _with_pruning(settings, budget=run.read_json(run.search, "run")["budget"])
     inputs = stage.inputs(settings, run)
     if not force and run.is_done(stage.name, inputs):
         progress.note(f"{stage.name}: unchanged, skipped")

@@ -10,13 +10,13 @@ from catro_deploy.costs.axes import LayerCost
 from catro_deploy.costs.roofline import RooflineCost
 from catro_deploy.costs.table import TableCost
 from catro_deploy.costs.widths import period, sweep_widths, useful_widths
-from catro_deploy.device.reach import require_latency
 from catro_deploy.graph.trace import Network
 from catro_deploy.profiling import LatencyProfile, Use, find_profile, measure_profile
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import ProfileProtocol
 from catro_deploy.records import CostErrors, Group, Staircase
 from catro_deploy.targets import Target
+from catro_deploy.transports.reach import require_latency
 
 __all__ = ["Pricing", "estimated_pricing", "measured_pricing", "profile_of"]
 

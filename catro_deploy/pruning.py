@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from catro_deploy.allocation import Decision, Measure, by_flops, by_latency
-from catro_deploy.device.reach import measurable_here
 from catro_deploy.errors import FaultError
 from catro_deploy.graph.depth import branch_worths, drop_branches, find_branches
 from catro_deploy.graph.features import Labelled
@@ -28,6 +27,7 @@ from catro_deploy.selection import Scored, choose_channels, score_channels
 from catro_deploy.settings import Settings
 from catro_deploy.targets import Target, load_target
 from catro_deploy.training.device import choose_device
+from catro_deploy.transports.reach import reachable
 
 __all__ = ["Classifier", "Pruned", "cut_classifier", "prune_classifier"]
 
@@ -164,7 +164,7 @@ def _by_latency(
     def decide(pricing: Pricing, measure: Measure | None) -> Decision:
         return by_latency(network, scored, branches, budget, settings.prune, pricing, measure, progress)
 
-    if not measurable_here(target):
+    if not reachable(target, settings.prune.device):
         return decide(estimated_pricing(network, scored.prunable, target, use.batch, settings.prune.d_min), None)
     protocol = load_profile_protocol(settings.profile.protocol)
     profile = profile_of(on_cpu, shape, use, protocol, progress, opset=opset)

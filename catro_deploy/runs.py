@@ -85,6 +85,11 @@ class RunFolder:
         return self.path / "verify.json"
 
     @property
+    def packed_images(self) -> Path:
+        """The test images on their way to the device, as long as they are verified."""
+        return self.path / ".images.npy"
+
+    @property
     def bench(self) -> Path:
         """Latencies of both networks, and the environment."""
         return self.path / "bench.json"

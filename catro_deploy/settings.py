@@ -128,7 +128,8 @@ class FinetuneSettings(OptimiserSettings):
 class PruneSettings(_Section):
     """``[prune]``: which channels stay."""
 
-    target: str = Field("x86-cpu", description="a device of `catro-deploy targets list`")
+    target: str = Field("x86-cpu", description="what the network runs on: see `catro-deploy targets list`")
+    device: str = Field("", description="which of `catro-deploy device list` that is; empty: this machine")
     classes: list[int | str] = Field(
         default_factory=list, description="a group, class names or indices; empty: all classes"
     )

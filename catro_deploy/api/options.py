@@ -9,6 +9,7 @@ class PruneOptions(TypedDict, total=False):
     """Further keywords of ``prune``: those of ``[prune]`` in catro.toml.
 
     Attributes:
+        device: which of `catro-deploy device list` the target is; "", this machine.
         criterion: which channels stay: ``"catro"`` (class separation), or ``"l1"`` (norms of filters).
         allocation: ``"exact"`` (a proven optimum), ``"greedy"`` (the paper's, by the budget's own cost), ``"flops"``
             (the same by multiply-accumulates), ``"uniform"`` (one share for all), or ``"auto"``: exact for latency,
@@ -29,6 +30,7 @@ class PruneOptions(TypedDict, total=False):
         seed: of the random start of the selection; 0.
     """
 
+    device: str
     criterion: Literal["catro", "l1"]
     allocation: Literal["auto", "exact", "greedy", "flops", "uniform"]
     depth: Literal["auto", "never"]

@@ -11,12 +11,12 @@ from catro_deploy.api.options import PruneOptions
 from catro_deploy.api.pruned import PrunedModel
 from catro_deploy.data.classes import resolve_classes
 from catro_deploy.data.loader import Loader, WantedClasses, class_samples, peek
-from catro_deploy.device.reach import require_latency
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.pruning import prune_classifier
 from catro_deploy.records import Budget
 from catro_deploy.settings import Settings, load_settings
 from catro_deploy.targets import load_target
+from catro_deploy.transports.reach import require_latency
 
 __all__ = ["prune"]
 
@@ -102,4 +102,4 @@ def _require_reachable(settings: Settings) -> None:
     """Find out at once whether the budget can be read, and its unit be had for the target."""
     target = load_target(settings.prune.target)
     if Budget.parse(settings.prune.budget).unit != "flops":
-        require_latency(target)
+        require_latency(target, settings.prune.device)

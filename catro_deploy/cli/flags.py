@@ -98,7 +98,8 @@ DATA = (
 PRUNE = _section(
     "prune",
     "Pruning",
-    ("target", str, "The device: see catro-deploy targets list."),
+    ("target", str, "What the network runs on: see catro-deploy targets list."),
+    ("device", str, "Which of your devices that is: see catro-deploy device list; default: this machine."),
     ("classes", list[str], "A group, class names or indices, with commas or repeated; default: all."),
     ("budget", str, "What may be used: 0.5x or 400us of latency on the target, or 50%flops; auto: run searches it."),
     ("criterion", Literal["catro", "l1"], "What makes a channel worth keeping."),

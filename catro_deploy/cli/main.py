@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from catro_deploy import __version__
-from catro_deploy.cli import doctor, init, stages, targets
+from catro_deploy.cli import devices, doctor, init, stages, targets
 from catro_deploy.cli.console import say
 from catro_deploy.cli.faults import as_catro_error
 
@@ -89,6 +89,7 @@ def _root(
 for group in (init.app, stages.app, doctor.app):
     app.add_typer(group)
 app.add_typer(targets.app, name="targets")
+app.add_typer(devices.app, name="device")
 
 
 def main() -> None:

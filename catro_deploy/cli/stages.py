@@ -31,7 +31,7 @@ def train(flags: f.Flags, config: f.Config = None) -> None:
 
 
 @app.command(epilog=f.examples("profile --target x86-cpu", "profile --profile quick --force"))
-@f.with_flags(*f.MODEL, *f.DATA, *(flag for flag in f.PRUNE if flag.name in ("target", "classes")), *f.PROFILE, *f.USE)
+@f.with_flags(*f.MODEL, *f.DATA, *f.PRUNE[:3], *f.PROFILE, *f.USE)
 def profile(flags: f.Flags, config: f.Config = None, force: f.Force = False, json: f.Json = False) -> None:
     """Time the network's layers on the target, at the widths that pruning may give them.
 
@@ -39,9 +39,10 @@ def profile(flags: f.Flags, config: f.Config = None, force: f.Force = False, jso
     device; a measurement that was stopped goes on where it was.
     """
     from catro_deploy.cli.profiles import profile_json, show_profile
+    from catro_deploy.pipeline import with_target_of_device
     from catro_deploy.stages.profile import profile as measure
 
-    found = measure(own_settings(config, flags), make_progress(), force=force)
+    found = measure(with_target_of_device(own_settings(config, flags)), make_progress(), force=force)
     if json:
         print_json(profile_json(found))
     else:

@@ -47,12 +47,12 @@ def show(
     json: Json = False,
 ) -> None:
     """Show what is known of a target, and where each figure comes from."""
-    from catro_deploy.device.reach import measurable_here
     from catro_deploy.targets import load_target
+    from catro_deploy.transports.reach import reachable
 
     found = load_target(target)
     where = _where(target)
-    reach = measurable_here(found)
+    reach = reachable(found)
     peaks = _peaks(found.gpu) if found.gpu else {}
     profiles = _profiles(found.name)
     if json:

@@ -46,6 +46,7 @@ def start_run(
     progress = make_progress()
     settings = _settings_of(folder, flags) if folder and not config else None
     settings = settings or own_settings(config, flags)
+    settings = pipeline.with_target_of_device(settings)
     if whole:
         settings = pipeline.with_search(settings)
     pipeline.check(settings)

@@ -1,4 +1,7 @@
-"""The agent: reads one job from the standard input, writes events as JSON lines to the standard output."""
+"""The agent: reads one job from the standard input, writes events as JSON lines to the standard output.
+
+With arguments it does what a host far away asks: see service.py.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
+from catro_deploy.device.process import error_event
 from catro_deploy.errors import CatroError
 
 if TYPE_CHECKING:
@@ -16,15 +20,20 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Do the job; the exit code is 0, or that of the error that was written."""
+    """Do the job, or what the arguments say; the exit code is 0, or that of the error that was written."""
     emit = _emitter(_take_stdout())
     try:
         # Not before the standard output is taken: libraries print when they are imported, too.
-        from catro_deploy.device.agent import run
+        if sys.argv[1:]:
+            from catro_deploy.device.service import serve
 
-        result = run(json.load(sys.stdin), emit)
+            result = serve(sys.argv[1:], emit)
+        else:
+            from catro_deploy.device.agent import run
+
+            result = run(json.load(sys.stdin), emit)
     except CatroError as error:
-        emit({"event": "error", "kind": type(error).__name__, "problem": error.problem, "hint": error.hint})
+        emit(error_event(error))
         return error.exit_code
     emit({"event": "result", "result": result})
     return 0

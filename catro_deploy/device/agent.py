@@ -1,7 +1,8 @@
-"""Jobs of the agent: bench, facts and profile. A job and its answers are JSON, fit to cross a pipe to another machine.
+"""Jobs of the agent: bench, facts, profile and verify. A job and its answers are JSON, fit to cross a pipe.
 
-A job ``bench`` is ``{"job": "bench", "runtime": "onnxruntime", "threads": 1, "batch": 1, "protocol": {...}, "models":
-{"original": {"path": ..., "metadata": {...}}, "pruned": {...}}}``; ``metadata`` is what its file must say.
+A job ``bench`` is ``{"job": "bench", "runtime": "onnxruntime", "threads": 1, "batch": 1, "protocol": {...},
+"folder": ..., "models": {"original": {"file": ..., "metadata": {...}}, "pruned": {...}}}``; files lie in the folder,
+and ``metadata`` is what a model's file must say.
 The answers are events: ``progress`` with ``seconds`` since measuring began, then ``result`` or ``error``.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 from catro_deploy.device.facts import LoadMeter, device_facts, state
 from catro_deploy.device.measure import measure, remarks, speedup, timing
 from catro_deploy.device.profile import profile
+from catro_deploy.device.verify import verify
 from catro_deploy.errors import UsageError
 from catro_deploy.runtimes import Runner, check_metadata, open_runner
 
@@ -54,7 +56,7 @@ def bench(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
     protocol = job["protocol"]
     with ExitStack() as stack:
         runners = {
-            name: stack.enter_context(open_runner(job["runtime"], Path(model["path"]), job["threads"]))
+            name: stack.enter_context(open_runner(job["runtime"], Path(job["folder"], model["file"]), job["threads"]))
             for name, model in job["models"].items()
         }
         calls: dict[str, Callable[[], object]] = {}
@@ -106,4 +108,4 @@ def facts(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
     return {**device_facts(), "runtime": f"{job['runtime']} {version}"}
 
 
-JOBS: dict[str, Callable[..., dict[str, Any]]] = {"bench": bench, "facts": facts, "profile": profile}
+JOBS: dict[str, Callable[..., dict[str, Any]]] = {"bench": bench, "facts": facts, "profile": profile, "verify": verify}

@@ -33,18 +33,19 @@ NEAR = 3
 def profile(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Time the nodes of each variant of ``job``, and of those with ``whole`` also the network without profiling.
 
-    A job holds ``runtime``, ``threads``, ``batch``, ``seed``, ``reference`` (a file), ``variants`` (``name``,
-    ``file``, ``whole``) and ``protocol``: ``together`` (variants loaded at a time), ``rounds``, ``block_ms`` (time of
-    one visit), ``min_runs`` and ``max_runs`` (inferences of one visit). Each variant becomes an event ``sample``, whose
-    lists hold a value in microseconds for each round: ``reference_us``, ``whole_us`` (or None) and, by node in the
-    order of execution, ``nodes``; ``seconds`` is what it took.
+    A job holds ``runtime``, ``threads``, ``batch``, ``seed``, ``folder``, in it ``reference`` (a file) and ``variants``
+    (``name``, ``file``, ``whole``), and ``protocol``: ``together`` (variants loaded at a time), ``rounds``,
+    ``block_ms`` (time of one visit), ``min_runs`` and ``max_runs`` (inferences of one visit). Each variant becomes an
+    event ``sample``, whose lists hold a value in microseconds for each round: ``reference_us``, ``whole_us`` (or None)
+    and, by node in the order of execution, ``nodes``; ``seconds`` is what it took.
 
     Raises:
         ModelError: a network cannot be run.
     """
     generator = np.random.default_rng(job["seed"])
     variants, together = job["variants"], job["protocol"]["together"]
-    with open_runner(job["runtime"], Path(job["reference"]), job["threads"]) as reference, no_garbage_collection():
+    folder = Path(job["folder"])
+    with open_runner(job["runtime"], folder / job["reference"], job["threads"]) as reference, no_garbage_collection():
         images = generator.standard_normal((job["batch"], *reference.image_shape)).astype(np.float32)
         for start in range(0, len(variants), together):
             some = variants[start : start + together]
@@ -79,7 +80,7 @@ def _profile_some(
 
         def load(variant: Mapping[str, Any], profiling: bool) -> Runner:
             return stack.enter_context(
-                open_runner(job["runtime"], Path(variant["file"]), job["threads"], profiling=profiling)
+                open_runner(job["runtime"], Path(job["folder"], variant["file"]), job["threads"], profiling=profiling)
             )
 
         visitors = [

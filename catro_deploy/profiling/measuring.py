@@ -17,20 +17,21 @@ import numpy as np
 from torch import nn
 
 from catro_deploy.costs.widths import latin_square, period, sweep_widths, useful_widths
-from catro_deploy.device.local import run_job
 from catro_deploy.errors import ProfileError, RunFolderError
+from catro_deploy.graph.skeleton import WEIGHTS
 from catro_deploy.graph.trace import trace
 from catro_deploy.profiling.fitting import Measured, profile_from
 from catro_deploy.profiling.log import Sample, SampleLog
 from catro_deploy.profiling.samples import Timed, reference_level_us, timed
 from catro_deploy.profiling.store import FORMAT, PROFILE, LatencyProfile, load_profile, save_profile
-from catro_deploy.profiling.subject import Subject, Widths, identity, opened
+from catro_deploy.profiling.subject import REFERENCE, Subject, Widths, identity, opened
 from catro_deploy.profiling.use import Use, device_facts, digest, fingerprint
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import ProfileProtocol
 from catro_deploy.records import Staircase
 from catro_deploy.resources import profiles_folder
 from catro_deploy.runs import hold
+from catro_deploy.transports import run_job
 
 __all__ = ["find_profile", "measure_profile"]
 
@@ -196,7 +197,7 @@ class _Measuring:
         variants = [
             {
                 "name": names[place],
-                "file": str(self.subject.write(networks[place], f"{phase} {place}")),
+                "file": self.subject.write(networks[place], f"{phase} {place}").name,
                 "whole": place in whole,
             }
             for place in missing
@@ -204,7 +205,11 @@ class _Measuring:
         with self.progress.task(title, len(names), len(names) - len(missing)) as task:
             if variants:
                 limit_s = 4 * self.protocol.limit_s + 3600
-                for event in run_job(self.subject.job(variants, self.protocol), limit_s):
+                files = [WEIGHTS, REFERENCE, *(str(variant["file"]) for variant in variants)]
+                job, subject = self.subject.job(variants, self.protocol), self.subject
+                for event in run_job(
+                    subject.use.device, job, subject.folder, files, limit_s=limit_s, note=self.progress.note
+                ):
                     if event["event"] == "sample":
                         self.log.add(event)
                         task.advance()

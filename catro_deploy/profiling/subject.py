@@ -29,6 +29,9 @@ __all__ = ["Subject", "Widths", "identity", "opened"]
 
 Widths = Mapping[str, int]
 
+REFERENCE = "reference.onnx"
+"""The file of the network in full width."""
+
 # So many bytes of weights are loaded at a time at most.
 MOST_LOADED_BYTES = 2 * 1024**3
 # Noise on the weights, as a share of their mean size, so that no two are alike and none is 0.
@@ -86,7 +89,7 @@ class Subject:
             "threads": self.use.threads,
             "batch": self.use.batch,
             "seed": protocol.seed,
-            "reference": str(self.folder / "reference.onnx"),
+            "reference": REFERENCE,
             "variants": variants,
             "protocol": protocol.model_dump() | {"together": min(protocol.together, affordable)},
         }
@@ -122,7 +125,7 @@ def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Calla
         if reason:
             note(f"{reason} Each network to be timed is cut and exported instead, which takes seconds each.")
         writer = Exports(noisy, skeleton, layers, shape, opset, dynamic) if reason else skeleton
-        writer.write({}, folder / "reference.onnx")
+        writer.write({}, folder / REFERENCE)
         free = [group for group in network.groups if not group.fixed]
         yield Subject(network, writer, LayerCost(network.layers, free, lambda *_: 0.0), use, folder)
 

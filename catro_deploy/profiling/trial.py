@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import nn
 
-from catro_deploy.device.local import run_job
 from catro_deploy.errors import FaultError
 from catro_deploy.onnx_export import export_onnx
 from catro_deploy.profiling.use import Use
 from catro_deploy.protocols import LatencyProtocol
+from catro_deploy.transports import run_job
 
 __all__ = ["Trial", "TrialResult", "trial"]
 
@@ -47,7 +47,8 @@ class Trial:
             FaultError: the device's agent failed.
         """
         file = self._export(candidate, "pruned")
-        for event in run_job(self._job(file), self.protocol.limit_s + self.protocol.warmup_s + 600):
+        names, limit_s = ("original.onnx", file.name), self.protocol.limit_s + self.protocol.warmup_s + 600
+        for event in run_job(self.use.device, self._job(file), self.folder, names, limit_s=limit_s):
             if event["event"] == "result":
                 result: dict[str, Any] = event["result"]
                 low, high = result["speedup"]["ci95"]
@@ -67,14 +68,14 @@ class Trial:
         return file
 
     def _job(self, candidate: Path) -> dict[str, Any]:
-        files = {"original": self.folder / "original.onnx", "pruned": candidate}
+        files = {"original": "original.onnx", "pruned": candidate.name}
         return {
             "job": "bench",
             "runtime": self.use.runtime,
             "threads": self.use.threads,
             "batch": self.use.batch,
             "protocol": self.protocol.model_dump(),
-            "models": {name: {"path": str(file), "metadata": {}} for name, file in files.items()},
+            "models": {name: {"file": file, "metadata": {}} for name, file in files.items()},
         }
 
 

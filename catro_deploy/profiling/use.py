@@ -3,13 +3,15 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from catro_deploy.device.local import run_job
+from catro_deploy.devices import HERE
 from catro_deploy.errors import FaultError
 from catro_deploy.files import text_hash
 from catro_deploy.settings import Settings
 from catro_deploy.targets import Target
+from catro_deploy.transports import run_job
 
 __all__ = ["Use", "device_facts", "differences", "digest", "fingerprint", "use_of"]
 
@@ -18,19 +20,20 @@ DECIDING = ("cpu_model", "instruction_sets", "governor", "highest_clock_mhz", "r
 
 @dataclass(frozen=True)
 class Use:
-    """The runtime, its precision and threads, and the images at a time."""
+    """The runtime, its precision and threads, and the images at a time; ``device`` is one of the user's, or HERE."""
 
     target: str
     runtime: str
     precision: str
     threads: int
     batch: int
+    device: str = HERE
 
 
 def use_of(target: Target, settings: Settings) -> Use:
     """How ``target`` is used under ``settings``."""
     threads, batch = settings.bench.threads or target.threads, settings.bench.batch or target.batch
-    return Use(target.name, target.runtime, target.precision, threads, batch)
+    return Use(target.name, target.runtime, target.precision, threads, batch, settings.prune.device)
 
 
 def device_facts(use: Use) -> dict[str, Any]:
@@ -40,7 +43,7 @@ def device_facts(use: Use) -> dict[str, Any]:
         RuntimeMissingError: the runtime is not installed there.
         FaultError: the device's agent failed.
     """
-    for event in run_job({"job": "facts", "runtime": use.runtime}):
+    for event in run_job(use.device, {"job": "facts", "runtime": use.runtime}, Path(), ()):
         if event["event"] == "result":
             facts: dict[str, Any] = event["result"]
             return facts

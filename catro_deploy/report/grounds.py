@@ -14,6 +14,7 @@ def conditions(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a careful reader asks first: device, runtime, threads ...; what was not recorded is left out."""
     recorded = report["environment"] | report["protocol"]
     wanted = {
+        "reached": "Measured on",
         "device": "Device",
         "cpu_model": "Processor",
         "runtime": "Runtime",

@@ -1,11 +1,9 @@
 """``bench``: latency of the original and the pruned ONNX file, measured in turns by the device's agent."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from catro_deploy.device.local import run_job
-from catro_deploy.device.reach import require_measurable
+from catro_deploy.devices import HERE, find_device
 from catro_deploy.errors import FaultError, MissedError
 from catro_deploy.files import file_hash, write_json
 from catro_deploy.plans import load_plan
@@ -15,6 +13,8 @@ from catro_deploy.report.latency import budget_used
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import BenchSettings, Settings
 from catro_deploy.targets import Target, load_target
+from catro_deploy.transports import run_job
+from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["bench"]
 
@@ -33,16 +33,19 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
         MissedError: the pruned model is slower, or misses its budget of latency; bench.json is written before.
     """
     target = load_target(settings.prune.target)
-    require_measurable(target, "bench")
+    require_reachable(target, settings.prune.device, "bench")
     protocol = load_latency_protocol(settings.bench.protocol)
     job = _job(target, protocol, settings.bench, run)
-    measured = _measure(job, protocol, progress)
+    measured = _measure(settings.prune.device, job, run, protocol, progress)
     content = {
         "original": measured["original"],
         "pruned": measured["pruned"],
         "speedup": measured["speedup"],
         "protocol": {"name": settings.bench.protocol, **job["protocol"]},
-        "environment": _environment(target, job, measured),
+        "environment": {
+            "reached": _reached(settings.prune.device),
+            **_environment(target, job, measured, run),
+        },
         "warnings": measured["warnings"],
     }
     write_json(run.bench, content)
@@ -73,7 +76,7 @@ def _job(target: Target, protocol: LatencyProtocol, bench: BenchSettings, run: R
         "protocol": protocol.model_dump(),
         "models": {
             name: {
-                "path": str(run.require(path, "export").resolve()),
+                "file": run.require(path, "export").name,
                 "metadata": {"network": name, "plan_sha256": plan_hash},
             }
             for name, path in files.items()
@@ -81,11 +84,15 @@ def _job(target: Target, protocol: LatencyProtocol, bench: BenchSettings, run: R
     }
 
 
-def _measure(job: Mapping[str, Any], protocol: LatencyProtocol, progress: Progress) -> dict[str, Any]:
+def _measure(
+    device: str, job: Mapping[str, Any], run: RunFolder, protocol: LatencyProtocol, progress: Progress
+) -> dict[str, Any]:
     planned_s = protocol.warmup_s + protocol.seconds
+    limit_s = protocol.warmup_s + protocol.limit_s + GRACE_S
+    files = [model["file"] for model in job["models"].values()]
     with progress.task("Measuring the original and the pruned model in turns", planned_s) as task:
         reached_s = 0.0
-        for event in run_job(job, protocol.warmup_s + protocol.limit_s + GRACE_S):
+        for event in run_job(device, job, run.path, files, limit_s=limit_s, note=progress.note):
             if event["event"] == "result":
                 task.advance(planned_s - reached_s)
                 result: dict[str, Any] = event["result"]
@@ -95,9 +102,13 @@ def _measure(job: Mapping[str, Any], protocol: LatencyProtocol, progress: Progre
     raise FaultError("The process that measures ended without a result.", "Run it again: catro-deploy bench")
 
 
-def _environment(target: Target, job: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
+def _reached(device: str) -> str:
+    return "this machine" if device == HERE else f"{device}, by ssh to {find_device(device).ssh}"
+
+
+def _environment(target: Target, job: Mapping[str, Any], measured: Mapping[str, Any], run: RunFolder) -> dict[str, Any]:
     models = {
-        name: {"file": Path(model["path"]).name, "sha256": file_hash(Path(model["path"]))}
+        name: {"file": model["file"], "sha256": file_hash(run.path / model["file"])}
         for name, model in job["models"].items()
     }
     return {

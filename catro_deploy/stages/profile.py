@@ -1,6 +1,5 @@
 """``profile``: time the layers of the network on the target, at the widths that pruning may give it."""
 
-from catro_deploy.device.reach import require_measurable
 from catro_deploy.pricing import profile_of
 from catro_deploy.profiling import LatencyProfile, use_of
 from catro_deploy.progress import Progress
@@ -8,6 +7,7 @@ from catro_deploy.protocols import load_profile_protocol
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.targets import load_target
+from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["profile"]
 
@@ -21,7 +21,7 @@ def profile(settings: Settings, progress: Progress, *, force: bool = False) -> L
         ModelError: the network's shapes at other widths are not known.
     """
     target = load_target(settings.prune.target)
-    require_measurable(target, "profile")
+    require_reachable(target, settings.prune.device, "profile")
     protocol = load_profile_protocol(settings.profile.protocol)
     original = open_original(settings)
     return profile_of(

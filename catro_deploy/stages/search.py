@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from catro_deploy.data.base import Subset
-from catro_deploy.device.reach import require_measurable
 from catro_deploy.errors import DataError, MissedError, SettingsError
 from catro_deploy.files import text_hash, write_json
 from catro_deploy.plans import load_plan
@@ -27,6 +26,7 @@ from catro_deploy.stages.table import PRUNE, STAGES, deciding
 from catro_deploy.targets import load_target
 from catro_deploy.training.device import choose_device
 from catro_deploy.training.evaluate import accuracy, predict
+from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["Point", "halve", "search"]
 
@@ -76,7 +76,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
         DataError: there are no validation images.
         MissedError: no budget that was tried keeps the accuracy; search.json is not written.
     """
-    require_measurable(load_target(settings.prune.target), "search")
+    require_reachable(load_target(settings.prune.target), settings.prune.device, "search")
     allowed = settings.verify.max_drop
     if allowed is None:
         raise SettingsError("A search needs to know what may be lost.", "Say so in points: --max-drop 0.5")

@@ -1,34 +1,36 @@
 """``verify``: accuracy of both networks on the test images, by PyTorch and by the runtime that will serve."""
 
+import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
-from torch import nn
 
 from catro_deploy import networks
 from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Split, Subset
-from catro_deploy.device.reach import require_measurable
-from catro_deploy.errors import DataError, MissedError
+from catro_deploy.errors import DataError, FaultError, MissedError
 from catro_deploy.files import file_hash, write_json
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress, Task
 from catro_deploy.records import Accuracy, ClassAccuracy, Plan
 from catro_deploy.runs import RunFolder
-from catro_deploy.runtimes import Runner, check_metadata, open_runner
 from catro_deploy.settings import Settings, VerifySettings
-from catro_deploy.targets import load_target
+from catro_deploy.targets import Target, load_target
 from catro_deploy.training.augment import normalise
+from catro_deploy.transports import run_job
+from catro_deploy.transports.reach import require_reachable
 
-__all__ = ["Verdict", "accuracy", "judge", "verify"]
+__all__ = ["Verdict", "judge", "verify"]
 
 Floats = NDArray[np.float32]
+
+LIMIT_S = 4 * 3600
 
 
 @dataclass(frozen=True)
@@ -57,21 +59,17 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
             accuracy is lost than ``max_drop`` allows. verify.json is written before.
     """
     target = load_target(settings.prune.target)
-    require_measurable(target, "verify")
+    require_reachable(target, settings.prune.device, "verify")
     plan = load_plan(run)
     test = _test_images(settings, plan)
-    found: dict[str, Accuracy] = {}
-    chosen: dict[Literal["original", "finetuned"], Path] = {
-        "original": run.original_onnx,
-        "finetuned": run.pruned_onnx,
-    }
-    with progress.task("Verifying on the test images", 2 * len(test.labels)) as task:
-        for weights, path in chosen.items():
-            model = networks.load(run, weights=weights)
-            with open_runner(target.runtime, run.require(path, "export"), target.threads) as runner:
-                check_metadata(runner, {"network": path.stem, "plan_sha256": file_hash(run.plan)})
-                found[path.stem] = accuracy(model, runner, test, plan, settings.verify.batch_size, task)
-                runtime = f"{runner.name} {runner.version}"
+    job = _job(run, target, settings, plan)
+    with progress.task("Verifying on the test images", 4 * len(test.labels)) as task:
+        try:
+            by_torch = _by_torch(run, test, plan, settings.verify.batch_size, task)
+            by_runtime, runtime = _by_runtime(run, job, settings.prune.device, len(plan.classes), task, progress.note)
+        finally:
+            run.packed_images.unlink(missing_ok=True)
+    found = {name: compare(by_torch[name], by_runtime[name], test.labels, plan.classes) for name in by_torch}
     verdict = judge(found["original"], found["pruned"], settings.verify)
     content = {
         "target": target.name,
@@ -108,27 +106,59 @@ def _test_images(settings: Settings, plan: Plan) -> Subset:
     return test
 
 
-def accuracy(model: nn.Module, runner: Runner, test: Split, plan: Plan, batch_size: int, task: Task) -> Accuracy:
-    """Run all images of ``test`` through ``model`` (in eval mode, on the CPU) and ``runner``, and compare.
+def _by_torch(run: RunFolder, test: Split, plan: Plan, batch_size: int, task: Task) -> dict[str, Floats]:
+    """Logits of both networks by PyTorch, on the CPU; the images are left packed in ``run``."""
+    models = {"original": networks.load(run, weights="original"), "pruned": networks.load(run, weights="finetuned")}
+    logits: dict[str, list[Floats]] = {name: [] for name in models}
+    packed = open_memmap(run.packed_images, "w+", np.uint8, (len(test.labels), *plan.input_shape))
+    for start in range(0, len(test.labels), batch_size):
+        indices = np.arange(start, min(start + batch_size, len(test.labels)))
+        pixels = test.images(indices)
+        packed[indices] = pixels.numpy()
+        images = normalise(pixels, plan.mean, plan.std)
+        for name, model in models.items():
+            with torch.inference_mode():
+                logits[name].append(model(images).numpy())
+            task.advance(len(indices))
+    packed.flush()
+    return {name: np.concatenate(parts) for name, parts in logits.items()}
 
-    Both get the same normalised arrays. A model file made for one image at a time gets one at a time.
-    """
-    labels = test.labels
-    by_torch, by_runtime = [], []
-    for start in range(0, len(labels), batch_size):
-        indices = np.arange(start, min(start + batch_size, len(labels)))
-        images = normalise(test.images(indices), plan.mean, plan.std)
-        with torch.inference_mode():
-            by_torch.append(model(images).numpy())
-        by_runtime.append(_infer(runner, images.numpy()))
-        task.advance(len(indices))
-    return compare(np.concatenate(by_torch), np.concatenate(by_runtime), labels, plan.classes)
+
+def _job(run: RunFolder, target: Target, settings: Settings, plan: Plan) -> dict[str, Any]:
+    plan_hash = file_hash(run.plan)
+    return {
+        "job": "verify",
+        "runtime": target.runtime,
+        "threads": target.threads,
+        "batch_size": settings.verify.batch_size,
+        "images": run.packed_images.name,
+        "mean": plan.mean,
+        "std": plan.std,
+        "models": {
+            path.stem: {
+                "file": run.require(path, "export").name,
+                "metadata": {"network": path.stem, "plan_sha256": plan_hash},
+            }
+            for path in (run.original_onnx, run.pruned_onnx)
+        },
+    }
 
 
-def _infer(runner: Runner, images: Floats) -> Floats:
-    if runner.batch is None:
-        return runner.infer(images)
-    return np.concatenate([runner.infer(images[i : i + 1]) for i in range(len(images))])
+def _by_runtime(
+    run: RunFolder, job: Mapping[str, Any], device: str, classes: int, task: Task, note: Callable[[str], None]
+) -> tuple[dict[str, Floats], str]:
+    """Logits of both ONNX files on the packed images, by the runtime on the device; and what that is."""
+    files = [job["images"], *(model["file"] for model in job["models"].values())]
+    for event in run_job(device, job, run.path, files, limit_s=LIMIT_S, note=note):
+        if event["event"] == "progress":
+            task.advance(event["images"])
+        if event["event"] == "result":
+            logits = {
+                name: np.frombuffer(base64.b64decode(text), "<f4").reshape(-1, classes)
+                for name, text in event["result"]["logits"].items()
+            }
+            return logits, event["result"]["runtime"]
+    raise FaultError("The device's agent ended without a result.", "Run it again: catro-deploy verify")
 
 
 def compare(by_torch: Floats, by_runtime: Floats, labels: NDArray[np.int64], names: Sequence[str]) -> Accuracy:

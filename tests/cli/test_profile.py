@@ -7,11 +7,11 @@ import time
 import pytest
 
 from catro_deploy import pruning
-from catro_deploy.device.local import run_job
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.plans import load_plan
 from catro_deploy.profiling import measuring
 from catro_deploy.runs import RunFolder
+from catro_deploy.transports import run_job
 from tests.tiny import Blocks, command, start
 
 NETWORK = ("--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
@@ -138,9 +138,9 @@ def test_a_profile_that_was_stopped_goes_on(folder, own_cache, monkeypatch):
 
     asked = []
 
-    def noted(job, *more, **options):
+    def noted(device, job, *more, **options):
         asked.extend(variant["name"] for variant in job["variants"])
-        return run_job(job, *more, **options)
+        return run_job(device, job, *more, **options)
 
     monkeypatch.setattr(measuring, "run_job", noted)
     done = command("profile", *NETWORK, "--profile", "quick")

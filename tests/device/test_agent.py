@@ -16,7 +16,7 @@ ON_DEVICE = [
     PACKAGE / "__init__.py",
     PACKAGE / "errors.py",
     *(PACKAGE / "runtimes").glob("*.py"),
-    *(path for path in (PACKAGE / "device").glob("*.py") if path.name not in ("local.py", "reach.py")),
+    *(PACKAGE / "device").glob("*.py"),
 ]
 
 PROTOCOL = {
@@ -32,10 +32,11 @@ PROTOCOL = {
 
 def job_for(folder: Path, *, original: dict, pruned: dict, **changes) -> dict:
     models = {
-        name: {"path": str(write_conv_chain(folder / f"{name}.onnx", **size)), "metadata": {}}
+        name: {"file": write_conv_chain(folder / f"{name}.onnx", **size).name, "metadata": {}}
         for name, size in (("original", original), ("pruned", pruned))
     }
     job = {"job": "bench", "runtime": "onnxruntime", "threads": 1, "batch": 1, "protocol": PROTOCOL, "models": models}
+    job["folder"] = str(folder)
     return job | changes
 
 
@@ -102,7 +103,7 @@ def test_a_dynamic_batch_is_measured_at_the_size_asked_for(tmp_path):
 
 def test_a_truncated_file_is_named(tmp_path):
     job = job_for(tmp_path, original={}, pruned={"channels": 64})
-    file = Path(job["models"]["pruned"]["path"])
+    file = tmp_path / job["models"]["pruned"]["file"]
     file.write_bytes(file.read_bytes()[:300])
     with pytest.raises(ModelError, match=r"pruned\.onnx is not a whole ONNX file"):
         run(job, lambda _: None)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from catro_deploy.device.agent import run
-from catro_deploy.device.local import run_job
+from catro_deploy.device.process import run_job
 from catro_deploy.device.profile import low_mean
 from catro_deploy.errors import ModelError
 from tests.onnx_files import write_conv_chain, write_graph
@@ -27,8 +27,9 @@ def job_for(folder, layers: dict[str, int], whole: tuple[str, ...] = (), **proto
         "threads": 1,
         "batch": 1,
         "seed": 0,
-        "reference": str(write_conv_chain(folder / "reference.onnx", layers=2, **size)),
-        "variants": [{"name": name, "file": str(file), "whole": name in whole} for name, file in files.items()],
+        "folder": str(folder),
+        "reference": write_conv_chain(folder / "reference.onnx", layers=2, **size).name,
+        "variants": [{"name": name, "file": file.name, "whole": name in whole} for name, file in files.items()],
         "protocol": PROTOCOL | protocol,
     }
 
@@ -101,7 +102,7 @@ def test_nodes_have_the_names_of_the_file(tmp_path):
         helper.make_node("Softmax", ["a"], ["logits"], name="layer::1"),
     ]
     job = job_for(tmp_path, {})
-    job["reference"] = str(write_graph(tmp_path / "two.onnx", nodes, [], [1, 4], [1, 4]))
+    job["reference"] = write_graph(tmp_path / "two.onnx", nodes, [], [1, 4], [1, 4]).name
     job["variants"] = [{"name": "two", "file": job["reference"], "whole": False}]
     assert [name for name, _ in samples_of(job)["two"]["nodes"]] == ["layer::0", "layer::1"]
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,9 +186,9 @@ def test_a_killed_measurement_goes_on_where_it_was(monkeypatch):
         broken.write(before[0][: len(before[0]) // 2])
     asked: list[str] = []
 
-    def watched(job: dict, limit_s: float) -> Iterator[dict]:
+    def watched(device: str, job: dict, *more: Any, **options: Any) -> Iterator[dict]:
         asked.extend(variant["name"] for variant in job["variants"])
-        return run_job(job, limit_s)
+        return run_job(device, job, *more, **options)
 
     run_job = measuring.run_job
     monkeypatch.setattr(measuring, "run_job", watched)

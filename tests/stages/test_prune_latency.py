@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from catro_deploy import networks, pruning, resources
-from catro_deploy.device.local import run_job
 from catro_deploy.errors import MissedError, ProfileError, TargetError
 from catro_deploy.files import write_text
 from catro_deploy.graph.depth import drop_branches
@@ -19,6 +18,7 @@ from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.profile import profile
 from catro_deploy.stages.prune import prune
+from catro_deploy.transports import run_job
 from tests.tiny import PROFILE_PROTOCOL, SIZE, Blocks
 from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
 
@@ -88,9 +88,9 @@ def jobs(monkeypatch):
     """What the device's agent is asked to do; it does so none the less."""
     given = []
 
-    def noted(job, *more, **options):
+    def noted(device, job, *more, **options):
         given.append(job["job"])
-        return run_job(job, *more, **options)
+        return run_job(device, job, *more, **options)
 
     for module in (measuring, trial, use):
         monkeypatch.setattr(module, "run_job", noted)

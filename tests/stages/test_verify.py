@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from catro_deploy.data import MemorySplit
 from catro_deploy.errors import DataError, MissedError, ModelError, RunFolderError
@@ -15,10 +14,9 @@ from catro_deploy.plans import load_plan, save_plan
 from catro_deploy.progress import Silent
 from catro_deploy.records import Accuracy
 from catro_deploy.runs import RunFolder
-from catro_deploy.runtimes import open_runner
 from catro_deploy.settings import VerifySettings
 from catro_deploy.stages.export import export
-from catro_deploy.stages.verify import accuracy, compare, judge, verify
+from catro_deploy.stages.verify import compare, judge, verify
 from tests.stages import colours
 
 
@@ -60,7 +58,7 @@ def test_a_pruned_network_that_lost_a_class(run, dynamic):
         export(settings, run, Silent())
     progress = Counter()
     verdict = verify(settings, run, progress)
-    assert progress.steps == progress.total == 2 * 30
+    assert progress.steps == progress.total == 4 * 30
     content = json.loads(run.verify.read_text())
     assert (content["target"], content["test_images"], content["classes"]) == ("x86-cpu", 30, ["red", "green", "blue"])
     assert content["runtime"].startswith("onnxruntime ")
@@ -141,24 +139,26 @@ def test_a_class_without_test_images_is_named(run):
         verify(settings, run, Silent())
 
 
-def test_nan_logits_are_never_right_and_do_not_pass(run):
-    """A network that answers NaN for blue images, in PyTorch only: class 0 must not win by default."""
-    good = colours.ColourNet(3).eval()
-
-    class BlueIsNan(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            logits = good(x)
-            return torch.where(logits.argmax(1, keepdim=True) == 2, torch.nan, logits)
-
-    split = colours.dataset(colours.settings().data, (8, 8), 3).test
-    with open_runner("onnxruntime", run.original_onnx, 1) as runner:
-        found = accuracy(BlueIsNan().eval(), runner, split, load_plan(run), 8, Counter())
+def test_nan_logits_are_never_right_and_do_not_pass():
+    """A network that answers NaN for the last image, in PyTorch only: class 0 must not win by default."""
+    by_runtime = np.array([[2, 1], [0, 3], [4, 0]], dtype=np.float32)
+    by_torch = np.array([[2, 1], [0, 3], [np.nan, np.nan]], dtype=np.float32)
+    found = compare(by_torch, by_runtime, np.array([0, 1, 0]), ("a", "b"))
     assert found.torch == pytest.approx(2 / 3)
     assert found.runtime == 1
     assert np.isnan(found.largest_logit_difference)
     verdict = judge(found, found, VerifySettings())
     assert not verdict.passed
     assert "not finite" in verdict.problems[0]
+
+
+def test_the_packed_images_are_gone_afterwards(run):
+    verify(colours.settings(), run, Silent())
+    assert not run.packed_images.exists()
+    run.pruned_onnx.write_bytes(b"damaged")
+    with pytest.raises(ModelError, match="not a whole ONNX file"):
+        verify(colours.settings(), run, Silent())
+    assert not run.packed_images.exists()
 
 
 def test_weights_that_overflow_are_written_as_null_and_raised(run):

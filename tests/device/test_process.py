@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from catro_deploy.device.local import run_job
+from catro_deploy.device.process import run_job
 from catro_deploy.errors import FaultError, ModelError
 from tests.device.test_agent import PROTOCOL, job_for
 
@@ -28,7 +28,7 @@ def test_progress_then_the_result(tmp_path):
 
 def test_the_agents_error_is_raised_here_with_its_class(tmp_path):
     job = job_for(tmp_path, original={}, pruned={})
-    job["models"]["pruned"]["path"] = str(tmp_path / "gone.onnx")
+    job["models"]["pruned"]["file"] = "gone.onnx"
     with pytest.raises(ModelError, match=r"gone\.onnx") as caught:
         list(run_job(job))
     assert "catro-deploy export" in caught.value.hint
@@ -75,7 +75,7 @@ def test_a_file_of_the_working_folder_is_not_taken_for_a_library(tmp_path, monke
 
 HOST = """
 import json, sys
-from catro_deploy.device.local import run_job
+from catro_deploy.device.process import run_job
 try:
     for event in run_job(json.load(open(sys.argv[1]))):
         print(event["event"], flush=True)

@@ -1,9 +1,9 @@
 import pytest
 
 from catro_deploy import resources
-from catro_deploy.device.reach import measurable_here, require_measurable
 from catro_deploy.errors import TargetError
 from catro_deploy.targets import load_target
+from catro_deploy.transports.reach import reachable, require_latency, require_reachable
 from tests.tiny import command
 
 
@@ -12,25 +12,38 @@ def changed(name, **fields):
 
 
 def test_of_what_is_shipped_only_the_cpu_can_be_measured():
-    assert [name for name in resources.names("targets") if measurable_here(load_target(name))] == ["x86-cpu"]
+    assert [name for name in resources.names("targets") if reachable(load_target(name))] == ["x86-cpu"]
 
 
 @pytest.mark.parametrize(
     "fields", [{"transport": "ssh"}, {"runtime": "pytorch"}, {"kind": "gpu"}], ids=lambda fields: next(iter(fields))
 )
 def test_everything_must_be_right(fields):
-    assert not measurable_here(changed("x86-cpu", **fields))
+    assert not reachable(changed("x86-cpu", **fields))
 
 
 def test_a_target_that_cannot_be_measured_is_explained():
-    require_measurable(load_target("x86-cpu"), "bench")
+    require_reachable(load_target("x86-cpu"), "", "bench")
     with pytest.raises(TargetError) as caught:
-        require_measurable(load_target("jetson-orin"), "bench")
+        require_reachable(load_target("jetson-orin"), "", "bench")
     assert caught.value.exit_code == 2
-    for part in ("bench cannot run on jetson-orin", "tensorrt", "another machine (bundle)", "CPU of this machine only"):
+    for part in ("bench cannot run on jetson-orin", "tensorrt", "another machine", "CPUs only"):
         assert part in caught.value.problem
     assert "prune, finetune and export do work for jetson-orin" in caught.value.hint
     assert "--target x86-cpu" in caught.value.hint
+
+
+def test_a_device_is_what_makes_another_machine_reachable():
+    box = changed("x86-cpu", transport="ssh")
+    assert reachable(box, "far")
+    assert reachable(changed("x86-cpu"), "far")
+    assert not reachable(load_target("jetson-orin"), "far")
+    require_latency(box, "far")
+    with pytest.raises(TargetError, match="can neither be measured from here nor estimated"):
+        require_latency(box)
+    with pytest.raises(TargetError, match="nothing says which") as caught:
+        require_reachable(box, "", "bench")
+    assert "catro-deploy device add NAME --ssh USER@HOST --target x86-cpu" in caught.value.hint
 
 
 @pytest.mark.slow

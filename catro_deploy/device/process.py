@@ -1,22 +1,32 @@
-"""The agent on this machine: a process of its own, in which nothing but the runtime computes."""
+"""A job in a process of its own, in which nothing but the runtime computes: on the host, and on devices far away."""
+
+from __future__ import annotations
 
 import json
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import IO, Any
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from catro_deploy import errors
 from catro_deploy.errors import CatroError, FaultError
 
-__all__ = ["run_job"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["agent_command", "as_error", "error_event", "run_job"]
 
 LAST_LINES = 12
-# -P: a file of the user's working folder must not be imported in place of a library.
-AGENT = (sys.executable, "-P", "-m", "catro_deploy.device")
+
+
+def agent_command() -> list[str]:
+    """What starts the agent: this package, or the one file that it was sent as."""
+    archive = next((str(parent) for parent in Path(__file__).parents if parent.is_file()), None)
+    # -P: a file of the user's working folder must not be imported in place of a library.
+    return [sys.executable, archive] if archive else [sys.executable, "-P", "-m", "catro_deploy.device"]
 
 
 def run_job(job: Mapping[str, Any], limit_s: float = 3600) -> Iterator[dict[str, Any]]:
@@ -28,17 +38,13 @@ def run_job(job: Mapping[str, Any], limit_s: float = 3600) -> Iterator[dict[str,
         CatroError: the agent reported it.
         FaultError: the agent crashed, or took longer than ``limit_s`` seconds.
     """
-    with (
-        tempfile.TemporaryFile() as stderr,
-        _agent(stderr) as process,
-        _killed_after(limit_s, process) as expired,
-    ):
+    with ExitStack() as stack:
+        stderr = stack.enter_context(tempfile.TemporaryFile())
+        process = stack.enter_context(_agent(stderr))
+        expired = stack.enter_context(_killed_after(limit_s, process))
         assert process.stdin is not None
         assert process.stdout is not None
-        with (
-            suppress(BrokenPipeError),
-            process.stdin,
-        ):  # an agent that died at once is explained by its stderr
+        with suppress(BrokenPipeError), process.stdin:  # an agent that died at once is explained by its stderr
             process.stdin.write(json.dumps(job).encode())
         for line in process.stdout:
             try:
@@ -46,7 +52,7 @@ def run_job(job: Mapping[str, Any], limit_s: float = 3600) -> Iterator[dict[str,
             except json.JSONDecodeError:
                 break  # half a line: the agent was killed while it wrote
             if event["event"] == "error":
-                raise _as_error(event)
+                raise as_error(event)
             yield event
             if event["event"] == "result":
                 return
@@ -59,9 +65,21 @@ def run_job(job: Mapping[str, Any], limit_s: float = 3600) -> Iterator[dict[str,
         raise FaultError(_explain_crash(code, stderr), "If the reason is not clear from this: catro-deploy doctor")
 
 
+def error_event(error: CatroError) -> dict[str, Any]:
+    """``error`` as an event."""
+    return {"event": "error", "kind": type(error).__name__, "problem": error.problem, "hint": error.hint}
+
+
+def as_error(event: Mapping[str, Any]) -> CatroError:
+    """The error that an event tells of."""
+    kind = event["kind"] if event["kind"] in errors.__all__ else "FaultError"
+    error: CatroError = getattr(errors, kind)(event["problem"], event["hint"])
+    return error
+
+
 @contextmanager
 def _agent(stderr: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(AGENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr) as process:
+    with subprocess.Popen(agent_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr) as process:
         try:
             yield process
         finally:
@@ -83,12 +101,6 @@ def _killed_after(limit_s: float, process: subprocess.Popen[bytes]) -> Iterator[
         yield expired
     finally:
         timer.cancel()
-
-
-def _as_error(event: Mapping[str, Any]) -> CatroError:
-    kind = event["kind"] if event["kind"] in errors.__all__ else "FaultError"
-    error: CatroError = getattr(errors, kind)(event["problem"], event["hint"])
-    return error
 
 
 def _explain_crash(code: int, stderr: IO[bytes]) -> str:

@@ -1,0 +1,115 @@
+"""``device add``, ``device list``, ``device check`` and ``device remove``."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from catro_deploy.cli.console import make_progress, print_json, print_result
+from catro_deploy.cli.flags import Json, examples
+from catro_deploy.errors import TargetError
+
+if TYPE_CHECKING:
+    from catro_deploy.devices import Device
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Your own computers that networks run on, reached by ssh.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What you call it.", show_default=False)]
+
+
+@app.command(
+    epilog=examples(
+        "device add press-3 --ssh press-3.local --target x86-cpu",
+        "device add van --ssh ubuntu@10.0.0.7 --target my-box.toml --python venv/bin/python",
+    )
+)
+def add(
+    name: Name,
+    ssh: Annotated[
+        str, typer.Option(help="Where it is, as for the ssh command: USER@HOST, or a name of ~/.ssh/config.")
+    ],
+    target: Annotated[str, typer.Option(help="What it is: see catro-deploy targets list.")],
+    python: Annotated[
+        str, typer.Option(help="Python 3.8 or later there, with numpy and the target's runtime.")
+    ] = "python3",
+    folder: Annotated[
+        str, typer.Option(help="Where models are kept there; relative to the home of that user.")
+    ] = ".cache/catro-deploy",
+    force: Annotated[bool, typer.Option("--force", help="Replace a device of yours that has this name.")] = False,
+) -> None:
+    """Keep where a device is, so that --device NAME finds it."""
+    from pydantic import ValidationError
+
+    from catro_deploy.devices import Device, add_device
+    from catro_deploy.targets import load_target
+
+    load_target(target)
+    try:
+        device = Device(name=name, ssh=ssh, target=target, python=python, folder=folder)
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = f"{first['input']!r} cannot be a device's {first['loc'][0]}."
+        raise TargetError(problem, "Write USER@HOST, or a name of ~/.ssh/config.") from None
+    path = add_device(device, force=force)
+    typer.echo(f"Added {name} to {path}")
+    print_result(f"Try it: catro-deploy device check {name}")
+
+
+@app.command("list", epilog=examples("device list", "device list --json"))
+def list_(json: Json = False) -> None:
+    """List your devices."""
+    from catro_deploy.devices import load_devices
+
+    devices = load_devices()
+    if json:
+        print_json([device.model_dump() for device in devices.values()])
+    elif devices:
+        _print_list(list(devices.values()))
+    else:
+        print_result("None yet. Add one: catro-deploy device add NAME --ssh USER@HOST --target TARGET")
+
+
+@app.command(epilog=examples("device check press-3", "device check press-3 --json"))
+def check(name: Name, json: Json = False) -> None:
+    """Log in, send the agent there, and show what the device is."""
+    from pathlib import Path
+
+    from catro_deploy.devices import find_device
+    from catro_deploy.targets import load_target
+    from catro_deploy.transports import run_job
+
+    device = find_device(name)
+    job = {"job": "facts", "runtime": load_target(device.target).runtime}
+    facts: dict[str, Any] = {}
+    for event in run_job(name, job, Path(), (), note=make_progress().note):
+        facts = event.get("result", facts)
+    if json:
+        print_json(device.model_dump() | {"facts": facts})
+        return
+    print_result(f"{name} ({device.ssh}) works.")
+    print_result(*(f"  {key.replace('_', ' ')}: {_shown(value)}" for key, value in facts.items() if value is not None))
+
+
+@app.command(epilog=examples("device remove press-3"))
+def remove(name: Name) -> None:
+    """Forget a device; what lies there stays."""
+    from catro_deploy.devices import remove_device
+
+    remove_device(name)
+    print_result(f"Removed {name}.")
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _print_list(devices: list["Device"]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("device", "target", "ssh", "python", "folder"):
+        table.add_column(column, no_wrap=column == "device")
+    for d in devices:
+        table.add_row(d.name, d.target, d.ssh, d.python, d.folder)
+    print_result(table)

@@ -1,0 +1,114 @@
+"""What an agent that was sent to a device keeps there: files by their content, and a folder for each job.
+
+``CATRO_AGENT_HOME`` names the place, else it is the folder that the agent's own file lies in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from catro_deploy.errors import FaultError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["SHA256", "Store", "told_if_full"]
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+CHUNK_BYTES = 1 << 20
+DAY_S = 24 * 3600
+# What nobody has asked for so long goes, so that a device's disk does not fill up with old models.
+UNUSED_S = 30 * DAY_S
+
+
+class Store:
+    """Files and jobs below ``home``, which is made when something is put there."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    @classmethod
+    def here(cls) -> Store:
+        """That of this agent."""
+        chosen = os.environ.get("CATRO_AGENT_HOME")
+        return cls(Path(chosen) if chosen else Path(sys.argv[0]).absolute().parent)
+
+    def file(self, digest: str) -> Path:
+        """Where the file of this SHA-256 is, or would be."""
+        if not SHA256.fullmatch(digest):
+            raise FaultError(f"{digest!r} is not a SHA-256.")
+        return self.home / "files" / digest
+
+    def lacking(self, digests: Iterable[str]) -> list[str]:
+        """Those of ``digests`` whose files are not here; the others count as used."""
+        lacking = []
+        for digest in digests:
+            try:
+                os.utime(self.file(digest))
+            except FileNotFoundError:
+                lacking.append(digest)
+        return lacking
+
+    def put(self, digest: str, content: IO[bytes]) -> None:
+        """Keep what ``content`` holds, if that is the file of ``digest``.
+
+        Raises:
+            FaultError: it is not: a part was lost on the way.
+            StorageError: the disk is full.
+        """
+        place, found = self.file(digest), hashlib.sha256()
+        unfinished = place.with_name(f".{digest}.{os.getpid()}.part")
+        with told_if_full(self.home):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with unfinished.open("wb") as file:
+                    for chunk in iter(lambda: content.read(CHUNK_BYTES), b""):
+                        found.update(chunk)
+                        file.write(chunk)
+                    size = file.tell()
+                if found.hexdigest() != digest:
+                    raise FaultError(
+                        f"A file arrived damaged, or not whole: its {size} bytes have another SHA-256.",
+                        "The connection may have been cut. Run the command again.",
+                    )
+                unfinished.replace(place)
+            finally:
+                with suppress(FileNotFoundError):
+                    unfinished.unlink()
+
+    def job(self, name: str) -> Path:
+        """The folder of a job."""
+        if not SHA256.fullmatch(name):
+            raise FaultError(f"{name!r} is not the name of a job.")
+        return self.home / "jobs" / name
+
+    def tidy(self) -> None:
+        """Delete files that were not used for long, and what killed uploads have left."""
+        now = time.time()
+        for path in (*(self.home / "files").glob("*"), *self.home.glob("agent-*")):
+            with suppress(FileNotFoundError):
+                age_s = now - path.stat().st_mtime
+                if age_s > (DAY_S if path.name.endswith(".part") else UNUSED_S):
+                    path.unlink()
+
+
+@contextmanager
+def told_if_full(home: Path) -> Iterator[None]:
+    """Turn an OSError into a StorageError that says how much space is left around ``home``."""
+    try:
+        yield
+    except OSError as error:
+        there = next(folder for folder in (home, *home.parents) if folder.is_dir())
+        free = shutil.disk_usage(there).free
+        raise StorageError(
+            f"{home} could not be written: {error.strerror or error}; {free / 2**20:.0f} MiB are free there.",
+            "Free some space on the device, or let it keep its files elsewhere: catro-deploy device add --folder",
+        ) from None

@@ -1,0 +1,29 @@
+"""The agent as one file that a Python interpreter runs, to be sent to devices."""
+
+import io
+import zipfile
+from functools import cache
+from pathlib import Path
+
+__all__ = ["agent_file"]
+
+PACKAGE = Path(__file__).parents[1]
+# All that runs on a device, and nothing that needs more than Python 3.8, numpy and a runtime.
+PARTS = ("__init__.py", "errors.py", "device/*.py", "runtimes/*.py")
+MAIN = "import sys\n\nfrom catro_deploy.device.__main__ import main\n\nsys.exit(main())\n"
+# Equal sources make equal files, whenever they were written.
+EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@cache
+def agent_file() -> bytes:
+    """The content of a zip application."""
+    sources = {"__main__.py": MAIN}
+    for pattern in PARTS:
+        for path in sorted(PACKAGE.glob(pattern)):
+            sources[f"{PACKAGE.name}/{path.relative_to(PACKAGE).as_posix()}"] = path.read_text(encoding="utf-8")
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in sources.items():
+            archive.writestr(zipfile.ZipInfo(name, EPOCH), text, zipfile.ZIP_DEFLATED)
+    return made.getvalue()

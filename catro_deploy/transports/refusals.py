@@ -1,0 +1,43 @@
+"""What it means when ssh or the far machine refuses, and what to do about it."""
+
+from catro_deploy.devices import Device
+from catro_deploy.errors import DeviceError
+
+__all__ = ["explained"]
+
+NO_COMMAND = (126, 127)
+# What ssh says -> what is wrong, and what to do. The first that is found counts.
+SSH = (
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "Its host key is not the one that ssh knows.",
+     "If the device was set up anew, forget the old key: ssh-keygen -R HOST. If not, somebody may be in between."),
+    ("Host key verification failed", "ssh does not know its host key.",
+     "Log in once and compare the key: ssh {ssh}"),
+    ("Permission denied", "It does not let you in.",
+     "Try it: ssh {ssh}. Put your public key there (ssh-copy-id {ssh}), or start your ssh-agent."),
+    ("Could not resolve hostname", "Nobody knows this host's name.",
+     "Check the name: catro-deploy device list; or add it to ~/.ssh/config."),
+    ("Connection refused", "Nothing answers at its ssh port.",
+     "Is sshd running there? It may still be starting."),
+    ("No route to host", "There is no way to it.", "Is it switched on, and in this network?"),
+    ("timed out", "It does not answer.", "Is it switched on, awake, and in this network?"),
+    ("Bad configuration option", "Your ssh configuration is not valid.", "Try it: ssh {ssh}"),
+)  # fmt: skip
+LAST_LINES = 5
+
+
+def explained(device: Device, code: int, said: str) -> DeviceError:
+    """The error for a call to ``device`` that ended with ``code`` and no answer; ``said`` is its standard error."""
+    lines = [line for line in said.strip().splitlines() if line.strip("@ ")][-LAST_LINES:]
+    if code in NO_COMMAND:
+        return DeviceError(
+            "\n".join([f"{device.name} ({device.ssh}) has no Python at {device.python!r}.", *lines]),
+            "Install Python 3.8 or later there, or say where it is: catro-deploy device add --force --python PATH",
+        )
+    for sign, problem, hint in SSH:
+        if sign.lower() in said.lower():
+            return DeviceError(
+                "\n".join([f"{device.name} ({device.ssh}) cannot be reached. {problem}", *lines[-1:]]),
+                hint.format(ssh=device.ssh),
+            )
+    how = "cannot be reached" if code == 255 else f"ended a call with code {code}"
+    return DeviceError("\n".join([f"{device.name} ({device.ssh}) {how}.", *lines]), f"Try it: ssh {device.ssh}")

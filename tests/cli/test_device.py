@@ -1,0 +1,98 @@
+"""``device``: keeping, listing and checking; and a whole run on a device far away, over a real sshd."""
+
+import json
+import os
+import re
+import sys
+
+import pytest
+
+from tests.cli.conftest import document
+from tests.tiny import command, went_well
+from tests.transports.sshd import MISSING, serving
+
+
+@pytest.fixture(autouse=True)
+def own_config(tmp_path, monkeypatch):
+    monkeypatch.setenv("CATRO_CONFIG", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def far(tmp_path, monkeypatch):
+    """This machine as a device far away, added by the command line."""
+    if MISSING:
+        pytest.skip(MISSING)
+    folder = tmp_path / "sshd"
+    folder.mkdir()
+    with serving(folder):
+        monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+        where = ("--ssh", "far", "--python", sys.executable, "--folder", str(tmp_path / "far"))
+        added = command("device", "add", "far", "--target", "x86-cpu", *where)
+        assert added.exit_code == 0, added.stderr
+        yield
+
+
+def test_devices_are_added_listed_and_removed(catro):
+    assert "None yet" in catro("device", "list").stdout
+    added = catro(
+        "device", "add", "van", "--ssh", "ubuntu@10.0.0.7", "--target", "x86-cpu", "--python", "venv/bin/python"
+    )
+    assert added.exit_code == 0
+    assert "Try it: catro-deploy device check van" in added.stdout
+    assert re.search(
+        r"^van +x86-cpu +ubuntu@10\.0\.0\.7 +venv/bin/python +\.cache/catro-deploy",
+        catro("device", "list").stdout,
+        re.M,
+    )
+    assert document(catro("device", "list", "--json"))[0]["ssh"] == "ubuntu@10.0.0.7"
+    assert catro("device", "remove", "van").stdout == "Removed van.\n"
+    assert document(catro("device", "list", "--json")) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("device", "add", "van", "--ssh", "-oProxyCommand=x", "--target", "x86-cpu"), "cannot be a device's ssh"),
+        (("device", "add", "van", "--ssh", "van", "--target", "jetson-orim"), "Did you mean jetson-orin"),
+        (("device", "check", "van"), "There is no device 'van'. You have none yet."),
+        (("prune", "--device", "van"), "There is no device 'van'. You have none yet."),
+    ],
+)
+def test_what_cannot_be_is_refused(catro, arguments, said):
+    done = catro(*arguments)
+    assert done.exit_code == 2
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_device_is_of_one_target(catro):
+    assert catro("device", "add", "van", "--ssh", "van", "--target", "x86-cpu").exit_code == 0
+    done = catro("prune", "--device", "van", "--target", "jetson-orin")
+    assert done.exit_code == 2
+    assert "The device van is a x86-cpu, and the target is to be jetson-orin" in " ".join(done.stderr.split())
+
+
+def test_a_check_shows_what_the_device_is(far):
+    checked = command("device", "check", "far")
+    assert checked.exit_code == 0, checked.stderr
+    assert checked.stdout.startswith("far (far) works.\n")
+    assert "  runtime: onnxruntime " in checked.stdout
+    facts = json.loads(command("device", "check", "far", "--json").stdout)["facts"]
+    assert facts["cores"] >= 1
+
+
+@pytest.mark.slow
+def test_a_whole_run_on_a_device_far_away_gives_the_same_kind_of_report(far, tiny):
+    done = command("run", "--device", "far", "--budget", "0.95x")
+    assert went_well(done.exit_code, done.stderr) or "is not met" in done.stderr, done.stderr
+    (run,) = (tiny / "runs").glob("x86-cpu-*")
+    bench, verify = (json.loads((run / f"{name}.json").read_text()) for name in ("bench", "verify"))
+    assert bench["environment"]["reached"] == "far, by ssh to far"
+    assert verify["original"]["agreement"] == 1
+    assert verify["original"]["largest_logit_difference"] < 1e-4
+    assert "far, by ssh to far" in (run / "report.md").read_text()
+    assert not (run / ".images.npy").exists()
+    plan = json.loads((run / "plan.json").read_text())
+    assert plan["latency"]["how"] == "measured"
+    again = command("run", "--device", "far", "--budget", "0.95x")
+    assert "prune: unchanged, skipped" in again.stderr
