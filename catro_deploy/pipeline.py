@@ -22,6 +22,7 @@ from catro_deploy.runs import RunFolder, hold
 from catro_deploy.settings import AUTO, Settings, settings_text
 from catro_deploy.stages.table import PRUNE, SEARCH, STAGES, Stage, checkpoint_hash, counts_latency, deciding
 from catro_deploy.targets import Target, load_target
+from catro_deploy.transports import device_of
 from catro_deploy.transports.reach import reachable, require_latency, require_reachable
 
 __all__ = [
@@ -153,7 +154,7 @@ def _reachable(
         TargetError: nothing else is asked for than to run there.
     """
     target = load_target(settings.prune.target)
-    if reachable(target, settings.prune.device):
+    if reachable(target, device_of(settings.prune.device, run)):
         return table
     left_out = [stage for stage in table if stage.on_device]
     skipped = [stage.name for stage in left_out if stage.name in names]

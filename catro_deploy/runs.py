@@ -90,6 +90,16 @@ class RunFolder:
         return self.path / ".images.npy"
 
     @property
+    def bundle(self) -> Path:
+        """What is carried to a device that cannot be reached."""
+        return self.path / "bundle.tar"
+
+    @property
+    def carried(self) -> Path:
+        """The results that were carried back."""
+        return self.path / "device-results.json"
+
+    @property
     def bench(self) -> Path:
         """Latencies of both networks, and the environment."""
         return self.path / "bench.json"

@@ -1,10 +1,13 @@
 """``train``, ``profile`` and the stages from the pruning on, each a command; ``run``, all of the stages."""
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from catro_deploy.cli import flags as f
 from catro_deploy.cli.console import make_progress, print_json, print_result
-from catro_deploy.cli.work import continue_run, own_settings, start_run
+from catro_deploy.cli.work import continue_run, own_settings, settings_to_continue, start_run, work
 
 __all__ = ["app"]
 
@@ -98,6 +101,33 @@ def bench(
 ) -> None:
     """Measure both networks on the device, in turns."""
     continue_run("bench", flags, config, run, force=force, as_json=json)
+
+
+@app.command(epilog=f.examples("bundle", "bundle --run runs/tram"))
+@f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"), *f.BENCH)
+def bundle(flags: f.Flags, config: f.Config = None, run: f.Run = None) -> None:
+    """Pack all that a device needs which cannot be reached from here; import reads back what it finds."""
+    from catro_deploy.stages.bundle import bundle as pack
+
+    settings, folder = settings_to_continue("bench", flags, config, run)
+    packed = pack(settings, folder, make_progress())
+    print_result(f"Packed: {packed} ({packed.stat().st_size / 2**20:.1f} MiB)")
+
+
+@app.command("import", epilog=f.examples("import result.json", "import result.json --run runs/tram"))
+@f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"))
+def import_(
+    results: Annotated[Path, typer.Argument(metavar="FILE", help="What the device wrote: result.json.")],
+    flags: f.Flags,
+    run: f.Run = None,
+    json: f.Json = False,
+) -> None:
+    """Take in what a device found that cannot be reached from here: verify, bench and report."""
+    from catro_deploy.stages.bundle import take_in
+
+    settings, folder = settings_to_continue("verify", flags, None, run)
+    take_in(results, folder)
+    work(("verify", "bench", "report"), settings, folder, make_progress(), force=False, as_json=json)
 
 
 @app.command(epilog=f.examples("report", "report --run runs/tram --json"))

@@ -13,7 +13,7 @@ from catro_deploy.runs import RunFolder, newest_run
 if TYPE_CHECKING:
     from catro_deploy.settings import Settings
 
-__all__ = ["continue_run", "own_settings", "start_run"]
+__all__ = ["continue_run", "own_settings", "settings_to_continue", "start_run", "work"]
 
 CONFIG = Path("catro.toml")
 RUNS = Path("runs")
@@ -53,7 +53,7 @@ def start_run(
     if whole:
         pipeline.ensure_checkpoint(settings, progress)
     run = RunFolder(folder or RUNS / pipeline.run_folder_name(settings))
-    _work(stages, settings, run, progress, force=force, as_json=as_json)
+    work(stages, settings, run, progress, force=force, as_json=as_json)
 
 
 def continue_run(
@@ -72,6 +72,18 @@ def continue_run(
     Raises:
         RunFolderError: there is no such run.
     """
+    settings, run = settings_to_continue(stage, flags, config, folder)
+    work((stage,), settings, run, make_progress(), force=force, as_json=as_json)
+
+
+def settings_to_continue(
+    stage: str, flags: Flags, config: Path | None, folder: Path | None
+) -> "tuple[Settings, RunFolder]":
+    """The settings with which ``stage`` goes on in ``folder`` or the newest run, and that run.
+
+    Raises:
+        RunFolderError: there is no such run.
+    """
     run = RunFolder(folder) if folder else newest_run(RUNS)
     settings = _settings_of(run.path, flags)
     if settings is None:
@@ -79,13 +91,12 @@ def continue_run(
             f"{run.path} is not a run folder: it has no run.toml.",
             f"Start a run there: catro-deploy prune --run {run.path}",
         )
-    progress = make_progress()
     if config:
         pruned = {section: getattr(settings, section) for section in ("model", "data", "prune", "profile")}
         settings = own_settings(config, flags).model_copy(update=pruned)
     elif CONFIG.is_file() and getattr(own_settings(None, flags), stage, None) != getattr(settings, stage, None):
-        progress.note(f"{run.settings} counts here; to use [{stage}] of {CONFIG} instead: --config {CONFIG}")
-    _work((stage,), settings, run, progress, force=force, as_json=as_json)
+        make_progress().note(f"{run.settings} counts here; to use [{stage}] of {CONFIG} instead: --config {CONFIG}")
+    return settings, run
 
 
 def _settings_of(folder: Path, flags: Flags) -> "Settings | None":
@@ -95,7 +106,7 @@ def _settings_of(folder: Path, flags: Flags) -> "Settings | None":
     return load_settings(run.settings, flags) if run.settings.is_file() else None
 
 
-def _work(
+def work(
     stages: tuple[str, ...],
     settings: "Settings",
     run: RunFolder,
@@ -104,6 +115,7 @@ def _work(
     force: bool,
     as_json: bool,
 ) -> None:
+    """Run ``stages`` in ``run`` and show what the last of them found."""
     from catro_deploy import pipeline
     from catro_deploy.cli.show import RESULTS
 

@@ -1,6 +1,6 @@
 """The agent: reads one job from the standard input, writes events as JSON lines to the standard output.
 
-With arguments it does what a host far away asks: see service.py.
+With arguments it does what a host far away asks (service.py), or what was carried here (carried.py).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from catro_deploy.device.process import error_event
@@ -21,6 +22,10 @@ __all__ = ["main"]
 
 def main() -> int:
     """Do the job, or what the arguments say; the exit code is 0, or that of the error that was written."""
+    if sys.argv[1:] == ["do"]:
+        from catro_deploy.device.carried import do
+
+        return do(Path(sys.argv[0]).absolute().parent)
     emit = _emitter(_take_stdout())
     try:
         # Not before the standard output is taken: libraries print when they are imported, too.

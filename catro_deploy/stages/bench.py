@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from catro_deploy.devices import HERE, find_device
 from catro_deploy.errors import FaultError, MissedError
 from catro_deploy.files import file_hash, write_json
 from catro_deploy.plans import load_plan
@@ -13,10 +12,11 @@ from catro_deploy.report.latency import budget_used
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import BenchSettings, Settings
 from catro_deploy.targets import Target, load_target
-from catro_deploy.transports import run_job
+from catro_deploy.transports import device_of, reached, run_job
+from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.reach import require_reachable
 
-__all__ = ["bench"]
+__all__ = ["bench", "bench_errand"]
 
 # For loading both models, one last turn of very slow ones, and the bootstrap.
 GRACE_S = 600
@@ -32,18 +32,18 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
         FaultError: the agent crashed or did not end.
         MissedError: the pruned model is slower, or misses its budget of latency; bench.json is written before.
     """
-    target = load_target(settings.prune.target)
-    require_reachable(target, settings.prune.device, "bench")
-    protocol = load_latency_protocol(settings.bench.protocol)
-    job = _job(target, protocol, settings.bench, run)
-    measured = _measure(settings.prune.device, job, run, protocol, progress)
+    target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
+    require_reachable(target, device, "bench")
+    errand, protocol = bench_errand(settings, run), load_latency_protocol(settings.bench.protocol)
+    job = errand.job
+    measured = _measure(device, errand, run, protocol, progress)
     content = {
         "original": measured["original"],
         "pruned": measured["pruned"],
         "speedup": measured["speedup"],
         "protocol": {"name": settings.bench.protocol, **job["protocol"]},
         "environment": {
-            "reached": _reached(settings.prune.device),
+            "reached": reached(device),
             **_environment(target, job, measured, run),
         },
         "warnings": measured["warnings"],
@@ -63,6 +63,18 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
             "Prune again with what is measured now: catro-deploy run --force; or allow more with --budget.",
         )
     return content
+
+
+def bench_errand(settings: Settings, run: RunFolder) -> Errand:
+    """The measurement of both ONNX files of ``run``.
+
+    Raises:
+        RunFolderError: an ONNX file is missing.
+    """
+    protocol = load_latency_protocol(settings.bench.protocol)
+    job = _job(load_target(settings.prune.target), protocol, settings.bench, run)
+    files = [model["file"] for model in job["models"].values()]
+    return Errand("Measuring", job, files, protocol.warmup_s + protocol.limit_s + GRACE_S)
 
 
 def _job(target: Target, protocol: LatencyProtocol, bench: BenchSettings, run: RunFolder) -> dict[str, Any]:
@@ -85,14 +97,12 @@ def _job(target: Target, protocol: LatencyProtocol, bench: BenchSettings, run: R
 
 
 def _measure(
-    device: str, job: Mapping[str, Any], run: RunFolder, protocol: LatencyProtocol, progress: Progress
+    device: str, errand: Errand, run: RunFolder, protocol: LatencyProtocol, progress: Progress
 ) -> dict[str, Any]:
     planned_s = protocol.warmup_s + protocol.seconds
-    limit_s = protocol.warmup_s + protocol.limit_s + GRACE_S
-    files = [model["file"] for model in job["models"].values()]
     with progress.task("Measuring the original and the pruned model in turns", planned_s) as task:
         reached_s = 0.0
-        for event in run_job(device, job, run.path, files, limit_s=limit_s, note=progress.note):
+        for event in run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=progress.note):
             if event["event"] == "result":
                 task.advance(planned_s - reached_s)
                 result: dict[str, Any] = event["result"]
@@ -100,10 +110,6 @@ def _measure(
             task.advance(min(event["seconds"], planned_s) - reached_s)
             reached_s = min(event["seconds"], planned_s)
     raise FaultError("The process that measures ended without a result.", "Run it again: catro-deploy bench")
-
-
-def _reached(device: str) -> str:
-    return "this machine" if device == HERE else f"{device}, by ssh to {find_device(device).ssh}"
 
 
 def _environment(target: Target, job: Mapping[str, Any], measured: Mapping[str, Any], run: RunFolder) -> dict[str, Any]:

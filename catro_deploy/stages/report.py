@@ -12,6 +12,7 @@ from catro_deploy.report.markdown import to_markdown
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import AUTO, Settings
 from catro_deploy.targets import load_target
+from catro_deploy.transports import device_of
 from catro_deploy.transports.reach import reachable
 
 __all__ = ["report"]
@@ -30,7 +31,7 @@ def report(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
     """
     plan = load_plan(run)
     verify, bench = None, None
-    if reachable(load_target(plan.target), plan.settings.get("device", HERE)):
+    if reachable(load_target(plan.target), device_of(plan.settings.get("device", HERE), run)):
         verify, bench = run.read_json(run.verify, "verify"), run.read_json(run.bench, "bench")
     finetune = run.read_json(run.finetune, "finetune") if run.finetune.is_file() else None
     search = run.read_json(run.search, "run") if settings.prune.budget == AUTO else None

@@ -102,7 +102,7 @@ def _searching(settings: Settings) -> dict[str, Any]:
 
 
 def _device(settings: Settings) -> dict[str, Any]:
-    return {"target": load_target(settings.prune.target).model_dump(mode="json")}
+    return {"target": load_target(settings.prune.target).model_dump(mode="json"), "device": settings.prune.device}
 
 
 def _measuring(settings: Settings) -> dict[str, Any]:
@@ -111,6 +111,11 @@ def _measuring(settings: Settings) -> dict[str, Any]:
 
 def _text(kind: resources.Kind, name: str) -> str:
     return resources.find(kind, name).read_text(encoding="utf-8")
+
+
+def _carried(run: RunFolder) -> tuple[Path, ...]:
+    """Results from a device that cannot be reached, if there are any."""
+    return (run.carried,) if run.carried.is_file() else ()
 
 
 STAGES: tuple[Stage, ...] = (
@@ -151,7 +156,10 @@ STAGES: tuple[Stage, ...] = (
         "verify",
         "catro_deploy.stages.verify:verify",
         ("data", "verify"),
-        reads=lambda run: (run.plan, run.original_weights, run.weights, run.original_onnx, run.pruned_onnx),
+        reads=lambda run: (
+            *(run.plan, run.original_weights, run.weights, run.original_onnx, run.pruned_onnx),
+            *_carried(run),
+        ),
         writes=lambda run: (run.verify,),
         outside=_device,
         may_miss=True,
@@ -161,7 +169,7 @@ STAGES: tuple[Stage, ...] = (
         "bench",
         "catro_deploy.stages.bench:bench",
         ("bench",),
-        reads=lambda run: (run.plan, run.original_onnx, run.pruned_onnx),
+        reads=lambda run: (run.plan, run.original_onnx, run.pruned_onnx, *_carried(run)),
         writes=lambda run: (run.bench,),
         outside=_measuring,
         may_miss=True,

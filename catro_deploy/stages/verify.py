@@ -2,7 +2,8 @@
 
 import base64
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,12 +22,13 @@ from catro_deploy.progress import Progress, Task
 from catro_deploy.records import Accuracy, ClassAccuracy, Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings, VerifySettings
-from catro_deploy.targets import Target, load_target
+from catro_deploy.targets import load_target
 from catro_deploy.training.augment import normalise
-from catro_deploy.transports import run_job
+from catro_deploy.transports import device_of, run_job
+from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.reach import require_reachable
 
-__all__ = ["Verdict", "judge", "verify"]
+__all__ = ["Verdict", "judge", "verify", "verify_errand"]
 
 Floats = NDArray[np.float32]
 
@@ -58,17 +60,17 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
         MissedError: runtime and PyTorch differ by more than the tolerance, a logit is not finite, or more
             accuracy is lost than ``max_drop`` allows. verify.json is written before.
     """
-    target = load_target(settings.prune.target)
-    require_reachable(target, settings.prune.device, "verify")
+    target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
+    require_reachable(target, device, "verify")
     plan = load_plan(run)
     test = _test_images(settings, plan)
-    job = _job(run, target, settings, plan)
-    with progress.task("Verifying on the test images", 4 * len(test.labels)) as task:
-        try:
-            by_torch = _by_torch(run, test, plan, settings.verify.batch_size, task)
-            by_runtime, runtime = _by_runtime(run, job, settings.prune.device, len(plan.classes), task, progress.note)
-        finally:
-            run.packed_images.unlink(missing_ok=True)
+    with (
+        progress.task("Verifying on the test images", 4 * len(test.labels)) as task,
+        packed(run, test, plan, settings.verify.batch_size) as images,
+    ):
+        errand = _errand(settings, run, plan)
+        by_torch = _by_torch(run, images, plan, settings.verify.batch_size, task)
+        by_runtime, runtime = _by_runtime(run, errand, device, len(plan.classes), task, progress.note)
     found = {name: compare(by_torch[name], by_runtime[name], test.labels, plan.classes) for name in by_torch}
     verdict = judge(found["original"], found["pruned"], settings.verify)
     content = {
@@ -106,27 +108,49 @@ def _test_images(settings: Settings, plan: Plan) -> Subset:
     return test
 
 
-def _by_torch(run: RunFolder, test: Split, plan: Plan, batch_size: int, task: Task) -> dict[str, Floats]:
-    """Logits of both networks by PyTorch, on the CPU; the images are left packed in ``run``."""
+@contextmanager
+def verify_errand(settings: Settings, run: RunFolder) -> Iterator[Errand]:
+    """The logits of both ONNX files on all test images, which are there, packed, as long as the block lasts.
+
+    Raises:
+        As ``verify``.
+    """
+    plan = load_plan(run)
+    with packed(run, _test_images(settings, plan), plan, settings.verify.batch_size):
+        yield _errand(settings, run, plan)
+
+
+@contextmanager
+def packed(run: RunFolder, test: Split, plan: Plan, batch_size: int) -> Iterator[NDArray[np.uint8]]:
+    """The images of ``test``, uint8 (n, channels, height, width), in a file of ``run`` as long as the block lasts."""
+    try:
+        images = open_memmap(run.packed_images, "w+", np.uint8, (len(test.labels), *plan.input_shape))
+        for start in range(0, len(images), batch_size):
+            indices = np.arange(start, min(start + batch_size, len(images)))
+            images[indices] = test.images(indices).numpy()
+        images.flush()
+        yield images
+    finally:
+        run.packed_images.unlink(missing_ok=True)
+
+
+def _by_torch(run: RunFolder, pixels: NDArray[np.uint8], plan: Plan, batch_size: int, task: Task) -> dict[str, Floats]:
+    """Logits of both networks by PyTorch, on the CPU."""
     models = {"original": networks.load(run, weights="original"), "pruned": networks.load(run, weights="finetuned")}
     logits: dict[str, list[Floats]] = {name: [] for name in models}
-    packed = open_memmap(run.packed_images, "w+", np.uint8, (len(test.labels), *plan.input_shape))
-    for start in range(0, len(test.labels), batch_size):
-        indices = np.arange(start, min(start + batch_size, len(test.labels)))
-        pixels = test.images(indices)
-        packed[indices] = pixels.numpy()
-        images = normalise(pixels, plan.mean, plan.std)
+    for start in range(0, len(pixels), batch_size):
+        images = normalise(torch.from_numpy(pixels[start : start + batch_size]), plan.mean, plan.std)
         for name, model in models.items():
             with torch.inference_mode():
                 logits[name].append(model(images).numpy())
-            task.advance(len(indices))
-    packed.flush()
+            task.advance(len(images))
     return {name: np.concatenate(parts) for name, parts in logits.items()}
 
 
-def _job(run: RunFolder, target: Target, settings: Settings, plan: Plan) -> dict[str, Any]:
-    plan_hash = file_hash(run.plan)
-    return {
+def _errand(settings: Settings, run: RunFolder, plan: Plan) -> Errand:
+    target, plan_hash = load_target(settings.prune.target), file_hash(run.plan)
+    files = {path.stem: run.require(path, "export").name for path in (run.original_onnx, run.pruned_onnx)}
+    job = {
         "job": "verify",
         "runtime": target.runtime,
         "threads": target.threads,
@@ -135,21 +159,18 @@ def _job(run: RunFolder, target: Target, settings: Settings, plan: Plan) -> dict
         "mean": plan.mean,
         "std": plan.std,
         "models": {
-            path.stem: {
-                "file": run.require(path, "export").name,
-                "metadata": {"network": path.stem, "plan_sha256": plan_hash},
-            }
-            for path in (run.original_onnx, run.pruned_onnx)
+            name: {"file": file, "metadata": {"network": name, "plan_sha256": plan_hash}}
+            for name, file in files.items()
         },
     }
+    return Errand("Classifying the test images", job, [run.packed_images.name, *files.values()], LIMIT_S)
 
 
 def _by_runtime(
-    run: RunFolder, job: Mapping[str, Any], device: str, classes: int, task: Task, note: Callable[[str], None]
+    run: RunFolder, errand: Errand, device: str, classes: int, task: Task, note: Callable[[str], None]
 ) -> tuple[dict[str, Floats], str]:
     """Logits of both ONNX files on the packed images, by the runtime on the device; and what that is."""
-    files = [job["images"], *(model["file"] for model in job["models"].values())]
-    for event in run_job(device, job, run.path, files, limit_s=LIMIT_S, note=note):
+    for event in run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=note):
         if event["event"] == "progress":
             task.advance(event["images"])
         if event["event"] == "result":

@@ -1,0 +1,49 @@
+"""``bundle``: all that a device which cannot be reached needs to verify and measure both networks; and back again."""
+
+import shutil
+from pathlib import Path
+
+from catro_deploy.errors import RunFolderError
+from catro_deploy.files import replacing, write_text
+from catro_deploy.progress import Progress
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings, settings_text
+from catro_deploy.stages.bench import bench_errand
+from catro_deploy.stages.verify import verify_errand
+from catro_deploy.targets import load_target
+from catro_deploy.transports.bundle import write_bundle
+from catro_deploy.transports.reach import require_reachable
+
+__all__ = ["bundle", "take_in"]
+
+
+def bundle(settings: Settings, run: RunFolder, progress: Progress) -> Path:
+    """Write bundle.tar: the agent, both ONNX files, the test images, and a README of one command.
+
+    Results of an earlier bundle are taken away, for they are not of this one.
+
+    Raises:
+        TargetError: the agent cannot run networks on such a target.
+        RunFolderError: an ONNX file is missing.
+        DataError: the dataset is not the plan's.
+    """
+    target = load_target(settings.prune.target)
+    require_reachable(target, str(run.carried), "bundle")
+    with run.lock(), verify_errand(settings, run) as verifying:
+        write_bundle(run.bundle, [verifying, bench_errand(settings, run)], run.path, target.title)
+        write_text(run.settings, settings_text(settings))  # what comes back is read with the same
+        run.carried.unlink(missing_ok=True)
+    progress.note(f"carry {run.bundle} to the device; its README says what to run there")
+    return run.bundle
+
+
+def take_in(results: Path, run: RunFolder) -> None:
+    """Keep ``results``, which the device wrote, in ``run``: verify and bench then take theirs from there.
+
+    Raises:
+        RunFolderError: there is no such file.
+    """
+    if not results.is_file():
+        raise RunFolderError(f"There is no file {results}.", "On the device: python3 agent.pyz do")
+    with run.lock(), replacing(run.carried) as temporary:
+        shutil.copyfile(results, temporary)
