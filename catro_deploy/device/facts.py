@@ -11,6 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from catro_deploy.device.jetson import jetson_facts, jetson_state
+from catro_deploy.device.nvidia import gpus
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -30,6 +33,7 @@ def device_facts(root: Path = Path("/")) -> dict[str, Any]:
     """What stays the same while a measurement runs. ``root`` is the folder of proc, sys and etc."""
     cpu = _cpuinfo(root)
     flags = cpu.get("flags", cpu.get("Features"))
+    names = [f"{gpu['name']}, driver {gpu['driver']}" for gpu in gpus()]
     return {
         "device": _read(root / "sys/class/dmi/id/product_name") or _read(root / "proc/device-tree/model"),
         "cpu_model": cpu.get("model name"),
@@ -41,15 +45,20 @@ def device_facts(root: Path = Path("/")) -> dict[str, Any]:
         "os": _os_name(root),
         "kernel": platform.release() or None,
         "python": platform.python_version(),
+        **jetson_facts(root),
+        **({"gpus": names} if names else {}),
     }
 
 
 def state(root: Path = Path("/")) -> dict[str, Any]:
-    """What changes: clock in MHz, degrees Celsius by sensor, load average of the last minute."""
+    """What changes: clock in MHz, degrees Celsius by sensor, load average of the last minute; of GPUs, if there are."""
+    found = gpus()
     return {
         "clock_mhz": _clock_mhz(root),
         "temperatures_c": _temperatures_c(root),
         "load_average": _load_average(),
+        **jetson_state(root),
+        **({"gpus": found} if found else {}),
     }
 
 

@@ -25,6 +25,8 @@ __all__ = ["measure", "no_garbage_collection", "percentile", "ratio_interval", "
 NOISY_CV = 0.15
 DRIFT = 0.05
 BUSY_SHARE = 0.25
+CLOCK_MOVED = 0.02
+CPU_PROVIDER = "CPUExecutionProvider"
 
 
 def measure(
@@ -162,13 +164,29 @@ def remarks(
     drift = _drift(timings["original"]["samples_us"])
     if abs(drift) > DRIFT:
         found.append(f"The original model's median moved by {drift:+.0%} from its first to its last third.")
-    return found + _remarks_on_load(facts)
+    return found + _remarks_on_clocks(facts) + _remarks_on_load(facts)
 
 
 def _drift(samples_us: Sequence[float]) -> float:
     third = max(len(samples_us) // 3, 1)
     first, last = (percentile(sorted(part), 50) for part in (samples_us[:third], samples_us[-third:]))
     return last / first - 1
+
+
+def _remarks_on_clocks(facts: Mapping[str, Any]) -> list[str]:
+    """What was lowered while it was measured; of a GPU, if that is what ran."""
+    found = []
+    before, after = (facts.get(f"overcurrent_events_{when}") for when in ("before", "after"))
+    if before is not None and after is not None and after > before:
+        found.append(f"The board throttled {after - before} times during the measurement: it drew too much current.")
+    if any(provider != CPU_PROVIDER for provider in facts.get("providers", ())):
+        reasons = sorted({reason for gpu in facts.get("gpus_after", ()) for reason in gpu["throttled"]})
+        if reasons:
+            found.append(f"The GPU's clock was lowered when the measurement ended: {', '.join(reasons)}.")
+        first, last = (facts.get(f"gpu_clock_mhz_{when}") for when in ("before", "after"))
+        if first and last and abs(last / first - 1) > CLOCK_MOVED:
+            found.append(f"The GPU's clock moved from {first:g} to {last:g} MHz: fix it with jetson_clocks.")
+    return found
 
 
 def _remarks_on_load(facts: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ def conditions(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         "reached": "Measured on",
         "device": "Device",
         "cpu_model": "Processor",
+        "power_mode": "Power mode",
         "runtime": "Runtime",
         "threads": "Threads",
         "batch": "Images a call",

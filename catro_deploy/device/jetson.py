@@ -1,0 +1,126 @@
+"""What a Jetson says of itself: release, power mode, clocks, power rails. What cannot be read is None, or left out.
+
+The GPU of a Jetson has no nvidia-smi; its own programs are asked.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+__all__ = ["jetson_clocks", "jetson_facts", "jetson_state", "l4t_release", "power_mode", "tegrastats"]
+
+PATIENCE_S = 10
+SMS_PER_TPC = 2
+
+
+def jetson_facts(root: Path = Path("/")) -> dict[str, Any]:
+    """What stays the same while a measurement runs; nothing on a computer that is not a Jetson.
+
+    The GPU's clocks and its SMs, of which a power mode may switch some off, are told to root only.
+    """
+    release = _read(root / "etc/nv_tegra_release")
+    if release is None:
+        return {}
+    clocks = jetson_clocks(_said("jetson_clocks", "--show"))
+    tpcs = clocks.get("gpu_tpcs")
+    return {
+        "l4t": l4t_release(release),
+        "power_mode": power_mode(_said("nvpmodel", "-q")),
+        "gpu_clock_range_mhz": clocks["gpu"][:2] if "gpu" in clocks else None,
+        "gpu_sms": None if tpcs is None else SMS_PER_TPC * tpcs,
+    }
+
+
+def jetson_state(root: Path = Path("/")) -> dict[str, Any]:
+    """What changes: the GPU's clock in MHz, watts by rail, how often it was throttled for current since it started."""
+    if not (root / "etc/nv_tegra_release").is_file():
+        return {}
+    said = tegrastats(_first_line("tegrastats", "--interval", "100"))
+    return {
+        "gpu_clock_mhz": said.get("gpu_clock_mhz"),
+        "power_w": said["power_w"] or None,
+        "overcurrent_events": _overcurrent_events(root),
+    }
+
+
+def power_mode(text: str) -> str | None:
+    """The mode that ``nvpmodel -q`` names, plain or verbose."""
+    found = re.findall(r"NV Power Mode: *(\S+)", text)
+    return found[-1] if found else None
+
+
+def l4t_release(text: str) -> str | None:
+    """``36.4.7`` of the first line of /etc/nv_tegra_release."""
+    found = re.search(r"# R(\d+) \(release\), REVISION: ([\d.]+)", text)
+    return f"{found[1]}.{found[2]}" if found else None
+
+
+def jetson_clocks(text: str) -> dict[str, Any]:
+    """What ``jetson_clocks --show`` says: ``gpu`` and ``emc`` clocks (lowest, highest, current, in MHz), ``gpu_tpcs``.
+
+    Thor's GPU has a line for each of its clocks; that of the GPC counts.
+    """
+    found: dict[str, Any] = {}
+    pattern = r"^(GPU|gpu-gpc-0|EMC) +MinFreq=(\d+) +MaxFreq=(\d+) +CurrentFreq=(\d+)"
+    for name, *hertz in re.findall(pattern, text, re.MULTILINE):
+        found["emc" if name == "EMC" else "gpu"] = tuple(int(one) / 1e6 for one in hertz)
+    if tpcs := re.search(r"^Active GPU TPCs: (\d+)", text, re.MULTILINE):
+        found["gpu_tpcs"] = int(tpcs[1])
+    return found
+
+
+def tegrastats(line: str) -> dict[str, Any]:
+    """One line of tegrastats: ``temperatures_c`` and ``power_w`` by name, now; ``gpu_load`` and ``gpu_clock_mhz``.
+
+    A rail's figures are now/average, since JetPack 7 now/average/peak, with or without their unit, mW.
+    """
+    behind_memory = line.partition("CPU [")[2].partition("]")[2] or line
+    temperatures = {name: float(c) for name, c in re.findall(r"(\w+)@(-?[\d.]+)C\b", behind_memory)}
+    rails = {
+        name: int(mw) / 1000 for name, mw in re.findall(r"\b([A-Z][A-Z0-9_]*) (\d+)(?:mW)?/\d+(?:mW)?", behind_memory)
+    }
+    found: dict[str, Any] = {"temperatures_c": temperatures, "power_w": rails}
+    if gpu := re.search(r"GR3D_FREQ (?:(\d+)%)?(?:@\[?(\d+))?", line):
+        found["gpu_load"] = int(gpu[1]) / 100 if gpu[1] else None
+        found["gpu_clock_mhz"] = float(gpu[2]) if gpu[2] else None
+    return found
+
+
+def _overcurrent_events(root: Path) -> int | None:
+    counts = [_read(path) for path in (root / "sys/class/hwmon").glob("hwmon*/oc*_event_cnt")]
+    return sum(int(one) for one in counts if one and one.isdigit()) if counts else None
+
+
+def _said(*command: str) -> str:
+    """What a command says; nothing if it is not there or does not work."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+def _first_line(*command: str) -> str:
+    """The first line of a command that never ends; nothing if it is not there or says nothing."""
+    try:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            timer = threading.Timer(PATIENCE_S, process.kill)
+            timer.start()
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            timer.cancel()
+            process.kill()
+            return line
+    except OSError:
+        return ""
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip("\0 \t\r\n") or None
+    except OSError:
+        return None

@@ -1,0 +1,73 @@
+"""What nvidia-smi says of the GPUs in a computer (not of a Jetson's, which has none)."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["gpus", "nvidia_smi"]
+
+PATIENCE_S = 20
+# Reasons for a lower clock that are no fault: nothing to do, or what the user has set.
+HARMLESS = ("gpu_idle", "applications_clocks_setting", "display_clocks_setting")
+# By driver: since 530 gpu_power_readings, since 545 a draw of this moment beside an average.
+POWER = ("gpu_power_readings", "power_readings")
+DRAWS = ("instant_power_draw", "power_draw", "average_power_draw")
+
+
+def gpus(command: Sequence[str] = ("nvidia-smi", "-q", "-x")) -> list[dict[str, Any]]:
+    """The GPUs of this computer in their present state; none where there is no nvidia-smi, or it does not work."""
+    try:
+        done = subprocess.run(list(command), capture_output=True, check=False, timeout=PATIENCE_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return nvidia_smi(done.stdout) if done.returncode == 0 else []
+
+
+def nvidia_smi(xml: bytes) -> list[dict[str, Any]]:
+    """The GPUs in the output of ``nvidia-smi -q -x``; nothing if it is not that. What it does not say is None.
+
+    ``throttled`` names the reasons for which a clock was lowered, but for harmless ones.
+    """
+    try:
+        log = ElementTree.fromstring(xml)
+    except ElementTree.ParseError:
+        return []
+    return [_gpu(gpu, log.findtext("driver_version"), log.findtext("cuda_version")) for gpu in log.iter("gpu")]
+
+
+def _gpu(gpu: ElementTree.Element, driver: str | None, cuda: str | None) -> dict[str, Any]:
+    draws = [gpu.findtext(f"{group}/{draw}") for group in POWER for draw in DRAWS]
+    return {
+        "name": gpu.findtext("product_name"),
+        "driver": driver,
+        "cuda": cuda,
+        "clock_mhz": _number(gpu.findtext("clocks/sm_clock")),
+        "memory_clock_mhz": _number(gpu.findtext("clocks/mem_clock")),
+        "highest_clock_mhz": _number(gpu.findtext("max_clocks/sm_clock")),
+        "temperature_c": _number(gpu.findtext("temperature/gpu_temp")),
+        "power_w": next((watts for watts in map(_number, draws) if watts is not None), None),
+        "throttled": _reasons(gpu),
+    }
+
+
+def _reasons(gpu: ElementTree.Element) -> list[str]:
+    found = []
+    for prefix in ("clocks_event_reason", "clocks_throttle_reason"):
+        for reason in gpu.iterfind(f"{prefix}s/*"):
+            name = reason.tag[len(prefix) + 1 :]
+            if reason.text == "Active" and name not in HARMLESS:
+                found.append(name)
+    return found
+
+
+def _number(text: str | None) -> float | None:
+    """Of ``67.03 W``; None of ``N/A``."""
+    try:
+        return float((text or "").split()[0])
+    except (IndexError, ValueError):
+        return None
