@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,9 +15,9 @@ from catro_deploy import __version__
 from catro_deploy.cli.console import print_json, print_result
 from catro_deploy.cli.flags import Config, Json, examples
 from catro_deploy.cli.work import own_settings
-from catro_deploy.errors import CatroError, FaultError
+from catro_deploy.errors import CatroError, DeviceError, FaultError
 
-__all__ = ["Finding", "app", "findings"]
+__all__ = ["Finding", "app", "findings", "findings_on"]
 
 app = typer.Typer()
 
@@ -41,10 +41,16 @@ class Finding:
     remedy: str = ""
 
 
-@app.command(epilog=examples("doctor", "doctor --json"))
-def doctor(config: Config = None, json: Json = False) -> None:
+@app.command(epilog=examples("doctor", "doctor --json", "doctor --device press-3"))
+def doctor(
+    config: Config = None,
+    device: Annotated[
+        str | None, typer.Option(help="One of your devices, instead of this machine.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
     """Look at what is installed and try what should work. Exit code 1 if something needed does not."""
-    found = list(findings(config))
+    found = list(findings(config) if device is None else findings_on(device))
     if json:
         print_json({"version": __version__, "findings": [asdict(finding) for finding in found]})
     else:
@@ -62,6 +68,23 @@ def _show(found: list[Finding]) -> None:
         detail = finding.detail + (f"\nTo do: {finding.remedy}" if finding.remedy else "")
         table.add_row(Text(finding.state, STYLES[finding.state]), Text(finding.name), Text(detail))
     print_result(table)
+
+
+def findings_on(name: str) -> Iterator[Finding]:
+    """What the agent on the device ``name`` finds there, or why it cannot be reached."""
+    from catro_deploy.devices import find_device
+    from catro_deploy.targets import load_target
+    from catro_deploy.transports import run_job
+
+    device = find_device(name)
+    job = {"job": "doctor", "runtime": load_target(device.target).runtime}
+    try:
+        for event in run_job(name, job, Path(), ()):
+            if event["event"] == "result":
+                yield Finding("ssh", "works", device.ssh, True)
+                yield from (Finding(**finding) for finding in event["result"]["findings"])
+    except DeviceError as error:
+        yield Finding("ssh", "broken", error.problem, True, error.hint)
 
 
 def findings(config: Path | None) -> Iterator[Finding]:

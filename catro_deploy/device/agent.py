@@ -1,36 +1,30 @@
-"""Jobs of the agent: bench, facts, profile and verify. A job and its answers are JSON, fit to cross a pipe.
+"""Jobs of the agent. A job and its answers are JSON, fit to cross a pipe to another machine.
 
-A job ``bench`` is ``{"job": "bench", "runtime": "onnxruntime", "threads": 1, "batch": 1, "protocol": {...},
-"folder": ..., "models": {"original": {"file": ..., "metadata": {...}}, "pruned": {...}}}``; files lie in the folder,
-and ``metadata`` is what a model's file must say.
-The answers are events: ``progress`` with ``seconds`` since measuring began, then ``result`` or ``error``.
+A job names itself (``{"job": "bench", ...}``); what else it holds, and what its result is, is told where it is done.
+The answers are events: ``progress`` and the like on the way, then ``result`` or ``error``.
 """
 
 from __future__ import annotations
 
-import time
-from contextlib import ExitStack
-from functools import partial
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from catro_deploy.device.facts import LoadMeter, device_facts, state
-from catro_deploy.device.measure import measure, remarks, speedup, timing
-from catro_deploy.device.profile import profile
-from catro_deploy.device.verify import verify
-from catro_deploy.errors import UsageError
-from catro_deploy.runtimes import Runner, check_metadata, open_runner
+from catro_deploy.errors import RuntimeMissingError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
+__all__ = ["facts", "run"]
 
-__all__ = ["bench", "facts", "run"]
-
-PROGRESS_EVERY_S = 0.25
+# Imported when they are asked for: most need numpy, and the doctor says if that is missing.
+JOBS = {
+    "bench": "catro_deploy.device.bench:bench",
+    "doctor": "catro_deploy.device.doctor:examine",
+    "facts": "catro_deploy.device.agent:facts",
+    "profile": "catro_deploy.device.profile:profile",
+    "verify": "catro_deploy.device.verify:verify",
+}
 
 
 def run(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -38,74 +32,31 @@ def run(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[
 
     Raises:
         UsageError: there is no such job.
+        RuntimeMissingError: numpy is not installed.
         CatroError: as the job says.
     """
     if job["job"] not in JOBS:
         raise UsageError(f"The agent does not know the job {job['job']!r}.", f"It knows: {', '.join(JOBS)}.")
-    return JOBS[job["job"]](job, emit)
-
-
-def bench(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Measure the latency of ``original`` and ``pruned`` as ``protocol`` says.
-
-    Raises:
-        ModelError: a model cannot be run, or is not the one that was meant.
-        UsageError: a model does not take ``batch`` images at a time.
-        RuntimeMissingError: the runtime is not installed.
-    """
-    protocol = job["protocol"]
-    with ExitStack() as stack:
-        runners = {
-            name: stack.enter_context(open_runner(job["runtime"], Path(job["folder"], model["file"]), job["threads"]))
-            for name, model in job["models"].items()
-        }
-        calls: dict[str, Callable[[], object]] = {}
-        for name, runner in runners.items():
-            check_metadata(runner, job["models"][name]["metadata"])
-            calls[name] = partial(runner.infer, _input(runner, job["batch"], protocol["seed"]))
-        original = runners["original"]
-        facts = device_facts()
-        facts.update(runtime=f"{original.name} {original.version}", providers=list(original.providers))
-        facts.update({f"{key}_before": value for key, value in state().items()})
-        meter = LoadMeter()
-        blocks = measure(calls, protocol, _seldom(emit))
-        facts["other_load_cores"] = meter.other_load_cores()
-        facts.update({f"{key}_after": value for key, value in state().items()})
-    timings = {name: timing(times) for name, times in blocks.items()}
-    ratio = speedup(blocks["original"], blocks["pruned"], protocol)
-    return {**timings, "speedup": ratio, "facts": facts, "warnings": remarks(timings, ratio, protocol, facts)}
-
-
-def _input(runner: Runner, batch: int, seed: int) -> NDArray[np.float32]:
-    if runner.batch not in (None, batch):
-        raise UsageError(
-            f"The ONNX files take {runner.batch} image(s) at a time, and {batch} are to be measured.",
-            "Set export.dynamic_batch = true, run catro-deploy export again, then bench.",
-        )
-    # Normal numbers, like normalised images: zeros or denormals can run at another speed.
-    return np.random.default_rng(seed).standard_normal((batch, *runner.image_shape)).astype(np.float32)
-
-
-def _seldom(emit: Callable[[dict[str, Any]], None]) -> Callable[[float], None]:
-    """Pass on one progress in a while, so that telling does not disturb what is measured."""
-    last = [time.perf_counter()]
-
-    def report(seconds: float) -> None:
-        if time.perf_counter() - last[0] >= PROGRESS_EVERY_S:
-            last[0] = time.perf_counter()
-            emit({"event": "progress", "seconds": seconds})
-
-    return report
+    module, function = JOBS[job["job"]].split(":")
+    try:
+        do: Callable[..., dict[str, Any]] = getattr(importlib.import_module(module), function)
+        return do(job, emit)
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise
+        raise RuntimeMissingError(
+            "The device's Python has no numpy.", "Install it there: python3 -m pip install numpy"
+        ) from None
 
 
 def facts(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """What the device is, and the version of the runtime that ``job`` names.
+    """What the device is, and the version of the ``runtime`` that ``job`` names.
 
     Raises:
         RuntimeMissingError: the runtime is not installed.
     """
+    from catro_deploy.device.facts import device_facts
+    from catro_deploy.runtimes import open_runner
+
     version = open_runner(job["runtime"], Path(), 1).version
     return {**device_facts(), "runtime": f"{job['runtime']} {version}"}
-
-
-JOBS: dict[str, Callable[..., dict[str, Any]]] = {"bench": bench, "facts": facts, "profile": profile, "verify": verify}

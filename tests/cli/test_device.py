@@ -81,6 +81,21 @@ def test_a_check_shows_what_the_device_is(far):
     assert facts["cores"] >= 1
 
 
+def test_the_doctor_examines_a_device(far):
+    done = command("doctor", "--device", "far")
+    assert done.exit_code == 0, done.stderr
+    lines = {line.split()[1]: line.split()[0] for line in done.stdout.splitlines() if line.strip()}
+    assert (lines["ssh"], lines["numpy"], lines["onnxruntime"]) == ("works", "works", "works")
+
+
+def test_the_doctor_explains_a_device_that_does_not_answer(catro):
+    assert catro("device", "add", "van", "--ssh", "ssh://127.0.0.1:1", "--target", "x86-cpu").exit_code == 0
+    done = catro("doctor", "--device", "van")
+    assert done.exit_code == 1
+    assert "Nothing answers at its ssh port" in " ".join(done.stdout.split())
+    assert "Needed and not working: ssh." in done.stderr
+
+
 @pytest.mark.slow
 def test_a_whole_run_on_a_device_far_away_gives_the_same_kind_of_report(far, tiny):
     done = command("run", "--device", "far", "--budget", "0.95x")
