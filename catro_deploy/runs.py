@@ -85,6 +85,11 @@ class RunFolder:
         return self.path / "verify.json"
 
     @property
+    def half_onnx(self) -> tuple[Path, Path]:
+        """The original and the pruned network in half precision, for targets that run so."""
+        return self.path / "original.fp16.onnx", self.path / "pruned.fp16.onnx"
+
+    @property
     def packed_images(self) -> Path:
         """The test images on their way to the device, as long as they are verified."""
         return self.path / ".images.npy"

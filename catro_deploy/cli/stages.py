@@ -81,7 +81,7 @@ def finetune(
 def export(
     flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
 ) -> None:
-    """Write original.onnx and pruned.onnx."""
+    """Write original.onnx and pruned.onnx, and for targets that run in fp16 both in half precision, too."""
     continue_run("export", flags, config, run, force=force, as_json=json)
 
 

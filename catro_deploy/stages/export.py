@@ -7,30 +7,35 @@ from typing import Literal
 from catro_deploy import networks
 from catro_deploy.files import file_hash
 from catro_deploy.onnx_export import export_onnx, plan_metadata
+from catro_deploy.onnx_fp16 import write_fp16
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
+from catro_deploy.targets import load_target
 
 __all__ = ["Exported", "export"]
 
 
 @dataclass(frozen=True)
 class Exported:
-    """The files that were written."""
+    """The files that were written; ``half`` are those in half precision, of both networks or none."""
 
     original: Path
     pruned: Path
+    half: tuple[Path, ...] = ()
 
 
 def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
-    """Write original.onnx and pruned.onnx from the weights of ``run``.
+    """Write original.onnx and pruned.onnx from the weights of ``run``; for a target of fp16 also in half precision.
 
     Raises:
         RunFolderError: the plan or the fine-tuned weights are missing.
         ModelError: a network cannot be written as ONNX.
         NumericsError: an ONNX file does not compute what the network computes.
+        TargetError: the target is not known.
     """
+    in_half = load_target(settings.prune.target).precision == "fp16"
     plan = load_plan(run)
     run.require(run.weights, "finetune")
     chosen: dict[Literal["original", "finetuned"], Path] = {
@@ -38,7 +43,7 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
         "finetuned": run.pruned_onnx,
     }
     with progress.task("Exporting to ONNX", len(chosen)) as task:
-        for weights, path in chosen.items():
+        for (weights, path), half in zip(chosen.items(), run.half_onnx, strict=True):
             export_onnx(
                 networks.load(run, weights=weights),
                 plan.input_shape,
@@ -47,5 +52,8 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
                 dynamic_batch=settings.export.dynamic_batch,
                 metadata=plan_metadata(plan, file_hash(run.plan), path.stem),
             )
+            half.unlink(missing_ok=True)
+            if in_half and (kept := write_fp16(path, half)):
+                progress.note(f"{half.name}: in float32 stay {', '.join(kept)}, which would overflow")
             task.advance()
-    return Exported(run.original_onnx, run.pruned_onnx)
+    return Exported(run.original_onnx, run.pruned_onnx, run.half_onnx if in_half else ())

@@ -149,7 +149,7 @@ STAGES: tuple[Stage, ...] = (
         "catro_deploy.stages.export:export",
         ("export",),
         reads=lambda run: (run.plan, run.original_weights, run.weights),
-        writes=lambda run: (run.original_onnx, run.pruned_onnx),
+        writes=lambda run: (run.original_onnx, run.pruned_onnx, *(path for path in run.half_onnx if path.is_file())),
         outside=_device,
     ),
     Stage(

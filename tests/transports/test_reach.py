@@ -58,4 +58,9 @@ def test_a_network_is_pruned_and_exported_for_a_device_that_is_elsewhere_but_not
         assert f"{stage} cannot run on jetson-orin" in refused.stderr
         assert "Traceback" not in refused.stderr
         assert not (run / f"{stage}.json").exists()
-    assert (run / "pruned.onnx").is_file()
+    for name in ("original", "pruned"):
+        full, half = (run / f"{name}{kind}.onnx" for kind in ("", ".fp16"))
+        assert half.stat().st_size < full.stat().st_size
+    shown = command("export")
+    assert "pruned.fp16.onnx" in shown.stdout
+    assert "export: unchanged, skipped" in shown.stderr

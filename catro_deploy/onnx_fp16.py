@@ -1,0 +1,167 @@
+"""An ONNX network in half precision whose types say so, for runtimes that take precision from the file (TensorRT).
+
+Inputs and logits stay float32, with a cast behind and before them. What would overflow stays in float32, too.
+"""
+
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.errors import NumericsError
+from catro_deploy.files import replacing
+from catro_deploy.runtimes import open_runner
+
+__all__ = ["write_fp16"]
+
+Floats = NDArray[np.float32]
+
+FLOAT, FLOAT16 = 1, 10
+"""Of TensorProto.DataType."""
+LARGEST = 65504.0
+# Images differ from those that are tried: what comes as near to the largest number as this stays in float32.
+MARGIN = 4.0
+# Logits in half precision against those in float32, relative to the largest: numbers have 11 bits.
+AGREEMENT = 0.03
+IMAGES = 8
+
+
+def write_fp16(source: Path, path: Path) -> tuple[str, ...]:
+    """Write the float32 network ``source`` to ``path`` in half precision; return the nodes that stay in float32.
+
+    Those are found by random images, normal like normalised ones: nodes whose weights or outputs come near the largest
+    number of half precision. The file takes its place once ONNX Runtime has computed logits from it that are those of
+    ``source`` to ``AGREEMENT``. Caveat: on a CPU it rounds the weights and what it casts, but computes in float32; how
+    accurate the network is in half precision is to be measured on the device.
+
+    Raises:
+        NumericsError: it computes something else.
+    """
+    import onnx
+
+    proto = onnx.load(source)
+    images = _images(proto)
+    kept = _overflowing(proto, images)
+    half = _converted(proto, kept)
+    onnx.helper.set_model_props(half, {prop.key: prop.value for prop in proto.metadata_props} | {"precision": "fp16"})
+    onnx.checker.check_model(half, full_check=True)
+    with replacing(path) as temporary:
+        temporary.write_bytes(half.SerializeToString())
+        _check_agreement(source, temporary, path.name, images)
+    return tuple(sorted(kept))
+
+
+def _images(proto: Any) -> Floats:  # noqa: ANN401 - onnx.ModelProto
+    sizes = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
+    count = sizes[0] or IMAGES
+    return np.random.default_rng(0).standard_normal((count, *sizes[1:])).astype(np.float32)
+
+
+def _overflowing(proto: Any, images: Floats) -> set[str]:  # noqa: ANN401 - as above
+    """Names of the nodes that read or put out numbers too large for half precision."""
+    from onnx import numpy_helper
+
+    weights = {tensor.name: _size(numpy_helper.to_array(tensor)) for tensor in proto.graph.initializer}
+    outputs = {name: _size(value) for name, value in _every_output(proto, images).items()}
+    large = {name for name, size in (weights | outputs).items() if not size * MARGIN <= LARGEST}
+    return {node.name for node in proto.graph.node if large & {*node.input, *node.output}}
+
+
+def _size(values: NDArray[Any]) -> float:
+    is_float = values.dtype == np.float32 and values.size
+    return float(np.abs(values).max()) if is_float else 0.0
+
+
+def _every_output(proto: Any, images: Floats) -> Mapping[str, NDArray[Any]]:  # noqa: ANN401 - as above
+    """What every node puts out, as ONNX Runtime computes it without fusing any."""
+    import onnx
+    import onnxruntime
+
+    whole = onnx.shape_inference.infer_shapes(proto)
+    known = {value.name for value in whole.graph.output}
+    whole.graph.output.extend(value for value in whole.graph.value_info if value.name not in known)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(whole.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, {proto.graph.input[0].name: images}), strict=True))
+
+
+def _converted(proto: Any, kept: Collection[str]) -> Any:  # noqa: ANN401 - as above
+    with _path_as_it_was():
+        from onnxruntime.transformers.float16 import convert_float_to_float16
+
+        # Every operator of a classifier has a form in half precision: no kind of node is left out as a whole.
+        half = convert_float_to_float16(proto, keep_io_types=True, op_block_list=[], node_block_list=list(kept))
+    _connect_(half.graph)
+    _sort_(half.graph)
+    return half
+
+
+def _connect_(graph: Any) -> None:  # noqa: ANN401 - onnx.GraphProto
+    """Let nodes that stay in float32 read each other so; the converter takes all between them to half and back."""
+    made_by = {name: node for node in graph.node for name in node.output}
+
+    def origin(name: str) -> str:
+        there = made_by.get(name)
+        back = made_by.get(there.input[0]) if there is not None and _casts_to(there, FLOAT) else None
+        return str(back.input[0]) if back is not None and _casts_to(back, FLOAT16) else name
+
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = origin(name)
+    while unread := [node for node in graph.node if node.op_type == "Cast" and not _is_read(graph, node)]:
+        for node in unread:
+            graph.node.remove(node)
+
+
+def _casts_to(node: Any, kind: int) -> bool:  # noqa: ANN401 - onnx.NodeProto
+    return node.op_type == "Cast" and any(a.name == "to" and a.i == kind for a in node.attribute)
+
+
+def _is_read(graph: Any, node: Any) -> bool:  # noqa: ANN401 - as above
+    read = {name for other in graph.node for name in other.input} | {value.name for value in graph.output}
+    return not read.isdisjoint(node.output)
+
+
+def _sort_(graph: Any) -> None:  # noqa: ANN401 - onnx.GraphProto
+    """Put every node behind those that it reads; the converter puts its casts at the end."""
+    nodes, ready = list(graph.node), {value.name for value in (*graph.input, *graph.initializer)}
+    ordered: list[Any] = []
+    while nodes:
+        now = [node for node in nodes if ready.issuperset(filter(None, node.input))]
+        assert now, "a graph has no circles"
+        ready.update(name for node in now for name in node.output)
+        ordered += now
+        nodes = [node for node in nodes if not ready.issuperset(filter(None, node.output))]
+    del graph.node[:]
+    graph.node.extend(ordered)
+
+
+@contextmanager
+def _path_as_it_was() -> Iterator[None]:
+    """onnxruntime.transformers puts its own folder where modules of any name are looked for."""
+    before = list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _check_agreement(source: Path, half: Path, name: str, images: Floats) -> None:
+    logits = []
+    for file in (source, half):
+        with open_runner("onnxruntime", file, threads=1) as runner:
+            logits.append(runner.infer(images))
+    expected, found = logits
+    apart = float(np.abs(expected - found).max() / np.abs(expected).max())
+    if not apart <= AGREEMENT:  # NaN is not
+        raise NumericsError(
+            f"{name} computes other logits in half precision: {apart:.1%} of the largest apart.",
+            'Serve it in float32: precision = "fp32" in a target of your own (catro-deploy targets add).',
+        )
