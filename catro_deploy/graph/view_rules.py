@@ -1,7 +1,7 @@
 """What operations that only move elements make of the labels of their inputs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,11 +89,7 @@ def _cat(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
     members = [tensor for tensor in tensors_in(given["tensors"]) if tensor.numel()]
     along = given["dim"] % result.ndim
     known = [follower.of(member).axes for member in members]
-    axes: Axes = {}
-    for axis in {axis for mine in known for axis in mine} - {along}:
-        axes[axis] = next(mine[axis] for mine in known if axis in mine)
-        for mine in known:
-            follower.join(axes[axis], mine.get(axis, constant(len(axes[axis]))), "constant channels are beside them")
+    axes = _beside(follower, known, along)
     if any(along in mine for mine in known):
         parts = [mine.get(along, constant(m.shape[along])) for mine, m in zip(known, members, strict=True)]
         axes[along] = np.concatenate(parts)
@@ -102,14 +98,18 @@ def _cat(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
 
 def _stack(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
     along = given["dim"] % result.ndim
-    known = [follower.of(member).axes for member in tensors_in(given["tensors"])]
+    axes = _beside(follower, [follower.of(member).axes for member in tensors_in(given["tensors"])])
+    return [(result, {axis + (axis >= along): labels for axis, labels in axes.items()})]
+
+
+def _beside(follower: Follower, known: Sequence[Mapping[int, Labels]], besides: int | None = None) -> Axes:
+    """The axes of tensors that are put beside each other, but for the axis ``besides``: labels that meet are joined."""
     axes: Axes = {}
-    for axis in {axis for mine in known for axis in mine}:
-        place = axis + (axis >= along)
-        axes[place] = next(mine[axis] for mine in known if axis in mine)
+    for axis in {axis for mine in known for axis in mine} - {besides}:
+        axes[axis] = next(mine[axis] for mine in known if axis in mine)
         for mine in known:
-            follower.join(axes[place], mine.get(axis, constant(len(axes[place]))), "constant channels are beside them")
-    return [(result, axes)]
+            follower.join(axes[axis], mine.get(axis, constant(len(axes[axis]))), "constant channels are beside them")
+    return axes
 
 
 def _split(follower: Follower, given: Given, result: Sequence[torch.Tensor]) -> Labelled:

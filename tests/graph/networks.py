@@ -1,8 +1,14 @@
 """Small networks with every kind of coupling that is to be got right, with random statistics in their normalisation."""
 
+import copy
+import random
+
 import torch
 from torch import nn
 from torch.nn import functional
+
+from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked
+from catro_deploy.graph.trace import Network
 
 
 class Residual(nn.Module):
@@ -88,3 +94,16 @@ def randomised(model: nn.Module, seed: int = 0) -> nn.Module:
                 if name.endswith("running_var"):
                     value.abs_().add_(0.5)
     return model.eval()
+
+
+def assert_cut_is_masked(model: nn.Module, network: Network, seed: int) -> None:
+    """A random plan leaves of ``model``, traced as ``network``, what computes the same as the masked model."""
+    pick = random.Random(seed)
+    kept = {
+        g.name: sorted(pick.sample(range(g.width), pick.randint(1, g.width))) for g in network.groups if not g.fixed
+    }
+    keeps = keeps_of(network.groups, kept, network.sizes)
+    images = torch.randn(2, *network.input_shape, generator=torch.Generator().manual_seed(seed))
+    with torch.inference_mode():
+        expected, found = masked(model, keeps)(images), apply_keeps_(copy.deepcopy(model), keeps)(images)
+    assert (expected - found).abs().max() <= 1e-5 * expected.abs().max().clamp(min=1e-6)

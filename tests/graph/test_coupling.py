@@ -1,7 +1,5 @@
 """Which channels hang together: by hand for each way of coupling, and by the masked network for random plans."""
 
-import copy
-import random
 import warnings
 
 import pytest
@@ -10,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked
 from catro_deploy.graph.trace import trace
 from catro_deploy.models import build_model
-from tests.graph.networks import randomised
+from tests.graph.networks import assert_cut_is_masked, randomised
 from tests.graph.user_networks import (
     EVERY,
     AcrossChannels,
@@ -195,16 +192,7 @@ def test_what_torch_pruning_finds_coupled_is_coupled(name):
 @given(seed=st.integers(0, 10_000))
 def test_any_plan_leaves_what_the_masked_network_computes(factory, seed):
     model = randomised(factory(), seed)
-    network = trace(model, IMAGE)
-    pick = random.Random(seed)
-    kept = {
-        g.name: sorted(pick.sample(range(g.width), pick.randint(1, g.width))) for g in network.groups if not g.fixed
-    }
-    keeps = keeps_of(network.groups, kept, network.sizes)
-    images = torch.randn(2, *IMAGE, generator=torch.Generator().manual_seed(seed))
-    with torch.inference_mode():
-        expected, found = masked(model, keeps)(images), apply_keeps_(copy.deepcopy(model), keeps)(images)
-    assert (expected - found).abs().max() <= 1e-5 * expected.abs().max().clamp(min=1e-6)
+    assert_cut_is_masked(model, trace(model, IMAGE), seed)
 
 
 def test_a_forward_that_looks_at_values_is_tried_with_values():

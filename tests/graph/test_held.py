@@ -1,8 +1,5 @@
 """Sizes that modules hold as numbers: they follow the channels, and nothing else does."""
 
-import copy
-import random
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,25 +8,13 @@ from torch import nn
 
 from catro_deploy.graph.depth import drop_branches, find_branches
 from catro_deploy.graph.held import held_by, resize_held_, sizes_of
-from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked
-from catro_deploy.graph.trace import Network, trace
+from catro_deploy.graph.surgery import apply_keeps_, keeps_of
+from catro_deploy.graph.trace import trace
 from tests.graph.held_networks import FREE, Blocks, Chance, Crossing, Densely, Mixed, Partial, Scales, Viewed
-from tests.graph.networks import randomised
+from tests.graph.networks import assert_cut_is_masked, randomised
 from tests.graph.test_skeleton import assert_as_really_cut
 
 IMAGE = (3, 8, 8)
-
-
-def assert_cut_is_masked(model: nn.Module, network: Network, seed: int) -> None:
-    pick = random.Random(seed)
-    kept = {
-        g.name: sorted(pick.sample(range(g.width), pick.randint(1, g.width))) for g in network.groups if not g.fixed
-    }
-    keeps = keeps_of(network.groups, kept, network.sizes)
-    images = torch.randn(2, *IMAGE, generator=torch.Generator().manual_seed(seed))
-    with torch.inference_mode():
-        expected, found = masked(model, keeps)(images), apply_keeps_(copy.deepcopy(model), keeps)(images)
-    assert (expected - found).abs().max() <= 1e-5 * expected.abs().max().clamp(min=1e-6)
 
 
 def narrowed(factory: type[nn.Module], **widths: int) -> nn.Module:
