@@ -85,9 +85,14 @@ class RunFolder:
         return self.path / "verify.json"
 
     @property
-    def half_onnx(self) -> tuple[Path, Path]:
-        """The original and the pruned network in half precision, for targets that run so."""
-        return self.path / "original.fp16.onnx", self.path / "pruned.fp16.onnx"
+    def original_fp16_onnx(self) -> Path:
+        """The unpruned network in half precision, for targets that run so."""
+        return self.path / "original.fp16.onnx"
+
+    @property
+    def pruned_fp16_onnx(self) -> Path:
+        """The pruned network in half precision."""
+        return self.path / "pruned.fp16.onnx"
 
     @property
     def packed_images(self) -> Path:

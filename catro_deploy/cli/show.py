@@ -94,7 +94,8 @@ def _finetune(result: Content, run: RunFolder) -> Sequence[RenderableType]:
 
 def _export(run: RunFolder) -> dict[str, Any]:
     files = {"original": run.original_onnx, "pruned": run.pruned_onnx}
-    files |= {path.name.removesuffix(".onnx"): path for path in run.half_onnx if path.is_file()}
+    halves = (run.original_fp16_onnx, run.pruned_fp16_onnx)
+    files |= {path.name.removesuffix(".onnx"): path for path in halves if path.is_file()}
     return {name: {"file": str(path), "bytes": path.stat().st_size} for name, path in files.items()}
 
 

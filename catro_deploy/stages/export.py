@@ -42,8 +42,9 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
         "original": run.original_onnx,
         "finetuned": run.pruned_onnx,
     }
+    halves = (run.original_fp16_onnx, run.pruned_fp16_onnx)
     with progress.task("Exporting to ONNX", len(chosen)) as task:
-        for (weights, path), half in zip(chosen.items(), run.half_onnx, strict=True):
+        for (weights, path), half in zip(chosen.items(), halves, strict=True):
             export_onnx(
                 networks.load(run, weights=weights),
                 plan.input_shape,
@@ -56,4 +57,4 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
             if in_half and (kept := write_fp16(path, half)):
                 progress.note(f"{half.name}: in float32 stay {', '.join(kept)}, which would overflow")
             task.advance()
-    return Exported(run.original_onnx, run.pruned_onnx, run.half_onnx if in_half else ())
+    return Exported(run.original_onnx, run.pruned_onnx, halves if in_half else ())

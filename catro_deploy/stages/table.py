@@ -113,6 +113,12 @@ def _text(kind: resources.Kind, name: str) -> str:
     return resources.find(kind, name).read_text(encoding="utf-8")
 
 
+def _exported(run: RunFolder) -> tuple[Path, ...]:
+    """Both networks, and in half precision if the target runs so."""
+    halves = (run.original_fp16_onnx, run.pruned_fp16_onnx)
+    return (run.original_onnx, run.pruned_onnx, *(path for path in halves if path.is_file()))
+
+
 def _carried(run: RunFolder) -> tuple[Path, ...]:
     """Results from a device that cannot be reached, if there are any."""
     return (run.carried,) if run.carried.is_file() else ()
@@ -149,7 +155,7 @@ STAGES: tuple[Stage, ...] = (
         "catro_deploy.stages.export:export",
         ("export",),
         reads=lambda run: (run.plan, run.original_weights, run.weights),
-        writes=lambda run: (run.original_onnx, run.pruned_onnx, *(path for path in run.half_onnx if path.is_file())),
+        writes=_exported,
         outside=_device,
     ),
     Stage(
