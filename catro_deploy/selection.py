@@ -9,7 +9,7 @@
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -170,10 +170,12 @@ def _none_left(fixed: Mapping[str, str]) -> BudgetError:
     )
 
 
-def _graph(model: nn.Module, groups: Sequence[Group], settings: PruneSettings) -> FeatureGraph:
+def _graph(
+    model: nn.Module, groups: Sequence[Group], settings: PruneSettings, sizes: Collection[str] = ()
+) -> FeatureGraph:
     present = dict(model.named_modules())  # of a network without some branches, what is to be ignored may be gone
     ignore = [name for name in settings.ignore if name in present]
-    return FeatureGraph(model, [producer for group in groups for producer in group.producers], ignore)
+    return FeatureGraph(model, [producer for group in groups for producer in group.producers], ignore, sizes)
 
 
 def _why_hidden(group: Group, graph: FeatureGraph) -> str:
@@ -229,7 +231,7 @@ def _select_in_order(
 
     limit = MemoryLimit(int(settings.activation_memory * 2**30))
     narrowed = [group for group in prunable if widths[group.name] < group.width]
-    graph = _graph(model, prunable, settings)
+    graph = _graph(model, prunable, settings, network.sizes)
     select_in_order(graph, narrowed, network.sizes, batches, decide, limit, progress)
     return chosen
 

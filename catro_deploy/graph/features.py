@@ -4,7 +4,7 @@ A layer's feature map is what its consumers read: the output of the convolution 
 that follow it alone. A layer that is called several times has as many feature maps, whose scatters add.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,14 +36,16 @@ class FeatureGraph:
 
     Normalisation is folded into the convolutions of the copy, which changes feature maps by rounding only. ``hidden``
     are the producers without nodes, since the graph only calls a module around them, each with the reason; they have no
-    scatter. ``ignore`` (names or prefixes) is not looked into.
+    scatter. ``ignore`` (names or prefixes) is not looked into; the numbers named ``sizes`` may change with the module.
 
     Raises:
         ModelError: the model's own forward cannot be traced.
     """
 
-    def __init__(self, model: nn.Module, producers: Sequence[str], ignore: Sequence[str] = ()) -> None:
-        traced = evaluation_graph(model, ignore)
+    def __init__(
+        self, model: nn.Module, producers: Sequence[str], ignore: Sequence[str] = (), sizes: Collection[str] = ()
+    ) -> None:
+        traced = evaluation_graph(model, ignore, sizes)
         reasons = {name: traced.why_hidden(name) for name in producers}
         self.hidden: Mapping[str, str] = {name: reason for name, reason in reasons.items() if reason}
         self.module = _fold_batch_norm_(traced.module)

@@ -14,6 +14,7 @@ from torch import fx
 from catro_deploy.core.scatter import Scatter, ScatterMeter
 from catro_deploy.graph.activations import Activations, MemoryLimit, size_bytes
 from catro_deploy.graph.features import FeatureGraph, Labelled, summed
+from catro_deploy.graph.held import held_by
 from catro_deploy.graph.surgery import apply_keeps_, further, keeps_of
 from catro_deploy.progress import Progress
 from catro_deploy.records import Group, Keep
@@ -47,6 +48,7 @@ def select_in_order(
         by_producer.setdefault(group.producers[0], []).append(group)
     module = graph.module
     there = {name for name, _ in (*module.named_modules(), *module.named_parameters(), *module.named_buffers())}
+    there |= held_by(module, sizes).keys()
     walk = _Walk(graph, batches, limit)
     decided: dict[str, Sequence[int]] = {}
     keeps: dict[str, Keep] = {}

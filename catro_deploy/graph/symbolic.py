@@ -63,15 +63,17 @@ def symbolic(model: nn.Module, ignore: Sequence[str] = (), sizes: Collection[str
     return Symbolic(module, opaque)
 
 
-def evaluation_graph(model: nn.Module, ignore: Sequence[str] = ()) -> Symbolic:
+def evaluation_graph(model: nn.Module, ignore: Sequence[str] = (), sizes: Collection[str] = ()) -> Symbolic:
     """Trace a copy of ``model`` in eval mode; ``ignore`` (names or prefixes) is not looked into.
+
+    ``sizes`` as for ``symbolic``.
 
     Raises:
         ModelError: the model's own forward cannot be traced, or it returns something else than one tensor of logits.
     """
 
     def attempt(opaque: Collection[str]) -> fx.GraphModule:
-        return fx.GraphModule(*_root_and_graph(model, False, opaque), type(model).__name__)
+        return fx.GraphModule(*_root_and_graph(model, False, opaque, sizes), type(model).__name__)
 
     module, opaque = with_opaque_modules(model, ignore, attempt)
     (output,) = module.graph.find_nodes(op="output")
@@ -98,12 +100,22 @@ def _root_and_graph(
         raise Untraceable("", RANDOM, "Draw them in a submodule, or in a function that torch.fx.wrap hides.")
     if len(graph.find_nodes(op="placeholder")) != 1:
         raise Untraceable("", "it takes more than the images.", "Give the rest to the constructor.")
+    _read_where_used_(graph, sizes)
     for module in root.modules():  # else fx would make parameters of the state of these constants
         for key, value in list(vars(module).items()):
             if isinstance(value, torch.Tensor):
                 delattr(module, key)
                 module.register_buffer(key, value, persistent=False)
     return root, graph
+
+
+def _read_where_used_(graph: fx.Graph, sizes: Collection[str]) -> None:
+    """Read each of ``sizes`` just before it is used, not at the start: what changes in between then counts."""
+    for node in [node for node in graph.find_nodes(op="get_attr") if node.target in sizes]:
+        for user in list(node.users):
+            with graph.inserting_before(user):
+                user.replace_input_with(node, graph.create_node("get_attr", node.target))
+        graph.erase_node(node)
 
 
 def _follow_mode_(graph: fx.Graph, evaluation: fx.Graph) -> None:

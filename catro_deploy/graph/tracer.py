@@ -3,7 +3,7 @@
 import os
 import random
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,6 +41,7 @@ class Tracer(fx.Tracer):
     def __init__(self, opaque: Collection[str], sizes: Collection[str] = ()) -> None:
         super().__init__()
         self._opaque, self._sizes = opaque, sizes
+        self._values: dict[str, Any] = {}
         self._innermost: tuple[Exception, str] | None = None
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
@@ -93,8 +94,15 @@ class Tracer(fx.Tracer):
                 self.graph.erase_node(given.node)
         if isinstance(self.root, nn.Module):
             for name, (owner, attribute) in held_by(self.root, self._sizes).items():
+                self._values[name] = getattr(owner, attribute)
                 setattr(owner, attribute, self.create_proxy("get_attr", name, (), {}))
         return function, args
+
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        """Go through the parts of a split, where it says how many there are."""
+        parts: Any = obj
+        several = _parts(obj.node, self._values)
+        return super().iter(obj) if several is None else iter([parts[place] for place in range(several)])
 
     def untraceable(self, error: Exception) -> Untraceable:
         """Which module is to blame for ``error``, which a trace raised."""
@@ -144,6 +152,18 @@ def _is_layer(module: nn.Module) -> bool:
     kinds = [kind.__module__ for kind in type(module).__mro__ if kind.__module__.startswith(LAYERS)]
     parts = [part for part in module.modules() if part is not module]
     return kinds[0] not in NO_LAYERS and not any(isinstance(part, WEIGHTED) for part in parts)
+
+
+def _parts(node: fx.Node, held: Mapping[str, Any]) -> int | None:
+    """How many parts a split or chunk gives, if it says so; ``held`` are the sizes that are values of the graph."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    given = [*node.args[1:2], *(node.kwargs[key] for key in ("split_size_or_sections", "chunks") if key in node.kwargs)]
+    if name not in ("split", "chunk") or not given:
+        return None
+    how = held.get(str(given[0].target)) if isinstance(given[0], fx.Node) else given[0]
+    if name == "chunk":
+        return how if isinstance(how, int) else None
+    return len(how) if isinstance(how, list | tuple) else None
 
 
 def _refusal(model: nn.Module, failure: Untraceable) -> ModelError:

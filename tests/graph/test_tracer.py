@@ -145,3 +145,19 @@ def test_outputs_that_are_not_logits():
         symbolic(model)
     with pytest.raises(ModelError, match=r"(?s)returns a dict.*one tensor of logits"):
         evaluation_graph(Pair())
+
+
+def test_the_parts_of_a_split_may_be_gone_through():
+    class Looping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.conv(x)
+            thirds = [part * (place + 1) for place, part in enumerate(x.split([2, 2, 4], dim=1))]
+            halves = [part.relu() for part in torch.chunk(x, chunks=2, dim=1)]
+            return torch.cat([*thirds, *halves], 1).mean((2, 3))
+
+    model = Looping()
+    torch.testing.assert_close(symbolic(model).module(images()), model(images()))
