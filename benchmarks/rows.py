@@ -72,13 +72,17 @@ def finetune_and_judge(row: Row, settings: Settings, work: Path) -> None:
 def finish_in_own_process(script: str, row: Row, work: Path, flags: Mapping[str, object]) -> dict[str, Any]:
     """Run ``script --row=... --FLAG=VALUE ...`` and return the result that it wrote beside the row's folder.
 
-    Rows run side by side this way, on one thread each; what a row prints goes to a file beside its folder too.
+    Rows run side by side this way, on one thread each; what a row prints goes to a file beside its folder too. A result
+    that is there already, of as many epochs, is taken: a fine-tuning that has ended would begin anew.
     """
+    written = work / f"{row.name}.json"
+    if written.is_file() and (before := json.loads(written.read_text()))["epochs"] == flags.get("epochs"):
+        return dict(before)
     print(f"{row.name} ...", file=sys.stderr, flush=True)
     command = [sys.executable, script, f"--row={json.dumps(asdict(row))}", f"--work={work}"]
     command += [f"--{name}={value}" for name, value in flags.items()]
     with (work / f"{row.name}.log").open("w") as log:
         subprocess.run(command, stdout=log, stderr=log, check=True)
-    result: dict[str, Any] = json.loads((work / f"{row.name}.json").read_text())
+    result: dict[str, Any] = json.loads(written.read_text())
     print(f"{row.name}: {result['accuracy']:.2%} on the test images", file=sys.stderr, flush=True)
     return result
