@@ -91,8 +91,11 @@ class Store:
         return self.home / "jobs" / name
 
     def tidy(self) -> None:
-        """Delete files that were not used for long, and what killed uploads have left."""
+        """Delete files and jobs that were not used for long, and what killed uploads have left."""
         now = time.time()
+        for folder in (self.home / "jobs").glob("*"):  # no job runs for so long: its host never came back
+            if now - folder.stat().st_mtime > UNUSED_S:
+                shutil.rmtree(str(folder), ignore_errors=True)
         for path in (*(self.home / "files").glob("*"), *self.home.glob("agent-*")):
             with suppress(FileNotFoundError):
                 age_s = now - path.stat().st_mtime
