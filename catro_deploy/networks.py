@@ -12,6 +12,7 @@ from catro_deploy.graph.depth import drop_branches
 from catro_deploy.graph.surgery import apply_keeps_
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
+from catro_deploy.models.plain import write_out_weights_
 from catro_deploy.plans import load_plan
 from catro_deploy.records import Keep, Plan
 from catro_deploy.runs import RunFolder
@@ -51,7 +52,7 @@ def load(
         "original": (folder.original_weights, "prune"),
     }[weights]
     folder.require(path, stage)
-    network = _unpruned(plan, model, folder)
+    network = write_out_weights_(_unpruned(plan, model, folder))
     whole_head = plan.class_indices == tuple(range(plan.model_classes))
     head_only = {} if whole_head else {plan.head: Keep(out=plan.class_indices)}
     if weights == "original":

@@ -11,6 +11,7 @@ from catro_deploy.errors import DataError, ModelError
 from catro_deploy.graph.surgery import apply_keeps_
 from catro_deploy.graph.trace import find_head
 from catro_deploy.models import build_model
+from catro_deploy.models.plain import write_out_weights_
 from catro_deploy.pruning import Classifier
 from catro_deploy.records import Keep
 
@@ -41,7 +42,7 @@ def classifier_of(
             f"mean has {len(mean)} and std {len(std)} values for images of {channels} channels.",
             "Give both one value a channel, or leave both out.",
         )
-    own = copy.deepcopy(model).cpu().eval()
+    own = write_out_weights_(copy.deepcopy(model).cpu().eval())
     head = find_head(own, shape)
     count = _logits(own, images).shape[1]
     names = tuple(class_names) if class_names is not None else tuple(map(str, range(count)))
@@ -51,7 +52,7 @@ def classifier_of(
             "Give class_names one name for each class, in the order of the logits.",
         )
     if name:
-        _require_same(build_model(name, count), own, name)
+        _require_same(write_out_weights_(build_model(name, count)), own, name)
     return Classifier(own, shape, head, names, tuple(range(count)), name, mean, std)
 
 

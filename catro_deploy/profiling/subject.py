@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
 
 from catro_deploy.costs.axes import LayerCost
 from catro_deploy.costs.table import layer_shape
@@ -19,6 +18,7 @@ from catro_deploy.graph.skeleton import WEIGHTS, Skeleton
 from catro_deploy.graph.structure import structure
 from catro_deploy.graph.surgery import keeps_of, spread
 from catro_deploy.graph.trace import Network
+from catro_deploy.models.plain import write_out_weights_
 from catro_deploy.onnx_export import export_onnx
 from catro_deploy.profiling.exports import Exports, weights_of
 from catro_deploy.profiling.use import Use, digest
@@ -157,13 +157,10 @@ def identity(model: nn.Module, network: Network) -> str:
 def _noisy(model: nn.Module) -> nn.Module:
     """A copy with a little noise on its weights: the exporter leaves out zeros, and makes one of equal weights.
 
-    Weights that parametrisations compute become plain ones, as in the export, where they would lose their names. What
-    several modules share each gets for itself, or the export would not tell them apart.
+    Weights that are computed become plain ones, as in the export, where they would lose their names. What several
+    modules share each gets for itself, or the export would not tell them apart.
     """
-    copied = copy.deepcopy(model)
-    for module in [module for module in copied.modules() if parametrize.is_parametrized(module)]:
-        for name in tuple(cast(nn.ModuleDict, module.parametrizations)):
-            parametrize.remove_parametrizations(module, name)
+    copied = write_out_weights_(copy.deepcopy(model))
     seen: set[nn.Parameter] = set()
     for module in copied.modules():
         for name, parameter in module.named_parameters(recurse=False):

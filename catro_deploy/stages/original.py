@@ -8,6 +8,7 @@ from catro_deploy.graph.surgery import apply_keeps_
 from catro_deploy.graph.trace import find_head
 from catro_deploy.models import build_model, default_size
 from catro_deploy.models.checkpoint import load_checkpoint
+from catro_deploy.models.plain import write_out_weights_
 from catro_deploy.pruning import Classifier
 from catro_deploy.records import Keep
 from catro_deploy.settings import Settings
@@ -35,6 +36,7 @@ def open_original(settings: Settings) -> Original:
     wanted = resolve_classes(dataset.classes, dataset.groups, settings.prune.classes)
     model = build_model(chosen.name, len(dataset.classes))
     load_checkpoint(model, chosen.checkpoint)
+    write_out_weights_(model)
     head = find_head(model, input_shape)
     if len(wanted) < len(dataset.classes):
         apply_keeps_(model, {head: Keep(out=wanted)})

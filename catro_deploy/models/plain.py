@@ -1,0 +1,58 @@
+"""Weights that a module computes anew from others at each call, written out: then their channels can be cut.
+
+A filter that is standardised over its inputs, or divided by its norm, changes if some of them go; written out, it does
+not. The network computes the same, and is trained on as a plain one.
+"""
+
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+__all__ = ["write_out_weights_"]
+
+# timm's convolutions with weight standardisation (arXiv:1903.10520, 2101.08692): of normaliser-free networks and BiT.
+STANDARDISED = "timm.layers.std_conv"
+
+
+def write_out_weights_(model: nn.Module) -> nn.Module:
+    """Take off all parametrisations, and put plain convolutions in the place of timm's standardised ones.
+
+    Args:
+        model: in eval mode; it is changed in place, and computes what it did.
+
+    Returns:
+        The same.
+    """
+    for module in list(model.modules()):
+        if parametrize.is_parametrized(module):
+            # The class holds the computed weight as a property, and copies of a module share it.
+            shared = type(module)
+            module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
+            for name in tuple(cast(nn.ModuleDict, module.parametrizations)):
+                parametrize.remove_parametrizations(module, name)
+    plain: dict[nn.Module, nn.Conv2d] = {}
+    for path, module in list(model.named_modules(remove_duplicate=False)):
+        if isinstance(module, nn.Conv2d) and type(module).__module__ == STANDARDISED:
+            plain[module] = plain.get(module) or _plain(module)
+            model.set_submodule(path, plain[module])
+    return model
+
+
+def _plain(conv: Any) -> nn.Conv2d:  # noqa: ANN401 - one of four classes of timm
+    from timm.layers.conv2d_same import Conv2dSame
+
+    kind: type[nn.Conv2d] = Conv2dSame if getattr(conv, "same_pad", False) else nn.Conv2d
+    made = kind(
+        conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups,
+        conv.bias is not None,
+    )  # fmt: skip
+    with torch.no_grad():
+        filters = conv.weight.flatten(1)
+        variance, mean = torch.var_mean(filters, dim=1, correction=0, keepdim=True)
+        gain = (conv.gain * conv.scale).reshape(-1, 1) if hasattr(conv, "gain") else 1
+        made.weight.copy_(((filters - mean) * gain * torch.rsqrt(variance + conv.eps)).reshape_as(conv.weight))
+        if made.bias is not None:
+            made.bias.copy_(conv.bias)
+    return made.train(conv.training)

@@ -1,0 +1,86 @@
+"""Computed weights, written out: the network computes the same, and its channels can be cut."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize
+
+import catro_deploy
+from catro_deploy.graph.trace import trace
+from catro_deploy.models.plain import write_out_weights_
+
+
+class Normed(nn.Module):
+    """Four classes; a convolution with weight norm, used twice, and one with spectral norm."""
+
+    def __init__(self, classes: int = 4) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 12, 3, padding=1)
+        self.body = parametrizations.weight_norm(nn.Conv2d(12, 12, 3, padding=1))
+        self.last = parametrizations.spectral_norm(nn.Conv2d(12, 16, 3, padding=1))
+        self.fc = nn.Linear(16, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        x = torch.relu(self.last(torch.relu(self.body(self.body(x)))))
+        return self.fc(x.mean((2, 3)))
+
+
+def same(model: nn.Module, images: torch.Tensor) -> None:
+    with torch.inference_mode():
+        expected = model(images)
+        found = write_out_weights_(copy.deepcopy(model))(images)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["StdConv2d", "StdConv2dSame", "ScaledStdConv2d", "ScaledStdConv2dSame"])
+@pytest.mark.parametrize(("stride", "groups", "bias"), [(1, 1, True), (2, 2, False)])
+def test_standardised_convolutions_of_timm(kind, stride, groups, bias):
+    layers = pytest.importorskip("timm.layers.std_conv")
+    torch.manual_seed(0)
+    conv = getattr(layers, kind)(6, 8, 3, stride=stride, groups=groups, bias=bias).eval()
+    if hasattr(conv, "gain"):
+        nn.init.uniform_(conv.gain)
+    model = nn.Sequential(conv, nn.ReLU(), nn.Conv2d(8, 4, 1))
+    same(model, torch.randn(2, 6, 9, 9))
+    plain = write_out_weights_(model)[0]
+    assert "StdConv" not in type(plain).__name__
+    assert "gain" not in plain.state_dict()
+
+
+def test_a_module_that_is_used_twice_stays_one():
+    layers = pytest.importorskip("timm.layers.std_conv")
+    conv = layers.ScaledStdConv2d(4, 4, 3)
+    model = write_out_weights_(nn.Sequential(conv, nn.ReLU(), conv).eval())
+    assert model[0] is model[2]
+    assert type(model[0]) is nn.Conv2d
+
+
+def test_parametrisations():
+    torch.manual_seed(0)
+    model = Normed().eval()
+    same(model, torch.randn(2, 3, 8, 8))
+    plain = write_out_weights_(copy.deepcopy(model))
+    assert not any(parametrize.is_parametrized(module) for module in plain.modules())
+    assert parametrize.is_parametrized(model.body)
+
+
+def test_all_channels_of_a_normaliser_free_network_may_go():
+    pytest.importorskip("timm")
+    model = catro_deploy.models.build_model("timm:nf_regnet_b0", 4)
+    reasons = {group.fixed for group in trace(write_out_weights_(model), (3, 32, 32)).groups if group.fixed}
+    assert reasons == {"the logits"}
+
+
+def test_a_network_with_parametrisations_is_pruned_saved_and_loaded(tmp_path):
+    torch.manual_seed(0)
+    model = Normed().eval()
+    images, labels = torch.randn(16, 3, 8, 8), torch.arange(16) % 4
+    pruned = catro_deploy.prune(model, [(images, labels)], budget="50%flops", compute="cpu")
+    assert {"stem", "body", "last"} & set(pruned.plan.keeps)
+    again = catro_deploy.load(pruned.save(tmp_path), model=Normed)
+    with torch.inference_mode():
+        assert torch.equal(again(images), pruned.model(images))
+        torch.testing.assert_close(pruned.original(images), model(images), rtol=1e-4, atol=1e-5)
