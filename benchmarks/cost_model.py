@@ -37,10 +37,10 @@ from catro_deploy.graph.trace import Network, trace
 from catro_deploy.models import build_model
 from catro_deploy.onnx_export import export_onnx
 from catro_deploy.profiling.measuring import find_profile, measure_profile
-from catro_deploy.profiling.use import Use
 from catro_deploy.progress import Silent
 from catro_deploy.protocols import ProfileProtocol, load_profile_protocol
 from catro_deploy.transports import run_job
+from catro_deploy.use import Use
 
 RESULT = "cost_model.json"
 PICTURE = RESULTS.parent.parent / "docs" / "cost_model.svg"

@@ -41,7 +41,6 @@ from catro_deploy.graph.depth import branch_worths, find_branches
 from catro_deploy.graph.features import Labelled
 from catro_deploy.graph.trace import Network, trace
 from catro_deploy.pricing import measured_pricing, profile_of
-from catro_deploy.profiling import use_of
 from catro_deploy.progress import Silent
 from catro_deploy.protocols import load_profile_protocol
 from catro_deploy.records import Branch
@@ -51,6 +50,7 @@ from catro_deploy.stages.original import Original, open_original
 from catro_deploy.stages.prune import labelled_batches
 from catro_deploy.targets import load_target
 from catro_deploy.training.augment import normalise
+from catro_deploy.use import use_of
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # the tests are no package that one installs
 from tests import v100_resnet50

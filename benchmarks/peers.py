@@ -10,7 +10,6 @@ from torch import nn
 from catro_deploy.data import Subset
 from catro_deploy.errors import MissedError
 from catro_deploy.graph.trace import Network, trace
-from catro_deploy.profiling import use_of
 from catro_deploy.profiling.trial import Trial, trial
 from catro_deploy.protocols import load_latency_protocol
 from catro_deploy.records import Budget, GroupPlan, Plan
@@ -20,6 +19,7 @@ from catro_deploy.stages.original import Original, open_original
 from catro_deploy.stages.prune import labelled_batches, write_pruning
 from catro_deploy.targets import load_target
 from catro_deploy.training.augment import normalise
+from catro_deploy.use import use_of
 
 __all__ = ["open_trial", "prune_by_peer"]
 

@@ -11,12 +11,13 @@ from catro_deploy.costs.roofline import RooflineCost
 from catro_deploy.costs.table import TableCost
 from catro_deploy.costs.widths import period, sweep_widths, useful_widths
 from catro_deploy.graph.trace import Network
-from catro_deploy.profiling import LatencyProfile, Use, find_profile, measure_profile
+from catro_deploy.profiling import LatencyProfile, find_profile, measure_profile
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import ProfileProtocol
 from catro_deploy.records import CostErrors, Group, Staircase
 from catro_deploy.targets import Target
 from catro_deploy.transports.reach import require_latency
+from catro_deploy.use import Use
 
 __all__ = ["Pricing", "estimated_pricing", "measured_pricing", "profile_of"]
 
@@ -92,13 +93,16 @@ def measured_pricing(network: Network, groups: Sequence[Group], profile: Latency
     )
 
 
-def estimated_pricing(network: Network, groups: Sequence[Group], target: Target, batch: int, smallest: int) -> Pricing:
-    """Prices by the roofline of ``target``'s figures.
+def estimated_pricing(
+    network: Network, groups: Sequence[Group], target: Target, batch: int, smallest: int, *, measured: bool = False
+) -> Pricing:
+    """Prices by the roofline of ``target``'s figures; whether whole networks will be ``measured`` beside them.
 
     Raises:
         TargetError: the target has no figures to estimate by.
     """
-    require_latency(target)
+    if target.gpu is None:
+        require_latency(target)
     assert target.gpu is not None, "what can be measured is not to be estimated"
     cost = RooflineCost(network.layers, groups, target.gpu, target.precision, batch)
     full = {group.name: group.width for group in groups}
@@ -117,8 +121,8 @@ def estimated_pricing(network: Network, groups: Sequence[Group], target: Target,
         how="estimate",
         source=f"roofline of {target.title}",
         warnings=(
-            f"Latency on {target.name} is an estimate from the device's figures (see docs/roofline.md); nothing was "
-            "measured on it.",
+            f"Latency on {target.name} is an estimate from the device's figures (see docs/roofline.md); "
+            + ("only whole networks were measured on it." if measured else "nothing was measured on it."),
         ),
     )
 

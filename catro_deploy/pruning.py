@@ -18,7 +18,6 @@ from catro_deploy.graph.held import held_by
 from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.trace import Network, list_layers, trace
 from catro_deploy.pricing import Pricing, estimated_pricing, measured_pricing, profile_of
-from catro_deploy.profiling import use_of
 from catro_deploy.profiling.trial import trial
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_latency_protocol, load_profile_protocol
@@ -27,7 +26,8 @@ from catro_deploy.selection import Scored, choose_channels, score_channels
 from catro_deploy.settings import Settings
 from catro_deploy.targets import Target, load_target
 from catro_deploy.training.device import choose_device
-from catro_deploy.transports.reach import reachable
+from catro_deploy.transports.reach import profilable, reachable
+from catro_deploy.use import use_of
 
 __all__ = ["Classifier", "Pruned", "cut_classifier", "prune_classifier"]
 
@@ -164,13 +164,19 @@ def _by_latency(
     def decide(pricing: Pricing, measure: Measure | None) -> Decision:
         return by_latency(network, scored, branches, budget, settings.prune, pricing, measure, progress)
 
-    if not reachable(target, settings.prune.device):
-        return decide(estimated_pricing(network, scored.prunable, target, use.batch, settings.prune.d_min), None)
-    protocol = load_profile_protocol(settings.profile.protocol)
-    profile = profile_of(on_cpu, shape, use, protocol, progress, opset=opset)
+    there = reachable(target, settings.prune.device)
+    if there and profilable(target):
+        protocol = load_profile_protocol(settings.profile.protocol)
+        profile = profile_of(on_cpu, shape, use, protocol, progress, opset=opset)
+        pricing = measured_pricing(network, scored.prunable, profile)
+    else:
+        least = settings.prune.d_min
+        pricing = estimated_pricing(network, scored.prunable, target, use.batch, least, measured=there)
+    if not there:
+        return decide(pricing, None)
     with trial(on_cpu, shape, use, load_latency_protocol(TRIALS), opset) as trials:
         return decide(
-            measured_pricing(network, scored.prunable, profile),
+            pricing,
             lambda widths: trials.measure(_of_widths(on_cpu, network, branches, widths, settings.prune.ignore)),
         )
 

@@ -12,7 +12,18 @@ from typing import Literal
 
 from catro_deploy.errors import UsageError
 
-__all__ = ["Kind", "Origin", "config_folder", "find", "folder", "names", "origin", "own_folder", "profiles_folder"]
+__all__ = [
+    "Kind",
+    "Origin",
+    "cache_folder",
+    "config_folder",
+    "find",
+    "folder",
+    "names",
+    "origin",
+    "own_folder",
+    "profiles_folder",
+]
 
 Kind = Literal["targets", "calibration/latency", "calibration/profile", "calibration/roofline"]
 Origin = Literal["shipped", "yours", "file"]
@@ -61,12 +72,17 @@ def config_folder(platform: str = sys.platform) -> Path | None:
 
 
 def profiles_folder() -> Path:
-    """Where latency profiles are kept: below ``CATRO_CACHE``, else below the platform's place for caches."""
+    """Where latency profiles are kept."""
+    return cache_folder() / "latency"
+
+
+def cache_folder() -> Path:
+    """Where what can be made again is kept: ``CATRO_CACHE``, else below the platform's place for caches."""
     if chosen := os.environ.get("CATRO_CACHE"):
-        return Path(chosen).absolute() / "latency"
+        return Path(chosen).absolute()
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     base = named if named.is_absolute() else Path.home() / ".cache"
-    return base / "catro-deploy" / "latency"
+    return base / "catro-deploy"
 
 
 def names(kind: Kind) -> tuple[str, ...]:

@@ -94,6 +94,21 @@ class RunFolder:
         """The pruned network in half precision."""
         return self.path / "pruned.fp16.onnx"
 
+    def served_onnx(self, precision: str) -> dict[str, Path]:
+        """The files of both networks that run on a device of this ``precision``: ``original`` and ``pruned``."""
+        if precision == "fp16":
+            return {"original": self.original_fp16_onnx, "pruned": self.pruned_fp16_onnx}
+        return {"original": self.original_onnx, "pruned": self.pruned_onnx}
+
+    def engine(self, network: str) -> Path:
+        """The TensorRT engine of ``original`` or ``pruned``, for the device that it was built on."""
+        return self.path / f"{network}.engine"
+
+    @property
+    def build(self) -> Path:
+        """How the engines were built, where, and what TensorRT made of them."""
+        return self.path / "build.json"
+
     @property
     def packed_images(self) -> Path:
         """The test images on their way to the device, as long as they are verified."""

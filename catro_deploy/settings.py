@@ -173,10 +173,23 @@ class ExportSettings(_Section):
     dynamic_batch: bool = False
 
 
+class BuildSettings(_Section):
+    """``[build]``: TensorRT engines."""
+
+    level: int = Field(3, ge=0, le=5, description="of optimisation: 5 builds longest and runs fastest")
+    workspace_mib: PositiveInt | None = Field(None, description="of scratch memory; default: what the GPU has")
+    dla: NonNegativeInt | None = Field(None, description="core of the deep learning accelerator; default: the GPU")
+    rebuilds: NonNegativeInt = Field(0, description="builds more than once, to report how far apart they are")
+
+
 class VerifySettings(_Section):
     """``[verify]``: what must hold."""
 
-    tolerance: PositiveFloat = Field(1e-3, description="largest difference of logits between PyTorch and the runtime")
+    tolerance: PositiveFloat | None = Field(
+        None,
+        description="largest difference of logits between PyTorch and the runtime; default: 0.001, "
+        "in fp16 3% of the largest logit",
+    )
     max_drop: NonNegativeFloat | None = Field(
         None, description="points of accuracy that may be lost; more ends with exit code 3"
     )
@@ -189,6 +202,11 @@ class BenchSettings(_Section):
     protocol: str = Field("standard", description="a file of calibration/latency: quick, standard or thorough")
     batch: PositiveInt | None = Field(None, description="images at a time; default: the target's")
     threads: PositiveInt | None = Field(None, description="threads of the runtime; default: the target's")
+    batches: list[PositiveInt] = Field(
+        default_factory=list, description="further numbers of images at a time; they need export.dynamic_batch"
+    )
+    transfers: bool = Field(False, description="of a GPU: copies to and from it count in what is compared with budgets")
+    cuda_graph: bool = Field(False, description="of a GPU: the same is launched as one CUDA graph")
 
 
 class ProfileSettings(_Section):
@@ -206,6 +224,7 @@ class Settings(_Section):
     prune: PruneSettings = PruneSettings()
     finetune: FinetuneSettings = FinetuneSettings()
     export: ExportSettings = ExportSettings()
+    build: BuildSettings = BuildSettings()
     verify: VerifySettings = VerifySettings()
     bench: BenchSettings = BenchSettings()
     profile: ProfileSettings = ProfileSettings()

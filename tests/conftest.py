@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from catro_deploy.runs import RunFolder
+from tests.doubles.environment import VERSIONS, tensorrt_environment
 from tests.tiny import command, went_well, write_work_folder
 
 
@@ -68,6 +69,29 @@ def gtsrb_root(test_data: Path) -> Path:
             except OSError:  # another test run was faster
                 assert root.is_dir()
     return root
+
+
+@pytest.fixture(scope="session", params=VERSIONS)
+def tensorrt_anywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables for the double of each version of TensorRT."""
+    return tensorrt_environment(request.param, tmp_path_factory.getbasetemp() / f"tensorrt-{request.param}")
+
+
+@pytest.fixture
+def every_tensorrt(tensorrt_anywhere: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that are started have a double of TensorRT and of a GPU: one test for each version."""
+    for name, value in tensorrt_anywhere.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def tensorrt(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that are started have a double of the newest TensorRT and of a GPU; this one knows that it is there."""
+    monkeypatch.syspath_prepend(Path(__file__).parent / "doubles")
+    version = VERSIONS[-1]
+    found = tensorrt_environment(version, tmp_path_factory.getbasetemp() / f"tensorrt-{version}")
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")

@@ -26,9 +26,10 @@ from catro_deploy.progress import Silent
 from catro_deploy.resources import find
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import load_settings
+from catro_deploy.stages.table import BUILD, SEARCH
 from tests.quick_stages import TABLE, diary
 
-EVERY = tuple(stage.name for stage in STAGES)
+EVERY = tuple(stage.name for stage in STAGES if stage.name != BUILD)
 ALL = EVERY[1:]  # without the search of a budget
 
 
@@ -56,6 +57,20 @@ def go(run, stages=ALL, *, force=False, **flags):
     missed = run_stages(stages, settings_with(**flags), run, Silent(), force=force, table=TABLE)
     assert missed is None
     return [name for name in diary(run)[before:] if not name.startswith("epoch")]
+
+
+def test_engines_are_built_for_runtimes_that_need_them(run, monkeypatch):
+    monkeypatch.setattr(pipeline, "reachable", lambda target, device: True)
+    every = [stage.name for stage in STAGES if stage.name != SEARCH]
+    assert go(run, every) == [name for name in every if name != BUILD]
+    assert go(run, every, prune={"target": "x86-gpu"}) == every
+    assert go(run, every, prune={"target": "x86-gpu"}) == []
+    assert go(run, every, prune={"target": "x86-gpu"}, build={"level": 5}) == [BUILD, "verify", "bench", "report"]
+    assert go(run, every, prune={"target": "x86-gpu"}, build={"level": 5}, bench={"batches": [4]}) == [
+        BUILD,
+        "bench",
+        "report",
+    ]
 
 
 def test_all_stages_run_in_order_and_not_again(run):

@@ -149,6 +149,14 @@ EXPORT = _section(
     ("opset", int, "ONNX operator set."),
     ("dynamic_batch", bool, "Let the runtime choose the batch size."),
 )
+BUILD = _section(
+    "build",
+    "Engines",
+    ("level", int, "Of optimisation, 0 to 5: higher builds longer and runs faster."),
+    ("workspace_mib", int, "Scratch memory that an engine may use; default: what the GPU has."),
+    ("dla", int, "Core of the deep learning accelerator; default: the GPU."),
+    ("rebuilds", int, "Build so often again, to report how far apart builds are."),
+)
 VERIFY = _section(
     "verify",
     "Verification",
@@ -161,6 +169,8 @@ BENCH = _section(
     ("protocol", str, "How long to measure: quick, standard or thorough."),
     ("threads", int, "Threads of the runtime; default: the target's."),
     ("batch", int, "Images at a time; default: the target's."),
+    ("transfers", bool, "Of a GPU: count copies to and from it."),
+    ("cuda_graph", bool, "Of a GPU: launch an inference as one CUDA graph."),
 )
 PROFILE = (Flag("profile", str, "How long to time layers: quick or standard.", ("profile.protocol",), "Measuring"),)
 USE = tuple(flag for flag in BENCH if flag.name in ("threads", "batch"))
@@ -172,7 +182,7 @@ def _everywhere(flag: Flag) -> Flag:
     return replace(flag, settings=both.get(flag.name, flag.settings))
 
 
-RUN = tuple(map(_everywhere, (*MODEL, *DATA, *PRUNE, *FINETUNE, *EXPORT, *VERIFY, *BENCH, *PROFILE)))
+RUN = tuple(map(_everywhere, (*MODEL, *DATA, *PRUNE, *FINETUNE, *EXPORT, *BUILD, *VERIFY, *BENCH, *PROFILE)))
 
 
 def split_names(texts: Sequence[str]) -> list[int | str]:

@@ -103,6 +103,18 @@ def _show_export(result: Content, run: RunFolder) -> Sequence[RenderableType]:
     return [f"{model['file']} ({count(model['bytes'] / 1024)} KiB)" for model in result.values()]
 
 
+def _build(build: Content, run: RunFolder) -> Sequence[RenderableType]:
+    table = _table("TensorRT engine", "built in", "layers", "rebuilds, median", "copy here")
+    for name, engine in build.items():
+        layers = len(engine["layers"].get("Layers", ()))
+        rebuilds = ", ".join(duration(us) for us in engine["rebuilds_us"]) or "none"
+        copy = run.engine(name) if run.engine(name).is_file() else "it stays on the device"
+        table.add_row(name, f"{engine['seconds']:.0f} s", str(layers), rebuilds, str(copy))
+    place = next(iter(build.values()))["place"]
+    where = f"{place['gpu']} ({place['sms']} SMs), TensorRT {place['tensorrt']}"
+    return [table, f"They run on this device only: {where}"]
+
+
 def _verify(result: Content, run: RunFolder) -> Sequence[RenderableType]:
     table = _table("accuracy", "PyTorch", result["runtime"], "agreement", "largest logit difference")
     for name in ("original", "pruned"):
@@ -173,6 +185,7 @@ RESULTS = {
     "prune": Result(lambda run: run.read_json(run.plan, "prune"), _prune),
     "finetune": Result(lambda run: run.read_json(run.finetune, "finetune"), _finetune),
     "export": Result(_export, _show_export),
+    "build": Result(lambda run: run.read_json(run.build, "build"), _build),
     "verify": Result(lambda run: run.read_json(run.verify, "verify"), _verify),
     "bench": Result(lambda run: run.read_json(run.bench, "bench"), _bench),
     "report": Result(lambda run: run.read_json(run.report("json"), "report"), _report),

@@ -13,7 +13,7 @@ __all__ = ["app"]
 
 app = typer.Typer()
 
-ALL = ("search", "prune", "finetune", "export", "verify", "bench", "report")
+ALL = ("search", "prune", "finetune", "export", "build", "verify", "bench", "report")
 
 
 @app.command(epilog=f.examples("train", "train --epochs 20 --checkpoint baseline.safetensors"))
@@ -85,6 +85,15 @@ def export(
     continue_run("export", flags, config, run, force=force, as_json=json)
 
 
+@app.command(epilog=f.examples("build", "build --level 5 --rebuilds 3"))
+@f.with_flags(*f.BUILD)
+def build(
+    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+) -> None:
+    """Build TensorRT engines of both networks, on the device that will run them."""
+    continue_run("build", flags, config, run, force=force, as_json=json)
+
+
 @app.command(epilog=f.examples("verify", "verify --max-drop 0.5"))
 @f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"), *f.VERIFY)
 def verify(
@@ -127,7 +136,7 @@ def import_(
 
     settings, folder = settings_to_continue("verify", flags, None, run)
     take_in(results, folder)
-    work(("verify", "bench", "report"), settings, folder, make_progress(), force=False, as_json=json)
+    work(("build", "verify", "bench", "report"), settings, folder, make_progress(), force=False, as_json=json)
 
 
 @app.command(epilog=f.examples("report", "report --run runs/tram --json"))
@@ -154,7 +163,7 @@ def run(
     force: f.Force = False,
     json: f.Json = False,
 ) -> None:
-    """Do everything: prune, finetune, export, verify, bench, report; and train first, if that must be.
+    """Do everything: prune, finetune, export, build, verify, bench, report; and train first, if that must be.
 
     With --max-drop and no budget, in catro.toml neither, the smallest latency within it is searched first.
     The same command goes on where it was stopped; a changed setting runs again only what depends on it.

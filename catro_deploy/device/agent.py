@@ -20,6 +20,7 @@ __all__ = ["facts", "run"]
 # Imported when they are asked for: most need numpy, and the doctor says if that is missing.
 JOBS = {
     "bench": "catro_deploy.device.bench:bench",
+    "build": "catro_deploy.device.build:build",
     "doctor": "catro_deploy.device.doctor:examine",
     "facts": "catro_deploy.device.agent:facts",
     "profile": "catro_deploy.device.profile:profile",

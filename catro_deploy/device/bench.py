@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from catro_deploy.device.facts import LoadMeter, device_facts, state
-from catro_deploy.device.measure import measure, remarks, speedup, timing
+from catro_deploy.device.measure import clocked, measure, remarks, speedup, timing
+from catro_deploy.device.models import open_model
 from catro_deploy.errors import UsageError
-from catro_deploy.runtimes import Runner, check_metadata, open_runner
+from catro_deploy.runtimes import GpuRunner, Runner, check_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,41 +26,71 @@ PROGRESS_EVERY_S = 0.25
 
 
 def bench(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Measure the latency of ``original`` and ``pruned`` as ``protocol`` says.
+    """Measure the latency of ``original`` and ``pruned`` in each of the ``modes``, as ``protocol`` says.
 
-    A job holds ``runtime``, ``threads``, ``batch``, ``protocol``, ``folder``, and ``models``, of each the ``file`` in
-    that folder and the ``metadata`` that the file must say of itself. Events ``progress`` have the ``seconds`` since
+    A job holds what opens models (see ``open_model``), ``protocol``, ``models``, of each the ``file`` and the
+    ``metadata`` that the file must say of itself, and ``modes``: ``batch`` and, on a GPU, whether ``transfers`` between
+    it and the host count and whether the work is put there as one ``cuda_graph``. The result is that of the first mode;
+    those of the others, without single samples, are its ``further``. Events ``progress`` have the ``seconds`` since
     measuring began.
 
     Raises:
         ModelError: a model cannot be run, or is not the one that was meant.
-        UsageError: a model does not take ``batch`` images at a time.
+        UsageError: a model does not take so many images at a time.
         RuntimeMissingError: the runtime is not installed.
     """
-    protocol = job["protocol"]
     with ExitStack() as stack:
-        runners = {
-            name: stack.enter_context(open_runner(job["runtime"], Path(job["folder"], model["file"]), job["threads"]))
-            for name, model in job["models"].items()
-        }
-        calls: dict[str, Callable[[], object]] = {}
-        for name, runner in runners.items():
-            check_metadata(runner, job["models"][name]["metadata"])
-            calls[name] = partial(runner.infer, _input(runner, job["batch"], protocol["seed"]))
+        runners = {}
+        for name, model in job["models"].items():
+            runners[name] = stack.enter_context(open_model(job, model["file"], emit))
+            check_metadata(runners[name], model["metadata"])
         original = runners["original"]
         facts = device_facts()
         facts.update(runtime=f"{original.name} {original.version}", providers=list(original.providers))
-        facts.update({f"{key}_before": value for key, value in state().items()})
-        meter = LoadMeter()
-        blocks = measure(calls, protocol, _seldom(emit))
-        facts["other_load_cores"] = meter.other_load_cores()
-        facts.update({f"{key}_after": value for key, value in state().items()})
+        report, first = _seldom(emit), job["modes"][0]
+        result = _measured(runners, first, job["protocol"], facts, report)
+        further = [_measured(runners, mode, job["protocol"], dict(facts), report) for mode in job["modes"][1:]]
+    return {**result, "further": [_brief(one) for one in further]}
+
+
+def _measured(
+    runners: Mapping[str, Runner],
+    mode: Mapping[str, Any],
+    protocol: Mapping[str, Any],
+    facts: dict[str, Any],
+    report: Callable[[float], None],
+) -> dict[str, Any]:
+    calls = {name: _call(runner, mode, protocol["seed"]) for name, runner in runners.items()}
+    facts.update({f"{key}_before": value for key, value in state().items()})
+    meter = LoadMeter()
+    blocks = measure(calls, protocol, report)
+    facts["other_load_cores"] = meter.other_load_cores()
+    facts.update({f"{key}_after": value for key, value in state().items()})
     timings = {name: timing(times) for name, times in blocks.items()}
     ratio = speedup(blocks["original"], blocks["pruned"], protocol)
-    return {**timings, "speedup": ratio, "facts": facts, "warnings": remarks(timings, ratio, protocol, facts)}
+    warnings = remarks(timings, ratio, protocol, facts)
+    return {**timings, "speedup": ratio, "mode": dict(mode), "facts": facts, "warnings": warnings}
 
 
-def _input(runner: Runner, batch: int, seed: int) -> NDArray[np.float32]:
+def _brief(result: Mapping[str, Any]) -> dict[str, Any]:
+    """``result`` without single samples and the facts of the device."""
+    timings = {
+        name: {key: value for key, value in result[name].items() if key != "samples_us"}
+        for name in ("original", "pruned")
+    }
+    return {**timings, **{key: result[key] for key in ("speedup", "mode", "warnings")}}
+
+
+def _call(runner: Runner, mode: Mapping[str, Any], seed: int) -> Callable[[], float]:
+    """What infers once and says how long it took: by the GPU's clock where a mode speaks of one."""
+    images = _images(runner, mode["batch"], seed)
+    if "cuda_graph" in mode:
+        assert isinstance(runner, GpuRunner), "modes of a GPU are asked of runtimes on GPUs only"
+        return runner.timer(images, transfers=mode["transfers"], graph=mode["cuda_graph"])
+    return clocked(partial(runner.infer, images))
+
+
+def _images(runner: Runner, batch: int, seed: int) -> NDArray[np.float32]:
     if runner.batch not in (None, batch):
         raise UsageError(
             f"The ONNX files take {runner.batch} image(s) at a time, and {batch} are to be measured.",
@@ -71,12 +101,13 @@ def _input(runner: Runner, batch: int, seed: int) -> NDArray[np.float32]:
 
 
 def _seldom(emit: Callable[[dict[str, Any]], None]) -> Callable[[float], None]:
-    """Pass on one progress in a while, so that telling does not disturb what is measured."""
-    last = [time.perf_counter()]
+    """Tell in a while, so that telling does not disturb what is measured, how many seconds have passed in all modes."""
+    began = last = time.perf_counter()
 
-    def report(seconds: float) -> None:
-        if time.perf_counter() - last[0] >= PROGRESS_EVERY_S:
-            last[0] = time.perf_counter()
-            emit({"event": "progress", "seconds": seconds})
+    def report(_: float) -> None:
+        nonlocal last
+        if time.perf_counter() - last >= PROGRESS_EVERY_S:
+            last = time.perf_counter()
+            emit({"event": "progress", "seconds": last - began})
 
     return report

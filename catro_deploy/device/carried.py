@@ -43,7 +43,8 @@ def do(folder: Path) -> int:
 def _done(asked: dict[str, Any], folder: Path) -> Any:  # noqa: ANN401 - what JSON can hold
     began, result = time.monotonic(), None
     _say(f"{asked['title']} ...")
-    for event in run_job({**asked["job"], "folder": str(folder / "files")}, asked["limit_s"]):
+    job = {**asked["job"], "folder": str(folder / "files"), "home": str(folder)}
+    for event in run_job(job, asked["limit_s"]):
         if event["event"] == "result":
             result = event["result"]
     _say(f" {time.monotonic() - began:.0f} s\n")

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["measure", "no_garbage_collection", "percentile", "ratio_interval", "remarks", "speedup", "timing"]
+__all__ = [
+    "clocked",
+    "measure",
+    "no_garbage_collection",
+    "percentile",
+    "ratio_interval",
+    "remarks",
+    "speedup",
+    "timing",
+]
 
 # Above these, a reader of the figures should know.
 NOISY_CV = 0.15
@@ -30,12 +39,13 @@ CPU_PROVIDER = "CPUExecutionProvider"
 
 
 def measure(
-    models: Mapping[str, Callable[[], object]], protocol: Mapping[str, Any], report: Callable[[float], None]
+    models: Mapping[str, Callable[[], float]], protocol: Mapping[str, Any], report: Callable[[float], None]
 ) -> dict[str, list[list[float]]]:
     """Latencies in microseconds of each model: blocks in the order of time, in a block single inferences.
 
-    Ends when ``seconds`` have passed and each model has ``min_samples``, or after ``limit_s``. ``report`` is
-    told after each turn how many seconds have passed since the start, warm-up included.
+    A model is what infers once when it is called, and returns how long that took: see ``clocked``. It ends when
+    ``seconds`` have passed and each model has ``min_samples``, or after ``limit_s``. ``report`` is told after each turn
+    how many seconds have passed since the start, warm-up included.
     """
     blocks: dict[str, list[list[float]]] = {name: [] for name in models}
     with no_garbage_collection():
@@ -55,14 +65,20 @@ def measure(
     return blocks
 
 
-def _block(infer: Callable[[], object], count: int) -> list[float]:
+def clocked(call: Callable[[], object]) -> Callable[[], float]:
+    """``call`` by the clock of this computer: what it made is dropped, and its microseconds are returned."""
     clock = time.perf_counter_ns
-    times_us = []
-    for _ in range(count):
+
+    def once() -> float:
         start = clock()
-        infer()
-        times_us.append((clock() - start) / 1000)
-    return times_us
+        call()
+        return (clock() - start) / 1000
+
+    return once
+
+
+def _block(infer: Callable[[], float], count: int) -> list[float]:
+    return [infer() for _ in range(count)]
 
 
 @contextmanager

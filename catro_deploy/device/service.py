@@ -125,8 +125,9 @@ def _work(store: Store, emit: Emit, name: str) -> None:
 
         asked = json.loads((folder / JOB).read_text(encoding="utf-8"))
         try:
+            here = {**asked["job"], "folder": str(folder / FILES), "home": str(store.home)}
             with _alone(store, asked["who"], write), told_if_full(store.home):
-                for event in run_job({**asked["job"], "folder": str(folder / FILES)}, asked["limit_s"]):
+                for event in run_job(here, asked["limit_s"]):
                     write(event)
         except CatroError as error:
             with (folder / ERROR).open("r+b") as reserved:

@@ -96,7 +96,7 @@ class Store:
         for folder in (self.home / "jobs").glob("*"):  # no job runs for so long: its host never came back
             if now - folder.stat().st_mtime > UNUSED_S:
                 shutil.rmtree(str(folder), ignore_errors=True)
-        for path in (*(self.home / "files").glob("*"), *self.home.glob("agent-*")):
+        for path in (*(self.home / "files").glob("*"), *(self.home / "engines").glob("*"), *self.home.glob("agent-*")):
             with suppress(FileNotFoundError):
                 age_s = now - path.stat().st_mtime
                 if age_s > (DAY_S if path.name.endswith(".part") else UNUSED_S):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from catro_deploy.runtimes import Runner, check_metadata, open_runner
+from catro_deploy.device.models import open_model
+from catro_deploy.runtimes import Runner, check_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +22,9 @@ __all__ = ["normalise", "verify"]
 def verify(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Run each of the ``models`` of ``job`` on all images.
 
-    A job holds ``runtime``, ``threads``, ``batch_size``, ``folder``, ``models`` as for a bench, ``images`` (a .npy file
-    of uint8 (n, channels, height, width)) and what normalises them, ``mean`` and ``std``. The result has the ``logits``
-    of each model: base64 of little-endian float32 (n, classes), row by row.
+    A job holds what opens models (see ``open_model``), ``batch_size``, ``models`` as for a bench, ``images`` (a .npy
+    file of uint8 (n, channels, height, width)) and what normalises them, ``mean`` and ``std``. The result has the
+    ``logits`` of each model: base64 of little-endian float32 (n, classes), row by row.
 
     Raises:
         ModelError: a model cannot be run, or is not the one that was meant.
@@ -32,7 +33,7 @@ def verify(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> di
     folder, logits, runtime = Path(job["folder"]), {}, ""
     images = np.load(str(folder / job["images"]), mmap_mode="r")
     for name, model in job["models"].items():
-        with open_runner(job["runtime"], folder / model["file"], job["threads"]) as runner:
+        with open_model(job, model["file"], emit) as runner:
             check_metadata(runner, model["metadata"])
             runtime = f"{runner.name} {runner.version}"
             parts = []

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from catro_deploy.costs.table import LayerTable, TableCost, fit_whole, judge
+from catro_deploy.profiling.device import digest, fingerprint
 from catro_deploy.profiling.samples import Timed, cells_of
 from catro_deploy.profiling.store import LatencyProfile
 from catro_deploy.profiling.subject import Subject, Widths
-from catro_deploy.profiling.use import digest, fingerprint
 from catro_deploy.records import Staircase
 
 __all__ = ["Measured", "profile_from"]

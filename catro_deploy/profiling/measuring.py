@@ -20,18 +20,19 @@ from catro_deploy.costs.widths import latin_square, period, sweep_widths, useful
 from catro_deploy.errors import ProfileError, RunFolderError
 from catro_deploy.graph.skeleton import WEIGHTS
 from catro_deploy.graph.trace import trace
+from catro_deploy.profiling.device import device_facts, digest, fingerprint
 from catro_deploy.profiling.fitting import Measured, profile_from
 from catro_deploy.profiling.log import Sample, SampleLog
 from catro_deploy.profiling.samples import Timed, reference_level_us, timed
 from catro_deploy.profiling.store import FORMAT, PROFILE, LatencyProfile, load_profile, save_profile
 from catro_deploy.profiling.subject import REFERENCE, Subject, Widths, identity, opened
-from catro_deploy.profiling.use import Use, device_facts, digest, fingerprint
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import ProfileProtocol
 from catro_deploy.records import Staircase
 from catro_deploy.resources import profiles_folder
 from catro_deploy.runs import hold
 from catro_deploy.transports import run_job
+from catro_deploy.use import Use
 
 __all__ = ["find_profile", "measure_profile"]
 

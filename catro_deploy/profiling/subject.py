@@ -20,10 +20,11 @@ from catro_deploy.graph.surgery import keeps_of, spread
 from catro_deploy.graph.trace import Network
 from catro_deploy.models.plain import write_out_weights_
 from catro_deploy.onnx_export import export_onnx
+from catro_deploy.profiling.device import digest
 from catro_deploy.profiling.exports import Exports, weights_of
-from catro_deploy.profiling.use import Use, digest
 from catro_deploy.protocols import ProfileProtocol
 from catro_deploy.records import Group, Keep
+from catro_deploy.use import Use
 
 __all__ = ["Subject", "Widths", "identity", "opened"]
 

@@ -11,9 +11,10 @@ from torch import nn
 
 from catro_deploy.errors import FaultError
 from catro_deploy.onnx_export import export_onnx
-from catro_deploy.profiling.use import Use
+from catro_deploy.onnx_fp16 import write_fp16
 from catro_deploy.protocols import LatencyProtocol
 from catro_deploy.transports import run_job
+from catro_deploy.use import Use
 
 __all__ = ["Trial", "TrialResult", "trial"]
 
@@ -65,15 +66,16 @@ class Trial:
         file = self.folder / f"{name}.onnx"
         dynamic = self.use.batch > 1
         export_onnx(network, self.input_shape, file, opset=self.opset, dynamic_batch=dynamic, metadata={})
+        if self.use.precision == "fp16":
+            write_fp16(file, file)
         return file
 
     def _job(self, candidate: Path) -> dict[str, Any]:
         files = {"original": "original.onnx", "pruned": candidate.name}
         return {
             "job": "bench",
-            "runtime": self.use.runtime,
-            "threads": self.use.threads,
-            "batch": self.use.batch,
+            **self.use.opening,
+            "modes": [{"batch": self.use.batch, **self.use.ways[0]}],
             "protocol": self.protocol.model_dump(),
             "models": {name: {"file": file, "metadata": {}} for name, file in files.items()},
         }

@@ -8,6 +8,7 @@ from typing import Any
 
 from catro_deploy import __version__
 from catro_deploy.records import Budget, GroupPlan, Plan
+from catro_deploy.report.engines import engine_records, mode_records
 from catro_deploy.report.grounds import basis
 from catro_deploy.report.latency import budget_used, latency_record
 from catro_deploy.report.verdict import verdict
@@ -27,6 +28,7 @@ def build_report(
     finetune: Mapping[str, Any] | None,
     name: str,
     search: Mapping[str, Any] | None = None,
+    build: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Join what a run recorded.
 
@@ -36,6 +38,7 @@ def build_report(
         finetune: finetune.json, or None if the pruned network was not fine-tuned.
         name: the run's name.
         search: search.json, or None if the budget was named and not searched.
+        build: build.json, or None where the runtime needs no engines.
 
     Returns:
         What report.json holds: accuracies are fractions, latencies milliseconds (microseconds where a name ends in
@@ -50,6 +53,8 @@ def build_report(
         "original": _network("original", plan.original_macs, plan.original_params, verify, bench),
         "pruned": _network("pruned", plan.pruned_macs, plan.pruned_params, verify, bench),
         "speedup": {"median": bench["speedup"]["median"], "ci95": list(bench["speedup"]["ci95"])} if bench else None,
+        "modes": mode_records(bench) if bench else [],
+        "engines": engine_records(build) if build else {},
         "accuracy_drop_points": _drop_points(verify),
         "validation_accuracy": finetune["validation_accuracy"] if finetune else None,
         "per_class": _per_class(verify) if verify else [],

@@ -7,6 +7,7 @@ from typing import Any
 
 from catro_deploy.report import charts, latency_charts, latency_tables
 from catro_deploy.report.cards import badge, cards
+from catro_deploy.report.engines import engine_table, engine_words, mode_table
 from catro_deploy.report.front import front_chart, front_table, front_words
 from catro_deploy.report.grounds import conditions, heading, how_measured
 from catro_deploy.report.tables import (
@@ -85,6 +86,11 @@ def _sections(report: Mapping[str, Any]) -> str:
     sections: list[tuple[str, str]] = []
     if report["speedup"]:
         sections.append(("Latency", charts.latency_chart(report)))
+    if modes := mode_table(report):
+        sections.append(("Latency, mode by mode", _table(modes)))
+    if engines := engine_table(report):
+        words = f'<p class="soft">{escape(engine_words(report))}</p>'
+        sections.append(("Engines", words + _table(engines)))
     if report["latency_plan"]:
         sections.append((f"Budget{badge(report['latency_plan'])}", _budget(report)))
     if report["search"]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from catro_deploy.report import latency_tables
+from catro_deploy.report.engines import engine_table, engine_words, mode_table
 from catro_deploy.report.front import front_table, front_words
 from catro_deploy.report.grounds import conditions, heading, how_measured
 from catro_deploy.report.tables import (
@@ -36,6 +37,7 @@ def to_markdown(report: Mapping[str, Any]) -> str:
         f"## {heading(report)}",
         "\n".join(f"- {name}: {plain(text)}" for name, text in conditions(report)),
         plain(how_measured(report)),
+        *_engines(report),
         *_budget(report),
         *_front(report["search"]),
         *(["## Accuracy by class", _table(class_table(report))] if report["per_class"] else []),
@@ -58,6 +60,13 @@ def to_markdown(report: Mapping[str, Any]) -> str:
 def _verified(report: Mapping[str, Any]) -> str:
     verification = report["verification"]
     return f" Verification {'passed' if verification['passed'] else 'FAILED'}." if verification else ""
+
+
+def _engines(report: Mapping[str, Any]) -> list[str]:
+    """How latency was measured otherwise, and how engines were built, where that was so."""
+    modes, engines = mode_table(report), engine_table(report)
+    blocks = ["## Latency, mode by mode", _table(modes)] if modes else []
+    return [*blocks, "## Engines", plain(engine_words(report)), _table(engines)] if engines else blocks
 
 
 def _budget(report: Mapping[str, Any]) -> list[str]:

@@ -9,15 +9,18 @@ import importlib
 from typing import TYPE_CHECKING
 
 from catro_deploy.errors import UsageError
-from catro_deploy.runtimes.base import Runner, check_metadata
+from catro_deploy.runtimes.base import GpuRunner, Runner, check_metadata
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["RUNTIMES", "Runner", "check_metadata", "open_runner"]
+__all__ = ["RUNTIMES", "GpuRunner", "Runner", "check_metadata", "open_runner"]
 
 # Name -> the module and class that implement Runner.
-RUNTIMES = {"onnxruntime": ("catro_deploy.runtimes.ort", "OrtRunner")}
+RUNTIMES = {
+    "onnxruntime": ("catro_deploy.runtimes.ort", "OrtRunner"),
+    "tensorrt": ("catro_deploy.runtimes.trt", "TrtRunner"),
+}
 
 
 def open_runner(runtime: str, model: Path, threads: int, *, profiling: bool = False) -> Runner:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from catro_deploy.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Runner", "check_metadata"]
+__all__ = ["GpuRunner", "Runner", "check_metadata"]
 
 
 class Runner(Protocol):
@@ -68,6 +68,21 @@ class Runner(Protocol):
 
         Raises:
             StorageError: what the runtime noted could not be kept.
+        """
+
+
+@runtime_checkable
+class GpuRunner(Runner, Protocol):
+    """A runner on a GPU, which has a clock of its own, and memory that images must get to."""
+
+    def timer(self, inputs: NDArray[np.float32], *, transfers: bool, graph: bool) -> Callable[[], float]:
+        """What infers ``inputs`` once more each time it is called, and returns how many microseconds the GPU took.
+
+        Copies between the host and the GPU count with ``transfers``; with ``graph`` all of it is one CUDA graph.
+
+        Raises:
+            ModelError: the images do not have the shape that the model takes.
+            FaultError: the runtime failed.
         """
 
 

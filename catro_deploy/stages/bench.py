@@ -10,11 +10,13 @@ from catro_deploy.progress import Progress
 from catro_deploy.protocols import LatencyProtocol, load_latency_protocol
 from catro_deploy.report.latency import budget_used
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import BenchSettings, Settings
+from catro_deploy.settings import Settings
+from catro_deploy.stages.served import served_models
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports import device_of, reached, run_job
 from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.reach import require_reachable
+from catro_deploy.use import use_of
 
 __all__ = ["bench", "bench_errand"]
 
@@ -41,6 +43,8 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
         "original": measured["original"],
         "pruned": measured["pruned"],
         "speedup": measured["speedup"],
+        "mode": measured["mode"],
+        "further": measured["further"],
         "protocol": {"name": settings.bench.protocol, **job["protocol"]},
         "environment": {
             "reached": reached(device),
@@ -72,34 +76,25 @@ def bench_errand(settings: Settings, run: RunFolder) -> Errand:
         RunFolderError: an ONNX file is missing.
     """
     protocol = load_latency_protocol(settings.bench.protocol)
-    job = _job(load_target(settings.prune.target), protocol, settings.bench, run)
-    files = [model["file"] for model in job["models"].values()]
-    return Errand("Measuring", job, files, protocol.warmup_s + protocol.limit_s + GRACE_S)
-
-
-def _job(target: Target, protocol: LatencyProtocol, bench: BenchSettings, run: RunFolder) -> dict[str, Any]:
-    plan_hash = file_hash(run.require(run.plan, "prune"))
-    files = {"original": run.original_onnx, "pruned": run.pruned_onnx}
-    return {
+    target = load_target(settings.prune.target)
+    use = use_of(target, settings)
+    batches = dict.fromkeys([use.batch, *settings.bench.batches])
+    job = {
         "job": "bench",
-        "runtime": target.runtime,
-        "threads": bench.threads or target.threads,
-        "batch": bench.batch or target.batch,
+        **use.opening,
+        "modes": [{"batch": batch, **way} for batch in batches for way in use.ways],
         "protocol": protocol.model_dump(),
-        "models": {
-            name: {
-                "file": run.require(path, "export").name,
-                "metadata": {"network": name, "plan_sha256": plan_hash},
-            }
-            for name, path in files.items()
-        },
+        "models": served_models(run, target.precision),
     }
+    files = [model["file"] for model in job["models"].values()]
+    limit_s = len(job["modes"]) * (protocol.warmup_s + protocol.limit_s) + GRACE_S
+    return Errand("Measuring", job, files, limit_s)
 
 
 def _measure(
     device: str, errand: Errand, run: RunFolder, protocol: LatencyProtocol, progress: Progress
 ) -> dict[str, Any]:
-    planned_s = protocol.warmup_s + protocol.seconds
+    planned_s = len(errand.job["modes"]) * (protocol.warmup_s + protocol.seconds)
     with progress.task("Measuring the original and the pruned model in turns", planned_s) as task:
         reached_s = 0.0
         for event in run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=progress.note):
@@ -123,7 +118,14 @@ def _environment(target: Target, job: Mapping[str, Any], measured: Mapping[str, 
         **measured["facts"],
         "precision": target.precision,
         "threads": job["threads"],
-        "batch": job["batch"],
-        "transfers": "none: inputs and outputs stay in the memory of the CPU",
+        "batch": measured["mode"]["batch"],
+        "transfers": _transfers(measured["mode"]),
         "models": models,
     }
+
+
+def _transfers(mode: Mapping[str, Any]) -> str:
+    """What copying the first mode counts, in words."""
+    if "transfers" not in mode:
+        return "none: inputs and outputs stay in the memory of the CPU"
+    return "counted: images to the GPU, logits back" if mode["transfers"] else "not counted: what the GPU computes"

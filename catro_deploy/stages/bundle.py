@@ -9,6 +9,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings, settings_text
 from catro_deploy.stages.bench import bench_errand
+from catro_deploy.stages.build import build_errand, needs_engines
 from catro_deploy.stages.verify import verify_errand
 from catro_deploy.targets import load_target
 from catro_deploy.transports.bundle import write_bundle
@@ -30,7 +31,8 @@ def bundle(settings: Settings, run: RunFolder, progress: Progress) -> Path:
     target = load_target(settings.prune.target)
     require_reachable(target, str(run.carried), "bundle")
     with run.lock(), verify_errand(settings, run) as verifying:
-        write_bundle(run.bundle, [verifying, bench_errand(settings, run)], run.path, target.title)
+        building = [build_errand(settings, run)] if needs_engines(target) else []
+        write_bundle(run.bundle, [*building, verifying, bench_errand(settings, run)], run.path, target.title)
         write_text(run.settings, settings_text(settings))  # what comes back is read with the same
         run.carried.unlink(missing_ok=True)
     progress.note(f"carry {run.bundle} to the device; its README says what to run there")

@@ -1,13 +1,15 @@
 """``profile``: time the layers of the network on the target, at the widths that pruning may give it."""
 
+from catro_deploy.errors import TargetError
 from catro_deploy.pricing import profile_of
-from catro_deploy.profiling import LatencyProfile, use_of
+from catro_deploy.profiling import LatencyProfile
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_profile_protocol
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.targets import load_target
-from catro_deploy.transports.reach import require_reachable
+from catro_deploy.transports.reach import profilable, require_reachable
+from catro_deploy.use import use_of
 
 __all__ = ["profile"]
 
@@ -16,12 +18,17 @@ def profile(settings: Settings, progress: Progress, *, force: bool = False) -> L
     """Return the latency profile of the checkpoint's network on the target, measured now if there is none.
 
     Raises:
-        TargetError: the target cannot be measured from here.
+        TargetError: the target cannot be measured from here, or not layer by layer.
         UsageError: settings, data or checkpoint do not go together.
         ModelError: the network's shapes at other widths are not known.
     """
     target = load_target(settings.prune.target)
     require_reachable(target, settings.prune.device, "profile")
+    if not profilable(target):
+        raise TargetError(
+            f"Layers are not timed on {target.name} in this version: {target.runtime} fuses them beyond recognition.",
+            "prune estimates their times from the device's figures, and measures whole networks there.",
+        )
     protocol = load_profile_protocol(settings.profile.protocol)
     original = open_original(settings)
     return profile_of(

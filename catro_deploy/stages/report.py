@@ -33,9 +33,10 @@ def report(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
     verify, bench = None, None
     if reachable(load_target(plan.target), device_of(plan.settings.get("device", HERE), run)):
         verify, bench = run.read_json(run.verify, "verify"), run.read_json(run.bench, "bench")
+    build = run.read_json(run.build, "build") if bench and run.build.is_file() else None
     finetune = run.read_json(run.finetune, "finetune") if run.finetune.is_file() else None
     search = run.read_json(run.search, "run") if settings.prune.budget == AUTO else None
-    content = build_report(plan, verify, bench, finetune, run.path.resolve().name, search)
+    content = build_report(plan, verify, bench, finetune, run.path.resolve().name, search, build)
     write_json(run.report("json"), content)
     write_text(run.report("md"), to_markdown(content))
     write_text(run.report("html"), to_html(content))

@@ -13,9 +13,9 @@ from catro_deploy.runs import RunFolder
 from catro_deploy.settings import AUTO, Settings
 from catro_deploy.targets import load_target
 
-__all__ = ["PRUNE", "SEARCH", "STAGES", "Paths", "Stage", "checkpoint_hash", "counts_latency", "deciding"]
+__all__ = ["BUILD", "PRUNE", "SEARCH", "STAGES", "Paths", "Stage", "checkpoint_hash", "counts_latency", "deciding"]
 
-SEARCH, PRUNE = "search", "prune"
+SEARCH, PRUNE, BUILD = "search", "prune", "build"
 
 Paths = Callable[[RunFolder], tuple[Path, ...]]
 
@@ -105,6 +105,10 @@ def _device(settings: Settings) -> dict[str, Any]:
     return {"target": load_target(settings.prune.target).model_dump(mode="json"), "device": settings.prune.device}
 
 
+def _building(settings: Settings) -> dict[str, Any]:
+    return _device(settings) | {"batches": [settings.bench.batch, *settings.bench.batches, settings.verify.batch_size]}
+
+
 def _measuring(settings: Settings) -> dict[str, Any]:
     return _device(settings) | {"protocol": _text("calibration/latency", settings.bench.protocol)}
 
@@ -159,13 +163,19 @@ STAGES: tuple[Stage, ...] = (
         outside=_device,
     ),
     Stage(
+        BUILD,
+        "catro_deploy.stages.build:build",
+        ("build",),
+        reads=lambda run: (run.plan, *_exported(run), *_carried(run)),
+        writes=lambda run: (run.build,),
+        outside=_building,
+        on_device=True,
+    ),
+    Stage(
         "verify",
         "catro_deploy.stages.verify:verify",
-        ("data", "verify"),
-        reads=lambda run: (
-            *(run.plan, run.original_weights, run.weights, run.original_onnx, run.pruned_onnx),
-            *_carried(run),
-        ),
+        ("data", "build", "verify"),
+        reads=lambda run: (run.plan, run.original_weights, run.weights, *_exported(run), *_carried(run)),
         writes=lambda run: (run.verify,),
         outside=_device,
         may_miss=True,
@@ -174,8 +184,8 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "bench",
         "catro_deploy.stages.bench:bench",
-        ("bench",),
-        reads=lambda run: (run.plan, run.original_onnx, run.pruned_onnx, *_carried(run)),
+        ("build", "bench"),
+        reads=lambda run: (run.plan, *_exported(run), *_carried(run)),
         writes=lambda run: (run.bench,),
         outside=_measuring,
         may_miss=True,
@@ -185,7 +195,7 @@ STAGES: tuple[Stage, ...] = (
         "report",
         "catro_deploy.stages.report:report",
         (),
-        reads=lambda run: (run.search, run.plan, run.finetune, run.verify, run.bench),
+        reads=lambda run: (run.search, run.plan, run.finetune, run.build, run.verify, run.bench),
         writes=lambda run: (run.report("json"), run.report("md"), run.report("html")),
     ),
 )

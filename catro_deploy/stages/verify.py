@@ -16,23 +16,27 @@ from catro_deploy import networks
 from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Split, Subset
 from catro_deploy.errors import DataError, FaultError, MissedError
-from catro_deploy.files import file_hash, write_json
+from catro_deploy.files import write_json
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress, Task
 from catro_deploy.records import Accuracy, ClassAccuracy, Plan
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import Settings, VerifySettings
-from catro_deploy.targets import load_target
+from catro_deploy.settings import Settings
+from catro_deploy.stages.served import served_models
+from catro_deploy.targets import Precision, load_target
 from catro_deploy.training.augment import normalise
 from catro_deploy.transports import device_of, run_job
 from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.reach import require_reachable
+from catro_deploy.use import use_of
 
 __all__ = ["Verdict", "judge", "verify", "verify_errand"]
 
 Floats = NDArray[np.float32]
 
 LIMIT_S = 4 * 3600
+# Of logits in float32; in half precision, whose numbers have 11 bits, a share of the largest logit.
+TOLERANCE, TOLERANCE_SHARE = 1e-3, 0.03
 
 
 @dataclass(frozen=True)
@@ -72,12 +76,14 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
         by_torch = _by_torch(run, images, plan, settings.verify.batch_size, task)
         by_runtime, runtime = _by_runtime(run, errand, device, len(plan.classes), task, progress.note)
     found = {name: compare(by_torch[name], by_runtime[name], test.labels, plan.classes) for name in by_torch}
-    verdict = judge(found["original"], found["pruned"], settings.verify)
+    largest = max(float(np.abs(logits).max()) for logits in by_torch.values())
+    tolerance = settings.verify.tolerance or _tolerance(target.precision, largest)
+    verdict = judge(found["original"], found["pruned"], tolerance, settings.verify.max_drop)
     content = {
         "target": target.name,
         "classes": plan.classes,
         "test_images": len(test.labels),
-        "tolerance": settings.verify.tolerance,
+        "tolerance": tolerance,
         "runtime": runtime,
         **asdict(verdict),
         "max_drop": settings.verify.max_drop,
@@ -148,22 +154,18 @@ def _by_torch(run: RunFolder, pixels: NDArray[np.uint8], plan: Plan, batch_size:
 
 
 def _errand(settings: Settings, run: RunFolder, plan: Plan) -> Errand:
-    target, plan_hash = load_target(settings.prune.target), file_hash(run.plan)
-    files = {path.stem: run.require(path, "export").name for path in (run.original_onnx, run.pruned_onnx)}
+    target = load_target(settings.prune.target)
     job = {
         "job": "verify",
-        "runtime": target.runtime,
-        "threads": target.threads,
+        **use_of(target, settings).opening,
         "batch_size": settings.verify.batch_size,
         "images": run.packed_images.name,
         "mean": plan.mean,
         "std": plan.std,
-        "models": {
-            name: {"file": file, "metadata": {"network": name, "plan_sha256": plan_hash}}
-            for name, file in files.items()
-        },
+        "models": served_models(run, target.precision),
     }
-    return Errand("Classifying the test images", job, [run.packed_images.name, *files.values()], LIMIT_S)
+    files = [run.packed_images.name, *(model["file"] for model in job["models"].values())]
+    return Errand("Classifying the test images", job, files, LIMIT_S)
 
 
 def _by_runtime(
@@ -209,21 +211,26 @@ def _answers(logits: Floats) -> NDArray[np.int64]:
     return np.where(np.isfinite(logits).all(axis=1), logits.argmax(axis=1), -1)
 
 
-def judge(original: Accuracy, pruned: Accuracy, limits: VerifySettings) -> Verdict:
-    """Hold both networks against ``limits``."""
+def _tolerance(precision: Precision, largest: float) -> float:
+    """What logits may differ by that are at most ``largest``, where the user does not say."""
+    return TOLERANCE if precision == "fp32" else TOLERANCE_SHARE * largest
+
+
+def judge(original: Accuracy, pruned: Accuracy, tolerance: float, max_drop: float | None) -> Verdict:
+    """Hold both networks against the largest difference of logits, and the points of accuracy, that are allowed."""
     problems = []
     for name, result in (("original", original), ("pruned", pruned)):
         difference = result.largest_logit_difference
         if not math.isfinite(difference):
             problems.append(f"The {name} network gives logits that are not finite.")
-        elif difference > limits.tolerance:
+        elif difference > tolerance:
             problems.append(
                 f"The {name} network's logits differ by {difference:.3g} between PyTorch and the runtime; "
-                f"verify.tolerance allows {limits.tolerance:g}."
+                f"verify.tolerance allows {tolerance:g}."
             )
     drop = 100 * (original.runtime - pruned.runtime)
-    if limits.max_drop is not None and drop > limits.max_drop:
-        problems.append(f"Pruning cost {drop:.2f} points of accuracy; verify.max_drop allows {limits.max_drop:g}.")
+    if max_drop is not None and drop > max_drop:
+        problems.append(f"Pruning cost {drop:.2f} points of accuracy; verify.max_drop allows {max_drop:g}.")
     return Verdict(original, pruned, drop, tuple(problems))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from catro_deploy.device.process import run_job as run_here
 from catro_deploy.devices import HERE, find_device
+from catro_deploy.resources import cache_folder
 from catro_deploy.runs import RunFolder
 from catro_deploy.transports.bundle import answer
 from catro_deploy.transports.ssh import run_far
@@ -56,7 +57,7 @@ def run_job(
     if device.endswith(CARRIED):
         events = answer(Path(device), job, folder, files)
     elif device == HERE:
-        events = run_here({**job, "folder": str(folder)}, limit_s)
+        events = run_here({**job, "folder": str(folder), "home": str(cache_folder())}, limit_s)
     else:
         events = run_far(find_device(device), job, folder, files, limit_s, note)
     for event in events:

@@ -10,18 +10,29 @@ __all__ = ["agent_file"]
 PACKAGE = Path(__file__).parents[1]
 # All that runs on a device, and nothing that needs more than Python 3.8, numpy and a runtime.
 PARTS = ("__init__.py", "errors.py", "device/*.py", "runtimes/*.py")
+# NVIDIA's own library to build and run engines: pure Python, so it can be sent along.
+WITH_POLYGRAPHY = ("tensorrt",)
+LEFT_OUT = ("tools",)
 MAIN = "import sys\n\nfrom catro_deploy.device.__main__ import main\n\nsys.exit(main())\n"
 # Equal sources make equal files, whenever they were written.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @cache
-def agent_file() -> bytes:
-    """The content of a zip application."""
+def agent_file(runtime: str = "") -> bytes:
+    """The content of a zip application, with what it needs to run networks by ``runtime``."""
     sources = {"__main__.py": MAIN}
     for pattern in PARTS:
         for path in sorted(PACKAGE.glob(pattern)):
             sources[f"{PACKAGE.name}/{path.relative_to(PACKAGE).as_posix()}"] = path.read_text(encoding="utf-8")
+    if runtime in WITH_POLYGRAPHY:
+        import polygraphy
+
+        own = Path(polygraphy.__file__).parent
+        for path in sorted(own.rglob("*.py")):
+            inside = path.relative_to(own.parent)
+            if inside.parts[1] not in LEFT_OUT:
+                sources[inside.as_posix()] = path.read_text(encoding="utf-8")
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in sources.items():

@@ -52,7 +52,7 @@ def write_bundle(path: Path, errands: Sequence[Errand], folder: Path, target: st
     }
     texts = {
         "README.txt": README.format(target=target, runtime=runtime, result=RESULT).encode(),
-        "agent.pyz": agent_file(),
+        "agent.pyz": agent_file(runtime),
         JOBS: json.dumps(jobs).encode(),
     }
     with replacing(path) as temporary, tarfile.open(temporary, "w") as tar:

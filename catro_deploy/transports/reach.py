@@ -1,19 +1,35 @@
 """On which targets networks can be run from here, and what to say of the others."""
 
+import importlib.util
+
 from catro_deploy.devices import HERE
 from catro_deploy.errors import TargetError
 from catro_deploy.runtimes import RUNTIMES
 from catro_deploy.targets import Target
 
-__all__ = ["reachable", "require_latency", "require_reachable"]
+__all__ = ["profilable", "reachable", "require_latency", "require_reachable"]
 
 
 def reachable(target: Target, device: str = HERE) -> bool:
-    """Whether this version can run networks on ``target``: on a CPU, of this machine or of the ``device``.
+    """Whether this version can run networks on ``target``: on the ``device``, or on this machine if it is one.
 
-    ONNX Runtime is used with its CPU provider alone: its times are never those of a GPU.
+    ONNX Runtime is used with its CPU provider alone: its times are never those of a GPU. This machine can be a target
+    with TensorRT if that is installed.
     """
-    return target.kind == "cpu" and target.runtime in RUNTIMES and (device != HERE or target.transport == "local")
+    if target.runtime not in RUNTIMES or (target.kind == "cpu") == (target.runtime == "tensorrt"):
+        return False
+    if device != HERE:
+        return True
+    here = target.runtime != "tensorrt" or importlib.util.find_spec("tensorrt") is not None
+    return target.transport == "local" and here
+
+
+def profilable(target: Target) -> bool:
+    """Whether the layers of a network can be timed on ``target`` where it is reachable.
+
+    TensorRT names its layers otherwise than the network does.
+    """
+    return target.runtime != "tensorrt"
 
 
 def require_reachable(target: Target, device: str, stage: str) -> None:
@@ -24,18 +40,23 @@ def require_reachable(target: Target, device: str, stage: str) -> None:
     """
     if reachable(target, device):
         return
-    if target.kind == "cpu" and target.runtime in RUNTIMES:
+    own = (
+        "Name one of your devices (--device NAME), or add it: catro-deploy device add NAME --ssh USER@HOST "
+        f"--target {target.name}"
+    )
+    if target.transport != "local" and target.runtime in RUNTIMES:
         raise TargetError(
             f"{stage} cannot run on {target.name}: it is another machine ({target.transport}), and nothing says which.",
-            "Name one of your devices (--device NAME), or add it: catro-deploy device add NAME --ssh USER@HOST "
-            f"--target {target.name}",
+            f"{own}. One that cannot be reached gets a bundle: catro-deploy bundle",
         )
-    where = "this machine" if target.transport == "local" and device == HERE else "another machine"
+    if target.runtime == "tensorrt":
+        raise TargetError(
+            f"{stage} cannot run on {target.name}: that is {target.title}, and this machine has no TensorRT.",
+            f"Install it here (python -m pip install tensorrt). {own}",
+        )
     raise TargetError(
-        f"{stage} cannot run on {target.name}: that is {target.title}, by {target.runtime} on {where}. "
-        f"This version runs networks on CPUs only, by {' or '.join(RUNTIMES)}.",
-        f"prune, finetune and export do work for {target.name}. Take the ONNX files of the run to the device and "
-        "measure them there; or choose a target of this machine: catro-deploy run --target x86-cpu",
+        f"{stage} cannot run on {target.name}: this version has no {target.runtime} for a {target.kind}.",
+        f"It runs networks by {', '.join(RUNTIMES)}; by ONNX Runtime on CPUs only.",
     )
 
 

@@ -67,7 +67,7 @@ def run_far(
     hashes = {file: file_hash(folder / file) for file in files}
     who = f"{getpass.getuser()} on {socket.gethostname()}"
     name = text_hash(json.dumps([job, hashes, who], sort_keys=True))
-    with _connected(device, note) as far:
+    with _connected(device, agent_file(str(job.get("runtime", ""))), note) as far:
         far.send(folder, hashes)
         asked = {"job": job, "files": hashes, "limit_s": limit_s, "who": who}
         since = far.call("start", name, stdin=json.dumps(asked).encode())["since"]
@@ -97,7 +97,7 @@ class _GivenUp(Exception):  # noqa: N818 - as above
 
 
 @contextmanager
-def _connected(device: Device, note: Callable[[str], None]) -> Iterator["_Far"]:
+def _connected(device: Device, agent: bytes, note: Callable[[str], None]) -> Iterator["_Far"]:
     """Calls to ``device`` share one connection as long as the block lasts."""
     if shutil.which("ssh") is None:
         raise DeviceError("This machine has no ssh command.", "Install OpenSSH: sudo apt-get install openssh-client")
@@ -106,7 +106,7 @@ def _connected(device: Device, note: Callable[[str], None]) -> Iterator["_Far"]:
         control = ("-o", "ControlMaster=auto", "-o", f"ControlPath={sockets}/%C", "-o", "ControlPersist=60")
         ssh = ("ssh", *OPTIONS, *(control if shared else ()))
         try:
-            yield _Far(device, ssh, note)
+            yield _Far(device, ssh, agent, note)
         finally:
             if shared:
                 with suppress(subprocess.TimeoutExpired):
@@ -116,10 +116,11 @@ def _connected(device: Device, note: Callable[[str], None]) -> Iterator["_Far"]:
 
 @dataclass
 class _Far:
-    """The agent on ``device``, called by the command ``ssh``."""
+    """The ``agent`` on ``device``, called by the command ``ssh``."""
 
     device: Device
     ssh: tuple[str, ...]
+    agent: bytes
     note: Callable[[str], None]
     reached: bool = False
 
@@ -203,14 +204,14 @@ class _Far:
             raise _Lost(said)
 
     def _install(self) -> None:
-        content = agent_file()
-        arguments = ("-c", INSTALL, self.device.folder, _agent_name(content), hashlib.sha256(content).hexdigest())
-        done = subprocess.run(self._remote(*arguments), capture_output=True, check=False, input=content)
+        digest = hashlib.sha256(self.agent).hexdigest()
+        arguments = ("-c", INSTALL, self.device.folder, _agent_name(self.agent), digest)
+        done = subprocess.run(self._remote(*arguments), capture_output=True, check=False, input=self.agent)
         if done.returncode:
             raise explained(self.device, done.returncode, done.stderr.decode(errors="replace"))
 
     def _agent(self, *verb: str) -> list[str]:
-        return self._remote(f"{self.device.folder}/{_agent_name(agent_file())}", *verb)
+        return self._remote(f"{self.device.folder}/{_agent_name(self.agent)}", *verb)
 
     def _remote(self, *arguments: str) -> list[str]:
         return [*self.ssh, self.device.ssh, "--", shlex.join([self.device.python, *arguments])]

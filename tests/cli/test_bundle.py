@@ -39,17 +39,17 @@ def run(template, tmp_path, monkeypatch) -> Path:
     return run.absolute()
 
 
-def on_the_device(run: Path, place: Path) -> subprocess.CompletedProcess[str]:
+def on_the_device(run: Path, place: Path, *, isolated: bool = True) -> subprocess.CompletedProcess[str]:
     """Unpack the bundle and do what its README says, in an environment that knows nothing of this package."""
     with tarfile.open(run / "bundle.tar") as tar:
         tar.extractall(place, filter="data")
     there = place / "catro-bundle"
     assert "\n    python3 agent.pyz do\n" in (there / "README.txt").read_text()
-    return agent(there)
+    return agent(there, isolated=isolated)
 
 
-def agent(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", "agent.pyz", "do"]
+def agent(folder: Path, *, isolated: bool = True) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *(["-I"] if isolated else []), "agent.pyz", "do"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
@@ -118,9 +118,23 @@ def test_a_bundle_that_lost_a_file_says_so(run, tmp_path):
     assert not (there / "result.json").exists()
 
 
-def test_a_runtime_that_the_agent_does_not_know(tiny):
+@pytest.mark.usefixtures("tensorrt")
+def test_a_jetson_builds_its_engines_itself(tiny, tmp_path):
     for stage in ("prune", "finetune", "export"):
         assert command(stage, *(("--target", "jetson-orin") if stage == "prune" else ())).exit_code == 0
-    done = command("bundle")
-    assert done.exit_code == 2
-    assert "bundle cannot run on jetson-orin" in done.stderr
+    (run,) = (tiny / "runs").glob("jetson-orin-*")
+    packed = command("bundle")
+    assert packed.exit_code == 0, packed.stderr
+    done = on_the_device(run, tmp_path, isolated=False)
+    assert done.returncode == 0, done.stderr
+    assert "Building TensorRT engines ..." in done.stdout
+    there = tmp_path / "catro-bundle"
+    assert len(list((there / "engines").glob("*.engine"))) == 2
+    taken = command("import", str(there / "result.json"))
+    assert went_well(taken.exit_code, taken.stderr), taken.stderr
+    build, bench, verify = (json.loads((run / f"{name}.json").read_text()) for name in ("build", "bench", "verify"))
+    assert build["pruned"]["place"]["gpu"] == "Double of a GPU"
+    assert bench["environment"]["runtime"].startswith("tensorrt ")
+    assert verify["pruned"]["agreement"] == 1.0
+    assert not list(run.glob("*.engine"))  # they stay where they run
+    assert "Strongly typed engines" in (run / "report.md").read_text()

@@ -35,8 +35,8 @@ def job_for(folder: Path, *, original: dict, pruned: dict, **changes) -> dict:
         name: {"file": write_conv_chain(folder / f"{name}.onnx", **size).name, "metadata": {}}
         for name, size in (("original", original), ("pruned", pruned))
     }
-    job = {"job": "bench", "runtime": "onnxruntime", "threads": 1, "batch": 1, "protocol": PROTOCOL, "models": models}
-    job["folder"] = str(folder)
+    job = {"job": "bench", "runtime": "onnxruntime", "threads": 1, "protocol": PROTOCOL, "models": models}
+    job |= {"folder": str(folder), "home": str(folder / "home"), "modes": [{"batch": 1}]}
     return job | changes
 
 
@@ -85,7 +85,7 @@ def test_an_error_is_one_line_with_its_class_and_exit_code(tmp_path):
 
 
 def test_more_images_than_the_file_was_made_for(tmp_path):
-    job = job_for(tmp_path, original={"batch": "batch"}, pruned={"batch": 1}, batch=4)
+    job = job_for(tmp_path, original={"batch": "batch"}, pruned={"batch": 1}, modes=[{"batch": 4}])
     with pytest.raises(UsageError, match=r"take 1 image\(s\) at a time, and 4") as caught:
         run(job, lambda _: None)
     assert "export.dynamic_batch = true" in caught.value.hint
@@ -95,7 +95,7 @@ def test_a_dynamic_batch_is_measured_at_the_size_asked_for(tmp_path):
     size = {"batch": "batch", "layers": 3, "channels": 32, "size": 32}
     short = PROTOCOL | {"seconds": 0.1}
     one, sixteen = (
-        run(job_for(tmp_path, original=size, pruned=size, batch=batch, protocol=short), lambda _: None)
+        run(job_for(tmp_path, original=size, pruned=size, modes=[{"batch": batch}], protocol=short), lambda _: None)
         for batch in (1, 16)
     )
     assert sixteen["original"]["p50_us"] > 4 * one["original"]["p50_us"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catro_deploy.device.measure import measure, percentile, ratio_interval, remarks, speedup, timing
+from catro_deploy.device.measure import clocked, measure, percentile, ratio_interval, remarks, speedup, timing
 
 PROTOCOL = {
     "warmup_s": 0.0,
@@ -45,7 +45,7 @@ def test_timing_by_hand():
 
 def test_models_take_turns_block_by_block():
     order: list[str] = []
-    blocks = measure({name: lambda name=name: order.append(name) for name in "AB"}, PROTOCOL, lambda _: None)
+    blocks = measure({name: clocked(lambda name=name: order.append(name)) for name in "AB"}, PROTOCOL, lambda _: None)
     assert [(name, len(list(run))) for name, run in itertools.groupby(order)] == [("A", 5), ("B", 5)] * (
         len(order) // 10
     )
@@ -54,7 +54,7 @@ def test_models_take_turns_block_by_block():
 
 
 def test_times_are_microseconds_of_one_inference():
-    blocks = measure({"A": lambda: time.sleep(0.002), "B": lambda: None}, PROTOCOL, lambda _: None)
+    blocks = measure({"A": clocked(lambda: time.sleep(0.002)), "B": clocked(lambda: None)}, PROTOCOL, lambda _: None)
     assert 2000 <= min(blocks["A"][0]) < 50_000
     assert 0 <= min(blocks["B"][0]) < 1000
 
@@ -69,7 +69,7 @@ def test_times_are_microseconds_of_one_inference():
 )
 def test_it_ends_when_seconds_and_samples_are_reached_or_at_the_limit(changes, least_s, samples):
     start = time.perf_counter()
-    blocks = measure({name: lambda: time.sleep(0.001) for name in "AB"}, PROTOCOL | changes, lambda _: None)
+    blocks = measure({name: clocked(lambda: time.sleep(0.001)) for name in "AB"}, PROTOCOL | changes, lambda _: None)
     assert least_s <= time.perf_counter() - start
     assert 5 * len(blocks["A"]) in samples
 
@@ -83,7 +83,7 @@ def test_warm_up_is_not_counted():
 
     reported: list[float] = []
     protocol = PROTOCOL | {"warmup_s": 0.1, "seconds": 0.01, "min_samples": 5}
-    blocks = measure({name: lambda name=name: infer(name) for name in "AB"}, protocol, reported.append)
+    blocks = measure({name: clocked(lambda name=name: infer(name)) for name in "AB"}, protocol, reported.append)
     assert calls["A"] - 5 * len(blocks["A"]) >= 5
     assert reported == sorted(reported)
     assert reported[-1] >= 0.11

@@ -3,9 +3,10 @@
 import torch
 
 from catro_deploy.costs.table import Cell, Fit
-from catro_deploy.profiling import LatencyProfile, Use
+from catro_deploy.profiling import LatencyProfile
 from catro_deploy.protocols import ProfileProtocol
 from catro_deploy.records import CostErrors, Staircase
+from catro_deploy.use import Use
 from tests.tiny import SIZE, TinyNet
 
 SHAPE = (3, SIZE, SIZE)

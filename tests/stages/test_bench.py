@@ -52,7 +52,7 @@ def test_bench_json_holds_times_ratio_protocol_and_environment(tmp_path, protoco
     run = make_run(tmp_path, LARGE, SMALL)
     content = bench(settings(protocol, threads=2), run, Silent())
     assert content == json.loads(run.bench.read_text())
-    assert set(content) == {"original", "pruned", "speedup", "protocol", "environment", "warnings"}
+    assert set(content) == {"original", "pruned", "speedup", "mode", "further", "protocol", "environment", "warnings"}
     for times in (content["original"], content["pruned"]):
         assert set(times) == {"p50_us", "p90_us", "p99_us", "mean_us", "cv", "n", "samples_us"}
         assert times["p50_us"] <= times["p90_us"] <= times["p99_us"]

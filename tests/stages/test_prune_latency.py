@@ -11,7 +11,7 @@ from catro_deploy.graph.surgery import masked
 from catro_deploy.graph.trace import list_layers
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.plans import load_plan
-from catro_deploy.profiling import measuring, profiles_of, trial, use
+from catro_deploy.profiling import device, measuring, profiles_of, trial
 from catro_deploy.progress import Silent
 from catro_deploy.records import Keep
 from catro_deploy.runs import RunFolder
@@ -92,7 +92,7 @@ def jobs(monkeypatch):
         given.append(job["job"])
         return run_job(device, job, *more, **options)
 
-    for module in (measuring, trial, use):
+    for module in (measuring, trial, device):
         monkeypatch.setattr(module, "run_job", noted)
     return given
 

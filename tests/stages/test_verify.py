@@ -14,7 +14,6 @@ from catro_deploy.plans import load_plan, save_plan
 from catro_deploy.progress import Silent
 from catro_deploy.records import Accuracy
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import VerifySettings
 from catro_deploy.stages.export import export
 from catro_deploy.stages.verify import compare, judge, verify
 from tests.stages import colours
@@ -147,7 +146,7 @@ def test_nan_logits_are_never_right_and_do_not_pass():
     assert found.torch == pytest.approx(2 / 3)
     assert found.runtime == 1
     assert np.isnan(found.largest_logit_difference)
-    verdict = judge(found, found, VerifySettings())
+    verdict = judge(found, found, 1e-3, None)
     assert not verdict.passed
     assert "not finite" in verdict.problems[0]
 
@@ -199,7 +198,7 @@ def test_compare_by_hand():
 def test_judge(difference, drop, max_drop, problems):
     original = Accuracy(0.9, 0.9, 1.0, difference, ())
     pruned = Accuracy(0.9, 0.9 - drop, 1.0, difference, ())
-    verdict = judge(original, pruned, VerifySettings(max_drop=max_drop))
+    verdict = judge(original, pruned, 1e-3, max_drop)
     assert len(verdict.problems) == problems
     assert verdict.passed == (problems == 0)
     assert verdict.accuracy_drop_points == pytest.approx(100 * drop)

@@ -27,17 +27,22 @@ def test_a_target_that_cannot_be_measured_is_explained():
     with pytest.raises(TargetError) as caught:
         require_reachable(load_target("jetson-orin"), "", "bench")
     assert caught.value.exit_code == 2
-    for part in ("bench cannot run on jetson-orin", "tensorrt", "another machine", "CPUs only"):
+    for part in ("bench cannot run on jetson-orin", "another machine (bundle)", "nothing says which"):
         assert part in caught.value.problem
-    assert "prune, finetune and export do work for jetson-orin" in caught.value.hint
-    assert "--target x86-cpu" in caught.value.hint
+    assert "device add NAME --ssh USER@HOST --target jetson-orin" in caught.value.hint
+    assert "catro-deploy bundle" in caught.value.hint
+    with pytest.raises(TargetError, match="NVIDIA T4, and this machine has no TensorRT"):
+        require_reachable(load_target("x86-gpu-t4"), "", "bench")
+    with pytest.raises(TargetError, match="no pytorch for a gpu"):
+        require_reachable(changed("x86-gpu", runtime="pytorch"), "", "bench")
 
 
 def test_a_device_is_what_makes_another_machine_reachable():
     box = changed("x86-cpu", transport="ssh")
     assert reachable(box, "far")
     assert reachable(changed("x86-cpu"), "far")
-    assert not reachable(load_target("jetson-orin"), "far")
+    assert reachable(load_target("jetson-orin"), "far")
+    assert not reachable(changed("jetson-orin", runtime="onnxruntime"), "far")
     require_latency(box, "far")
     with pytest.raises(TargetError, match="can neither be measured from here nor estimated"):
         require_latency(box)

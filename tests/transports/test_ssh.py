@@ -272,7 +272,10 @@ def test_half_of_a_file_is_refused_and_what_was_whole_stays(far, tmp_path, home)
     with tarfile.open(fileobj=sent, mode="w") as tar:
         for path in (whole, torn):
             tar.add(path, file_hash(path))
-    with ssh._connected(far.device, far.notes.append) as reached, pytest.raises(FaultError, match="not all of them"):
+    with (
+        ssh._connected(far.device, agent_file(), far.notes.append) as reached,
+        pytest.raises(FaultError, match="not all of them"),
+    ):
         reached.call("put", stdin=sent.getvalue()[:50_000])
     assert [path.name for path in (home / "files").iterdir()] == [file_hash(whole)]
 
@@ -284,7 +287,10 @@ def test_a_file_with_another_content_is_refused(far, tmp_path, home):
     sent = io.BytesIO()
     with tarfile.open(fileobj=sent, mode="w") as tar:
         tar.add(damaged, 64 * "0")
-    with ssh._connected(far.device, far.notes.append) as reached, pytest.raises(FaultError, match="arrived damaged"):
+    with (
+        ssh._connected(far.device, agent_file(), far.notes.append) as reached,
+        pytest.raises(FaultError, match="arrived damaged"),
+    ):
         reached.call("put", stdin=sent.getvalue())
     assert not list((home / "files").iterdir())
 

@@ -1,39 +1,18 @@
-"""How a network is used on a device, and what of the device decides its times."""
+"""What of a device decides the times of networks on it."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from catro_deploy.devices import HERE
 from catro_deploy.errors import FaultError
 from catro_deploy.files import text_hash
-from catro_deploy.settings import Settings
-from catro_deploy.targets import Target
 from catro_deploy.transports import run_job
+from catro_deploy.use import Use
 
-__all__ = ["Use", "device_facts", "differences", "digest", "fingerprint", "use_of"]
+__all__ = ["device_facts", "differences", "digest", "fingerprint"]
 
 DECIDING = ("cpu_model", "instruction_sets", "governor", "highest_clock_mhz", "runtime")
-
-
-@dataclass(frozen=True)
-class Use:
-    """The runtime, its precision and threads, and the images at a time; ``device`` is one of the user's, or HERE."""
-
-    target: str
-    runtime: str
-    precision: str
-    threads: int
-    batch: int
-    device: str = HERE
-
-
-def use_of(target: Target, settings: Settings) -> Use:
-    """How ``target`` is used under ``settings``."""
-    threads, batch = settings.bench.threads or target.threads, settings.bench.batch or target.batch
-    return Use(target.name, target.runtime, target.precision, threads, batch, settings.prune.device)
 
 
 def device_facts(use: Use) -> dict[str, Any]:

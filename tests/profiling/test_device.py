@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from catro_deploy.errors import UsageError
-from catro_deploy.profiling.use import DECIDING, Use, device_facts, differences, digest, fingerprint
+from catro_deploy.profiling.device import DECIDING, device_facts, differences, digest, fingerprint
+from catro_deploy.use import Use
 from tests.profiling.quick import USE
 
 FACTS = {

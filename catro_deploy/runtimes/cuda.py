@@ -1,0 +1,170 @@
+"""What of CUDA's runtime library Polygraphy does not wrap: events, graphs, pinned memory, and which GPU it is."""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from catro_deploy.errors import FaultError, RuntimeMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import DTypeLike, NDArray
+
+__all__ = ["Event", "Graph", "Pinned", "captured", "cuda_error", "gpu_identity"]
+
+OUT_OF_MEMORY, NO_DEVICE, NO_DRIVER = 2, 100, 35
+# Of cudaDeviceAttr.
+SM_COUNT, MAJOR, MINOR = 16, 75, 76
+# The properties begin with the name, and were never so long.
+PROPERTIES_BYTES, NAME_BYTES = 8192, 256
+CAPTURE_THREAD_LOCAL = 1
+
+
+def _cuda() -> Any:  # noqa: ANN401 - ctypes.CDLL, every function of which is an attribute
+    """The library, as Polygraphy finds it.
+
+    Raises:
+        RuntimeMissingError: it is not there, or Polygraphy is not.
+    """
+    try:
+        from polygraphy.cuda import wrapper
+
+        return wrapper().handle
+    except ImportError as error:
+        raise RuntimeMissingError(f"Polygraphy cannot be imported ({error}).", "pip install polygraphy") from None
+    except OSError as error:
+        raise RuntimeMissingError(
+            f"CUDA's runtime library cannot be loaded ({error}).",
+            "Install CUDA's runtime (on a Jetson: sudo apt-get install nvidia-jetpack), or name its folder in "
+            "LD_LIBRARY_PATH.",
+        ) from None
+
+
+def _called(function: str, *arguments: Any) -> None:  # noqa: ANN401 - whatever ctypes takes
+    """Call ``function`` of the library.
+
+    Raises:
+        FaultError: it failed.
+        RuntimeMissingError: there is no GPU, or no driver for it.
+    """
+    library = _cuda()
+    status = int(getattr(library, function)(*arguments))
+    if status == 0:
+        return
+    library.cudaGetErrorString.restype = ctypes.c_char_p
+    reason = library.cudaGetErrorString(status).decode(errors="replace")
+    raise cuda_error(status, f"{function} failed: {reason} (CUDA error {status}).")
+
+
+def cuda_error(status: int, otherwise: str) -> FaultError:
+    """What a status of CUDA means to the user; ``otherwise``, if it is not one of the usual ones."""
+    if status in (NO_DEVICE, NO_DRIVER):
+        return RuntimeMissingError(
+            "CUDA finds no GPU that it can use.", "Is the driver installed, and as new as CUDA? See: nvidia-smi"
+        )
+    if status == OUT_OF_MEMORY:
+        return FaultError(
+            "The GPU's memory is too small, or others use it.",
+            "End what else runs there, or take fewer images at a time (verify.batch_size, bench.batch).",
+        )
+    return FaultError(otherwise)
+
+
+def gpu_identity() -> dict[str, Any]:
+    """What decides on which GPUs an engine runs, and how fast: its name, compute capability and number of SMs.
+
+    A power mode of a Jetson may switch SMs off.
+
+    Raises:
+        RuntimeMissingError: there is no GPU.
+    """
+    properties = ctypes.create_string_buffer(PROPERTIES_BYTES)
+    _called("cudaGetDeviceProperties", properties, 0)
+    name = properties.raw[:NAME_BYTES].split(b"\0")[0].decode(errors="replace")
+    return {"gpu": name, "compute_capability": f"{_attribute(MAJOR)}.{_attribute(MINOR)}", "sms": _attribute(SM_COUNT)}
+
+
+def _attribute(which: int) -> int:
+    value = ctypes.c_int()
+    _called("cudaDeviceGetAttribute", ctypes.byref(value), which, 0)
+    return value.value
+
+
+class Event:
+    """A moment on a stream, which the GPU notes when it comes there."""
+
+    def __init__(self) -> None:
+        self._handle = ctypes.c_void_p()
+        _called("cudaEventCreate", ctypes.byref(self._handle))
+
+    def record(self, stream: int) -> None:
+        """Note when all that was put on ``stream`` so far is done."""
+        _called("cudaEventRecord", self._handle, ctypes.c_void_p(stream))
+
+    def wait(self) -> None:
+        """Return when that moment has come."""
+        _called("cudaEventSynchronize", self._handle)
+
+    def us_until(self, later: Event) -> float:
+        """Microseconds from this moment to a ``later`` one; both have come."""
+        milliseconds = ctypes.c_float()
+        _called("cudaEventElapsedTime", ctypes.byref(milliseconds), self._handle, later._handle)
+        return milliseconds.value * 1e3
+
+    def free(self) -> None:
+        """Give it back."""
+        _called("cudaEventDestroy", self._handle)
+
+
+class Graph:
+    """Work that was captured, to be started in one call."""
+
+    def __init__(self) -> None:
+        self._runnable = ctypes.c_void_p()
+
+    def launch(self, stream: int) -> None:
+        """Put all of it on ``stream``."""
+        _called("cudaGraphLaunch", self._runnable, ctypes.c_void_p(stream))
+
+    def free(self) -> None:
+        """Give it back."""
+        _called("cudaGraphExecDestroy", self._runnable)
+
+
+@contextmanager
+def captured(stream: int) -> Iterator[Graph]:
+    """Capture what is put on ``stream`` in the block, in place of doing it; the graph can be launched after the block.
+
+    Raises:
+        FaultError: something in the block cannot be captured.
+    """
+    graph, template = Graph(), ctypes.c_void_p()
+    _called("cudaStreamBeginCapture", ctypes.c_void_p(stream), CAPTURE_THREAD_LOCAL)
+    try:
+        yield graph
+    finally:
+        _called("cudaStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(template))
+    _called("cudaGraphInstantiateWithFlags", ctypes.byref(graph._runnable), template, ctypes.c_ulonglong(0))
+    _called("cudaGraphDestroy", template)
+
+
+class Pinned:
+    """An array in memory that stays where it is, so that the GPU can copy it by itself, and faster."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        count = int(np.prod(shape))
+        self._address = ctypes.c_void_p()
+        size = max(1, count * np.dtype(dtype).itemsize)
+        _called("cudaMallocHost", ctypes.byref(self._address), ctypes.c_size_t(size))
+        memory = memoryview((ctypes.c_byte * size).from_address(self._address.value or 0)).cast("B")
+        self.array: NDArray[Any] = np.frombuffer(memory, dtype, count).reshape(shape)
+
+    def free(self) -> None:
+        """Give it back; the array is gone."""
+        self.array = np.empty(0)
+        _called("cudaFreeHost", self._address)

@@ -1,0 +1,307 @@
+"""TensorRT engines. Runs on devices: Python, numpy, TensorRT's bindings, CUDA's runtime, and Polygraphy (sent along).
+
+An engine runs where it was built only; its sidecar says where that was, and it is not even loaded elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections import deque
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from catro_deploy.errors import FaultError, ModelError, RuntimeMissingError
+from catro_deploy.runtimes.cuda import Event, Graph, Pinned, captured, cuda_error, gpu_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+__all__ = ["TrtRunner", "import_tensorrt", "loaded", "place_of", "polygraphed", "sidecar_of"]
+
+REBUILD = "Build it here: catro-deploy build"
+KNOWN = "Known are TensorRT 10.3 to 11."
+LAST_LINES = 6
+
+
+def import_tensorrt() -> Any:  # noqa: ANN401 - a module without annotations
+    """The module ``tensorrt``.
+
+    Raises:
+        RuntimeMissingError: it is not installed, or does not fit its libraries.
+    """
+    try:
+        import tensorrt
+    except ImportError as error:
+        raise RuntimeMissingError(
+            f"TensorRT cannot be imported ({error}).",
+            "Install it: python3 -m pip install tensorrt; on a Jetson: sudo apt-get install python3-libnvinfer",
+        ) from None
+    if not hasattr(tensorrt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED"):
+        raise RuntimeMissingError(
+            f"TensorRT {tensorrt.__version__} is too old: it has no strongly typed networks.",
+            f"{KNOWN} On a Jetson that is JetPack 6.1 or later.",
+        )
+    return tensorrt
+
+
+@contextmanager
+def polygraphed(doing: str) -> Iterator[None]:
+    """Do with Polygraphy what the block does; if that fails, say so of ``doing``, and what TensorRT said.
+
+    Raises:
+        FaultError: Polygraphy or this package failed in the block.
+        RuntimeMissingError: Polygraphy is not installed.
+    """
+    try:
+        from polygraphy.exception import PolygraphyException
+        from polygraphy.logger import G_LOGGER
+    except ImportError as error:
+        raise RuntimeMissingError(f"Polygraphy cannot be imported ({error}).", "pip install polygraphy") from None
+    G_LOGGER.use_python_logging_system = True  # TensorRT's own messages come through it, too
+    log, said = logging.getLogger("Polygraphy"), _Said(logging.ERROR)
+    log.propagate = False
+    log.addHandler(said)
+    try:
+        yield
+    except PolygraphyException as error:
+        status = re.search(r"CUDA Error: (\d+)", str(error))
+        raise cuda_error(int(status[1]) if status else 0, said.told(f"{doing} failed: {error}")) from None
+    except FaultError as error:
+        raise type(error)(said.told(error.problem), error.hint) from None
+    finally:
+        log.removeHandler(said)
+
+
+class _Said(logging.Handler):
+    """Keeps the last errors that TensorRT told of."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self._lines: deque[str] = deque(maxlen=LAST_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(record.getMessage())
+
+    def told(self, problem: str) -> str:
+        """``problem`` with them."""
+        return "\n".join([problem, *(f"  {line}" for line in self._lines)])
+
+
+def place_of() -> dict[str, Any]:
+    """What an engine is tied to: TensorRT's version and the GPU.
+
+    Raises:
+        RuntimeMissingError: TensorRT or a GPU is missing.
+    """
+    return {"tensorrt": str(import_tensorrt().__version__), **gpu_identity()}
+
+
+def sidecar_of(engine: Path) -> Path:
+    """The file beside ``engine`` that says what it was built from, how, and where."""
+    return engine.with_name(f"{engine.name}.json")
+
+
+def loaded(engine: Path) -> tuple[Any, dict[str, Any]]:
+    """The engine and its sidecar.
+
+    Raises:
+        ModelError: the sidecar is missing or damaged, or the engine was built elsewhere.
+        FaultError: TensorRT refuses it.
+    """
+    try:
+        sidecar: dict[str, Any] = json.loads(sidecar_of(engine).read_text(encoding="utf-8"))
+        built_at = dict(sidecar["place"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = f"{engine} has no sidecar that says where it was built ({type(error).__name__})."
+        raise ModelError(problem, REBUILD) from None
+    here = place_of()
+    if built_at != here:
+        differing = (
+            f"{key} {built_at.get(key)} there, {here[key]} here" for key in here if built_at.get(key) != here[key]
+        )
+        raise ModelError(f"{engine.name} was built elsewhere and cannot run here: {'; '.join(differing)}.", REBUILD)
+    with polygraphed(f"Loading {engine.name}"):
+        from polygraphy.backend.trt import engine_from_bytes
+
+        return engine_from_bytes(engine.read_bytes()), sidecar
+
+
+class TrtRunner:
+    """An engine with one input and one output on the first GPU."""
+
+    name = "tensorrt"
+    providers = ("TensorRT",)
+
+    def __init__(self, model: Path, threads: int, *, profiling: bool = False) -> None:
+        self.model = model
+        self.profiling = profiling
+        self._buffers: _Buffers | None = None
+        self._profiler: Any = None
+
+    def __enter__(self) -> TrtRunner:
+        """Load the engine.
+
+        Raises:
+            ModelError: it was built elsewhere.
+        """
+        self._trt = import_tensorrt()
+        self._engine, self._sidecar = loaded(self.model)
+        from polygraphy.cuda import Stream
+
+        self._stream = Stream()  # TensorRT waits for more than it must on the default one
+        self._context = self._engine.create_execution_context()
+        if self._context is None:
+            raise FaultError("TensorRT cannot run the engine: probably the GPU's memory is too small.")
+        for place in range(self._engine.num_io_tensors):
+            name = self._engine.get_tensor_name(place)
+            if self._engine.get_tensor_mode(name) == self._trt.TensorIOMode.INPUT:
+                self._input = name
+            else:
+                self._output = name
+        self._shape = tuple(self._engine.get_tensor_shape(self._input))
+        if self.profiling:
+            self._profiler = _profiler(self._trt)
+            self._context.profiler = self._profiler
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free the engine and its memory."""
+        if self._buffers is not None:
+            self._buffers.free()
+        self._context = self._engine = None
+        self._stream.free()
+
+    @property
+    def version(self) -> str:
+        """TensorRT's version."""
+        return str(import_tensorrt().__version__)
+
+    @property
+    def batch(self) -> int | None:
+        """The first size of the input; None if it is dynamic."""
+        return None if self._shape[0] < 0 else self._shape[0]
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """The other sizes of the input."""
+        return self._shape[1:]
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the exporter wrote into the ONNX file that the engine was built from."""
+        metadata: dict[str, str] = self._sidecar["metadata"]
+        return metadata
+
+    def infer(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Map images to logits, from and to the host's memory."""
+        with polygraphed(f"Running {self.model.name}"):
+            buffers = self._sized(inputs.shape)
+            np.copyto(buffers.images.array, inputs)
+            self._enqueue(buffers, transfers=True)
+            self._stream.synchronize()
+        logits: NDArray[np.float32] = buffers.logits.array.astype(np.float32)
+        return logits
+
+    def timer(self, inputs: NDArray[np.float32], *, transfers: bool, graph: bool) -> Callable[[], float]:
+        """What infers ``inputs`` once more each time it is called, and returns how many microseconds the GPU took.
+
+        Copies between the host and the GPU count with ``transfers``; with ``graph`` all of it is one CUDA graph.
+        """
+        self.infer(inputs)
+        buffers, stream = self._sized(inputs.shape), self._stream.ptr
+        begin, end = buffers.event(), buffers.event()
+        launch: Callable[[], None] = lambda: self._enqueue(buffers, transfers=transfers)  # noqa: E731
+        if graph:
+            with captured(stream) as work:
+                launch()
+            buffers.graphs.append(work)
+            launch = lambda: work.launch(stream)  # noqa: E731
+
+        def once() -> float:
+            begin.record(stream)
+            launch()
+            end.record(stream)
+            end.wait()
+            return begin.us_until(end)
+
+        return once
+
+    def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
+        """Names of the layers as they ran, after all fusions, and their microseconds (inferences, layers) so far."""
+        reported: list[tuple[str, float]] = self._profiler.reported
+        first = reported[0][0] if reported else ""
+        runs = max(1, sum(name == first for name, _ in reported))
+        count = len(reported) // runs
+        names = [name for name, _ in reported[:count]]
+        return names, np.array([us for _, us in reported[: runs * count]]).reshape(runs, count)
+
+    def _sized(self, shape: tuple[int, ...]) -> _Buffers:
+        """Buffers for images of ``shape``, which the context then uses."""
+        if self._buffers is None or self._buffers.shape != shape:
+            if self._buffers is not None:
+                self._buffers.free()
+                self._buffers = None
+            if not self._context.set_input_shape(self._input, shape) or self._context.infer_shapes():
+                raise ModelError(
+                    f"The engine {self.model.name} does not take images of shape {shape}.",
+                    "For more than one image at a time set export.dynamic_batch = true, export and build again.",
+                )
+            types = [self._trt.nptype(self._engine.get_tensor_dtype(name)) for name in (self._input, self._output)]
+            self._buffers = _Buffers(shape, tuple(self._context.get_tensor_shape(self._output)), *types)
+            self._context.set_tensor_address(self._input, self._buffers.images_there.ptr)
+            self._context.set_tensor_address(self._output, self._buffers.logits_there.ptr)
+        return self._buffers
+
+    def _enqueue(self, buffers: _Buffers, *, transfers: bool) -> None:
+        if transfers:
+            buffers.images_there.copy_from(buffers.images.array, self._stream)
+        if not self._context.execute_async_v3(self._stream.ptr):
+            raise FaultError(f"TensorRT could not run {self.model.name}.")
+        if transfers:
+            buffers.logits_there.copy_to(buffers.logits.array, self._stream)
+
+
+class _Buffers:
+    """Images and logits of one shape on both sides, and what was made to time them."""
+
+    def __init__(self, shape: tuple[int, ...], logits_shape: tuple[int, ...], image_type: Any, logit_type: Any) -> None:  # noqa: ANN401 - numpy's types
+        from polygraphy.cuda import DeviceArray
+        from polygraphy.datatype import DataType
+
+        self.shape = shape
+        self.events: list[Event] = []
+        self.graphs: list[Graph] = []
+        self.images, self.logits = Pinned(shape, image_type), Pinned(logits_shape, logit_type)
+        self.images_there = DeviceArray(shape, DataType.from_dtype(np.dtype(image_type)))
+        self.logits_there = DeviceArray(logits_shape, DataType.from_dtype(np.dtype(logit_type)))
+
+    def event(self) -> Event:
+        """A new one, freed with the buffers."""
+        self.events.append(Event())
+        return self.events[-1]
+
+    def free(self) -> None:
+        """Give all of it back."""
+        for one in (*self.events, *self.graphs, self.images, self.logits, self.images_there, self.logits_there):
+            one.free()
+
+
+def _profiler(trt: Any) -> Any:  # noqa: ANN401 - a module; a class of it
+    class Profiler(trt.IProfiler):  # type: ignore[misc]
+        """Keeps what TensorRT reports after each inference: layers in their order."""
+
+        def __init__(self) -> None:
+            trt.IProfiler.__init__(self)
+            self.reported: list[tuple[str, float]] = []
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            self.reported.append((layer_name, ms * 1e3))
+
+    return Profiler()

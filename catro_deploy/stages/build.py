@@ -1,0 +1,86 @@
+"""``build``: TensorRT engines of both networks, built on the device that will run them."""
+
+import base64
+from contextlib import ExitStack
+from typing import Any
+
+from catro_deploy.errors import FaultError, TargetError
+from catro_deploy.files import replacing, write_json
+from catro_deploy.progress import Progress
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.stages.served import served_models
+from catro_deploy.targets import Target, load_target
+from catro_deploy.transports import device_of, run_job
+from catro_deploy.transports.bundle import Errand
+from catro_deploy.transports.reach import require_reachable
+from catro_deploy.use import use_of
+
+__all__ = ["build", "build_errand", "needs_engines"]
+
+# Of one build: a large network at the highest level, on a small device.
+LIMIT_S = 3 * 3600
+
+
+def needs_engines(target: Target) -> bool:
+    """Whether networks run on ``target`` as engines that are built there."""
+    return target.runtime == "tensorrt"
+
+
+def build(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
+    """Have the device build the engines of ``run``, keep copies of them here, and write and return build.json.
+
+    verify and bench use the engines that the device has kept; the copies are for whoever ships them. Of a device whose
+    results were carried back, the engines stay there.
+
+    Raises:
+        TargetError: the target runs ONNX files as they are, or cannot be reached from here.
+        RunFolderError: an ONNX file is missing.
+        ModelError: TensorRT cannot run a network.
+        FaultError: an engine could not be built.
+    """
+    target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
+    if not needs_engines(target):
+        raise TargetError(
+            f"{target.name} runs ONNX files as they are, by {target.runtime}: there is no engine to build.",
+            "Engines are for targets with TensorRT: catro-deploy targets list",
+        )
+    require_reachable(target, device, "build")
+    errand = build_errand(settings, run)
+    builds = len(errand.job["models"]) * (1 + settings.build.rebuilds)
+    with ExitStack() as stack:
+        task = stack.enter_context(progress.task("Building TensorRT engines", builds))
+        files: dict[str, Any] = {}
+        for event in run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=progress.note):
+            if event["event"] == "built":
+                task.advance()
+            if event["event"] == "file":
+                name = event["name"]
+                if name not in files:
+                    files[name] = stack.enter_context(replacing(run.engine(name))).open("wb")
+                    stack.callback(files[name].close)
+                files[name].write(base64.b64decode(event["base64"]))
+            if event["event"] == "result":
+                result: dict[str, Any] = event["result"]
+                write_json(run.build, result)
+                return result
+    raise FaultError("The device's agent ended without a result.", "Run it again: catro-deploy build")
+
+
+def build_errand(settings: Settings, run: RunFolder) -> Errand:
+    """The engines of both ONNX files of ``run``.
+
+    Raises:
+        RunFolderError: an ONNX file is missing.
+    """
+    target = load_target(settings.prune.target)
+    use = use_of(target, settings)
+    job = {
+        "job": "build",
+        **use.opening,
+        "batch": use.batch,
+        "rebuilds": settings.build.rebuilds,
+        "models": served_models(run, target.precision),
+    }
+    files = [model["file"] for model in job["models"].values()]
+    return Errand("Building TensorRT engines", job, files, LIMIT_S * len(files) * (1 + settings.build.rebuilds))

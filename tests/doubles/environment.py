@@ -1,0 +1,40 @@
+"""The environment in which ``import tensorrt`` finds the double, and CUDA's runtime library is that without a GPU."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+__all__ = ["VERSIONS", "tensorrt_environment"]
+
+VERSIONS = ("10.3.0", "10.16.1.11", "11.4.0.106")
+"""Of the real bindings: JetPack 6.1's, the last of 10, and the newest."""
+
+SOURCES = Path(__file__).parent
+LIBRARIES = ("nvinfer", "nvinfer_plugin", "nvonnxparser")
+
+
+def tensorrt_environment(version: str, folder: Path) -> dict[str, str]:
+    """Variables for processes that shall use the double of ``version``; ``folder`` is for libraries.
+
+    Skips the test where the bindings or a C compiler are missing; make test installs both.
+    """
+    bindings = Path(sys.prefix) / "tensorrt" / version
+    if not bindings.is_dir():
+        pytest.skip(f"TensorRT's bindings {version} are not in {bindings}: make test installs them")
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    major = version.partition(".")[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    sonames = {f"lib{name}.so.{major}": "nvinfer.c" for name in LIBRARIES} | {"libcudart.so": "cudart.c"}
+    for soname, source in sonames.items():
+        if not (folder / soname).exists():
+            command = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{soname}", "-o", folder / soname, SOURCES / source]
+            subprocess.run(command, check=True)
+    # The root, for what the double itself imports.
+    path = [SOURCES, SOURCES.parents[1], bindings]
+    return {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": os.pathsep.join(map(str, path))}

@@ -1,0 +1,93 @@
+"""The whole command line with TensorRT, whose bindings are real and whose engines are played: see tests/doubles."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from catro_deploy.files import file_hash
+from catro_deploy.models.checkpoint import save_weights
+from tests.tiny import Blocks, command, went_well
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("tensorrt")]
+
+
+def read(run: Path, name: str) -> dict:
+    return json.loads((run / f"{name}.json").read_text())
+
+
+def test_from_the_checkpoint_to_the_report(tiny):
+    done = command("run", "--target", "x86-gpu", "--budget", "50%flops", "--rebuilds", "2", "--run", "run")
+    assert went_well(done.exit_code, done.stderr), done.stderr
+    run = tiny / "run"
+    build, verify, bench, report = (read(run, name) for name in ("build", "verify", "bench", "report"))
+    for name in ("original", "pruned"):
+        assert build[name]["onnx_sha256"] == file_hash(run / f"{name}.fp16.onnx")
+        assert build[name]["engine_sha256"] == file_hash(run / f"{name}.engine")
+        assert len(build[name]["rebuilds_us"]) == 2
+        assert verify[name]["agreement"] == 1.0
+        assert verify[name]["largest_logit_difference"] < 0.01
+    assert verify["runtime"].startswith("tensorrt 11.4")
+    assert bench["environment"]["precision"] == "fp16"
+    assert bench["mode"] == {"batch": 1, "transfers": False, "cuda_graph": False}
+    assert len(bench["further"]) == 3
+    assert len(report["modes"]) == 4
+    assert report["engines"]["pruned"]["spread"] >= 1
+    for page in ((run / f"report.{kind}").read_text() for kind in ("md", "html")):
+        assert "Strongly typed engines, built on the device by TensorRT 11.4.0.106 for its Double of a GPU" in page
+        assert "Latency, mode by mode" in page
+
+    again = command("run", "--target", "x86-gpu", "--budget", "50%flops", "--rebuilds", "2", "--run", "run")
+    assert "build: unchanged, skipped" in again.stderr
+    counted = command("bench", "--run", "run", "--transfers", "--cuda-graph")
+    assert went_well(counted.exit_code, counted.stderr), counted.stderr
+    assert read(run, "bench")["mode"] == {"batch": 1, "transfers": True, "cuda_graph": True}
+
+
+def test_a_budget_of_latency_is_met_by_measuring_engines(tiny):
+    save_weights(Blocks(3), tiny / "blocks.safetensors")
+    blocks = ("--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
+    done = command("prune", "--target", "x86-gpu", *blocks, "--budget", "0.9x", "--run", "run")
+    assert done.exit_code in (0, 3), done.stderr  # on a busy machine it may miss; it has measured
+    assert "round 1: predicted" in done.stderr
+    if done.exit_code == 0:
+        plan = read(tiny / "run", "plan")
+        assert plan["latency"]["how"] == "estimate"
+        assert plan["latency"]["rounds"]
+        assert "only whole networks were measured on it" in plan["latency"]["warnings"][0]
+
+
+def test_layers_are_not_timed(tiny):
+    refused = command("profile", "--target", "x86-gpu")
+    assert refused.exit_code == 2
+    assert "Layers are not timed on x86-gpu" in refused.stderr
+
+
+def test_a_cpu_needs_no_engines(tiny_run):
+    refused = command("build", "--run", "run")
+    assert refused.exit_code == 2
+    assert "x86-cpu runs ONNX files as they are" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("CATRO_DOUBLE_UNSUPPORTED", "Conv", "cannot run original.fp16.onnx"),
+        ("CATRO_DOUBLE_NO_BUILD", "1", "could not build the engine"),
+        ("CATRO_DOUBLE_NO_GPU", "1", "CUDA finds no GPU"),
+    ],
+)
+def test_what_goes_wrong_is_told_and_leaves_what_was_there(tiny, monkeypatch, variable, value, says):
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("CATRO_CACHE", str(tiny / "cache"))  # where no other test has built the same
+    failed = command("run", "--target", "x86-gpu", "--budget", "50%flops", "--run", "run")
+    assert failed.exit_code in (1, 2)
+    assert says in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert not (tiny / "run" / "build.json").exists()
+    assert not list((tiny / "run").glob("*.engine"))
+    monkeypatch.delenv(variable)
+    done = command("run", "--target", "x86-gpu", "--budget", "50%flops", "--run", "run")
+    assert went_well(done.exit_code, done.stderr), done.stderr
+    assert "export: unchanged, skipped" in done.stderr
