@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from catro_deploy.progress import Progress
-from catro_deploy.training.device import Hardware
+from catro_deploy.training.device import Hardware, suffers_channels_last
 
 __all__ = ["compiled"]
 
@@ -22,7 +22,7 @@ def compiled(
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.train()
     try:
-        fast: Callable[[torch.Tensor], torch.Tensor] = torch.compile(model)
+        fast: Callable[[torch.Tensor], torch.Tensor] = torch.compile(model, options=_options(model, hardware))
         with hardware.autocast():
             answers = fast(images)
         answers.float().sum().backward()  # type: ignore[no-untyped-call]
@@ -35,3 +35,9 @@ def compiled(
             buffer.data.copy_(before[name])
         model.zero_grad(set_to_none=True)
     return fast
+
+
+def _options(model: nn.Module, hardware: Hardware) -> dict[str, str | int | bool | Callable[..., object]]:
+    """Settings of the compiler, which brings convolutions into channels last by itself."""
+    allowed = hardware.device.type != "cpu" or not suffers_channels_last(model)
+    return {} if allowed else {"layout_optimization": False}

@@ -8,7 +8,10 @@ from torch import nn
 
 from catro_deploy.errors import SettingsError
 
-__all__ = ["Hardware", "choose_device", "choose_hardware"]
+__all__ = ["Hardware", "choose_device", "choose_hardware", "suffers_channels_last"]
+
+# Channels of a vector of AVX-512; AVX2 has half of them.
+VECTOR = 16
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,20 @@ def choose_hardware(model: nn.Module, wanted: Literal["auto", "cpu", "cuda"], am
     return Hardware(device, torch.bfloat16 if amp and _has_amx() else None, _cpu_memory_format(model))
 
 
+def suffers_channels_last(model: nn.Module) -> bool:
+    """Whether a CPU must not train ``model`` in channels last.
+
+    In that layout, oneDNN's gradient of a strided 1x1 convolution with fewer input channels than a vector holds is
+    written past its workspace: it crashes, or gradients are wrong (oneDNN issue 6035, open as of version 3.14). Pruning
+    makes such convolutions, of the shortcuts of ResNets above all.
+    """
+    return any(
+        module.in_channels < VECTOR and max(module.kernel_size) == 1 and max(module.stride) > 1
+        for module in model.modules()
+        if isinstance(module, nn.Conv2d)
+    )
+
+
 def _has_amx() -> bool:
     # AVX-512's bfloat16 alone made no step faster than float32; the matrix tiles of AMX halve it.
     # The capabilities are public only in releases newer than the oldest that is allowed.
@@ -71,6 +88,8 @@ def _has_amx() -> bool:
 def _cpu_memory_format(model: nn.Module) -> torch.memory_format:
     # Channels last fills vectors with channels. With the odd widths of a pruned network a step took 1.3 to 2 times
     # as long in it (batch norm most of all); with multiples of 32 it took 0.6 to 0.9 times as long.
+    if suffers_channels_last(model):
+        return torch.contiguous_format
     widths = [module.out_channels for module in model.modules() if isinstance(module, nn.Conv2d)]
     even = sum(width % 32 == 0 for width in widths)
     return torch.channels_last if 2 * even > len(widths) else torch.contiguous_format
