@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from catro_deploy.devices import HERE, find_device
+from catro_deploy.devices import HERE, find_device, load_devices
 from catro_deploy.errors import MissedError, RunFolderError, SettingsError, TargetError
 from catro_deploy.files import text_hash, write_text
 from catro_deploy.progress import Progress
@@ -58,13 +58,13 @@ def check(settings: Settings) -> None:
 
 
 def with_target_of_device(settings: Settings) -> Settings:
-    """``settings`` of who names a device: with its target, if none is named.
+    """``settings`` with the target of the device that is named, or with the only device of a target elsewhere.
 
     Raises:
         TargetError: there is no such device, or it is another target.
     """
     if settings.prune.device == HERE:
-        return settings
+        return _with_only_device(settings)
     device = find_device(settings.prune.device)
     if "target" not in settings.prune.model_fields_set:
         return _with_pruning(settings, target=device.target)
@@ -74,6 +74,14 @@ def with_target_of_device(settings: Settings) -> Settings:
             "Leave --target out; or say what the device is: catro-deploy device add --force",
         )
     return settings
+
+
+def _with_only_device(settings: Settings) -> Settings:
+    target = load_target(settings.prune.target)
+    fitting = [device.name for device in load_devices().values() if device.target == target.name]
+    if reachable(target) or len(fitting) != 1:
+        return settings
+    return _with_pruning(settings, device=fitting[0])
 
 
 def with_search(settings: Settings) -> Settings:

@@ -85,12 +85,17 @@ def every_tensorrt(tensorrt_anywhere: dict[str, str], monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def tensorrt(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def tensorrt_there(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables for the double of the newest TensorRT."""
+    version = VERSIONS[-1]
+    return tensorrt_environment(version, tmp_path_factory.getbasetemp() / f"tensorrt-{version}")
+
+
+@pytest.fixture
+def tensorrt(tensorrt_there: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that are started have a double of the newest TensorRT and of a GPU; this one knows that it is there."""
     monkeypatch.syspath_prepend(Path(__file__).parent / "doubles")
-    version = VERSIONS[-1]
-    found = tensorrt_environment(version, tmp_path_factory.getbasetemp() / f"tensorrt-{version}")
-    for name, value in found.items():
+    for name, value in tensorrt_there.items():
         monkeypatch.setenv(name, value)
 
 

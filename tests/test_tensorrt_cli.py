@@ -91,3 +91,25 @@ def test_what_goes_wrong_is_told_and_leaves_what_was_there(tiny, monkeypatch, va
     done = command("run", "--target", "x86-gpu", "--budget", "50%flops", "--run", "run")
     assert went_well(done.exit_code, done.stderr), done.stderr
     assert "export: unchanged, skipped" in done.stderr
+
+
+def test_export_builds_and_checks(tiny):
+    for stage in ("prune", "finetune"):
+        assert command(stage, *(("--target", "x86-gpu") if stage == "prune" else ())).exit_code == 0
+    done = command("export")
+    assert done.exit_code == 0, done.stderr
+    (run,) = (tiny / "runs").glob("x86-gpu-*")
+    assert (run / "pruned.engine").is_file()
+    assert read(run, "verify")["passed"]
+    assert "tensorrt 11.4" in done.stdout
+
+
+def test_export_for_a_device_that_nobody_knows_writes_a_bundle(tiny):
+    for stage in ("prune", "finetune"):
+        assert command(stage, *(("--target", "jetson-orin") if stage == "prune" else ())).exit_code == 0
+    done = command("export")
+    assert done.exit_code == 0, done.stderr
+    (run,) = (tiny / "runs").glob("jetson-orin-*")
+    assert "jetson-orin cannot be reached from here: engines are to be built there by hand" in done.stderr
+    assert f"carry {run.relative_to(tiny)}/bundle.tar to the device" in done.stderr
+    assert (run / "bundle.tar").stat().st_size > 1e5

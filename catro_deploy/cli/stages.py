@@ -7,7 +7,7 @@ import typer
 
 from catro_deploy.cli import flags as f
 from catro_deploy.cli.console import make_progress, print_json, print_result
-from catro_deploy.cli.work import continue_run, own_settings, settings_to_continue, start_run, work
+from catro_deploy.cli.work import continue_run, export_run, own_settings, settings_to_continue, start_run, work
 
 __all__ = ["app"]
 
@@ -81,8 +81,12 @@ def finetune(
 def export(
     flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
 ) -> None:
-    """Write original.onnx and pruned.onnx, and for targets that run in fp16 both in half precision, too."""
-    continue_run("export", flags, config, run, force=force, as_json=json)
+    """Write original.onnx and pruned.onnx, and for targets that run in fp16 both in half precision, too.
+
+    For a target with TensorRT, engines are then built and checked on your device of that target (device add); if you
+    have none, a bundle to carry there is written.
+    """
+    export_run(flags, config, run, force=force, as_json=json)
 
 
 @app.command(epilog=f.examples("build", "build --level 5 --rebuilds 3"))

@@ -13,7 +13,7 @@ from catro_deploy.runs import RunFolder, newest_run
 if TYPE_CHECKING:
     from catro_deploy.settings import Settings
 
-__all__ = ["continue_run", "own_settings", "settings_to_continue", "start_run", "work"]
+__all__ = ["continue_run", "export_run", "own_settings", "settings_to_continue", "start_run", "work"]
 
 CONFIG = Path("catro.toml")
 RUNS = Path("runs")
@@ -46,7 +46,7 @@ def start_run(
     progress = make_progress()
     settings = _settings_of(folder, flags) if folder and not config else None
     settings = settings or own_settings(config, flags)
-    settings = pipeline.with_target_of_device(settings)
+    settings = _on_its_device(settings, progress)
     if whole:
         settings = pipeline.with_search(settings)
     pipeline.check(settings)
@@ -74,6 +74,41 @@ def continue_run(
     """
     settings, run = settings_to_continue(stage, flags, config, folder)
     work((stage,), settings, run, make_progress(), force=force, as_json=as_json)
+
+
+def export_run(
+    flags: Flags, config: Path | None, folder: Path | None, *, force: bool = False, as_json: bool = False
+) -> None:
+    """Export; for a target with engines also build and check them there or, if nobody knows where it is, pack a bundle.
+
+    Raises:
+        RunFolderError: there is no such run.
+    """
+    from catro_deploy.stages.build import needs_engines
+    from catro_deploy.targets import load_target
+    from catro_deploy.transports.reach import reachable
+
+    settings, run = settings_to_continue("export", flags, config, folder)
+    progress = make_progress()
+    settings = _on_its_device(settings, progress)
+    target = load_target(settings.prune.target)
+    there = reachable(target, settings.prune.device)
+    stages = ("export", "build", "verify") if needs_engines(target) and there else ("export",)
+    work(stages, settings, run, progress, force=force, as_json=as_json)
+    if needs_engines(target) and not there:
+        from catro_deploy.stages.bundle import bundle
+
+        progress.note(f"{target.name} cannot be reached from here: engines are to be built there by hand")
+        bundle(settings, run, progress)
+
+
+def _on_its_device(settings: "Settings", progress: Progress) -> "Settings":
+    from catro_deploy.pipeline import with_target_of_device
+
+    found = with_target_of_device(settings)
+    if found.prune.device != settings.prune.device:
+        progress.note(f"on {found.prune.device}, your only device of the target {found.prune.target}")
+    return found
 
 
 def settings_to_continue(

@@ -3,13 +3,15 @@
 import json
 import os
 import re
+import shlex
 import sys
 
 import pytest
 
+from catro_deploy.files import file_hash
 from tests.cli.conftest import document
 from tests.tiny import command, went_well
-from tests.transports.sshd import MISSING, serving
+from tests.transports.sshd import MISSING, script, serving
 
 
 @pytest.fixture(autouse=True)
@@ -111,3 +113,35 @@ def test_a_whole_run_on_a_device_far_away_gives_the_same_kind_of_report(far, tin
     assert plan["latency"]["how"] == "measured"
     again = command("run", "--device", "far", "--budget", "0.95x")
     assert "prune: unchanged, skipped" in again.stderr
+
+
+@pytest.fixture
+def far_gpu(tmp_path, monkeypatch, tensorrt_there):
+    """This machine as a device far away, with doubles of TensorRT and of a GPU that are there only."""
+    if MISSING:
+        pytest.skip(MISSING)
+    folder = tmp_path / "sshd"
+    folder.mkdir()
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in tensorrt_there.items())
+    python = script(tmp_path / "python", f'{variables} exec {sys.executable} "$@"')
+    with serving(folder):
+        monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+        where = ("--ssh", "far", "--python", str(python), "--folder", str(tmp_path / "far"))
+        added = command("device", "add", "van", "--target", "jetson-orin", *where)
+        assert added.exit_code == 0, added.stderr
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("far_gpu")
+def test_engines_are_built_and_measured_far_away_and_copied_here(tiny, tmp_path):
+    done = command("run", "--target", "jetson-orin", "--budget", "50%flops", "--run", "run")
+    assert went_well(done.exit_code, done.stderr), done.stderr
+    assert "on van, your only device of the target jetson-orin" in done.stderr
+    assert "building the TensorRT engine of pruned.fp16.onnx" in done.stderr
+    build = json.loads((tiny / "run" / "build.json").read_text())
+    assert file_hash(tiny / "run" / "pruned.engine") == build["pruned"]["engine_sha256"]
+    assert len(list((tmp_path / "far" / "engines").glob("*.engine"))) == 2
+    bench = json.loads((tiny / "run" / "bench.json").read_text())
+    assert bench["environment"]["reached"].startswith("van, by ssh")
+    assert bench["environment"]["runtime"].startswith("tensorrt")
