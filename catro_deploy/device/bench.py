@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from catro_deploy.device import trtexec
 from catro_deploy.device.facts import LoadMeter, device_facts, state
 from catro_deploy.device.measure import clocked, measure, remarks, speedup, timing
 from catro_deploy.device.models import open_model
-from catro_deploy.errors import UsageError
+from catro_deploy.errors import FaultError, UsageError
 from catro_deploy.runtimes import GpuRunner, Runner, check_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
 __all__ = ["bench"]
 
 PROGRESS_EVERY_S = 0.25
+# Medians by two programs that differ more than this do not mean the same.
+APART = 0.1
 
 
 def bench(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -31,7 +34,8 @@ def bench(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
     A job holds what opens models (see ``open_model``), ``protocol``, ``models``, of each the ``file`` and the
     ``metadata`` that the file must say of itself, and ``modes``: ``batch`` and, on a GPU, whether ``transfers`` between
     it and the host count and whether the work is put there as one ``cuda_graph``. The result is that of the first mode;
-    those of the others, without single samples, are its ``further``. Events ``progress`` have the ``seconds`` since
+    those of the others, without single samples, are its ``further``, and what ``trtexec`` says of the same, its
+    ``trtexec``, where that is installed. Events ``progress`` have the ``seconds`` since
     measuring began.
 
     Raises:
@@ -50,6 +54,9 @@ def bench(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
         report, first = _seldom(emit), job["modes"][0]
         result = _measured(runners, first, job["protocol"], facts, report)
         further = [_measured(runners, mode, job["protocol"], dict(facts), report) for mode in job["modes"][1:]]
+        if "cuda_graph" in first and (binary := trtexec.find_trtexec()):
+            other, doubts = _second_opinion(binary, runners, [result, *further])
+            result = {**result, "trtexec": other, "warnings": [*result["warnings"], *doubts]}
     return {**result, "further": [_brief(one) for one in further]}
 
 
@@ -70,6 +77,30 @@ def _measured(
     ratio = speedup(blocks["original"], blocks["pruned"], protocol)
     warnings = remarks(timings, ratio, protocol, facts)
     return {**timings, "speedup": ratio, "mode": dict(mode), "facts": facts, "warnings": warnings}
+
+
+def _second_opinion(
+    binary: str, runners: Mapping[str, Runner], results: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Any], list[str]]:
+    """What trtexec says of both engines, and what is doubtful about that; it does not spoil what was measured here."""
+    same = next(one for one in results if {**one["mode"], **trtexec.MODE} == one["mode"])
+    found: dict[str, Any] = {"mode": same["mode"]}
+    doubts = []
+    for name, runner in runners.items():
+        assert isinstance(runner, GpuRunner)
+        try:
+            times_us, version = trtexec.trtexec_times_us(binary, runner.model, runner.shapes(same["mode"]["batch"]))
+        except FaultError as error:
+            return {}, [f"trtexec is here, and did not time the {name} engine: {error.problem}"]
+        ours_us = same[name]["p50_us"]
+        found |= {"version": version, name: {key: v for key, v in timing([times_us]).items() if key != "samples_us"}}
+        apart = found[name]["p50_us"] / ours_us - 1
+        if abs(apart) > APART:
+            doubts.append(
+                f"trtexec times the {name} engine at {found[name]['p50_us']:.1f} us as a CUDA graph without transfers, "
+                f"{apart:+.0%} from what was measured here."
+            )
+    return found, doubts
 
 
 def _brief(result: Mapping[str, Any]) -> dict[str, Any]:

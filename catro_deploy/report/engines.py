@@ -6,7 +6,7 @@ from typing import Any
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, ms, ratios
 
-__all__ = ["engine_records", "engine_table", "engine_words", "mode_records", "mode_table"]
+__all__ = ["engine_records", "engine_table", "engine_words", "mode_records", "mode_table", "mode_words"]
 
 NETWORKS = ("original", "pruned")
 
@@ -60,6 +60,15 @@ def mode_table(report: Mapping[str, Any]) -> Table | None:
         "Speedup (95% CI)",
     )
     return Table(head, tuple(rows), frozenset({0, 3, 4, 5, 6, 7}))
+
+
+def mode_words(report: Mapping[str, Any]) -> str:
+    """How modes were timed, and what trtexec says where it was asked."""
+    text = "By the GPU's own clock (CUDA events), in turns."
+    if other := report["trtexec"]:
+        times = " and ".join(f"{ms(other[name]['p50_us'] / 1000)} ms ({name})" for name in NETWORKS)
+        text += f" As a CUDA graph without transfers trtexec {other['version']}, one engine at a time, takes {times}."
+    return text
 
 
 def _switches(mode: Mapping[str, Any]) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from catro_deploy.report import charts, latency_charts, latency_tables
 from catro_deploy.report.cards import badge, cards
-from catro_deploy.report.engines import engine_table, engine_words, mode_table
+from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.front import front_chart, front_table, front_words
 from catro_deploy.report.grounds import conditions, heading, how_measured
 from catro_deploy.report.tables import (
@@ -87,7 +87,8 @@ def _sections(report: Mapping[str, Any]) -> str:
     if report["speedup"]:
         sections.append(("Latency", charts.latency_chart(report)))
     if modes := mode_table(report):
-        sections.append(("Latency, mode by mode", _table(modes)))
+        words = f'<p class="soft">{escape(mode_words(report))}</p>'
+        sections.append(("Latency, mode by mode", words + _table(modes)))
     if engines := engine_table(report):
         words = f'<p class="soft">{escape(engine_words(report))}</p>'
         sections.append(("Engines", words + _table(engines)))

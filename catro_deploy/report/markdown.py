@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from catro_deploy.report import latency_tables
-from catro_deploy.report.engines import engine_table, engine_words, mode_table
+from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.front import front_table, front_words
 from catro_deploy.report.grounds import conditions, heading, how_measured
 from catro_deploy.report.tables import (
@@ -65,7 +65,7 @@ def _verified(report: Mapping[str, Any]) -> str:
 def _engines(report: Mapping[str, Any]) -> list[str]:
     """How latency was measured otherwise, and how engines were built, where that was so."""
     modes, engines = mode_table(report), engine_table(report)
-    blocks = ["## Latency, mode by mode", _table(modes)] if modes else []
+    blocks = ["## Latency, mode by mode", plain(mode_words(report)), _table(modes)] if modes else []
     return [*blocks, "## Engines", plain(engine_words(report)), _table(engines)] if engines else blocks
 
 

@@ -8,6 +8,7 @@ from catro_deploy.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -74,6 +75,13 @@ class Runner(Protocol):
 @runtime_checkable
 class GpuRunner(Runner, Protocol):
     """A runner on a GPU, which has a clock of its own, and memory that images must get to."""
+
+    @property
+    def model(self) -> Path:
+        """The file of its engine."""
+
+    def shapes(self, batch: int) -> str:
+        """The input as ``trtexec`` wants it, such as ``image:8x3x32x32``; empty if the engine takes but one shape."""
 
     def timer(self, inputs: NDArray[np.float32], *, transfers: bool, graph: bool) -> Callable[[], float]:
         """What infers ``inputs`` once more each time it is called, and returns how many microseconds the GPU took.

@@ -233,6 +233,10 @@ class TrtRunner:
 
         return once
 
+    def shapes(self, batch: int) -> str:
+        """The input as ``trtexec`` wants it, such as ``image:8x3x32x32``; empty if the engine takes but one shape."""
+        return "" if self.batch else f"{self._input}:{'x'.join(map(str, (batch, *self.image_shape)))}"
+
     def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
         """Names of the layers as they ran, after all fusions, and their microseconds (inferences, layers) so far."""
         reported: list[tuple[str, float]] = self._profiler.reported

@@ -45,6 +45,7 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
         "speedup": measured["speedup"],
         "mode": measured["mode"],
         "further": measured["further"],
+        **({"trtexec": measured["trtexec"]} if measured.get("trtexec") else {}),
         "protocol": {"name": settings.bench.protocol, **job["protocol"]},
         "environment": {
             "reached": reached(device),

@@ -1,0 +1,87 @@
+"""NVIDIA's own timer of engines, ``trtexec``, asked where it is installed: a second opinion on what is measured here.
+
+It times one engine at a time, so what the report rests on are turns in one process (see ``measure``); but the two must
+agree. Its defaults differ between versions: every flag that matters is given, and those that it takes in all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from catro_deploy.errors import FaultError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["compute_times_us", "faults", "find_trtexec", "trtexec_times_us", "version"]
+
+# Where TensorRT's packages put it, outside of the PATH.
+USUAL_PLACES = ("/usr/src/tensorrt/bin/trtexec", "/usr/local/tensorrt/bin/trtexec")
+# Without transfers and as a CUDA graph: what its flags can say in every version, for each only turns one thing on.
+FLAGS = (
+    "--warmUp=200", "--iterations=100", "--duration=3", "--avgRuns=10", "--infStreams=1", "--noDataTransfers",
+    "--useCudaGraph", "--useSpinWait",
+)  # fmt: skip
+MODE = {"transfers": False, "cuda_graph": True}
+LIMIT_S = 120
+LAST_FAULTS = 6
+
+
+def find_trtexec() -> str | None:
+    """Where it is, None if it is not installed."""
+    return shutil.which("trtexec") or next((place for place in USUAL_PLACES if Path(place).is_file()), None)
+
+
+def trtexec_times_us(binary: str, engine: Path, shapes: str) -> tuple[list[float], str]:
+    """Microseconds of computing of single inferences of ``engine``, and the version of ``binary``.
+
+    ``shapes`` are those of the input, such as ``image:1x3x32x32``; empty if the engine has but one.
+
+    Raises:
+        FaultError: it failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="catro-deploy-trtexec-") as folder:
+        times = Path(folder) / "times.json"
+        command = [binary, f"--loadEngine={engine}", *FLAGS, f"--exportTimes={times}"]
+        command += [f"--shapes={shapes}"] if shapes else []
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise FaultError(f"trtexec did not work: {error}") from None
+        if done.returncode or not times.is_file():
+            raise FaultError("\n".join(["trtexec failed:", *faults(done.stdout + done.stderr)]))
+        return compute_times_us(times.read_text(encoding="utf-8")), version(done.stdout)
+
+
+def compute_times_us(text: str) -> list[float]:
+    """Of what ``--exportTimes`` wrote, the times that the GPU computed.
+
+    Raises:
+        FaultError: it is something else.
+    """
+    try:
+        records: Sequence[dict[str, Any]] = json.loads(text)
+        return [float(record["computeMs"]) * 1e3 for record in records]
+    except (ValueError, TypeError, KeyError) as error:
+        raise FaultError(f"trtexec wrote times that cannot be read ({type(error).__name__}: {error}).") from None
+
+
+def version(log: str) -> str:
+    """``10.16.1`` of ``[TensorRT v101601]``, and ``8.4.1`` of ``[TensorRT v8401]``; empty if the log says none."""
+    found = re.search(r"\[TensorRT v(\d{4,6})\]", log)
+    if not found:
+        return ""
+    digits, minor = found[1], 2 if len(found[1]) > 4 else 1
+    return f"{digits[: -2 - minor]}.{int(digits[-2 - minor : -2])}.{int(digits[-2:])}"
+
+
+def faults(log: str) -> list[str]:
+    """The last errors in its log, without time and severity."""
+    found = re.findall(r"\[E\] (?:\[TRT\] )?(.+)", log)
+    return [line.strip() for line in found[-LAST_FAULTS:]]
