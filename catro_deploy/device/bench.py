@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from catro_deploy.device import trtexec
+from catro_deploy.device.energy import energy, open_meter
 from catro_deploy.device.facts import LoadMeter, device_facts, state
 from catro_deploy.device.measure import clocked, measure, remarks, speedup, timing
 from catro_deploy.device.models import open_model
@@ -34,9 +35,9 @@ def bench(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
     A job holds what opens models (see ``open_model``), ``protocol``, ``models``, of each the ``file`` and the
     ``metadata`` that the file must say of itself, and ``modes``: ``batch`` and, on a GPU, whether ``transfers`` between
     it and the host count and whether the work is put there as one ``cuda_graph``. The result is that of the first mode;
-    those of the others, without single samples, are its ``further``, and what ``trtexec`` says of the same, its
-    ``trtexec``, where that is installed. Events ``progress`` have the ``seconds`` since
-    measuring began.
+    those of the others, without single samples, are its ``further``. With ``beside`` it also has the ``energy`` where
+    the device tells its power, and what ``trtexec`` says where that is installed. Events ``progress`` have the
+    ``seconds`` since measuring began.
 
     Raises:
         ModelError: a model cannot be run, or is not the one that was meant.
@@ -54,9 +55,8 @@ def bench(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
         report, first = _seldom(emit), job["modes"][0]
         result = _measured(runners, first, job["protocol"], facts, report)
         further = [_measured(runners, mode, job["protocol"], dict(facts), report) for mode in job["modes"][1:]]
-        if "cuda_graph" in first and (binary := trtexec.find_trtexec()):
-            other, doubts = _second_opinion(binary, runners, [result, *further])
-            result = {**result, "trtexec": other, "warnings": [*result["warnings"], *doubts]}
+        if job.get("beside"):
+            result = _with_what_else_is_known(result, further, runners, job)
     return {**result, "further": [_brief(one) for one in further]}
 
 
@@ -77,6 +77,24 @@ def _measured(
     ratio = speedup(blocks["original"], blocks["pruned"], protocol)
     warnings = remarks(timings, ratio, protocol, facts)
     return {**timings, "speedup": ratio, "mode": dict(mode), "facts": facts, "warnings": warnings}
+
+
+def _with_what_else_is_known(
+    result: dict[str, Any], further: Sequence[Mapping[str, Any]], runners: Mapping[str, Runner], job: Mapping[str, Any]
+) -> dict[str, Any]:
+    """``result`` with energy and a second opinion, where there are such."""
+    first = job["modes"][0]
+    on_gpu = "cuda_graph" in first
+    calls = {name: _call(runner, first, job["protocol"]["seed"]) for name, runner in runners.items()}
+    with open_meter(gpu=on_gpu) as meter:
+        used = energy(calls, meter) if meter else None
+    if used:
+        result = {**result, "energy": used}
+    binary = trtexec.find_trtexec() if on_gpu else None
+    if binary:
+        other, doubts = _second_opinion(binary, runners, [result, *further])
+        result = {**result, "trtexec": other, "warnings": [*result["warnings"], *doubts]}
+    return result
 
 
 def _second_opinion(

@@ -55,6 +55,7 @@ def build_report(
         "speedup": {"median": bench["speedup"]["median"], "ci95": list(bench["speedup"]["ci95"])} if bench else None,
         "modes": mode_records(bench) if bench else [],
         "trtexec": (bench or {}).get("trtexec"),
+        "energy": (bench or {}).get("energy"),
         "engines": engine_records(build) if build else {},
         "accuracy_drop_points": _drop_points(verify),
         "validation_accuracy": finetune["validation_accuracy"] if finetune else None,

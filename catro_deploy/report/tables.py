@@ -83,11 +83,18 @@ def _latency_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
             old, new = before["latency_ms"][key], after["latency_ms"][key]
             rows.append((f"Latency {key}", f"{ms(old)} ms", f"{ms(new)} ms", change(old, new)))
         scatter = [f"{network['latency_cv']:.1%}" for network in (before, after)]
-        return [*rows, ("Coefficient of variation", *scatter, "")]
+        return [*rows, ("Coefficient of variation", *scatter, ""), *_energy_rows(report["energy"])]
     if latency is None:
         return []
     old, new = latency["original_us"], latency["predicted_us"]
     return [(f"Latency, {foretold(latency)}", *(f"{ms(us / 1000)} ms" for us in (old, new)), change(old, new))]
+
+
+def _energy_rows(energy: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
+    if not energy:
+        return []
+    old, new = (energy[name]["mj_per_inference"] for name in ("original", "pruned"))
+    return [(f"Energy per inference ({energy['rails']})", f"{old:.3g} mJ", f"{new:.3g} mJ", change(old, new))]
 
 
 def class_table(report: Mapping[str, Any]) -> Table:

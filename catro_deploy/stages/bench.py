@@ -45,7 +45,7 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
         "speedup": measured["speedup"],
         "mode": measured["mode"],
         "further": measured["further"],
-        **({"trtexec": measured["trtexec"]} if measured.get("trtexec") else {}),
+        **{key: measured[key] for key in ("trtexec", "energy") if measured.get(key)},
         "protocol": {"name": settings.bench.protocol, **job["protocol"]},
         "environment": {
             "reached": reached(device),
@@ -85,6 +85,7 @@ def bench_errand(settings: Settings, run: RunFolder) -> Errand:
         **use.opening,
         "modes": [{"batch": batch, **way} for batch in batches for way in use.ways],
         "protocol": protocol.model_dump(),
+        "beside": True,
         "models": served_models(run, target.precision),
     }
     files = [model["file"] for model in job["models"].values()]
