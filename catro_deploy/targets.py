@@ -14,11 +14,17 @@ from catro_deploy import resources
 from catro_deploy.errors import TargetError
 from catro_deploy.files import write_text
 
-__all__ = ["GpuFigures", "Precision", "Target", "add_target", "load_target"]
+__all__ = ["ON_GPU", "GpuFigures", "Precision", "Target", "add_target", "load_target"]
 
 Precision = Literal["fp32", "fp16", "int8"]
 
 STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+# Runtimes that need an NVIDIA GPU, and the package that each is in.
+ON_GPU = {
+    "tensorrt": "tensorrt",
+    "onnxruntime-cuda": "onnxruntime-gpu",
+    "onnxruntime-tensorrt": "onnxruntime-gpu",
+}
 # What a file must say for itself, though it extends another.
 OF_ITS_OWN = ("title", "notes")
 FIT_NAME = re.compile(r"\w[\w.+-]*")
@@ -63,7 +69,7 @@ class Target(BaseModel):
     name: str
     title: str
     kind: Literal["cpu", "gpu", "jetson"]
-    runtime: Literal["onnxruntime", "tensorrt", "pytorch"]
+    runtime: Literal["onnxruntime", "onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt", "pytorch"]
     precision: Precision
     threads: PositiveInt = 1
     batch: PositiveInt
@@ -91,8 +97,8 @@ class Target(BaseModel):
                 raise ValueError('a target of kind "cpu" has no [gpu] table')
             if "threads" not in self.model_fields_set:
                 raise ValueError('a target of kind "cpu" must say threads')
-            if self.runtime == "tensorrt":
-                raise ValueError('the runtime of a target of kind "cpu" cannot be tensorrt')
+            if self.runtime in ON_GPU:
+                raise ValueError(f'the runtime of a target of kind "cpu" cannot be {self.runtime}')
             if self.precision != "fp32":
                 raise ValueError('a target of kind "cpu" computes in fp32 in this version')
         elif self.gpu is None:

@@ -12,7 +12,7 @@ import numpy as np
 from catro_deploy.device import trtexec
 from catro_deploy.device.energy import energy, open_meter
 from catro_deploy.device.facts import LoadMeter, device_facts, state
-from catro_deploy.device.measure import clocked, measure, remarks, speedup, timing
+from catro_deploy.device.measure import CPU_PROVIDER, clocked, measure, remarks, speedup, timing
 from catro_deploy.device.models import open_model
 from catro_deploy.errors import FaultError, UsageError
 from catro_deploy.runtimes import GpuRunner, Runner, check_metadata
@@ -84,13 +84,13 @@ def _with_what_else_is_known(
 ) -> dict[str, Any]:
     """``result`` with energy and a second opinion, where there are such."""
     first = job["modes"][0]
-    on_gpu = "cuda_graph" in first
+    on_gpu = runners["original"].providers[0] != CPU_PROVIDER
     calls = {name: _call(runner, first, job["protocol"]["seed"]) for name, runner in runners.items()}
     with open_meter(gpu=on_gpu) as meter:
         used = energy(calls, meter) if meter else None
     if used:
         result = {**result, "energy": used}
-    binary = trtexec.find_trtexec() if on_gpu else None
+    binary = trtexec.find_trtexec() if "cuda_graph" in first else None
     if binary:
         other, doubts = _second_opinion(binary, runners, [result, *further])
         result = {**result, "trtexec": other, "warnings": [*result["warnings"], *doubts]}

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU. Runs on devices too: Python 3.8, numpy and onnxruntime suffice."""
+"""ONNX Runtime, on the CPU or an NVIDIA GPU. Runs on devices too: Python 3.8, numpy and onnxruntime suffice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["OrtRunner"]
+__all__ = ["OrtCudaRunner", "OrtRunner", "OrtTensorrtRunner"]
 
 ERRORS_ONLY = 3
 KERNEL_TIME = "_kernel_time"
@@ -27,6 +27,8 @@ class OrtRunner:
     """A model in ONNX Runtime's CPU provider: ``threads`` for each operator, one operator after the other."""
 
     name = "onnxruntime"
+    # The first is the one that is meant; a node that it cannot compute falls to the next.
+    wanted: tuple[str, ...] = ("CPUExecutionProvider",)
 
     def __init__(self, model: Path, threads: int, *, profiling: bool = False) -> None:
         self.model = model
@@ -42,6 +44,11 @@ class OrtRunner:
         if not self.model.is_file():
             raise ModelError(f"There is no model file {self.model}.", "Make it: catro-deploy export")
         self._ort = _import_onnxruntime()
+        if self.wanted[0] not in self._ort.get_available_providers():
+            raise RuntimeMissingError(
+                f"ONNX Runtime {self.version} has no {self.wanted[0]} here.",
+                "Install the build for NVIDIA GPUs: python3 -m pip install onnxruntime-gpu",
+            )
         try:
             self._load(_session_options(self._ort, self.threads))
         except CatroError:
@@ -61,9 +68,14 @@ class OrtRunner:
             options.enable_profiling = True
             options.profile_file_prefix = str(Path(self._profiles.name) / "ort")
         try:
-            self._session = self._ort.InferenceSession(str(self.model), options, providers=["CPUExecutionProvider"])
+            self._session = self._ort.InferenceSession(str(self.model), options, providers=list(self.wanted))
         except Exception as error:  # what ONNX Runtime raises has no common class but this one
             raise self._explain_load(error) from None
+        if self._session.get_providers()[0] != self.wanted[0]:
+            raise RuntimeMissingError(
+                f"ONNX Runtime {self.version} could not start its {self.wanted[0]}, and would compute on the CPU.",
+                "Do CUDA, cuDNN and TensorRT fit its version? See onnxruntime.ai/docs/execution-providers.",
+            )
         self._input, self._shape = self._session.get_inputs()[0].name, self._session.get_inputs()[0].shape
         if len(self._shape) < 2 or not all(isinstance(size, int) for size in self._shape[1:]):
             raise ModelError(
@@ -144,6 +156,20 @@ class OrtRunner:
                 "For more than one image at a time set export.dynamic_batch = true and export again.",
             )
         return FaultError(f"ONNX Runtime {self.version} failed on {self.model}: {error}")
+
+
+class OrtCudaRunner(OrtRunner):
+    """A model in ONNX Runtime's CUDA provider; its times have the copies to the GPU and back in them."""
+
+    name = "onnxruntime-cuda"
+    wanted = ("CUDAExecutionProvider", "CPUExecutionProvider")
+
+
+class OrtTensorrtRunner(OrtRunner):
+    """A model in ONNX Runtime's TensorRT provider, likewise; what TensorRT cannot compute falls to CUDA."""
+
+    name = "onnxruntime-tensorrt"
+    wanted = ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider")
 
 
 def _import_onnxruntime() -> Any:  # noqa: ANN401 - a module without annotations

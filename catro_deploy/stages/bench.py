@@ -121,13 +121,14 @@ def _environment(target: Target, job: Mapping[str, Any], measured: Mapping[str, 
         "precision": target.precision,
         "threads": job["threads"],
         "batch": measured["mode"]["batch"],
-        "transfers": _transfers(measured["mode"]),
+        "transfers": _transfers(measured["mode"], target),
         "models": models,
     }
 
 
-def _transfers(mode: Mapping[str, Any]) -> str:
+def _transfers(mode: Mapping[str, Any], target: Target) -> str:
     """What copying the first mode counts, in words."""
-    if "transfers" not in mode:
+    if target.kind == "cpu":
         return "none: inputs and outputs stay in the memory of the CPU"
-    return "counted: images to the GPU, logits back" if mode["transfers"] else "not counted: what the GPU computes"
+    counted = mode.get("transfers", True)  # a runtime that knows no modes copies each time
+    return "counted: images to the GPU, logits back" if counted else "not counted: what the GPU computes"

@@ -1,11 +1,12 @@
 """On which targets networks can be run from here, and what to say of the others."""
 
 import importlib.util
+from importlib import metadata
 
 from catro_deploy.devices import HERE
 from catro_deploy.errors import TargetError
 from catro_deploy.runtimes import RUNTIMES
-from catro_deploy.targets import Target
+from catro_deploy.targets import ON_GPU, Target
 
 __all__ = ["profilable", "reachable", "require_latency", "require_reachable"]
 
@@ -13,23 +14,29 @@ __all__ = ["profilable", "reachable", "require_latency", "require_reachable"]
 def reachable(target: Target, device: str = HERE) -> bool:
     """Whether this version can run networks on ``target``: on the ``device``, or on this machine if it is one.
 
-    ONNX Runtime is used with its CPU provider alone: its times are never those of a GPU. This machine can be a target
-    with TensorRT if that is installed.
+    This machine can be a GPU's target if the package of its runtime is installed.
     """
-    if target.runtime not in RUNTIMES or (target.kind == "cpu") == (target.runtime == "tensorrt"):
+    if target.runtime not in RUNTIMES or (target.kind == "cpu") == (target.runtime in ON_GPU):
         return False
     if device != HERE:
         return True
-    here = target.runtime != "tensorrt" or importlib.util.find_spec("tensorrt") is not None
-    return target.transport == "local" and here
+    return target.transport == "local" and (target.runtime not in ON_GPU or _is_installed(ON_GPU[target.runtime]))
+
+
+def _is_installed(package: str) -> bool:
+    """Whether a package can be imported, or else is known to pip: TensorRT's may be a system's without that."""
+    try:
+        return importlib.util.find_spec(package) is not None or bool(metadata.version(package))
+    except (metadata.PackageNotFoundError, ModuleNotFoundError):
+        return False
 
 
 def profilable(target: Target) -> bool:
     """Whether the layers of a network can be timed on ``target`` where it is reachable.
 
-    TensorRT names its layers otherwise than the network does.
+    What runs on GPUs names its layers otherwise than the network does, or tells when they were launched only.
     """
-    return target.runtime != "tensorrt"
+    return target.runtime not in ON_GPU
 
 
 def require_reachable(target: Target, device: str, stage: str) -> None:
@@ -49,14 +56,15 @@ def require_reachable(target: Target, device: str, stage: str) -> None:
             f"{stage} cannot run on {target.name}: it is another machine ({target.transport}), and nothing says which.",
             f"{own}. One that cannot be reached gets a bundle: catro-deploy bundle",
         )
-    if target.runtime == "tensorrt":
+    if target.runtime in ON_GPU:
+        package = ON_GPU[target.runtime]
         raise TargetError(
-            f"{stage} cannot run on {target.name}: that is {target.title}, and this machine has no TensorRT.",
-            f"Install it here (python -m pip install tensorrt). {own}",
+            f"{stage} cannot run on {target.name}: that is {target.title}, and this machine has no {package}.",
+            f"Install it here (python -m pip install {package}). {own}",
         )
     raise TargetError(
         f"{stage} cannot run on {target.name}: this version has no {target.runtime} for a {target.kind}.",
-        f"It runs networks by {', '.join(RUNTIMES)}; by ONNX Runtime on CPUs only.",
+        f"It runs networks by {', '.join(RUNTIMES)}; those of GPUs on GPUs only.",
     )
 
 

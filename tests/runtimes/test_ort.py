@@ -1,8 +1,10 @@
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import helper
 
@@ -188,3 +190,26 @@ def test_the_registry_imports_no_runtime():
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime-cuda", "onnxruntime-tensorrt"])
+def test_a_provider_that_is_not_here_is_never_replaced_by_the_cpu(tmp_path, runtime):
+    path = write_conv_chain(tmp_path / "m.onnx")
+    runner = open_runner(runtime, path, 1)
+    if runner.wanted[0] in onnxruntime.get_available_providers():
+        pytest.skip("this ONNX Runtime has it")
+    assert runner.name == runtime
+    with pytest.raises(RuntimeMissingError, match=f"has no {runner.wanted[0]} here") as caught, runner:
+        pass
+    assert "onnxruntime-gpu" in caught.value.hint
+
+
+def test_a_provider_that_does_not_start_is_never_replaced_by_the_cpu(tmp_path, monkeypatch):
+    path = write_conv_chain(tmp_path / "m.onnx")
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    with (
+        warnings.catch_warnings(action="ignore"),
+        pytest.raises((RuntimeMissingError, ModelError)),
+        open_runner("onnxruntime-cuda", path, 1),
+    ):
+        pass

@@ -3,7 +3,7 @@ import pytest
 from catro_deploy import resources
 from catro_deploy.errors import TargetError
 from catro_deploy.targets import load_target
-from catro_deploy.transports.reach import reachable, require_latency, require_reachable
+from catro_deploy.transports.reach import profilable, reachable, require_latency, require_reachable
 from tests.tiny import command
 
 
@@ -31,10 +31,19 @@ def test_a_target_that_cannot_be_measured_is_explained():
         assert part in caught.value.problem
     assert "device add NAME --ssh USER@HOST --target jetson-orin" in caught.value.hint
     assert "catro-deploy bundle" in caught.value.hint
-    with pytest.raises(TargetError, match="NVIDIA T4, and this machine has no TensorRT"):
+    with pytest.raises(TargetError, match="NVIDIA T4, and this machine has no tensorrt"):
         require_reachable(load_target("x86-gpu-t4"), "", "bench")
     with pytest.raises(TargetError, match="no pytorch for a gpu"):
         require_reachable(changed("x86-gpu", runtime="pytorch"), "", "bench")
+
+
+def test_onnx_runtime_on_a_gpu_needs_its_own_build_here():
+    cuda = changed("x86-gpu", runtime="onnxruntime-cuda")
+    assert reachable(cuda, "far")
+    assert not reachable(changed("x86-cpu", runtime="onnxruntime-cuda"), "far")
+    with pytest.raises(TargetError, match="this machine has no onnxruntime-gpu"):
+        require_reachable(cuda, "", "bench")
+    assert not profilable(cuda)
 
 
 def test_a_device_is_what_makes_another_machine_reachable():
