@@ -12,7 +12,7 @@ import numpy as np
 from catro_deploy.device import trtexec
 from catro_deploy.device.energy import energy, open_meter
 from catro_deploy.device.facts import LoadMeter, device_facts, state
-from catro_deploy.device.measure import CPU_PROVIDER, clocked, measure, remarks, speedup, timing
+from catro_deploy.device.measure import CPU_PROVIDER, clocked, measure, percentile, remarks, speedup, timing
 from catro_deploy.device.models import open_model
 from catro_deploy.errors import FaultError, UsageError
 from catro_deploy.runtimes import GpuRunner, Runner, check_metadata
@@ -67,13 +67,14 @@ def _measured(
     facts: dict[str, Any],
     report: Callable[[float], None],
 ) -> dict[str, Any]:
-    calls = {name: _call(runner, mode, protocol["seed"]) for name, runner in runners.items()}
+    enqueue_us: dict[str, list[float]] = {name: [] for name in runners}
+    calls = {name: _call(runner, mode, protocol["seed"], enqueue_us[name]) for name, runner in runners.items()}
     facts.update({f"{key}_before": value for key, value in state().items()})
     meter = LoadMeter()
     blocks = measure(calls, protocol, report)
     facts["other_load_cores"] = meter.other_load_cores()
     facts.update({f"{key}_after": value for key, value in state().items()})
-    timings = {name: timing(times) for name, times in blocks.items()}
+    timings = {name: timing(times) | _enqueue(enqueue_us[name]) for name, times in blocks.items()}
     ratio = speedup(blocks["original"], blocks["pruned"], protocol)
     warnings = remarks(timings, ratio, protocol, facts)
     return {**timings, "speedup": ratio, "mode": dict(mode), "facts": facts, "warnings": warnings}
@@ -130,12 +131,18 @@ def _brief(result: Mapping[str, Any]) -> dict[str, Any]:
     return {**timings, **{key: result[key] for key in ("speedup", "mode", "warnings")}}
 
 
-def _call(runner: Runner, mode: Mapping[str, Any], seed: int) -> Callable[[], float]:
+def _enqueue(times_us: list[float]) -> dict[str, float]:
+    return {"enqueue_p50_us": percentile(sorted(times_us), 50)} if times_us else {}
+
+
+def _call(
+    runner: Runner, mode: Mapping[str, Any], seed: int, enqueue_us: list[float] | None = None
+) -> Callable[[], float]:
     """What infers once and says how long it took: by the GPU's clock where a mode speaks of one."""
     images = _images(runner, mode["batch"], seed)
     if "cuda_graph" in mode:
         assert isinstance(runner, GpuRunner), "modes of a GPU are asked of runtimes on GPUs only"
-        return runner.timer(images, transfers=mode["transfers"], graph=mode["cuda_graph"])
+        return runner.timer(images, transfers=mode["transfers"], graph=mode["cuda_graph"], enqueue_us=enqueue_us)
     return clocked(partial(runner.infer, images))
 
 

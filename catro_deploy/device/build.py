@@ -14,7 +14,8 @@ from catro_deploy.device.engines import built, engine_of, layers_of
 from catro_deploy.device.measure import percentile
 from catro_deploy.errors import UsageError
 from catro_deploy.runtimes import check_metadata
-from catro_deploy.runtimes.trt import TrtRunner, sidecar_of
+from catro_deploy.runtimes.trt import TrtRunner
+from catro_deploy.runtimes.trt_engine import sidecar_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

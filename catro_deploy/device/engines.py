@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from catro_deploy.device.onnx_metadata import onnx_metadata
 from catro_deploy.device.store import told_if_full
 from catro_deploy.errors import FaultError, ModelError, RuntimeMissingError
-from catro_deploy.runtimes.trt import import_tensorrt, loaded, place_of, polygraphed, sidecar_of
+from catro_deploy.runtimes.trt_engine import import_tensorrt, loaded, place_of, polygraphed, sidecar_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

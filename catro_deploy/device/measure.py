@@ -32,6 +32,8 @@ __all__ = [
 
 # Above these, a reader of the figures should know.
 NOISY_CV = 0.15
+# On a GPU, by its own clock, those of trtexec: of the scatter, and of the host's share of the time.
+NOISY_GPU_CV, HOST_BOUND = 0.025, 0.8
 DRIFT = 0.05
 BUSY_SHARE = 0.25
 CLOCK_MOVED = 0.02
@@ -172,8 +174,13 @@ def remarks(
                 f"The {name} model has {times['n']} samples of the {protocol['min_samples']} wanted: "
                 f"no more fitted into {protocol['limit_s']:g} s."
             )
-        if times["cv"] > NOISY_CV:
+        if times["cv"] > (NOISY_GPU_CV if "enqueue_p50_us" in times else NOISY_CV):
             found.append(f"The {name} model's times scatter: their coefficient of variation is {times['cv']:.0%}.")
+        if "enqueue_p50_us" in times and times["enqueue_p50_us"] > HOST_BOUND * times["p50_us"]:
+            found.append(
+                f"The {name} model waits for the host, which takes {times['enqueue_p50_us']:.0f} us to hand over an "
+                "inference: as a CUDA graph it may be faster (--cuda-graph)."
+            )
     low, high = ratio["ci95"]
     if low <= 1 <= high:
         found.append(f"The interval {low:.3f} to {high:.3f} holds 1: no difference in speed is shown.")

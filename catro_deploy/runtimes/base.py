@@ -83,10 +83,13 @@ class GpuRunner(Runner, Protocol):
     def shapes(self, batch: int) -> str:
         """The input as ``trtexec`` wants it, such as ``image:8x3x32x32``; empty if the engine takes but one shape."""
 
-    def timer(self, inputs: NDArray[np.float32], *, transfers: bool, graph: bool) -> Callable[[], float]:
+    def timer(
+        self, inputs: NDArray[np.float32], *, transfers: bool, graph: bool, enqueue_us: list[float] | None = None
+    ) -> Callable[[], float]:
         """What infers ``inputs`` once more each time it is called, and returns how many microseconds the GPU took.
 
-        Copies between the host and the GPU count with ``transfers``; with ``graph`` all of it is one CUDA graph.
+        Copies between the host and the GPU count with ``transfers``; with ``graph`` all of it is one CUDA graph. What
+        the host took to hand the work over is added to ``enqueue_us``.
 
         Raises:
             ModelError: the images do not have the shape that the model takes.

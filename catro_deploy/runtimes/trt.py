@@ -1,136 +1,23 @@
-"""TensorRT engines. Runs on devices: Python, numpy, TensorRT's bindings, CUDA's runtime, and Polygraphy (sent along).
-
-An engine runs where it was built only; its sidecar says where that was, and it is not even loaded elsewhere.
-"""
+"""TensorRT. Runs on devices: Python, numpy, TensorRT's bindings, CUDA's runtime, and Polygraphy (sent along)."""
 
 from __future__ import annotations
 
-import json
-import logging
-import re
-from collections import deque
-from contextlib import contextmanager
-from pathlib import Path
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from catro_deploy.errors import FaultError, ModelError, RuntimeMissingError
-from catro_deploy.runtimes.cuda import Event, Graph, Pinned, captured, cuda_error, gpu_identity
+from catro_deploy.errors import FaultError, ModelError
+from catro_deploy.runtimes.cuda import Event, Graph, Pinned, captured
+from catro_deploy.runtimes.trt_engine import import_tensorrt, loaded, polygraphed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
-__all__ = ["TrtRunner", "import_tensorrt", "loaded", "place_of", "polygraphed", "sidecar_of"]
-
-REBUILD = "Build it here: catro-deploy build"
-KNOWN = "Known are TensorRT 10.3 to 11."
-LAST_LINES = 6
-
-
-def import_tensorrt() -> Any:  # noqa: ANN401 - a module without annotations
-    """The module ``tensorrt``.
-
-    Raises:
-        RuntimeMissingError: it is not installed, or does not fit its libraries.
-    """
-    try:
-        import tensorrt
-    except ImportError as error:
-        raise RuntimeMissingError(
-            f"TensorRT cannot be imported ({error}).",
-            "Install it: python3 -m pip install tensorrt; on a Jetson: sudo apt-get install python3-libnvinfer",
-        ) from None
-    if not hasattr(tensorrt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED"):
-        raise RuntimeMissingError(
-            f"TensorRT {tensorrt.__version__} is too old: it has no strongly typed networks.",
-            f"{KNOWN} On a Jetson that is JetPack 6.1 or later.",
-        )
-    return tensorrt
-
-
-@contextmanager
-def polygraphed(doing: str) -> Iterator[None]:
-    """Do with Polygraphy what the block does; if that fails, say so of ``doing``, and what TensorRT said.
-
-    Raises:
-        FaultError: Polygraphy or this package failed in the block.
-        RuntimeMissingError: Polygraphy is not installed.
-    """
-    try:
-        from polygraphy.exception import PolygraphyException
-        from polygraphy.logger import G_LOGGER
-    except ImportError as error:
-        raise RuntimeMissingError(f"Polygraphy cannot be imported ({error}).", "pip install polygraphy") from None
-    G_LOGGER.use_python_logging_system = True  # TensorRT's own messages come through it, too
-    log, said = logging.getLogger("Polygraphy"), _Said(logging.ERROR)
-    log.propagate = False
-    log.addHandler(said)
-    try:
-        yield
-    except PolygraphyException as error:
-        status = re.search(r"CUDA Error: (\d+)", str(error))
-        raise cuda_error(int(status[1]) if status else 0, said.told(f"{doing} failed: {error}")) from None
-    except FaultError as error:
-        raise type(error)(said.told(error.problem), error.hint) from None
-    finally:
-        log.removeHandler(said)
-
-
-class _Said(logging.Handler):
-    """Keeps the last errors that TensorRT told of."""
-
-    def __init__(self, level: int) -> None:
-        super().__init__(level)
-        self._lines: deque[str] = deque(maxlen=LAST_LINES)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._lines.append(record.getMessage())
-
-    def told(self, problem: str) -> str:
-        """``problem`` with them."""
-        return "\n".join([problem, *(f"  {line}" for line in self._lines)])
-
-
-def place_of() -> dict[str, Any]:
-    """What an engine is tied to: TensorRT's version and the GPU.
-
-    Raises:
-        RuntimeMissingError: TensorRT or a GPU is missing.
-    """
-    return {"tensorrt": str(import_tensorrt().__version__), **gpu_identity()}
-
-
-def sidecar_of(engine: Path) -> Path:
-    """The file beside ``engine`` that says what it was built from, how, and where."""
-    return engine.with_name(f"{engine.name}.json")
-
-
-def loaded(engine: Path) -> tuple[Any, dict[str, Any]]:
-    """The engine and its sidecar.
-
-    Raises:
-        ModelError: the sidecar is missing or damaged, or the engine was built elsewhere.
-        FaultError: TensorRT refuses it.
-    """
-    try:
-        sidecar: dict[str, Any] = json.loads(sidecar_of(engine).read_text(encoding="utf-8"))
-        built_at = dict(sidecar["place"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = f"{engine} has no sidecar that says where it was built ({type(error).__name__})."
-        raise ModelError(problem, REBUILD) from None
-    here = place_of()
-    if built_at != here:
-        differing = (
-            f"{key} {built_at.get(key)} there, {here[key]} here" for key in here if built_at.get(key) != here[key]
-        )
-        raise ModelError(f"{engine.name} was built elsewhere and cannot run here: {'; '.join(differing)}.", REBUILD)
-    with polygraphed(f"Loading {engine.name}"):
-        from polygraphy.backend.trt import engine_from_bytes
-
-        return engine_from_bytes(engine.read_bytes()), sidecar
+__all__ = ["TrtRunner"]
 
 
 class TrtRunner:
@@ -209,11 +96,15 @@ class TrtRunner:
         logits: NDArray[np.float32] = buffers.logits.array.astype(np.float32)
         return logits
 
-    def timer(self, inputs: NDArray[np.float32], *, transfers: bool, graph: bool) -> Callable[[], float]:
+    def timer(
+        self, inputs: NDArray[np.float32], *, transfers: bool, graph: bool, enqueue_us: list[float] | None = None
+    ) -> Callable[[], float]:
         """What infers ``inputs`` once more each time it is called, and returns how many microseconds the GPU took.
 
-        Copies between the host and the GPU count with ``transfers``; with ``graph`` all of it is one CUDA graph.
+        Copies between the host and the GPU count with ``transfers``; with ``graph`` all of it is one CUDA graph. What
+        the host took to hand the work over is added to ``enqueue_us``.
         """
+        clock, handed_over = time.perf_counter_ns, [] if enqueue_us is None else enqueue_us
         self.infer(inputs)
         buffers, stream = self._sized(inputs.shape), self._stream.ptr
         begin, end = buffers.event(), buffers.event()
@@ -226,7 +117,9 @@ class TrtRunner:
 
         def once() -> float:
             begin.record(stream)
+            start = clock()
             launch()
+            handed_over.append((clock() - start) / 1000)
             end.record(stream)
             end.wait()
             return begin.us_until(end)

@@ -171,3 +171,14 @@ def test_each_doubt_gets_its_remark(changes, words):
 
 def test_unknown_facts_raise_no_doubt_and_no_error():
     assert remarks_on(cores=None, load_average_before=None, other_load_cores=None) == []
+
+
+def test_on_a_gpu_times_must_scatter_less_and_the_host_must_keep_up():
+    def said(**times: float) -> list[str]:
+        both = {"n": 100, "cv": 0.01, "p50_us": 100.0, "samples_us": [100.0] * 9} | times
+        return remarks({"original": both, "pruned": both}, {"ci95": [1.5, 1.6]}, PROTOCOL, {})
+
+    assert said(enqueue_p50_us=70.0) == []
+    assert "waits for the host" in said(enqueue_p50_us=81.0)[0]
+    assert "coefficient of variation" in said(enqueue_p50_us=7.0, cv=0.03)[0]
+    assert said(cv=0.03) == []

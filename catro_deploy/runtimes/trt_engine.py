@@ -1,0 +1,129 @@
+"""TensorRT engines as files: one runs where it was built only, its sidecar says where, and it is not loaded elsewhere.
+
+What TensorRT and Polygraphy complain of is told as this package's errors.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from catro_deploy.errors import FaultError, ModelError, RuntimeMissingError
+from catro_deploy.runtimes.cuda import cuda_error, gpu_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["import_tensorrt", "loaded", "place_of", "polygraphed", "sidecar_of"]
+
+REBUILD = "Build it here: catro-deploy build"
+KNOWN = "Known are TensorRT 10.3 to 11."
+LAST_LINES = 6
+
+
+def import_tensorrt() -> Any:  # noqa: ANN401 - a module without annotations
+    """The module ``tensorrt``.
+
+    Raises:
+        RuntimeMissingError: it is not installed, or does not fit its libraries.
+    """
+    try:
+        import tensorrt
+    except ImportError as error:
+        raise RuntimeMissingError(
+            f"TensorRT cannot be imported ({error}).",
+            "Install it: python3 -m pip install tensorrt; on a Jetson: sudo apt-get install python3-libnvinfer",
+        ) from None
+    if not hasattr(tensorrt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED"):
+        raise RuntimeMissingError(
+            f"TensorRT {tensorrt.__version__} is too old: it has no strongly typed networks.",
+            f"{KNOWN} On a Jetson that is JetPack 6.1 or later.",
+        )
+    return tensorrt
+
+
+@contextmanager
+def polygraphed(doing: str) -> Iterator[None]:
+    """Do with Polygraphy what the block does; if that fails, say so of ``doing``, and what TensorRT said.
+
+    Raises:
+        FaultError: Polygraphy or this package failed in the block.
+        RuntimeMissingError: Polygraphy is not installed.
+    """
+    try:
+        from polygraphy.exception import PolygraphyException
+        from polygraphy.logger import G_LOGGER
+    except ImportError as error:
+        raise RuntimeMissingError(f"Polygraphy cannot be imported ({error}).", "pip install polygraphy") from None
+    G_LOGGER.use_python_logging_system = True  # TensorRT's own messages come through it, too
+    log, said = logging.getLogger("Polygraphy"), _Said(logging.ERROR)
+    log.propagate = False
+    log.addHandler(said)
+    try:
+        yield
+    except PolygraphyException as error:
+        status = re.search(r"CUDA Error: (\d+)", str(error))
+        raise cuda_error(int(status[1]) if status else 0, said.told(f"{doing} failed: {error}")) from None
+    except FaultError as error:
+        raise type(error)(said.told(error.problem), error.hint) from None
+    finally:
+        log.removeHandler(said)
+
+
+class _Said(logging.Handler):
+    """Keeps the last errors that TensorRT told of."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self._lines: deque[str] = deque(maxlen=LAST_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(record.getMessage())
+
+    def told(self, problem: str) -> str:
+        """``problem`` with them."""
+        return "\n".join([problem, *(f"  {line}" for line in self._lines)])
+
+
+def place_of() -> dict[str, Any]:
+    """What an engine is tied to: TensorRT's version and the GPU.
+
+    Raises:
+        RuntimeMissingError: TensorRT or a GPU is missing.
+    """
+    return {"tensorrt": str(import_tensorrt().__version__), **gpu_identity()}
+
+
+def sidecar_of(engine: Path) -> Path:
+    """The file beside ``engine`` that says what it was built from, how, and where."""
+    return engine.with_name(f"{engine.name}.json")
+
+
+def loaded(engine: Path) -> tuple[Any, dict[str, Any]]:
+    """The engine and its sidecar.
+
+    Raises:
+        ModelError: the sidecar is missing or damaged, or the engine was built elsewhere.
+        FaultError: TensorRT refuses it.
+    """
+    try:
+        sidecar: dict[str, Any] = json.loads(sidecar_of(engine).read_text(encoding="utf-8"))
+        built_at = dict(sidecar["place"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = f"{engine} has no sidecar that says where it was built ({type(error).__name__})."
+        raise ModelError(problem, REBUILD) from None
+    here = place_of()
+    if built_at != here:
+        differing = (
+            f"{key} {built_at.get(key)} there, {here[key]} here" for key in here if built_at.get(key) != here[key]
+        )
+        raise ModelError(f"{engine.name} was built elsewhere and cannot run here: {'; '.join(differing)}.", REBUILD)
+    with polygraphed(f"Loading {engine.name}"):
+        from polygraphy.backend.trt import engine_from_bytes
+
+        return engine_from_bytes(engine.read_bytes()), sidecar
