@@ -41,7 +41,7 @@ def engine_of(onnx: Path, settings: Mapping[str, Any], home: Path, emit: Callabl
     place, digest = place_of(), hashlib.sha256(onnx.read_bytes()).hexdigest()
     key = hashlib.sha256(json.dumps([digest, place, dict(settings)], sort_keys=True).encode()).hexdigest()
     engine = home / "engines" / f"{key}.engine"
-    if sidecar_of(engine).is_file():
+    if _is_whole(engine):
         os.utime(str(engine))
         return engine
     emit({"event": "note", "text": f"building the TensorRT engine of {onnx.name}: this takes a while"})
@@ -138,6 +138,15 @@ def _refusal(onnx: Path, parser: Any, trt: Any) -> ModelError:  # noqa: ANN401 -
         "Replace that operation in the network, or export for another opset ([export] opset): TensorRT 10 knows 9 "
         "to 20.",
     )
+
+
+def _is_whole(engine: Path) -> bool:
+    """Whether it is there, and what its sidecar says it is."""
+    try:
+        sidecar: dict[str, Any] = json.loads(sidecar_of(engine).read_text(encoding="utf-8"))
+        return bool(hashlib.sha256(engine.read_bytes()).hexdigest() == sidecar["engine_sha256"])
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def _timing_cache(home: Path, place: Mapping[str, Any]) -> Path:

@@ -2,6 +2,8 @@
 
 import base64
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -145,3 +147,49 @@ def test_a_runtime_without_engines(tmp_path):
 def test_no_tensorrt(tmp_path):
     error = fails(job_for(tmp_path, "build"), RuntimeMissingError, "TensorRT cannot be imported")
     assert "apt-get install python3-libnvinfer" in error.hint
+
+
+OPEN = """
+import sys
+from pathlib import Path
+from catro_deploy.errors import CatroError
+from catro_deploy.runtimes import open_runner
+try:
+    with open_runner("tensorrt", Path(sys.argv[1]), 1) as runner:
+        print("loaded", runner.image_shape)
+except CatroError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.usefixtures("tensorrt")
+def test_an_engine_from_elsewhere_is_refused_with_the_reason(tmp_path, monkeypatch):
+    done(job_for(tmp_path, "build"))
+    engine = next((tmp_path / "home" / "engines").glob("*.engine"))
+
+    def opened() -> str:
+        return subprocess.run([sys.executable, "-c", OPEN, engine], capture_output=True, text=True, check=True).stdout
+
+    assert opened() == "loaded (3, 16, 16)\n"
+    sidecar = engine.with_name(f"{engine.name}.json")
+    told = json.loads(sidecar.read_text())
+    told["place"] |= {"tensorrt": "10.3.0", "sms": 16}
+    sidecar.write_text(json.dumps(told))
+    said = opened()
+    assert said.startswith("ModelError")
+    assert (
+        "was built elsewhere and cannot run here: tensorrt 10.3.0 there, 11.4.0.106 here; sms 16 there, 8 here" in said
+    )
+    assert "catro-deploy build" in said
+    sidecar.unlink()
+    assert "has no sidecar that says where it was built" in opened()
+
+
+@pytest.mark.usefixtures("tensorrt")
+def test_a_damaged_engine_is_built_again(tmp_path):
+    job = job_for(tmp_path, "build")
+    done(job)
+    for engine in (tmp_path / "home" / "engines").glob("*.engine"):
+        engine.write_bytes(engine.read_bytes()[:-1])
+    assert len(notes(done(job)[1])) == 2
+    assert notes(done(job)[1]) == []
