@@ -13,7 +13,10 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("flag", {flag for table in TABLES.values() for flag in table}, ids=lambda flag: flag.name)
+EVERY = dict.fromkeys(flag for table in TABLES.values() for flag in table)
+
+
+@pytest.mark.parametrize("flag", EVERY, ids=lambda flag: flag.name)
 def test_every_flag_stands_for_settings_and_offers_their_choices(flag):
     for setting in flag.settings:
         section, key = setting.split(".")
