@@ -15,7 +15,7 @@ test: .venv/installed-dev .venv/tensorrt/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 docs: .venv/installed-dev
 	$(BIN)/python -m mkdocs build --strict

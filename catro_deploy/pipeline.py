@@ -169,9 +169,10 @@ def _reachable(
     left_out = [stage for stage in table if stage.on_device]
     skipped = [stage.name for stage in left_out if stage.name in names]
     if skipped:
+        said = " and ".join([", ".join(skipped[:-1]), skipped[-1]] if len(skipped) > 1 else skipped)
         if len(skipped) == len(names):
-            require_reachable(target, settings.prune.device, " and ".join(skipped))
-        progress.note(f"{' and '.join(skipped)}: left out, {target.name} cannot be reached from here")
+            require_reachable(target, settings.prune.device, said)
+        progress.note(f"{said}: left out, {target.name} cannot be reached from here")
     return _left_out(table, left_out, run)
 
 

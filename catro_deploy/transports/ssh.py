@@ -43,10 +43,13 @@ if sys.version_info < (3, 8): sys.exit("catro-deploy needs Python 3.8 or later; 
 folder, name, digest = sys.argv[1:]
 content = sys.stdin.buffer.read()
 if hashlib.sha256(content).hexdigest() != digest: sys.exit("the agent did not arrive whole")
-os.makedirs(folder, exist_ok=True)
-part = os.path.join(folder, "." + name + ".part")
-with open(part, "wb") as file: file.write(content)
-os.replace(part, os.path.join(folder, name))
+try:
+    os.makedirs(folder, exist_ok=True)
+    part = os.path.join(folder, "." + name + ".part")
+    with open(part, "wb") as file: file.write(content)
+    os.replace(part, os.path.join(folder, name))
+except OSError as error:
+    sys.exit("The agent could not be written to " + folder + ": " + error.strerror)
 """
 
 

@@ -304,8 +304,8 @@ def test_a_damaged_agent_is_sent_again(far, home, content):
 
 
 def test_a_full_disk_is_told(server, home, tmp_path):
-    """Files may not grow beyond 48 kB there: one that is sent, or the answer, in which each inference is a number."""
-    limited = script(server.folder / "limited-python", f'ulimit -f 96; exec {sys.executable} "$@"')
+    """Files may not grow beyond 96 kB there: one that is sent, or the answer, in which each inference is a number."""
+    limited = script(server.folder / "limited-python", f'ulimit -f 192; exec {sys.executable} "$@"')
     far = Far(server.device(home, str(limited)))
     too_much = PROTOCOL | {"seconds": 3.0}
     for size, protocol in (({"channels": 128, "layers": 2}, PROTOCOL), ({}, too_much)):
@@ -316,6 +316,13 @@ def test_a_full_disk_is_told(server, home, tmp_path):
             far.result(job, tmp_path)
         assert "--folder" in caught.value.hint
     assert is_gone(home)
+
+
+def test_a_disk_too_full_for_the_agent_is_told(server, home):
+    limited = script(server.folder / "limited-python", f'ulimit -f 8; exec {sys.executable} "$@"')
+    with pytest.raises(DeviceError, match=r"agent could not be written to .*: File too large") as caught:
+        Far(server.device(home, str(limited))).result(FACTS)
+    assert "Traceback" not in caught.value.problem
 
 
 def test_a_folder_that_cannot_be_made_is_told(server, tmp_path):
