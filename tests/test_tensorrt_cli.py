@@ -27,6 +27,8 @@ def test_from_the_checkpoint_to_the_report(tiny):
         assert len(build[name]["rebuilds_us"]) == 2
         assert verify[name]["agreement"] == 1.0
         assert verify[name]["largest_logit_difference"] < 0.01
+        assert verify["onnxruntime"][name]["largest_logit_difference"] < 1e-4
+        assert verify["onnxruntime"][name]["accuracy"] == verify[name]["torch"]
     assert verify["runtime"].startswith("tensorrt 11.4")
     assert bench["environment"]["precision"] == "fp16"
     assert bench["mode"] == {"batch": 1, "transfers": False, "cuda_graph": False}

@@ -120,10 +120,19 @@ def _verify(result: Content, run: RunFolder) -> Sequence[RenderableType]:
     for name in ("original", "pruned"):
         of = result[name]
         accuracies = (percent(of["torch"]), percent(of["runtime"]), percent(of["agreement"]))
-        difference = of["largest_logit_difference"]
-        table.add_row(name, *accuracies, "not finite" if difference is None else f"{difference:.1e}")
+        table.add_row(name, *accuracies, _difference(of))
+    if beside := result["onnxruntime"]:
+        for name in ("original", "pruned"):
+            of = beside[name]
+            cells = ("", percent(of["accuracy"]), percent(of["agreement"]), _difference(of))
+            table.add_row(f"{name}, {beside['runtime']} here", *cells)
     drop = points(-result["accuracy_drop_points"])
     return [table, f"{count(result['test_images'])} test images: {drop} points", *result["problems"]]
+
+
+def _difference(of: Content) -> str:
+    difference = of["largest_logit_difference"]
+    return "not finite" if difference is None else f"{difference:.1e}"
 
 
 def _bench(result: Content, run: RunFolder) -> Sequence[RenderableType]:

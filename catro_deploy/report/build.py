@@ -180,7 +180,7 @@ def _verification(verify: Mapping[str, Any]) -> dict[str, Any]:
         name: {key: verify[name][key] for key in ("torch", "runtime", "agreement", "largest_logit_difference")}
         for name in ("original", "pruned")
     }
-    return {key: verify[key] for key in kept} | agreement
+    return {key: verify[key] for key in kept} | agreement | {"onnxruntime": verify.get("onnxruntime")}
 
 
 def _versions() -> dict[str, str]:

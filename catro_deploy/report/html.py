@@ -143,8 +143,8 @@ def _records(report: Mapping[str, Any]) -> str:
         ("Settings of the pruning", report["settings"]),
     ]
     if report["verification"]:
-        kept = ("tolerance", "max_drop", "original", "pruned")
-        verification = {key: report["verification"][key] for key in kept}
+        kept = ("tolerance", "max_drop", "original", "pruned", "onnxruntime")
+        verification = {key: report["verification"][key] for key in kept if report["verification"].get(key)}
         records.insert(1, ("Agreement of PyTorch and the runtime", verification))
     tables = "".join(
         _folded(name, records_table(record, ("What", "Recorded")), i == 0) for i, (name, record) in enumerate(records)

@@ -2,7 +2,7 @@
 
 import base64
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from catro_deploy import networks
 from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Split, Subset
+from catro_deploy.devices import HERE
 from catro_deploy.errors import DataError, FaultError, MissedError
 from catro_deploy.files import write_json
 from catro_deploy.plans import load_plan
@@ -35,6 +36,7 @@ __all__ = ["Verdict", "judge", "verify", "verify_errand"]
 Floats = NDArray[np.float32]
 
 LIMIT_S = 4 * 3600
+ORT = "onnxruntime"
 # Of logits in float32; in half precision, whose numbers have 11 bits, a share of the largest logit.
 TOLERANCE, TOLERANCE_SHARE = 1e-3, 0.03
 
@@ -57,6 +59,9 @@ class Verdict:
 def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
     """Run both networks of ``run`` on all test images, in PyTorch and in the runtime; write verify.json.
 
+    Where the runtime is another than ONNX Runtime, that computes them as well, here and in float32: what the device
+    gets wrong is then told from what the export got wrong.
+
     Raises:
         TargetError: networks cannot be run on the target from here.
         RunFolderError, ModelError: the plan, the weights or an ONNX file is missing, corrupt, or stale.
@@ -67,14 +72,16 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
     target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
     require_reachable(target, device, "verify")
     plan = load_plan(run)
-    test = _test_images(settings, plan)
+    test, elsewise = _test_images(settings, plan), target.runtime != ORT
     with (
-        progress.task("Verifying on the test images", 4 * len(test.labels)) as task,
+        progress.task("Verifying on the test images", (6 if elsewise else 4) * len(test.labels)) as task,
         packed(run, test, plan, settings.verify.batch_size) as images,
     ):
         errand = _errand(settings, run, plan)
         by_torch = _by_torch(run, images, plan, settings.verify.batch_size, task)
         by_runtime, runtime = _by_runtime(run, errand, device, len(plan.classes), task, progress.note)
+        if elsewise:
+            by_ort, ort = _by_runtime(run, _with_ort(errand, run), HERE, len(plan.classes), task, progress.note)
     found = {name: compare(by_torch[name], by_runtime[name], test.labels, plan.classes) for name in by_torch}
     largest = max(float(np.abs(logits).max()) for logits in by_torch.values())
     tolerance = settings.verify.tolerance or _tolerance(target.precision, largest)
@@ -86,6 +93,7 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
         "tolerance": tolerance,
         "runtime": runtime,
         **asdict(verdict),
+        "onnxruntime": {"runtime": ort, **_agreements(by_torch, by_ort, test.labels, plan)} if elsewise else None,
         "max_drop": settings.verify.max_drop,
         "passed": verdict.passed,
     }
@@ -166,6 +174,27 @@ def _errand(settings: Settings, run: RunFolder, plan: Plan) -> Errand:
     }
     files = [run.packed_images.name, *(model["file"] for model in job["models"].values())]
     return Errand("Classifying the test images", job, files, LIMIT_S)
+
+
+def _with_ort(errand: Errand, run: RunFolder) -> Errand:
+    """``errand`` for ONNX Runtime, in float32."""
+    models = served_models(run, "fp32")
+    job = {**errand.job, "runtime": ORT, "threads": 1, "models": models}
+    return Errand(errand.title, job, [run.packed_images.name, *(model["file"] for model in models.values())], LIMIT_S)
+
+
+def _agreements(
+    by_torch: Mapping[str, Floats], by_ort: Mapping[str, Floats], labels: NDArray[np.int64], plan: Plan
+) -> dict[str, Any]:
+    found = {name: compare(by_torch[name], by_ort[name], labels, plan.classes) for name in by_torch}
+    return {
+        name: {
+            "accuracy": one.runtime,
+            "agreement": one.agreement,
+            "largest_logit_difference": one.largest_logit_difference,
+        }
+        for name, one in found.items()
+    }
 
 
 def _by_runtime(
