@@ -27,7 +27,9 @@ def conditions(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     found = [(name, value(key, recorded[key])) for key, name in wanted.items() if recorded.get(key) is not None]
     calls = sorted({report[name]["calls"] for name in ("original", "pruned")} - {None})
     timed = [("Timed calls of each", " / ".join(map(count, calls)))] if calls else [("Timed calls", "none")]
-    return [("Target", report["target"]), *found, *timed]
+    places = {engine["place"]["gpu"] for engine in report["engines"].values()}
+    gpu = [("GPU", place) for place in places]
+    return [("Target", report["target"]), *gpu, *found, *timed]
 
 
 def heading(report: Mapping[str, Any]) -> str:

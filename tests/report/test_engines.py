@@ -25,6 +25,7 @@ def test_modes_stand_in_rows():
     assert [row[:3] for row in table.rows] == [("1", "not counted", "yes"), ("8", "counted", "no")]
     assert table.rows[0][3:5] == ("2.00 ms", "1.00 ms")
     assert table.rows[0][-1].startswith("2.0")
+    assert {len(row) for row in table.rows} == {len(table.head)}
 
 
 def test_batches_on_a_cpu():
