@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes.util
 import importlib
 import platform
 import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 from catro_deploy.device.facts import device_facts
 from catro_deploy.device.store import Store
+from catro_deploy.errors import CatroError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,9 @@ RUNTIMES = {
     "tensorrt": ("tensorrt", "tensorrt", "python3-libnvinfer"),
 }
 
+# Polygraphy, which is sent along, needs it.
+NEWER_PYTHON = {"tensorrt": (3, 10)}
+
 
 def examine(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Look at all that the agent may need; ``needed`` is what the ``runtime`` that ``job`` names cannot do without.
@@ -35,18 +39,28 @@ def examine(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> d
 def _findings(runtime: str) -> Iterator[dict[str, Any]]:
     facts = device_facts()
     jetson = "l4t" in facts
-    yield _finding("python", "works", f"{platform.python_version()} on {platform.platform()}", True)
+    yield _python(runtime)
     yield _finding("processor", "works", _processor(facts), False)
     yield _package("numpy", "numpy", "python3-numpy", True, jetson)
     for name, (module, pip, apt) in RUNTIMES.items():
-        yield _package(module, pip, apt, name == runtime, jetson)
+        yield _package(module, pip, apt, runtime in (name, f"{name}-cuda", f"{name}-tensorrt"), jetson)
     if jetson:
         yield from _jetson(facts)
     for gpu in facts.get("gpus", []):
         yield _finding("GPU", "works", gpu, False)
-    if jetson or facts.get("gpus"):
-        yield _cudart(jetson)
+    if runtime == "tensorrt":
+        yield _cuda(jetson)
     yield _disk()
+
+
+def _python(runtime: str) -> dict[str, Any]:
+    least = NEWER_PYTHON.get(runtime, (3, 8))
+    detail = f"{platform.python_version()} on {platform.platform()}"
+    if sys.version_info >= least:
+        return _finding("python", "works", detail, True)
+    wanted = ".".join(map(str, least))
+    remedy = f"name one of {wanted} or later: catro-deploy device add --force --python PATH"
+    return _finding("python", "broken", f"{detail}; {runtime} needs {wanted} or later", True, remedy)
 
 
 def _processor(facts: Mapping[str, Any]) -> str:
@@ -81,12 +95,19 @@ def _jetson(facts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield _finding("clocks", "works", f"the GPU's clock is fixed at {clocks[1]:g} MHz", False)
 
 
-def _cudart(jetson: bool) -> dict[str, Any]:
-    found = ctypes.util.find_library("cudart")
-    if found:
-        return _finding("CUDA runtime", "works", found, False)
-    remedy = "sudo apt-get install nvidia-jetpack" if jetson else "install CUDA's runtime: libcudart.so"
-    return _finding("CUDA runtime", "missing", "no libcudart that the linker finds", False, remedy)
+def _cuda(jetson: bool) -> dict[str, Any]:
+    """CUDA's runtime library, as TensorRT's networks will use it, and the GPU that it finds."""
+    try:
+        from catro_deploy.runtimes.cuda import gpu_identity
+
+        gpu = gpu_identity()
+    except CatroError as error:
+        remedy = "sudo apt-get install nvidia-jetpack" if jetson else error.hint
+        return _finding("CUDA", "broken", error.problem, True, remedy)
+    except ImportError as error:  # numpy, which stands in a line of its own
+        return _finding("CUDA", "missing", f"not tried: {error}", True)
+    capability, sms = gpu["compute_capability"], gpu["sms"]
+    return _finding("CUDA", "works", f"{gpu['gpu']}, compute capability {capability}, {sms} SMs", True)
 
 
 def _disk() -> dict[str, Any]:

@@ -19,7 +19,7 @@ FOLDER = "catro-bundle"
 README = """\
 Networks to be verified and measured on this device: {target}.
 
-It needs Python 3.8 or later with numpy and {runtime}, and nothing else. Let nothing else run meanwhile:
+It needs {needs}, and nothing else. Let nothing else run meanwhile:
 
     python3 agent.pyz do
 
@@ -27,6 +27,9 @@ Then carry {result} back, and there, where the networks were made:
 
     catro-deploy import {result}
 """
+
+# Of runtimes that need more than numpy and themselves.
+NEEDS = {"tensorrt": "Python 3.10 or later with numpy, TensorRT 10.3 or later and CUDA's runtime"}
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,9 @@ def write_bundle(path: Path, errands: Sequence[Errand], folder: Path, target: st
         _name(one.job, folder, one.files): {"title": one.title, "job": one.job, "limit_s": one.limit_s}
         for one in errands
     }
+    needs = NEEDS.get(runtime, f"Python 3.8 or later with numpy and {runtime.partition('-')[0]}")
     texts = {
-        "README.txt": README.format(target=target, runtime=runtime, result=RESULT).encode(),
+        "README.txt": README.format(target=target, needs=needs, result=RESULT).encode(),
         "agent.pyz": agent_file(runtime),
         JOBS: json.dumps(jobs).encode(),
     }

@@ -129,6 +129,7 @@ def test_a_jetson_builds_its_engines_itself(tiny, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Building TensorRT engines ..." in done.stdout
     there = tmp_path / "catro-bundle"
+    assert "Python 3.10 or later with numpy, TensorRT 10.3" in (there / "README.txt").read_text()
     assert len(list((there / "engines").glob("*.engine"))) == 2
     taken = command("import", str(there / "result.json"))
     assert went_well(taken.exit_code, taken.stderr), taken.stderr

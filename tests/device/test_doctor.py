@@ -8,6 +8,7 @@ import pytest
 
 from catro_deploy.device import doctor
 from catro_deploy.device.agent import run
+from catro_deploy.device.process import run_job
 
 ORIN = {
     "device": "NVIDIA Jetson Orin Nano", "cpu_model": None, "cores": 6, "l4t": "36.4.7", "power_mode": "15W",
@@ -30,6 +31,34 @@ def test_what_the_target_needs_counts():
     assert findings("onnxruntime")["onnxruntime"]["needed"]
     assert not findings("tensorrt")["onnxruntime"]["needed"]
     assert findings("tensorrt")["tensorrt"]["needed"]
+
+
+def test_onnx_runtime_on_a_gpu_is_onnx_runtime():
+    assert findings("onnxruntime-cuda")["onnxruntime"]["needed"]
+
+
+def test_an_old_python_does_for_onnx_runtime_and_not_for_tensorrt(monkeypatch):
+    monkeypatch.setattr(doctor.sys, "version_info", (3, 8, 10))
+    assert findings()["python"]["state"] == "works"
+    found = findings("tensorrt")["python"]
+    assert found["state"] == "broken"
+    assert "tensorrt needs 3.10 or later" in found["detail"]
+    assert "--python PATH" in found["remedy"]
+
+
+@pytest.mark.usefixtures("tensorrt")
+def test_the_gpu_that_cuda_finds(monkeypatch):
+    def examined() -> dict[str, dict[str, Any]]:
+        *_, last = run_job({"job": "doctor", "runtime": "tensorrt"})
+        return {finding["name"]: finding for finding in last["result"]["findings"]}
+
+    found = examined()
+    assert found["CUDA"]["detail"] == "Double of a GPU, compute capability 8.7, 8 SMs"
+    assert found["tensorrt"]["state"] == "works"
+    monkeypatch.setenv("CATRO_DOUBLE_NO_GPU", "1")
+    found = examined()["CUDA"]
+    assert (found["state"], found["needed"]) == ("broken", True)
+    assert "finds no GPU" in found["detail"]
 
 
 def test_a_jetson_is_told_its_own_commands(monkeypatch):
@@ -77,6 +106,10 @@ def test_a_python_without_anything_is_examined_too():
     said = bare('{"job": "doctor", "runtime": "onnxruntime"}')
     assert '"name": "numpy", "state": "missing"' in said
     assert "python3 -m pip install onnxruntime" in said
+
+
+def test_without_numpy_cuda_is_not_tried():
+    assert '"name": "CUDA", "state": "missing"' in bare('{"job": "doctor", "runtime": "tensorrt"}')
 
 
 @pytest.mark.parametrize("job", ['{"job": "facts", "runtime": "onnxruntime"}', '{"job": "bench"}'])
