@@ -48,7 +48,7 @@ def show(
 ) -> None:
     """Show what is known of a target, and where each figure comes from."""
     from catro_deploy.targets import load_target
-    from catro_deploy.transports.reach import reachable
+    from catro_deploy.transports.reach import profilable, reachable
 
     found = load_target(target)
     where = _where(target)
@@ -63,9 +63,9 @@ def show(
     print_result(f"{found.name}: {found.title}")
     typer.echo(f"from: {_origin(where)}, {where['file']}")  # never wrapped: a path is there to be copied
     print_result(f"kind: {found.kind}", f"runtime: {found.runtime}", f"transport: {found.transport}")
-    print_result(f"measuring: {'from this machine' if reach else 'not in this version'}")
+    print_result(f"measuring: {_measuring(found, reach)}")
     _print_figures(found)
-    _print_profiles(profiles, reach)
+    _print_profiles(profiles, reach and profilable(found))
     for precision, peak in peaks.items():
         print_result(f"peak {precision}: {peak / 1e12:.2f}e12 operations/s, computed: SMs x operations a clock x clock")
     if found.notes:
@@ -92,6 +92,20 @@ def add(
     typer.echo(f"Added {added.stem}: {added}")
     if where["shadows_shipped"]:
         say(f"It stands before the {added.stem} that comes with catro-deploy.")
+
+
+def _measuring(target: "Target", here: bool) -> str:
+    """Where networks can be measured that are for ``target``."""
+    from catro_deploy.devices import load_devices
+    from catro_deploy.transports.reach import reachable
+
+    fitting = [device.name for device in load_devices().values() if device.target == target.name]
+    places = [*(["this machine"] if here else []), *(f"your device {name}" for name in fitting)]
+    if places:
+        return f"on {' or '.join(places)}"
+    if reachable(target, "any"):
+        return f"on a device of yours: catro-deploy device add NAME --ssh USER@HOST --target {target.name}"
+    return "not in this version"
 
 
 def _profiles(target: str) -> "list[tuple[Path, LatencyProfile]]":
@@ -128,10 +142,8 @@ def _print_profiles(profiles: "list[tuple[Path, LatencyProfile]]", reach: bool) 
         print_result("latency profile, measured:", *(_indented(line) for line in summary(profile)))
         typer.echo(f"    {folder}")
     if not profiles:
-        how = (
-            "none yet; catro-deploy profile measures one" if reach else "none: latency is an estimate from the figures"
-        )
-        print_result(f"latency profile: {how}")
+        yet = "none yet; catro-deploy profile measures one"
+        print_result(f"latency profile: {yet if reach else 'none: times of layers are an estimate from the figures'}")
 
 
 def _indented(text: str) -> "RenderableType":

@@ -95,3 +95,10 @@ def test_one_bad_file_does_not_hide_the_others(catro, own):
 
 def test_a_file_is_shown_without_adding_it(catro, folder):
     assert "from: file, box.toml\n" in catro("targets", "show", "box.toml").stdout
+
+
+def test_show_says_where_networks_can_be_measured(catro):
+    assert "measuring: on this machine\n" in catro("targets", "show", "x86-cpu").stdout
+    assert "measuring: on a device of yours: catro-deploy device add" in catro("targets", "show", "jetson-orin").stdout
+    assert catro("device", "add", "van", "--ssh", "van", "--target", "jetson-orin").exit_code == 0
+    assert "measuring: on your device van\n" in catro("targets", "show", "jetson-orin").stdout
