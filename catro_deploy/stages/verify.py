@@ -72,15 +72,15 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
     target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
     require_reachable(target, device, "verify")
     plan = load_plan(run)
-    test, elsewise = _test_images(settings, plan), target.runtime != ORT
+    test, also_by_ort = _test_images(settings, plan), target.runtime != ORT
     with (
-        progress.task("Verifying on the test images", (6 if elsewise else 4) * len(test.labels)) as task,
+        progress.task("Verifying on the test images", (6 if also_by_ort else 4) * len(test.labels)) as task,
         packed(run, test, plan, settings.verify.batch_size) as images,
     ):
         errand = _errand(settings, run, plan)
         by_torch = _by_torch(run, images, plan, settings.verify.batch_size, task)
         by_runtime, runtime = _by_runtime(run, errand, device, len(plan.classes), task, progress.note)
-        if elsewise:
+        if also_by_ort:
             by_ort, ort = _by_runtime(run, _with_ort(errand, run), HERE, len(plan.classes), task, progress.note)
     found = {name: compare(by_torch[name], by_runtime[name], test.labels, plan.classes) for name in by_torch}
     largest = max(float(np.abs(logits).max()) for logits in by_torch.values())
@@ -93,7 +93,7 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
         "tolerance": tolerance,
         "runtime": runtime,
         **asdict(verdict),
-        "onnxruntime": {"runtime": ort, **_agreements(by_torch, by_ort, test.labels, plan)} if elsewise else None,
+        "onnxruntime": {"runtime": ort, **_agreements(by_torch, by_ort, test.labels, plan)} if also_by_ort else None,
         "max_drop": settings.verify.max_drop,
         "passed": verdict.passed,
     }
