@@ -121,7 +121,7 @@ def _verify(result: Content, run: RunFolder) -> Sequence[RenderableType]:
         of = result[name]
         accuracies = (percent(of["torch"]), percent(of["runtime"]), percent(of["agreement"]))
         table.add_row(name, *accuracies, _difference(of))
-    if beside := result["onnxruntime"]:
+    if beside := result.get("onnxruntime"):
         for name in ("original", "pruned"):
             of = beside[name]
             cells = ("", percent(of["accuracy"]), percent(of["agreement"]), _difference(of))
