@@ -35,7 +35,9 @@ def profile_from(subject: Subject, measured: Measured, device: Mapping[str, Any]
     shapes, networks, timings = subject.shapes, measured.networks, measured.timings
     whole = [i for i, of in enumerate(timings) if of.whole_us is not None]
     originals = [i for i in whole if networks[i] == subject.full]
-    judges = [i for i in whole if i not in originals][: max(1, min(held_out, int(len(whole) * MOST_HELD_OUT)))]
+    # Where noise left no width but the full one worth having, there are only originals.
+    others = [i for i in whole if i not in originals] or whole
+    judges = others[: max(1, min(held_out, int(len(whole) * MOST_HELD_OUT)))]
     used = [i for i in range(len(networks)) if i not in judges]
     at = [subject.cost.layer_widths(network) for network in networks]
     cells = cells_of([timings[i] for i in used], [at[i] for i in used], shapes)
