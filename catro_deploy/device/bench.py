@@ -74,7 +74,7 @@ def _measured(
     blocks = measure(calls, protocol, report)
     facts["other_load_cores"] = meter.other_load_cores()
     facts.update({f"{key}_after": value for key, value in state().items()})
-    timings = {name: timing(times) | _enqueue(enqueue_us[name]) for name, times in blocks.items()}
+    timings = {name: {**timing(times), **_enqueue(enqueue_us[name])} for name, times in blocks.items()}
     ratio = speedup(blocks["original"], blocks["pruned"], protocol)
     warnings = remarks(timings, ratio, protocol, facts)
     return {**timings, "speedup": ratio, "mode": dict(mode), "facts": facts, "warnings": warnings}
@@ -112,7 +112,8 @@ def _second_opinion(
         except FaultError as error:
             return {}, [f"trtexec is here, and did not time the {name} engine: {error.problem}"]
         ours_us = same[name]["p50_us"]
-        found |= {"version": version, name: {key: v for key, v in timing([times_us]).items() if key != "samples_us"}}
+        found["version"] = version
+        found[name] = {key: value for key, value in timing([times_us]).items() if key != "samples_us"}
         apart = found[name]["p50_us"] / ours_us - 1
         if abs(apart) > APART:
             doubts.append(

@@ -116,7 +116,7 @@ def _config(trt: Any, builder: Any, network: Any, settings: Mapping[str, Any], t
                 f"{trt.__version__} knows.",
                 "Leave out [build] dla. TensorRT 10.8 to 11.3 know no DLA at all.",
             )
-        options |= {"use_dla": True, "allow_gpu_fallback": True}
+        options.update(use_dla=True, allow_gpu_fallback=True)
     given = network.get_input(0)
     if given.shape[0] < 0:
         shapes = [(batch, *tuple(given.shape)[1:]) for batch in settings["batches"]]
