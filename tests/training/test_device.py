@@ -53,6 +53,14 @@ def test_which_convolutions_suffer(layer, suffers):
     assert choose_hardware(model, "cpu", amp=False).memory_format == expected
 
 
+@pytest.mark.parametrize(("groups", "low"), [(1, torch.bfloat16), (2, torch.bfloat16), (24, None)])
+def test_depthwise_networks_train_in_float32_and_channels_last(monkeypatch, groups, low):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    hardware = choose_hardware(nn.Sequential(nn.Conv2d(24, 24, 3, groups=groups)), "cpu", amp=True)
+    assert hardware.dtype == low
+    assert hardware.memory_format == (torch.contiguous_format if low else torch.channels_last)
+
+
 @pytest.mark.slow
 def test_its_gradients_are_right_plain_and_compiled():
     done = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, check=False)
