@@ -61,8 +61,8 @@ def choose_hardware(model: nn.Module, wanted: Literal["auto", "cpu", "cuda"], am
     if device.type == "cuda":
         low = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
         return Hardware(device, low if amp else None, torch.channels_last)
-    low = amp and _has_amx() and not _is_depthwise(model)
-    return Hardware(device, torch.bfloat16 if low else None, _cpu_memory_format(model))
+    in_bfloat16 = amp and _has_amx() and not _is_depthwise(model)
+    return Hardware(device, torch.bfloat16 if in_bfloat16 else None, _cpu_memory_format(model))
 
 
 def suffers_channels_last(model: nn.Module) -> bool:
