@@ -19,8 +19,18 @@ from catro_deploy.files import text_hash, write_text
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_latency_protocol, load_profile_protocol
 from catro_deploy.runs import RunFolder, hold
-from catro_deploy.settings import AUTO, Settings, settings_text
-from catro_deploy.stages.table import BUILD, PRUNE, SEARCH, STAGES, Stage, checkpoint_hash, counts_latency, deciding
+from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
+from catro_deploy.stages.table import (
+    BUILD,
+    PRUNE,
+    QUANTIZE,
+    SEARCH,
+    STAGES,
+    Stage,
+    checkpoint_hash,
+    counts_latency,
+    deciding,
+)
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports import device_of
 from catro_deploy.transports.reach import reachable, require_latency, require_reachable
@@ -143,6 +153,8 @@ def run_stages(
             table = _left_out(table, [stage for stage in table if stage.name == SEARCH], run)
         if load_target(settings.prune.target).runtime != "tensorrt" and tuple(names) != (BUILD,):
             table = _left_out(table, [stage for stage in table if stage.name == BUILD], run)
+        if settings.quantize.precision == TARGETS_OWN:
+            table = _left_out(table, [stage for stage in table if stage.name == QUANTIZE], run)
         table = _reachable(table, names, settings, run, progress)
         text = settings_text(settings)
         if not run.settings.is_file() or run.settings.read_text(encoding="utf-8") != text:

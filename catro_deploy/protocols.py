@@ -1,12 +1,13 @@
-"""Measuring protocols: files of calibration/, whose comments give the reasons."""
+"""Protocols of measuring and of quantising: files of calibration/, whose comments give the reasons."""
 
 import tomllib
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -19,7 +20,14 @@ from catro_deploy import resources
 from catro_deploy.costs.widths import SIDES
 from catro_deploy.errors import SettingsError
 
-__all__ = ["LatencyProtocol", "ProfileProtocol", "load_latency_protocol", "load_profile_protocol"]
+__all__ = [
+    "Int8Recipe",
+    "LatencyProtocol",
+    "ProfileProtocol",
+    "load_int8_recipe",
+    "load_latency_protocol",
+    "load_profile_protocol",
+]
 
 # A bootstrap over ten turns or fewer says little.
 LEAST_TURNS = 10
@@ -75,6 +83,22 @@ class ProfileProtocol(_Protocol):
         return self
 
 
+class Int8Recipe(_Protocol):
+    """How a network is quantised to eight-bit integers.
+
+    A recipe that a run has left behind says which images it took: others are refused by their ``images_sha256``.
+    """
+
+    samples_per_class: PositiveInt
+    seed: NonNegativeInt
+    method: Literal["min-max", "entropy", "percentile", "mse"]
+    percentile: Annotated[float, Field(gt=50, le=100)]
+    weights: Literal["channel", "tensor"]
+    keep: list[str]
+    sensitivity_images: PositiveInt
+    images_sha256: str = ""
+
+
 _Kind = TypeVar("_Kind", bound=_Protocol)
 
 
@@ -94,6 +118,15 @@ def load_profile_protocol(name: str) -> ProfileProtocol:
         SettingsError: there is no such protocol, or its file is not valid.
     """
     return _load("calibration/profile", name, ProfileProtocol)
+
+
+def load_int8_recipe(name: str) -> Int8Recipe:
+    """Load how to quantise, by a name or from a TOML file of the user's.
+
+    Raises:
+        SettingsError: there is no such recipe, or its file is not valid.
+    """
+    return _load("calibration/int8", name, Int8Recipe)
 
 
 def _load(kind: resources.Kind, name: str, protocol: type[_Kind]) -> _Kind:

@@ -25,12 +25,13 @@ __all__ = [
     "profiles_folder",
 ]
 
-Kind = Literal["targets", "calibration/latency", "calibration/profile", "calibration/roofline"]
+Kind = Literal["targets", "calibration/int8", "calibration/latency", "calibration/profile", "calibration/roofline"]
 Origin = Literal["shipped", "yours", "file"]
 
 PACKAGE = Path(__file__).parent
 NOUNS: dict[Kind, str] = {
     "targets": "target",
+    "calibration/int8": "recipe of quantising",
     "calibration/latency": "measuring protocol",
     "calibration/profile": "profiling protocol",
     "calibration/roofline": "roofline",

@@ -84,21 +84,19 @@ class RunFolder:
         """Accuracy of both networks, in PyTorch and in the runtime."""
         return self.path / "verify.json"
 
-    @property
-    def original_fp16_onnx(self) -> Path:
-        """The unpruned network in half precision, for targets that run so."""
-        return self.path / "original.fp16.onnx"
+    def onnx(self, network: str, precision: str) -> Path:
+        """The file of ``original`` or ``pruned`` in ``precision``: ``pruned.onnx`` in fp32, ``pruned.int8.onnx``."""
+        return self.path / (f"{network}.onnx" if precision == "fp32" else f"{network}.{precision}.onnx")
 
     @property
-    def pruned_fp16_onnx(self) -> Path:
-        """The pruned network in half precision."""
-        return self.path / "pruned.fp16.onnx"
+    def quantize(self) -> Path:
+        """Which precisions were tried, and the one that is served."""
+        return self.path / "quantize.json"
 
-    def served_onnx(self, precision: str) -> dict[str, Path]:
-        """The files of both networks that run on a device of this ``precision``: ``original`` and ``pruned``."""
-        if precision == "fp16":
-            return {"original": self.original_fp16_onnx, "pruned": self.pruned_fp16_onnx}
-        return {"original": self.original_onnx, "pruned": self.pruned_onnx}
+    @property
+    def calibration(self) -> Path:
+        """The recipe by which this run was quantised, to do the same again."""
+        return self.path / "calibration.toml"
 
     def engine(self, network: str) -> Path:
         """The TensorRT engine of ``original`` or ``pruned``, for the device that it was built on."""

@@ -28,6 +28,7 @@ from catro_deploy.toml import toml_tables
 
 __all__ = [
     "AUTO",
+    "TARGETS_OWN",
     "BenchSettings",
     "DataSettings",
     "ExportSettings",
@@ -36,6 +37,7 @@ __all__ = [
     "OptimiserSettings",
     "ProfileSettings",
     "PruneSettings",
+    "QuantizeSettings",
     "Settings",
     "TrainSettings",
     "VerifySettings",
@@ -43,6 +45,8 @@ __all__ = [
     "settings_text",
 ]
 
+TARGETS_OWN = "target"
+"""The ``precision`` of whoever asks for none."""
 AUTO = "auto"
 """The ``budget`` that is searched: the smallest latency that ``[verify] max_drop`` allows."""
 
@@ -173,6 +177,17 @@ class ExportSettings(_Section):
     dynamic_batch: bool = False
 
 
+class QuantizeSettings(_Section):
+    """``[quantize]``: in which number format the pruned network is served."""
+
+    precision: Literal["target", "fp32", "fp16", "int8", "auto"] = Field(
+        "target",
+        description="target: the target's own; auto: the fastest that keeps the accuracy; or that one, if it does",
+    )
+    recipe: str = Field("standard", description="a file of calibration/int8, or the calibration.toml of a run")
+    max_drop: NonNegativeFloat = Field(0.5, description="points of accuracy on validation images that it may cost")
+
+
 class BuildSettings(_Section):
     """``[build]``: TensorRT engines."""
 
@@ -224,6 +239,7 @@ class Settings(_Section):
     prune: PruneSettings = PruneSettings()
     finetune: FinetuneSettings = FinetuneSettings()
     export: ExportSettings = ExportSettings()
+    quantize: QuantizeSettings = QuantizeSettings()
     build: BuildSettings = BuildSettings()
     verify: VerifySettings = VerifySettings()
     bench: BenchSettings = BenchSettings()

@@ -16,8 +16,10 @@ __all__ = [
     "EXPORT",
     "FINETUNE",
     "MODEL",
+    "PRECISION",
     "PROFILE",
     "PRUNE",
+    "QUANTIZE",
     "RUN",
     "TRAIN",
     "USE",
@@ -149,6 +151,17 @@ EXPORT = _section(
     ("opset", int, "ONNX operator set."),
     ("dynamic_batch", bool, "Let the runtime choose the batch size."),
 )
+PRECISION = _section(
+    "quantize",
+    "Precision",
+    (
+        "precision",
+        Literal["target", "fp32", "fp16", "int8", "auto"],
+        "Number format: auto takes the fastest that keeps the accuracy; default: the target's own.",
+    ),
+    ("recipe", str, "How to quantise: a file of calibration/int8, or a run's calibration.toml."),
+)
+QUANTIZE = (*PRECISION, *_section("quantize", "Precision", ("max_drop", float, "Points of accuracy that it may cost.")))
 BUILD = _section(
     "build",
     "Engines",
@@ -182,7 +195,9 @@ def _everywhere(flag: Flag) -> Flag:
     return replace(flag, settings=both.get(flag.name, flag.settings))
 
 
-RUN = tuple(map(_everywhere, (*MODEL, *DATA, *PRUNE, *FINETUNE, *EXPORT, *BUILD, *VERIFY, *BENCH, *PROFILE)))
+RUN = tuple(
+    map(_everywhere, (*MODEL, *DATA, *PRUNE, *FINETUNE, *EXPORT, *PRECISION, *BUILD, *VERIFY, *BENCH, *PROFILE))
+)
 
 
 def split_names(texts: Sequence[str]) -> list[int | str]:

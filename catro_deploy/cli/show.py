@@ -94,13 +94,25 @@ def _finetune(result: Content, run: RunFolder) -> Sequence[RenderableType]:
 
 def _export(run: RunFolder) -> dict[str, Any]:
     files = {"original": run.original_onnx, "pruned": run.pruned_onnx}
-    halves = (run.original_fp16_onnx, run.pruned_fp16_onnx)
+    halves = (run.onnx("original", "fp16"), run.onnx("pruned", "fp16"))
     files |= {path.name.removesuffix(".onnx"): path for path in halves if path.is_file()}
     return {name: {"file": str(path), "bytes": path.stat().st_size} for name, path in files.items()}
 
 
 def _show_export(result: Content, run: RunFolder) -> Sequence[RenderableType]:
     return [f"{model['file']} ({count(model['bytes'] / 1024)} KiB)" for model in result.values()]
+
+
+def _quantize(result: Content, run: RunFolder) -> Sequence[RenderableType]:
+    table = _table("precision", "validation accuracy", "p50", "of the original", "")
+    for name, one in sorted(result["candidates"].items(), key=lambda item: item[1]["ratio"]):
+        outcome = "served" if name == result["shipped"] else one["lost"]
+        table.add_row(name, percent(one["accuracy"]), duration(one["us"]), f"{one['ratio']:.3f}x", outcome)
+    for name in result["lost"].keys() - result["candidates"].keys():
+        table.add_row(name, "", "", "", result["lost"][name])
+    kept = (result["made"].get("int8") or {}).get("kept")
+    stay = [f"in floating point stay {', '.join(kept)}"] if kept else []
+    return [table, *stay, f"served: {run.onnx('pruned', result['shipped'])}"]
 
 
 def _build(build: Content, run: RunFolder) -> Sequence[RenderableType]:
@@ -194,6 +206,7 @@ RESULTS = {
     "prune": Result(lambda run: run.read_json(run.plan, "prune"), _prune),
     "finetune": Result(lambda run: run.read_json(run.finetune, "finetune"), _finetune),
     "export": Result(_export, _show_export),
+    "quantize": Result(lambda run: run.read_json(run.quantize, "quantize"), _quantize),
     "build": Result(lambda run: run.read_json(run.build, "build"), _build),
     "verify": Result(lambda run: run.read_json(run.verify, "verify"), _verify),
     "bench": Result(lambda run: run.read_json(run.bench, "bench"), _bench),

@@ -7,13 +7,21 @@ import typer
 
 from catro_deploy.cli import flags as f
 from catro_deploy.cli.console import make_progress, print_json, print_result
-from catro_deploy.cli.work import continue_run, export_run, own_settings, settings_to_continue, start_run, work
+from catro_deploy.cli.work import (
+    continue_run,
+    export_run,
+    own_settings,
+    quantize_run,
+    settings_to_continue,
+    start_run,
+    work,
+)
 
 __all__ = ["app"]
 
 app = typer.Typer()
 
-ALL = ("search", "prune", "finetune", "export", "build", "verify", "bench", "report")
+ALL = ("search", "prune", "finetune", "export", "quantize", "build", "verify", "bench", "report")
 
 
 @app.command(epilog=f.examples("train", "train --epochs 20 --checkpoint baseline.safetensors"))
@@ -55,7 +63,7 @@ def profile(flags: f.Flags, config: f.Config = None, force: f.Force = False, jso
 @app.command(
     epilog=f.examples("prune --target x86-cpu --classes speed_limits", "prune --classes 1,2,5 --budget 9.25%flops")
 )
-@f.with_flags(*f.MODEL, *f.DATA, *f.PRUNE, *f.PROFILE, *f.USE)
+@f.with_flags(*f.MODEL, *f.DATA, *f.PRUNE, *f.PRECISION[:1], *f.PROFILE, *f.USE)
 def prune(
     flags: f.Flags,
     config: f.Config = None,
@@ -87,6 +95,18 @@ def export(
     have none, a bundle to carry there is written.
     """
     export_run(flags, config, run, force=force, as_json=json)
+
+
+@app.command(epilog=f.examples("quantize", "quantize --precision int8 --max-drop 0.2"))
+@f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"), *f.QUANTIZE)
+def quantize(
+    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+) -> None:
+    """Find the number format that is fastest on the device and keeps the accuracy. Exit code 3: not the one asked for.
+
+    Without --precision all are tried. What is found is served from then on: verify, bench and report go by it.
+    """
+    quantize_run(flags, config, run, force=force, as_json=json)
 
 
 @app.command(epilog=f.examples("build", "build --level 5 --rebuilds 3"))

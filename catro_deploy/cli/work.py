@@ -76,6 +76,23 @@ def continue_run(
     work((stage,), settings, run, make_progress(), force=force, as_json=as_json)
 
 
+def quantize_run(
+    flags: Flags, config: Path | None, folder: Path | None, *, force: bool = False, as_json: bool = False
+) -> None:
+    """Go on with ``quantize`` like ``continue_run``; who names no precision, in the settings neither, asks for any.
+
+    Raises:
+        RunFolderError: there is no such run.
+    """
+    from catro_deploy.settings import AUTO, TARGETS_OWN
+
+    settings, run = settings_to_continue("quantize", flags, config, folder)
+    if settings.quantize.precision == TARGETS_OWN:
+        chosen = settings.quantize.model_copy(update={"precision": AUTO})
+        settings = settings.model_copy(update={"quantize": chosen})
+    work(("quantize",), settings, run, make_progress(), force=force, as_json=as_json)
+
+
 def export_run(
     flags: Flags, config: Path | None, folder: Path | None, *, force: bool = False, as_json: bool = False
 ) -> None:

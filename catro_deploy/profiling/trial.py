@@ -11,7 +11,7 @@ from torch import nn
 
 from catro_deploy.errors import FaultError
 from catro_deploy.onnx_export import export_onnx
-from catro_deploy.onnx_fp16 import write_fp16
+from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.protocols import LatencyProtocol
 from catro_deploy.transports import run_job
 from catro_deploy.use import Use

@@ -29,6 +29,7 @@ def build_report(
     name: str,
     search: Mapping[str, Any] | None = None,
     build: Mapping[str, Any] | None = None,
+    quantize: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Join what a run recorded.
 
@@ -39,6 +40,7 @@ def build_report(
         name: the run's name.
         search: search.json, or None if the budget was named and not searched.
         build: build.json, or None where the runtime needs no engines.
+        quantize: quantize.json, or None if the target's own precision is served unasked.
 
     Returns:
         What report.json holds: accuracies are fractions, latencies milliseconds (microseconds where a name ends in
@@ -56,6 +58,7 @@ def build_report(
         "modes": mode_records(bench) if bench else [],
         "trtexec": (bench or {}).get("trtexec"),
         "energy": (bench or {}).get("energy"),
+        "quantize": dict(quantize) if quantize else None,
         "engines": engine_records(build) if build else {},
         "accuracy_drop_points": _drop_points(verify),
         "validation_accuracy": finetune["validation_accuracy"] if finetune else None,
@@ -66,7 +69,7 @@ def build_report(
         "search": dict(search) if search else None,
         "finetune": dict(finetune) if finetune else None,
         "verification": _verification(verify) if verify else None,
-        "warnings": _warnings(plan, verify, bench, finetune),
+        "warnings": _warnings(plan, verify, bench, finetune, quantize),
         "protocol": dict(bench["protocol"]) if bench else {},
         "environment": dict(bench["environment"]) if bench else {"target": plan.target, "how": "not measured"},
         "versions": _versions(),
@@ -120,15 +123,28 @@ def _warnings(
     verify: Mapping[str, Any] | None,
     bench: Mapping[str, Any] | None,
     finetune: Mapping[str, Any] | None,
+    quantize: Mapping[str, Any] | None,
 ) -> list[str]:
     """What to read first, each once: what verification found, how widths were chosen, how it was measured."""
     found = [
         *(verify["problems"] if verify else ()),
+        *_not_shipped(quantize),
         *(plan.latency.warnings if plan.latency else ()),
         *(bench["warnings"] if bench else ()),
         *(() if finetune else (NOT_FINETUNED if verify else NOT_FINETUNED_NOR_VERIFIED,)),
     ]
     return list(dict.fromkeys(found))
+
+
+def _not_shipped(quantize: Mapping[str, Any] | None) -> list[str]:
+    """That a precision which was asked for by name is not served, and what its calibration showed."""
+    if quantize is None:
+        return []
+    remarks = [remark for how in quantize["made"].values() for remark in how.get("remarks", ())]
+    asked, shipped = quantize["asked"], quantize["shipped"]
+    if asked in ("auto", shipped):
+        return remarks
+    return [f"{asked} was asked for and is not served: {quantize['lost'][asked]}.", *remarks]
 
 
 def _dropped(plan: Plan) -> dict[str, list[str]]:
@@ -175,12 +191,12 @@ def _group(group: GroupPlan) -> dict[str, Any]:
 
 
 def _verification(verify: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("passed", "problems", "test_images", "runtime", "tolerance", "max_drop")
+    kept = ("passed", "problems", "test_images", "runtime", "tolerance", "precision", "max_drop")
     agreement = {
         name: {key: verify[name][key] for key in ("torch", "runtime", "agreement", "largest_logit_difference")}
         for name in ("original", "pruned")
     }
-    return {key: verify[key] for key in kept} | agreement | {"onnxruntime": verify.get("onnxruntime")}
+    return {key: verify[key] for key in kept if key in verify} | agreement | {"onnxruntime": verify.get("onnxruntime")}
 
 
 def _versions() -> dict[str, str]:

@@ -10,6 +10,13 @@ from catro_deploy.report.cards import badge, cards
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.front import front_chart, front_table, front_words
 from catro_deploy.report.grounds import conditions, heading, how_measured
+from catro_deploy.report.precision import (
+    precision_table,
+    precision_words,
+    sensitivity_chart,
+    sensitivity_table,
+    served_file,
+)
 from catro_deploy.report.tables import (
     FEEDING,
     LOAD_CODE,
@@ -92,6 +99,11 @@ def _sections(report: Mapping[str, Any]) -> str:
     if engines := engine_table(report):
         words = f'<p class="soft">{escape(engine_words(report))}</p>'
         sections.append(("Engines", words + _table(engines)))
+    if precisions := precision_table(report):
+        words = f'<p class="soft">{escape(precision_words(report))}</p>'
+        sections.append(("Precision", words + _table(precisions)))
+    if layers := sensitivity_table(report):
+        sections.append(("Layers in integers", sensitivity_chart(report) + _folded("All layers", layers)))
     if report["latency_plan"]:
         sections.append((f"Budget{badge(report['latency_plan'])}", _budget(report)))
     if report["search"]:
@@ -158,7 +170,7 @@ def _use(report: Mapping[str, Any]) -> str:
         (
             "Feed the ONNX file",
             FEEDING,
-            onnx_code(report),
+            onnx_code(report, served_file(report)),
         ),
         ("Reproduce it", "RUN_FOLDER is the folder of this report.", reproduce_code(report)),
     )

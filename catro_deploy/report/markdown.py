@@ -8,6 +8,7 @@ from catro_deploy.report import latency_tables
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.front import front_table, front_words
 from catro_deploy.report.grounds import conditions, heading, how_measured
+from catro_deploy.report.precision import precision_table, precision_words, sensitivity_table, served_file
 from catro_deploy.report.tables import (
     FEEDING,
     LOAD_CODE,
@@ -38,6 +39,7 @@ def to_markdown(report: Mapping[str, Any]) -> str:
         "\n".join(f"- {name}: {plain(text)}" for name, text in conditions(report)),
         plain(how_measured(report)),
         *_engines(report),
+        *_precision(report),
         *_budget(report),
         *_front(report["search"]),
         *(["## Accuracy by class", _table(class_table(report))] if report["per_class"] else []),
@@ -67,6 +69,13 @@ def _engines(report: Mapping[str, Any]) -> list[str]:
     modes, engines = mode_table(report), engine_table(report)
     blocks = ["## Latency, mode by mode", plain(mode_words(report)), _table(modes)] if modes else []
     return [*blocks, "## Engines", plain(engine_words(report)), _table(engines)] if engines else blocks
+
+
+def _precision(report: Mapping[str, Any]) -> list[str]:
+    """Which precisions were tried, and what each layer minds, where one was asked for."""
+    table, layers = precision_table(report), sensitivity_table(report)
+    blocks = ["## Precision", plain(precision_words(report)), _table(table)] if table else []
+    return [*blocks, "## Layers in integers", _table(layers)] if layers else blocks
 
 
 def _budget(report: Mapping[str, Any]) -> list[str]:
@@ -121,7 +130,7 @@ def _use(report: Mapping[str, Any]) -> list[str]:
         _code("python", LOAD_CODE),
         "## How to feed the ONNX file",
         FEEDING,
-        _code("python", onnx_code(report)),
+        _code("python", onnx_code(report, served_file(report))),
         "## How to reproduce it",
         _code("sh", reproduce_code(report)),
     ]

@@ -157,8 +157,8 @@ catro-deploy run --config RUN_FOLDER/run.toml --run ANOTHER_FOLDER
 {measured if report["speedup"] else ""}"""
 
 
-def onnx_code(report: Mapping[str, Any]) -> str:
-    """A program that feeds pruned.onnx as it wants to be fed."""
+def onnx_code(report: Mapping[str, Any], file: str) -> str:
+    """A program that feeds the ONNX ``file`` as it wants to be fed."""
     given = report["input"]
     channels, height, width = given["shape"]
     mode, order = ("RGB", ".transpose(2, 0, 1)") if channels == 3 else ("L", "[None]")
@@ -176,7 +176,7 @@ image = Image.open("image.png").convert("{mode}").resize(({width}, {height}), Im
 pixels = (np.asarray(image, np.float32) / 255 - mean) / std  # {axes}
 batch = np.ascontiguousarray(pixels{order}[None])  # NCHW: 1, {channels}, {height}, {width}
 
-session = onnxruntime.InferenceSession("pruned.onnx", providers=["CPUExecutionProvider"])
+session = onnxruntime.InferenceSession("{file}", providers=["CPUExecutionProvider"])
 logits = session.run(None, {{session.get_inputs()[0].name: batch}})[0]
 print(classes[int(logits[0].argmax())])
 """

@@ -11,8 +11,8 @@ from catro_deploy.protocols import LatencyProtocol, load_latency_protocol
 from catro_deploy.report.latency import budget_used
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
-from catro_deploy.stages.served import served_models
-from catro_deploy.targets import Target, load_target
+from catro_deploy.stages.served import served_models, served_precisions
+from catro_deploy.targets import Precision, Target, load_target
 from catro_deploy.transports import device_of, reached, run_job
 from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.reach import require_reachable
@@ -49,7 +49,7 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
         "protocol": {"name": settings.bench.protocol, **job["protocol"]},
         "environment": {
             "reached": reached(device),
-            **_environment(target, job, measured, run),
+            **_environment(target, job, measured, run, served_precisions(run, settings)),
         },
         "warnings": measured["warnings"],
     }
@@ -86,7 +86,7 @@ def bench_errand(settings: Settings, run: RunFolder) -> Errand:
         "modes": [{"batch": batch, **way} for batch in batches for way in use.ways],
         "protocol": protocol.model_dump(),
         "beside": True,
-        "models": served_models(run, target.precision),
+        "models": served_models(run, served_precisions(run, settings)),
     }
     files = [model["file"] for model in job["models"].values()]
     limit_s = len(job["modes"]) * (protocol.warmup_s + protocol.limit_s) + GRACE_S
@@ -109,7 +109,13 @@ def _measure(
     raise FaultError("The process that measures ended without a result.", "Run it again: catro-deploy bench")
 
 
-def _environment(target: Target, job: Mapping[str, Any], measured: Mapping[str, Any], run: RunFolder) -> dict[str, Any]:
+def _environment(
+    target: Target,
+    job: Mapping[str, Any],
+    measured: Mapping[str, Any],
+    run: RunFolder,
+    precisions: Mapping[str, Precision],
+) -> dict[str, Any]:
     models = {
         name: {"file": model["file"], "sha256": file_hash(run.path / model["file"])}
         for name, model in job["models"].items()
@@ -118,7 +124,7 @@ def _environment(target: Target, job: Mapping[str, Any], measured: Mapping[str, 
         "target": target.name,
         "how": "measured",
         **measured["facts"],
-        "precision": target.precision,
+        "precision": " and ".join(dict.fromkeys(precisions.values())),
         "threads": job["threads"],
         "batch": measured["mode"]["batch"],
         "transfers": _transfers(measured["mode"], target),

@@ -9,7 +9,7 @@ from catro_deploy.files import replacing, write_json
 from catro_deploy.progress import Progress
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
-from catro_deploy.stages.served import served_models
+from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports import device_of, run_job
 from catro_deploy.transports.bundle import Errand
@@ -80,7 +80,7 @@ def build_errand(settings: Settings, run: RunFolder) -> Errand:
         **use.opening,
         "batch": use.batch,
         "rebuilds": settings.build.rebuilds,
-        "models": served_models(run, target.precision),
+        "models": served_models(run, served_precisions(run, settings)),
     }
     files = [model["file"] for model in job["models"].values()]
     return Errand("Building TensorRT engines", job, files, LIMIT_S * len(files) * (1 + settings.build.rebuilds))

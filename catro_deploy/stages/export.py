@@ -7,8 +7,8 @@ from typing import Literal
 from catro_deploy import networks
 from catro_deploy.files import file_hash
 from catro_deploy.onnx_export import export_onnx, plan_metadata
-from catro_deploy.onnx_fp16 import write_fp16
 from catro_deploy.plans import load_plan
+from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.progress import Progress
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
@@ -42,7 +42,7 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
         "original": run.original_onnx,
         "finetuned": run.pruned_onnx,
     }
-    halves = (run.original_fp16_onnx, run.pruned_fp16_onnx)
+    halves = (run.onnx("original", "fp16"), run.onnx("pruned", "fp16"))
     with progress.task("Exporting to ONNX", len(chosen)) as task:
         for (weights, path), half in zip(chosen.items(), halves, strict=True):
             export_onnx(

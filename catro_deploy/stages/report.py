@@ -10,7 +10,7 @@ from catro_deploy.report.build import build_report
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import AUTO, Settings
+from catro_deploy.settings import AUTO, TARGETS_OWN, Settings
 from catro_deploy.targets import load_target
 from catro_deploy.transports import device_of
 from catro_deploy.transports.reach import reachable
@@ -21,7 +21,7 @@ __all__ = ["report"]
 def report(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
     """Write the three reports of ``run`` from its records, and return what report.json holds.
 
-    ``settings`` say only whether the budget was searched.
+    ``settings`` say only whether the budget was searched, and whether a precision was asked for.
 
     Of a target that cannot be measured from here, there are no measurements: verify.json and bench.json are not read.
 
@@ -36,7 +36,9 @@ def report(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
     build = run.read_json(run.build, "build") if bench and run.build.is_file() else None
     finetune = run.read_json(run.finetune, "finetune") if run.finetune.is_file() else None
     search = run.read_json(run.search, "run") if settings.prune.budget == AUTO else None
-    content = build_report(plan, verify, bench, finetune, run.path.resolve().name, search, build)
+    quantized = bench is not None and settings.quantize.precision != TARGETS_OWN
+    quantize = run.read_json(run.quantize, "quantize") if quantized else None
+    content = build_report(plan, verify, bench, finetune, run.path.resolve().name, search, build, quantize)
     write_json(run.report("json"), content)
     write_text(run.report("md"), to_markdown(content))
     write_text(run.report("html"), to_html(content))

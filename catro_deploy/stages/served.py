@@ -1,24 +1,43 @@
 """The ONNX files that run on the device, as jobs name them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from catro_deploy.files import file_hash
 from catro_deploy.runs import RunFolder
+from catro_deploy.settings import TARGETS_OWN, Settings
+from catro_deploy.targets import Precision, load_target
 
-__all__ = ["served_models"]
+__all__ = ["model_of", "served_models", "served_precisions"]
 
 
-def served_models(run: RunFolder, precision: str) -> dict[str, dict[str, Any]]:
-    """Of ``original`` and ``pruned`` the ``file`` for devices of this ``precision``, and the ``metadata`` it must have.
+def served_precisions(run: RunFolder, settings: Settings) -> dict[str, Precision]:
+    """In what ``original`` and ``pruned`` are served: the target's own precision, or what ``quantize`` has found.
+
+    Raises:
+        RunFolderError: a precision is asked for, and nobody has quantised.
+    """
+    own = load_target(settings.prune.target).precision
+    if settings.quantize.precision == TARGETS_OWN:
+        return {"original": own, "pruned": own}
+    return {"original": own, "pruned": run.read_json(run.quantize, "quantize")["shipped"]}
+
+
+def served_models(run: RunFolder, precisions: Mapping[str, Precision]) -> dict[str, dict[str, Any]]:
+    """Of the networks in ``precisions`` the ``file``, and the ``metadata`` it must have.
 
     Raises:
         RunFolderError: the plan or a file is missing.
     """
+    return {name: model_of(run, name, precision) for name, precision in precisions.items()}
+
+
+def model_of(run: RunFolder, network: str, precision: Precision) -> dict[str, Any]:
+    """The file of ``original`` or ``pruned`` in ``precision``, and the metadata it must have.
+
+    Raises:
+        RunFolderError: the plan or the file is missing.
+    """
     plan_hash = file_hash(run.require(run.plan, "prune"))
-    return {
-        name: {
-            "file": run.require(path, "export").name,
-            "metadata": {"network": name, "plan_sha256": plan_hash},
-        }
-        for name, path in run.served_onnx(precision).items()
-    }
+    file = run.require(run.onnx(network, precision), "quantize" if precision == "int8" else "export")
+    return {"file": file.name, "metadata": {"network": network, "plan_sha256": plan_hash}}

@@ -13,9 +13,20 @@ from catro_deploy.runs import RunFolder
 from catro_deploy.settings import AUTO, Settings
 from catro_deploy.targets import load_target
 
-__all__ = ["BUILD", "PRUNE", "SEARCH", "STAGES", "Paths", "Stage", "checkpoint_hash", "counts_latency", "deciding"]
+__all__ = [
+    "BUILD",
+    "PRUNE",
+    "QUANTIZE",
+    "SEARCH",
+    "STAGES",
+    "Paths",
+    "Stage",
+    "checkpoint_hash",
+    "counts_latency",
+    "deciding",
+]
 
-SEARCH, PRUNE, BUILD = "search", "prune", "build"
+SEARCH, PRUNE, QUANTIZE, BUILD = "search", "prune", "quantize", "build"
 
 Paths = Callable[[RunFolder], tuple[Path, ...]]
 
@@ -106,11 +117,17 @@ def _device(settings: Settings) -> dict[str, Any]:
 
 
 def _building(settings: Settings) -> dict[str, Any]:
-    return _device(settings) | {"batches": [settings.bench.batch, *settings.bench.batches, settings.verify.batch_size]}
+    batches = [settings.bench.batch, *settings.bench.batches, settings.verify.batch_size]
+    return _device(settings) | {"batches": batches, "precision": settings.quantize.precision}
 
 
 def _measuring(settings: Settings) -> dict[str, Any]:
     return _device(settings) | {"protocol": _text("calibration/latency", settings.bench.protocol)}
+
+
+def _quantising(settings: Settings) -> dict[str, Any]:
+    used = {"threads": settings.bench.threads, "batch": settings.bench.batch, "max_drop": settings.verify.max_drop}
+    return _measuring(settings) | used | {"recipe": _text("calibration/int8", settings.quantize.recipe)}
 
 
 def _text(kind: resources.Kind, name: str) -> str:
@@ -119,8 +136,14 @@ def _text(kind: resources.Kind, name: str) -> str:
 
 def _exported(run: RunFolder) -> tuple[Path, ...]:
     """Both networks, and in half precision if the target runs so."""
-    halves = (run.original_fp16_onnx, run.pruned_fp16_onnx)
-    return (run.original_onnx, run.pruned_onnx, *(path for path in halves if path.is_file()))
+    halves = (run.onnx("original", "fp16"), run.onnx("pruned", "fp16"))
+    return (run.original_onnx, run.pruned_onnx, *(halves if halves[0].is_file() else ()))
+
+
+def _quantised(run: RunFolder) -> tuple[Path, ...]:
+    """What ``quantize`` leaves behind: its verdict, and the networks that it made."""
+    made = [run.calibration, run.onnx("pruned", "int8"), run.onnx("pruned", "fp16")]
+    return (run.quantize, *(path for path in made if path.is_file() and path not in _exported(run)))
 
 
 def _carried(run: RunFolder) -> tuple[Path, ...]:
@@ -163,10 +186,20 @@ STAGES: tuple[Stage, ...] = (
         outside=_device,
     ),
     Stage(
+        QUANTIZE,
+        "catro_deploy.stages.quantize:quantize",
+        ("data", "build", "quantize"),
+        reads=lambda run: (run.plan, run.original_weights, run.weights, *_exported(run)),
+        writes=_quantised,
+        outside=_quantising,
+        may_miss=True,
+        on_device=True,
+    ),
+    Stage(
         BUILD,
         "catro_deploy.stages.build:build",
         ("build",),
-        reads=lambda run: (run.plan, *_exported(run), *_carried(run)),
+        reads=lambda run: (run.plan, *_exported(run), *_quantised(run), *_carried(run)),
         writes=lambda run: (run.build,),
         outside=_building,
         on_device=True,
@@ -175,7 +208,14 @@ STAGES: tuple[Stage, ...] = (
         "verify",
         "catro_deploy.stages.verify:verify",
         ("data", "build", "verify"),
-        reads=lambda run: (run.plan, run.original_weights, run.weights, *_exported(run), *_carried(run)),
+        reads=lambda run: (
+            run.plan,
+            run.original_weights,
+            run.weights,
+            *_exported(run),
+            *_quantised(run),
+            *_carried(run),
+        ),
         writes=lambda run: (run.verify,),
         outside=_device,
         may_miss=True,
@@ -185,7 +225,7 @@ STAGES: tuple[Stage, ...] = (
         "bench",
         "catro_deploy.stages.bench:bench",
         ("build", "bench"),
-        reads=lambda run: (run.plan, *_exported(run), *_carried(run)),
+        reads=lambda run: (run.plan, *_exported(run), *_quantised(run), *_carried(run)),
         writes=lambda run: (run.bench,),
         outside=_measuring,
         may_miss=True,
@@ -195,7 +235,7 @@ STAGES: tuple[Stage, ...] = (
         "report",
         "catro_deploy.stages.report:report",
         (),
-        reads=lambda run: (run.search, run.plan, run.finetune, run.build, run.verify, run.bench),
+        reads=lambda run: (run.search, run.plan, run.finetune, run.quantize, run.build, run.verify, run.bench),
         writes=lambda run: (run.report("json"), run.report("md"), run.report("html")),
     ),
 )

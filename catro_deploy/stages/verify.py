@@ -1,41 +1,38 @@
 """``verify``: accuracy of both networks on the test images, by PyTorch and by the runtime that will serve."""
 
-import base64
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from catro_deploy import networks
-from catro_deploy.data import open_dataset
-from catro_deploy.data.base import Split, Subset
+from catro_deploy.data.base import Subset
 from catro_deploy.devices import HERE
-from catro_deploy.errors import DataError, FaultError, MissedError
+from catro_deploy.errors import DataError, MissedError
 from catro_deploy.files import write_json
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress, Task
 from catro_deploy.records import Accuracy, ClassAccuracy, Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
-from catro_deploy.stages.served import served_models
+from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_device, packed
+from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.targets import Precision, load_target
 from catro_deploy.training.augment import normalise
-from catro_deploy.transports import device_of, run_job
+from catro_deploy.transports import device_of
 from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.reach import require_reachable
-from catro_deploy.use import use_of
+from catro_deploy.use import Use, use_of
 
 __all__ = ["Verdict", "judge", "verify", "verify_errand"]
 
 Floats = NDArray[np.float32]
 
-LIMIT_S = 4 * 3600
 ORT = "onnxruntime"
 # Of logits in float32; in half precision, whose numbers have 11 bits, a share of the largest logit.
 TOLERANCE, TOLERANCE_SHARE = 1e-3, 0.03
@@ -59,8 +56,8 @@ class Verdict:
 def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
     """Run both networks of ``run`` on all test images, in PyTorch and in the runtime; write verify.json.
 
-    Where the runtime is another than ONNX Runtime, that computes them as well, here and in float32: what the device
-    gets wrong is then told from what the export got wrong.
+    Where the runtime is another than ONNX Runtime, or the network quantised, ONNX Runtime computes them as well, here
+    and in float32: what the device or the integers get wrong is then told from what the export got wrong.
 
     Raises:
         TargetError: networks cannot be run on the target from here.
@@ -71,26 +68,30 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
     """
     target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
     require_reachable(target, device, "verify")
-    plan = load_plan(run)
-    test, also_by_ort = _test_images(settings, plan), target.runtime != ORT
+    plan, precisions = load_plan(run), served_precisions(run, settings)
+    test, also_by_ort = _test_images(settings, plan), target.runtime != ORT or precisions["pruned"] != "fp32"
     with (
         progress.task("Verifying on the test images", (6 if also_by_ort else 4) * len(test.labels)) as task,
         packed(run, test, plan, settings.verify.batch_size) as images,
     ):
         errand = _errand(settings, run, plan)
         by_torch = _by_torch(run, images, plan, settings.verify.batch_size, task)
-        by_runtime, runtime = _by_runtime(run, errand, device, len(plan.classes), task, progress.note)
+        by_runtime, runtime = logits_on_device(run, errand, device, len(plan.classes), task, progress.note)
         if also_by_ort:
-            by_ort, ort = _by_runtime(run, _with_ort(errand, run), HERE, len(plan.classes), task, progress.note)
+            by_ort, ort = logits_on_device(
+                run, _by_ort(settings, run, plan), HERE, len(plan.classes), task, progress.note
+            )
     found = {name: compare(by_torch[name], by_runtime[name], test.labels, plan.classes) for name in by_torch}
     largest = max(float(np.abs(logits).max()) for logits in by_torch.values())
     tolerance = settings.verify.tolerance or _tolerance(target.precision, largest)
-    verdict = judge(found["original"], found["pruned"], tolerance, settings.verify.max_drop)
+    in_integers = [name for name, precision in precisions.items() if precision == "int8"]
+    verdict = judge(found["original"], found["pruned"], tolerance, settings.verify.max_drop, in_integers)
     content = {
         "target": target.name,
         "classes": plan.classes,
         "test_images": len(test.labels),
         "tolerance": tolerance,
+        "precision": precisions,
         "runtime": runtime,
         **asdict(verdict),
         "onnxruntime": {"runtime": ort, **_agreements(by_torch, by_ort, test.labels, plan)} if also_by_ort else None,
@@ -104,17 +105,9 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
 
 
 def _test_images(settings: Settings, plan: Plan) -> Subset:
-    channels, height, width = plan.input_shape
-    dataset = open_dataset(settings.data, (height, width), channels)
-    names = tuple(dataset.classes[i] for i in plan.class_indices if i < len(dataset.classes))
-    if names != plan.classes:
-        raise DataError(
-            f"{dataset.name} has the classes {', '.join(names)}; the plan has {', '.join(plan.classes)}.",
-            "Point [data] at the dataset that the network was pruned with.",
-        )
-    test = Subset(dataset.test, plan.class_indices)
-    images = np.bincount(test.labels, minlength=len(names))
-    if empty := [name for name, count in zip(names, images, strict=True) if count == 0]:
+    test = Subset(dataset_of(settings, plan).test, plan.class_indices)
+    images = np.bincount(test.labels, minlength=len(plan.classes))
+    if empty := [name for name, count in zip(plan.classes, images, strict=True) if count == 0]:
         raise DataError(
             f"There is no test image of: {', '.join(empty)}.",
             "Add some, or prune without these classes (prune.classes): their accuracy cannot be shown.",
@@ -134,20 +127,6 @@ def verify_errand(settings: Settings, run: RunFolder) -> Iterator[Errand]:
         yield _errand(settings, run, plan)
 
 
-@contextmanager
-def packed(run: RunFolder, test: Split, plan: Plan, batch_size: int) -> Iterator[NDArray[np.uint8]]:
-    """The images of ``test``, uint8 (n, channels, height, width), in a file of ``run`` as long as the block lasts."""
-    try:
-        images = open_memmap(run.packed_images, "w+", np.uint8, (len(test.labels), *plan.input_shape))
-        for start in range(0, len(images), batch_size):
-            indices = np.arange(start, min(start + batch_size, len(images)))
-            images[indices] = test.images(indices).numpy()
-        images.flush()
-        yield images
-    finally:
-        run.packed_images.unlink(missing_ok=True)
-
-
 def _by_torch(run: RunFolder, pixels: NDArray[np.uint8], plan: Plan, batch_size: int, task: Task) -> dict[str, Floats]:
     """Logits of both networks by PyTorch, on the CPU."""
     models = {"original": networks.load(run, weights="original"), "pruned": networks.load(run, weights="finetuned")}
@@ -162,25 +141,16 @@ def _by_torch(run: RunFolder, pixels: NDArray[np.uint8], plan: Plan, batch_size:
 
 
 def _errand(settings: Settings, run: RunFolder, plan: Plan) -> Errand:
-    target = load_target(settings.prune.target)
-    job = {
-        "job": "verify",
-        **use_of(target, settings).opening,
-        "batch_size": settings.verify.batch_size,
-        "images": run.packed_images.name,
-        "mean": plan.mean,
-        "std": plan.std,
-        "models": served_models(run, target.precision),
-    }
-    files = [run.packed_images.name, *(model["file"] for model in job["models"].values())]
-    return Errand("Classifying the test images", job, files, LIMIT_S)
+    use = use_of(load_target(settings.prune.target), settings)
+    models = served_models(run, served_precisions(run, settings))
+    return logits_errand("Classifying the test images", settings, run, plan, use, models)
 
 
-def _with_ort(errand: Errand, run: RunFolder) -> Errand:
-    """``errand`` for ONNX Runtime, in float32."""
-    models = served_models(run, "fp32")
-    job = {**errand.job, "runtime": ORT, "threads": 1, "models": models}
-    return Errand(errand.title, job, [run.packed_images.name, *(model["file"] for model in models.values())], LIMIT_S)
+def _by_ort(settings: Settings, run: RunFolder, plan: Plan) -> Errand:
+    """The same for ONNX Runtime, in float32."""
+    use = Use(settings.prune.target, ORT, "fp32", threads=1, batch=1)
+    models = served_models(run, {"original": "fp32", "pruned": "fp32"})
+    return logits_errand("Classifying the test images", settings, run, plan, use, models)
 
 
 def _agreements(
@@ -195,22 +165,6 @@ def _agreements(
         }
         for name, one in found.items()
     }
-
-
-def _by_runtime(
-    run: RunFolder, errand: Errand, device: str, classes: int, task: Task, note: Callable[[str], None]
-) -> tuple[dict[str, Floats], str]:
-    """Logits of both ONNX files on the packed images, by the runtime on the device; and what that is."""
-    for event in run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=note):
-        if event["event"] == "progress":
-            task.advance(event["images"])
-        if event["event"] == "result":
-            logits = {
-                name: np.frombuffer(base64.b64decode(text), "<f4").reshape(-1, classes)
-                for name, text in event["result"]["logits"].items()
-            }
-            return logits, event["result"]["runtime"]
-    raise FaultError("The device's agent ended without a result.", "Run it again: catro-deploy verify")
 
 
 def compare(by_torch: Floats, by_runtime: Floats, labels: NDArray[np.int64], names: Sequence[str]) -> Accuracy:
@@ -245,14 +199,19 @@ def _tolerance(precision: Precision, largest: float) -> float:
     return TOLERANCE if precision == "fp32" else TOLERANCE_SHARE * largest
 
 
-def judge(original: Accuracy, pruned: Accuracy, tolerance: float, max_drop: float | None) -> Verdict:
-    """Hold both networks against the largest difference of logits, and the points of accuracy, that are allowed."""
+def judge(
+    original: Accuracy, pruned: Accuracy, tolerance: float, max_drop: float | None, in_integers: Collection[str] = ()
+) -> Verdict:
+    """Hold both networks against the largest difference of logits, and the points of accuracy, that are allowed.
+
+    Logits ``in_integers`` differ by more than rounding, and what that costs is accuracy: they must be finite.
+    """
     problems = []
     for name, result in (("original", original), ("pruned", pruned)):
         difference = result.largest_logit_difference
         if not math.isfinite(difference):
             problems.append(f"The {name} network gives logits that are not finite.")
-        elif difference > tolerance:
+        elif difference > tolerance and name not in in_integers:
             problems.append(
                 f"The {name} network's logits differ by {difference:.3g} between PyTorch and the runtime; "
                 f"verify.tolerance allows {tolerance:g}."

@@ -40,8 +40,8 @@ def test_without_fine_tuned_weights_the_stage_says_what_to_run(tmp_path):
 def test_half_precision_is_for_targets_that_run_so(tmp_path):
     run = colours.make_run(tmp_path, pruned=colours.blind_to(2))
     exported = export(colours.settings(prune={"target": "jetson-orin"}), run, Silent())
-    assert exported.half == (run.original_fp16_onnx, run.pruned_fp16_onnx)
-    with open_runner("onnxruntime", run.pruned_fp16_onnx, 1) as runner:
+    assert exported.half == (run.onnx("original", "fp16"), run.onnx("pruned", "fp16"))
+    with open_runner("onnxruntime", run.onnx("pruned", "fp16"), 1) as runner:
         described = dict(runner.metadata)
     assert (described["network"], described["precision"]) == ("pruned", "fp16")
     assert described["plan_sha256"] == file_hash(run.plan)

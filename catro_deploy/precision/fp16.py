@@ -3,9 +3,7 @@
 Inputs and logits stay float32, with a cast behind and before them. What would overflow stays in float32, too.
 """
 
-import sys
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,8 @@ from numpy.typing import NDArray
 
 from catro_deploy.errors import NumericsError
 from catro_deploy.files import replacing
+from catro_deploy.precision.graph import importable_tools, pieces, sort_
+from catro_deploy.precision.ranges import find_ranges
 from catro_deploy.runtimes import open_runner
 
 __all__ = ["write_fp16"]
@@ -30,28 +30,28 @@ AGREEMENT = 0.03
 IMAGES = 8
 
 
-def write_fp16(source: Path, path: Path) -> tuple[str, ...]:
+def write_fp16(source: Path, path: Path, images: Floats | None = None) -> tuple[str, ...]:
     """Write the float32 network ``source`` to ``path`` in half precision; return the nodes that stay in float32.
 
-    Those are found by random images, normal like normalised ones: nodes whose weights or outputs come near the largest
-    number of half precision. The file takes its place once ONNX Runtime has computed logits from it that are those of
-    ``source`` to ``AGREEMENT``. Caveat: on a CPU it rounds the weights and what it casts, but computes in float32; how
-    accurate the network is in half precision is to be measured on the device.
+    Those are nodes whose weights, or outputs on normalised ``images`` (n, c, h, w; default: random ones), come near the
+    largest number of half precision. The file takes its place once ONNX Runtime has computed logits from it that are
+    those of ``source`` to ``AGREEMENT``. Caveat: on a CPU it rounds the weights and what it casts, but computes in
+    float32; how accurate the network is in half precision is to be measured on the device.
 
     Raises:
-        NumericsError: it computes something else.
+        NumericsError: it computes something else, or what ``source`` computes is not finite.
     """
     import onnx
 
     proto = onnx.load(source)
-    images = _images(proto)
+    images = _images(proto) if images is None else images
     kept = _overflowing(proto, images)
     half = _converted(proto, kept)
     onnx.helper.set_model_props(half, {prop.key: prop.value for prop in proto.metadata_props} | {"precision": "fp16"})
     onnx.checker.check_model(half, full_check=True)
     with replacing(path) as temporary:
         temporary.write_bytes(half.SerializeToString())
-        _check_agreement(source, temporary, path.name, images)
+        _check_agreement(source, temporary, path.name, pieces(proto, images)[:IMAGES])
     return tuple(sorted(kept))
 
 
@@ -66,8 +66,8 @@ def _overflowing(proto: Any, images: Floats) -> set[str]:  # noqa: ANN401 - as a
     from onnx import numpy_helper
 
     weights = {tensor.name: _size(numpy_helper.to_array(tensor)) for tensor in proto.graph.initializer}
-    outputs = {name: _size(value) for name, value in _every_output(proto, images).items()}
-    large = {name for name, size in (weights | outputs).items() if not size * MARGIN <= LARGEST}
+    outputs = {name: max(-of.low, of.high) for name, of in find_ranges(proto, images, "min-max").items()}
+    large = {name for name, size in (weights | outputs).items() if size * MARGIN > LARGEST}
     return {node.name for node in proto.graph.node if large & {*node.input, *node.output}}
 
 
@@ -76,30 +76,14 @@ def _size(values: NDArray[Any]) -> float:
     return float(np.abs(values).max()) if is_float else 0.0
 
 
-def _every_output(proto: Any, images: Floats) -> Mapping[str, NDArray[Any]]:  # noqa: ANN401 - as above
-    """What every node puts out, as ONNX Runtime computes it without fusing any."""
-    import onnx
-    import onnxruntime
-
-    whole = onnx.shape_inference.infer_shapes(proto)
-    known = {value.name for value in whole.graph.output}
-    whole.graph.output.extend(value for value in whole.graph.value_info if value.name not in known)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(whole.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, {proto.graph.input[0].name: images}), strict=True))
-
-
 def _converted(proto: Any, kept: Collection[str]) -> Any:  # noqa: ANN401 - as above
-    with _path_as_it_was():
+    with importable_tools():
         from onnxruntime.transformers.float16 import convert_float_to_float16
 
         # Every operator of a classifier has a form in half precision: no kind of node is left out as a whole.
         half = convert_float_to_float16(proto, keep_io_types=True, op_block_list=[], node_block_list=list(kept))
     _connect_(half.graph)
-    _sort_(half.graph)
+    sort_(half.graph)
     return half
 
 
@@ -129,35 +113,11 @@ def _is_read(graph: Any, node: Any) -> bool:  # noqa: ANN401 - as above
     return not read.isdisjoint(node.output)
 
 
-def _sort_(graph: Any) -> None:  # noqa: ANN401 - onnx.GraphProto
-    """Put every node behind those that it reads; the converter puts its casts at the end."""
-    nodes, ready = list(graph.node), {value.name for value in (*graph.input, *graph.initializer)}
-    ordered: list[Any] = []
-    while nodes:
-        now = [node for node in nodes if ready.issuperset(filter(None, node.input))]
-        assert now, "a graph has no circles"
-        ready.update(name for node in now for name in node.output)
-        ordered += now
-        nodes = [node for node in nodes if not ready.issuperset(filter(None, node.output))]
-    del graph.node[:]
-    graph.node.extend(ordered)
-
-
-@contextmanager
-def _path_as_it_was() -> Iterator[None]:
-    """onnxruntime.transformers puts its own folder where modules of any name are looked for."""
-    before = list(sys.path)
-    try:
-        yield
-    finally:
-        sys.path[:] = before
-
-
-def _check_agreement(source: Path, half: Path, name: str, images: Floats) -> None:
+def _check_agreement(source: Path, half: Path, name: str, parts: Sequence[Floats]) -> None:
     logits = []
     for file in (source, half):
         with open_runner("onnxruntime", file, threads=1) as runner:
-            logits.append(runner.infer(images))
+            logits.append(np.concatenate([runner.infer(images) for images in parts]))
     expected, found = logits
     apart = float(np.abs(expected - found).max() / np.abs(expected).max())
     if not apart <= AGREEMENT:  # NaN is not

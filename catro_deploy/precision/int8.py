@@ -1,0 +1,185 @@
+"""Networks in eight-bit integers, as ONNX with QuantizeLinear and DequantizeLinear nodes (Q/DQ).
+
+Runtimes are fast with different graphs, so there are two forms:
+
+- ``X86``: unsigned activations with zero-points, int32 biases, activation functions merged into what follows. ONNX
+  Runtime's CPU provider fuses it to integer kernels from end to end.
+- ``TENSORRT``: signed integers, all zero-points 0, biases in floating point, weights behind a Q/DQ pair of their own,
+  activation functions kept. A residual sum reads its skip branch through Q/DQ and the convolution before it directly,
+  so that TensorRT fuses the two (TensorRT's developer guide, "Q/DQ layer placement recommendations").
+
+In both, weights are symmetric and have a scale for each output channel. onnxruntime.quantization does the quantising.
+"""
+
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from catro_deploy.precision.graph import importable_tools, layers_of, require_float, sort_
+from catro_deploy.precision.ranges import Range
+
+__all__ = ["FORMS", "TENSORRT", "X86", "Form", "form_of", "quantised", "seven_bits"]
+
+Proto = Any
+"""An onnx.ModelProto, which has no annotations."""
+
+# Instruction sets that sum products of eight-bit integers in 32 bits. Without one of them ONNX Runtime sums pairs of
+# products in 16 bits, which overflow unless weights have seven bits.
+WIDE_SUMS = frozenset({"avx_vnni", "avx512_vnni", "amx_int8"})
+X86_SETS = frozenset({"avx2", "avx512f"})
+
+
+@dataclass(frozen=True)
+class Form:
+    """``operators`` are those whose inputs are quantised; ``outputs``: whether what they put out is, too."""
+
+    name: str
+    signed: bool
+    outputs: bool
+    operators: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+X86 = Form(
+    "x86",
+    signed=False,
+    outputs=True,
+    # Those that the CPU provider has integer kernels for, or that hand integers on as they are.
+    operators=(
+        "Add", "AveragePool", "Clip", "Concat", "Conv", "Flatten", "Gemm", "GlobalAveragePool", "LeakyRelu", "MatMul",
+        "MaxPool", "Mul", "Pad", "Relu", "Reshape", "Resize", "Sigmoid", "Slice", "Split", "Squeeze", "Transpose",
+        "Unsqueeze",
+    ),
+)  # fmt: skip
+TENSORRT = Form(
+    "tensorrt",
+    signed=True,
+    outputs=False,
+    operators=("Add", "Conv", "ConvTranspose", "Gemm", "MatMul"),
+    options={
+        "ActivationSymmetric": True,
+        "AddQDQPairToWeight": True,
+        "QuantizeBias": False,
+        "QDQKeepRemovableActivations": True,
+    },
+)
+FORMS = {form.name: form for form in (X86, TENSORRT)}
+
+
+def form_of(runtime: str) -> Form:
+    """The form that ``runtime``, by its name in the registry, is fast with."""
+    return X86 if runtime == "onnxruntime" else TENSORRT
+
+
+def seven_bits(instruction_sets: Collection[str]) -> bool:
+    """Whether weights must do with seven bits on a processor with these ``instruction_sets``."""
+    return bool(X86_SETS.intersection(instruction_sets)) and not WIDE_SUMS.intersection(instruction_sets)
+
+
+def quantised(
+    proto: Proto,
+    ranges: Mapping[str, Range],
+    form: Form,
+    *,
+    keep: Collection[str] = (),
+    only: Collection[str] = (),
+    by_channel: bool = True,
+    narrow: bool = False,
+) -> Proto:
+    """``proto``, in float32, in ``form``; the layers ``keep`` stay in float32, or all but ``only`` if there are such.
+
+    ``ranges`` are of all its values. Weights have a scale for each output channel or, not ``by_channel``, one for all;
+    ``narrow`` ones have seven bits.
+
+    Raises:
+        ModelError: it is quantised already.
+    """
+    import onnx
+
+    with importable_tools():
+        from onnxruntime.quantization import CalibrationMethod, QDQQuantizer, QuantType, TensorData, TensorsData
+
+    require_float(proto, "The network")
+    nodes = layers_of(proto.graph)
+    copy = onnx.shape_inference.infer_shapes(proto)
+    known = {name: TensorData(lowest=np.float32(of.low), highest=np.float32(of.high)) for name, of in ranges.items()}
+    options = {"WeightSymmetric": True, **form.options}
+    if not form.outputs:
+        options["OpTypesToExcludeOutputQuantization"] = sorted({node.op_type for node in copy.graph.node})
+    with _silenced():
+        quantizer = QDQQuantizer(
+            copy,
+            per_channel=by_channel,
+            reduce_range=narrow,
+            weight_qType=QuantType.QInt8,
+            activation_qType=QuantType.QInt8 if form.signed else QuantType.QUInt8,
+            tensors_range=TensorsData(CalibrationMethod.MinMax, known),
+            nodes_to_quantize=[nodes[layer] for layer in only],
+            nodes_to_exclude=[nodes[layer] for layer in keep],
+            op_types_to_quantize=list(form.operators),
+            extra_options=options,
+        )
+        quantizer.quantize_model()
+    found = quantizer.model.model
+    if form is TENSORRT:
+        _free_sums_(found.graph)
+    sort_(found.graph)
+    del found.graph.value_info[:]  # of values that are gone
+    onnx.helper.set_model_props(found, {prop.key: prop.value for prop in proto.metadata_props} | {"precision": "int8"})
+    onnx.checker.check_model(found, full_check=True)
+    return found
+
+
+def _free_sums_(graph: Any) -> None:  # noqa: ANN401 - onnx.GraphProto
+    """Let each sum read the last convolution of its longest branch directly, not through Q/DQ."""
+    made_by = {name: node for node in graph.node for name in node.output}
+    depths: dict[str, int] = {}
+
+    def depth(name: str) -> int:
+        """Convolutions and matrix products on the longest way to the value ``name``."""
+        waiting = [name]
+        while waiting:
+            node = made_by.get(waiting[-1])
+            missing = [one for one in (node.input if node is not None else ()) if one not in depths]
+            if missing:
+                waiting += missing
+                continue
+            own = node is not None and node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")
+            before = max((depths[one] for one in node.input), default=0) if node is not None else 0
+            depths[waiting.pop()] = before + own
+        return depths[name]
+
+    for node in graph.node:
+        if node.op_type != "Add":
+            continue
+        plain = [_before_pair(made_by, name) for name in node.input]
+        convolved = [i for i, name in enumerate(plain) if name and made_by[name].op_type in ("Conv", "ConvTranspose")]
+        if convolved:
+            longest = max(convolved, key=lambda i: depth(node.input[i]))
+            node.input[longest] = plain[longest]
+
+
+def _before_pair(made_by: Mapping[str, Any], name: str) -> str:
+    """What goes into the Q/DQ pair that ``name`` comes out of; empty if it comes out of none, or a constant goes in."""
+    for operator in ("DequantizeLinear", "QuantizeLinear"):
+        node = made_by.get(name)
+        if node is None or node.op_type != operator:
+            return ""
+        name = node.input[0]
+    return name if name in made_by else ""
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Keep off the screen what the quantiser tells its own developers."""
+    logger = logging.getLogger()
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,56 @@
+"""Images to quantise by: as many of each class, drawn from a seed, and known by their hash."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.data.base import Split
+from catro_deploy.device.verify import normalise
+from catro_deploy.errors import DataError
+
+__all__ = ["Samples", "draw_samples", "evenly"]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """``pixels``, uint8 (n, channels, height, width), and their ``labels``."""
+
+    pixels: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+
+    @property
+    def sha256(self) -> str:
+        """Of all pixels in their order, in hexadecimal."""
+        return hashlib.sha256(np.ascontiguousarray(self.pixels).tobytes()).hexdigest()
+
+    def normalised(self, mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
+        """The images as the network takes them."""
+        return normalise(self.pixels, mean, std)
+
+
+def draw_samples(split: Split, classes: Sequence[str], per_class: int, seed: int) -> Samples:
+    """``per_class`` images of each class of ``split``, or all where there are fewer; class by class.
+
+    ``classes`` are the names of its labels 0, 1, ... Equal seeds and equal images give equal samples.
+
+    Raises:
+        DataError: a class has no image, or one cannot be read.
+    """
+    if missing := [name for label, name in enumerate(classes) if not np.any(split.labels == label)]:
+        raise DataError(
+            f"There is no image of {', '.join(missing)} to quantise by.",
+            "Integers would clip what they have not seen: add images, or leave the class out (--classes).",
+        )
+    chosen = evenly(split.labels, per_class, seed)
+    return Samples(split.images(chosen).numpy(), split.labels[chosen])
+
+
+def evenly(labels: NDArray[np.int64], per_class: int, seed: int) -> NDArray[np.int64]:
+    """Places of ``per_class`` images of each class in ``labels``, or of all where there are fewer, class by class."""
+    generator = np.random.default_rng(seed)
+    return np.concatenate(
+        [generator.permutation(np.flatnonzero(labels == label))[:per_class] for label in np.unique(labels)]
+    )

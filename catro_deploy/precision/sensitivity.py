@@ -1,0 +1,90 @@
+"""Which layers lose most in eight bits: each is tried alone, and the worst keep their floating point."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.precision.graph import images_at_a_time
+
+__all__ = ["Sensitivity", "accuracy_of", "fewest_kept", "logits_of", "sensitivities"]
+
+Floats = NDArray[np.float32]
+Quantise = Callable[[Collection[str]], Any]
+"""From the layers that alone are quantised to an onnx.ModelProto."""
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """What it does to quantise one ``layer`` alone.
+
+    Attributes:
+        drop_points: percentage points of accuracy lost.
+        error: mean squared difference of logits, as a share of their mean square.
+    """
+
+    layer: str
+    drop_points: float
+    error: float
+
+
+def sensitivities(
+    original: Any,  # noqa: ANN401 - onnx.ModelProto
+    layers: Sequence[str],
+    quantise: Quantise,
+    images: Floats,
+    labels: NDArray[np.int64],
+    report: Callable[[], None],
+) -> list[Sensitivity]:
+    """Try each of ``layers`` on normalised ``images``, the worst first; ``report`` is called after each."""
+    expected = logits_of(original, images)
+    right, power = float((expected.argmax(axis=1) == labels).mean()), float((expected**2).mean())
+    found = []
+    for layer in layers:
+        logits = logits_of(quantise([layer]), images)
+        drop = 100 * (right - float((logits.argmax(axis=1) == labels).mean()))
+        found.append(Sensitivity(layer, round(drop, 9), float(((logits - expected) ** 2).mean()) / max(power, 1e-30)))
+        report()
+    return sorted(found, key=lambda one: (-one.drop_points, -one.error))
+
+
+def fewest_kept(most: int, keeps_accuracy: Callable[[int], bool]) -> int | None:
+    """The least number of layers, at most ``most``, that must stay in floating point; None if that is not enough.
+
+    Taken to be monotone: doubled until the accuracy is kept, then halved.
+    """
+    if keeps_accuracy(0):
+        return 0
+    low, high = 0, 1
+    while not keeps_accuracy(min(high, most)):
+        if high >= most:
+            return None
+        low, high = high, 2 * high
+    high = min(high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if keeps_accuracy(middle) else (middle, high)
+    return high
+
+
+def logits_of(proto: Any, images: Floats) -> Floats:  # noqa: ANN401 - as above
+    """Logits (n, classes) of normalised ``images`` by ONNX Runtime on one thread of this machine."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    name, size = session.get_inputs()[0].name, images_at_a_time(proto) or 64
+    parts: list[Floats] = [
+        session.run(None, {name: images[start : start + size]})[0] for start in range(0, len(images), size)
+    ]
+    return np.concatenate(parts)
+
+
+def accuracy_of(logits: Floats, labels: NDArray[np.int64]) -> float:
+    """The share of images whose largest logit is at their label; a logit that is not finite is never right."""
+    answers = np.where(np.isfinite(logits).all(axis=1), logits.argmax(axis=1), -1)
+    return float((answers == labels).mean())

@@ -1,0 +1,168 @@
+"""The pruned network in other precisions: written, judged on validation images, and timed, both on the device."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from catro_deploy.data.base import Subset
+from catro_deploy.errors import DataError, FaultError
+from catro_deploy.files import write_text
+from catro_deploy.precision.fp16 import write_fp16
+from catro_deploy.precision.samples import Samples, evenly
+from catro_deploy.precision.sensitivity import accuracy_of
+from catro_deploy.progress import Progress
+from catro_deploy.protocols import load_int8_recipe, load_latency_protocol
+from catro_deploy.records import Plan
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.stages.integers import Images, calibration_samples, write_int8
+from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_device, packed
+from catro_deploy.stages.served import model_of
+from catro_deploy.targets import Precision, Target
+from catro_deploy.toml import toml_value
+from catro_deploy.transports import run_job
+from catro_deploy.use import use_of
+
+__all__ = ["Candidate", "Candidates"]
+
+# For loading the models, and the bootstrap.
+GRACE_S = 600
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The pruned network in one precision.
+
+    Attributes:
+        accuracy: on the validation images, a fraction.
+        ratio: its latency over the original's; with ``ratio_ci95``, the 95% interval.
+        us: the median of its latency.
+    """
+
+    accuracy: float
+    ratio: float
+    ratio_ci95: tuple[float, float]
+    us: float
+
+
+class Candidates:
+    """Those of a run on one device."""
+
+    def __init__(
+        self, settings: Settings, run: RunFolder, plan: Plan, target: Target, device: str, progress: Progress
+    ) -> None:
+        """Open the images.
+
+        Raises:
+            SettingsError: there is no such recipe or protocol.
+            DataError: the dataset is not the plan's, or there are no validation images.
+        """
+        self._settings, self._run, self._plan, self._progress = settings, run, plan, progress
+        self._target, self._device, self._use = target, device, use_of(target, settings)
+        self._recipe = load_int8_recipe(settings.quantize.recipe)
+        self._protocol = load_latency_protocol(settings.bench.protocol)
+        dataset = dataset_of(settings, plan)
+        self._train = Subset(dataset.train, plan.class_indices)
+        self._validation = Subset(dataset.validation, plan.class_indices)
+        if not len(self._validation.labels):
+            raise DataError(
+                "There are no validation images of these classes, so no precision can be judged.",
+                "Hold some out ([data] validation), or serve the target's own precision: --precision target",
+            )
+
+    @property
+    def validation_images(self) -> int:
+        """How many there are to judge by."""
+        return len(self._validation.labels)
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What the device and its runtime are."""
+        return self._result({"job": "facts", "runtime": self._use.runtime}, ())
+
+    def accuracies(self, networks: Mapping[str, tuple[str, Precision]]) -> dict[str, float]:
+        """Accuracy on the validation images, by key, of ``original`` or ``pruned`` in a precision."""
+        run, plan, settings = self._run, self._plan, self._settings
+        models = {key: model_of(run, *of) for key, of in networks.items()}
+        errand = logits_errand("Classifying the validation images", settings, run, plan, self._use, models)
+        with (
+            self._progress.task(errand.title, len(models) * self.validation_images) as task,
+            packed(run, self._validation, plan, settings.verify.batch_size),
+        ):
+            logits, _ = logits_on_device(run, errand, self._device, len(plan.classes), task, self._progress.note)
+        return {key: accuracy_of(of, self._validation.labels) for key, of in logits.items()}
+
+    def make(self, precision: Precision, floor: float) -> dict[str, Any]:
+        """Write the network in ``precision``; how that went: ``kept`` are the parts that stay in more bits.
+
+        In integers its accuracy is at least ``floor`` or, if that cannot be, ``kept`` is None.
+        """
+        run, plan = self._run, self._plan
+        path, source = run.onnx("pruned", precision), run.require(run.pruned_onnx, "export")
+        if precision == "fp32":
+            return {"kept": []}
+        samples = calibration_samples(self._train, plan, self._recipe)
+        calibration = samples.normalised(plan.mean, plan.std)
+        if precision == "fp16":
+            return {"kept": list(write_fp16(source, path, calibration))}
+        validation = Samples(
+            self._validation.images(np.arange(self.validation_images)).numpy(), self._validation.labels
+        )
+        per_class = max(1, self._recipe.sensitivity_images // len(plan.classes))
+        images = Images(
+            calibration,
+            validation.normalised(plan.mean, plan.std),
+            validation.labels,
+            evenly(validation.labels, per_class, self._recipe.seed),
+        )
+        path.unlink(missing_ok=True)
+        sets = self.facts.get("instruction_sets") or ()
+        made = write_int8(source, path, self._target, self._recipe, images, floor, sets, self._progress)
+        for remark in made["remarks"]:
+            self._progress.note(remark)
+        self._keep_recipe(samples, made["kept"])
+        return {"calibration_images": len(samples.labels), "images_sha256": samples.sha256, **made}
+
+    def measured(self, precisions: Sequence[Precision]) -> dict[Precision, Candidate]:
+        """Accuracy and latency of the pruned network in each of ``precisions``."""
+        accuracies = self.accuracies({precision: ("pruned", precision) for precision in precisions})
+        with self._progress.task("Measuring each precision in turns with the original", len(precisions)) as task:
+            found = {}
+            for precision in precisions:
+                found[precision] = self._candidate(precision, accuracies[precision])
+                task.advance()
+        return found
+
+    def _candidate(self, precision: Precision, accuracy: float) -> Candidate:
+        models = {
+            "original": model_of(self._run, "original", self._target.precision),
+            "pruned": model_of(self._run, "pruned", precision),
+        }
+        job = {
+            "job": "bench",
+            **self._use.opening,
+            "modes": [{"batch": self._use.batch, **self._use.ways[0]}],
+            "protocol": self._protocol.model_dump(),
+            "models": models,
+        }
+        result = self._result(job, [model["file"] for model in models.values()])
+        low, high = result["speedup"]["ci95"]
+        return Candidate(accuracy, 1 / result["speedup"]["median"], (1 / high, 1 / low), result["pruned"]["p50_us"])
+
+    def _keep_recipe(self, samples: Samples, kept: Sequence[str] | None) -> None:
+        """Write what was done as a recipe of its own."""
+        keep = self._recipe.keep if kept is None else list(kept)
+        again = self._recipe.model_copy(update={"keep": keep, "images_sha256": samples.sha256})
+        lines = (f"{key} = {toml_value(value)}\n" for key, value in again.model_dump().items())
+        write_text(self._run.calibration, "".join(lines))
+
+    def _result(self, job: Mapping[str, Any], files: Sequence[str]) -> dict[str, Any]:
+        limit_s = self._protocol.warmup_s + self._protocol.limit_s + GRACE_S
+        for event in run_job(self._device, job, self._run.path, files, limit_s=limit_s, note=self._progress.note):
+            if event["event"] == "result":
+                result: dict[str, Any] = event["result"]
+                return result
+        raise FaultError("The device's agent ended without a result.", "Run it again: catro-deploy quantize")

@@ -1,0 +1,187 @@
+"""The pruned network in eight-bit integers: calibrated, tried layer by layer, and only as far as accuracy allows."""
+
+import tempfile
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.data.base import Split
+from catro_deploy.errors import DataError
+from catro_deploy.files import write_bytes
+from catro_deploy.precision.fp16 import write_fp16
+from catro_deploy.precision.fused import fused
+from catro_deploy.precision.graph import layers_of
+from catro_deploy.precision.int8 import X86, Form, form_of, quantised, seven_bits
+from catro_deploy.precision.ranges import Range, find_ranges
+from catro_deploy.precision.samples import Samples, draw_samples
+from catro_deploy.precision.sensitivity import accuracy_of, fewest_kept, logits_of, sensitivities
+from catro_deploy.progress import Progress
+from catro_deploy.protocols import Int8Recipe
+from catro_deploy.records import Plan
+from catro_deploy.targets import Target
+
+__all__ = ["Images", "calibration_samples", "write_int8"]
+
+Floats = NDArray[np.float32]
+Proto = Any
+"""An onnx.ModelProto, which has no annotations."""
+
+# More of a layer's values than this outside their range is worth a remark.
+MUCH = 0.01
+# The opset from which on scales may be in half precision.
+SCALES_IN_HALF = 19
+
+
+@dataclass(frozen=True)
+class Images:
+    """Normalised images: some to calibrate by, and others, with ``labels``, to judge by.
+
+    Layers are tried alone on the images to judge by at the places ``few``.
+    """
+
+    calibration: Floats
+    validation: Floats
+    labels: NDArray[np.int64]
+    few: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Quantiser:
+    """Gives ``source``, the network in float32, in integers but for the layers that shall not be."""
+
+    source: Proto
+    ranges: dict[str, Range]
+    form: Form
+    recipe: Int8Recipe
+    narrow: bool
+
+    @property
+    def layers(self) -> list[str]:
+        return list(layers_of(self.source.graph))
+
+    def network(self, *, keep: Collection[str] = (), only: Collection[str] = ()) -> Proto:
+        by_channel = self.recipe.weights == "channel"
+        return quantised(
+            self.source, self.ranges, self.form, keep=keep, only=only, by_channel=by_channel, narrow=self.narrow
+        )
+
+    def remarks(self) -> list[str]:
+        """What a user should know of the calibration, a sentence each."""
+        found = []
+        if self.narrow:
+            found.append(
+                "This processor has no VNNI: weights have seven bits, for sums of products of eight would overflow."
+            )
+        if dead := [name for name in self._outputs() if self._of(name).low == self._of(name).high]:
+            found.append(f"On all calibration images the values of {', '.join(dead)} are 0.")
+        if cut := [name for name in self._outputs() if self._of(name).clipped > MUCH]:
+            found.append(f"More than {MUCH:.0%} of the values of {', '.join(cut)} are clipped to their range.")
+        if unknown := [name for name in self.recipe.keep if name not in self.layers]:
+            found.append(f"The recipe keeps layers that this network does not have: {', '.join(unknown)}.")
+        return found
+
+    def _outputs(self) -> dict[str, str]:
+        """Layer to the name of what it puts out."""
+        outputs = {node.name: str(node.output[0]) for node in self.source.graph.node}
+        return {layer: outputs[node] for layer, node in layers_of(self.source.graph).items()}
+
+    def _of(self, layer: str) -> Range:
+        return self.ranges[self._outputs()[layer]]
+
+
+def calibration_samples(train: Split, plan: Plan, recipe: Int8Recipe) -> Samples:
+    """The training images that ``recipe`` names.
+
+    Raises:
+        DataError: a class has none, or they are not those of the run that left the recipe behind.
+    """
+    samples = draw_samples(train, plan.classes, recipe.samples_per_class, recipe.seed)
+    if recipe.images_sha256 not in ("", samples.sha256):
+        raise DataError(
+            f"These are not the images that the recipe was made with: their hash begins with {samples.sha256[:12]}, "
+            f"and the recipe says {recipe.images_sha256[:12]}.",
+            "Point [data] at the images of that run, or take images_sha256 out of the recipe.",
+        )
+    return samples
+
+
+def write_int8(
+    source: Path,
+    path: Path,
+    target: Target,
+    recipe: Int8Recipe,
+    images: Images,
+    floor: float,
+    instruction_sets: Collection[str],
+    progress: Progress,
+) -> dict[str, Any]:
+    """Write the float32 network ``source`` to ``path`` in integers, as ``target`` takes them; return what was found.
+
+    Layers keep their floating point, the most sensitive first, until the accuracy on the validation images is at least
+    ``floor``. Where that takes all of them nothing is written, and ``kept`` is None. ``instruction_sets`` are those of
+    the processor that it is for.
+
+    Raises:
+        ModelError: the network is quantised already.
+        NumericsError: one of its values is not finite on a calibration image.
+    """
+    quantiser = _quantiser(source, target, recipe, images.calibration, instruction_sets)
+    free = [layer for layer in quantiser.layers if layer not in recipe.keep]
+    with progress.task("Trying each layer in integers alone", len(free)) as task:
+        tried = sensitivities(
+            quantiser.source,
+            free,
+            lambda only: quantiser.network(only=only),
+            images.validation[images.few],
+            images.labels[images.few],
+            task.advance,
+        )
+
+    def kept(count: int) -> list[str]:
+        return [*(layer for layer in recipe.keep if layer in quantiser.layers), *(one.layer for one in tried[:count])]
+
+    def suffices(count: int) -> bool:
+        logits = logits_of(quantiser.network(keep=kept(count)), images.validation)
+        return accuracy_of(logits, images.labels) >= floor
+
+    found: dict[str, Any] = {
+        "form": quantiser.form.name,
+        "seven_bit_weights": quantiser.narrow,
+        "sensitivity": [asdict(one) for one in tried],
+        "remarks": quantiser.remarks(),
+    }
+    count = fewest_kept(len(free) - 1, suffices) if free else None
+    if count is None:
+        return found | {"kept": None}
+    _write(quantiser.network(keep=kept(count)), path, target, images.calibration)
+    return found | {"kept": kept(count), "operators": dict(fused(path).operators)}
+
+
+def _quantiser(
+    source: Path, target: Target, recipe: Int8Recipe, images: Floats, instruction_sets: Collection[str]
+) -> _Quantiser:
+    import onnx
+
+    proto, form = onnx.load(source), form_of(target.runtime)
+    opset = next(entry.version for entry in proto.opset_import if entry.domain == "")
+    if target.precision == "fp16" and opset < SCALES_IN_HALF:
+        metadata = {prop.key: prop.value for prop in proto.metadata_props}
+        proto = onnx.version_converter.convert_version(proto, SCALES_IN_HALF)
+        onnx.helper.set_model_props(proto, metadata)
+    ranges = find_ranges(proto, images, recipe.method, recipe.percentile)
+    return _Quantiser(proto, ranges, form, recipe, narrow=form is X86 and seven_bits(instruction_sets))
+
+
+def _write(network: Proto, path: Path, target: Target, images: Floats) -> None:
+    """What is not in integers is in half precision where the target computes so."""
+    if target.precision != "fp16":
+        write_bytes(path, network.SerializeToString())
+        return
+    with tempfile.TemporaryDirectory(prefix="catro-deploy-") as folder:
+        mixed = Path(folder, path.name)
+        mixed.write_bytes(network.SerializeToString())
+        write_fp16(mixed, path, images)

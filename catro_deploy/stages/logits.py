@@ -1,0 +1,95 @@
+"""Images packed for the device, and what networks say of them there."""
+
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from catro_deploy.data import open_dataset
+from catro_deploy.data.base import Dataset, Split
+from catro_deploy.errors import DataError, FaultError
+from catro_deploy.progress import Task
+from catro_deploy.records import Plan
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.transports import run_job
+from catro_deploy.transports.bundle import Errand
+from catro_deploy.use import Use
+
+__all__ = ["dataset_of", "logits_errand", "logits_on_device", "packed"]
+
+Floats = NDArray[np.float32]
+
+LIMIT_S = 4 * 3600
+
+
+def dataset_of(settings: Settings, plan: Plan) -> Dataset:
+    """The dataset that ``settings`` name, in the size that the network of ``plan`` takes.
+
+    Raises:
+        DataError: its classes are not those of the plan.
+    """
+    channels, height, width = plan.input_shape
+    dataset = open_dataset(settings.data, (height, width), channels)
+    names = tuple(dataset.classes[i] for i in plan.class_indices if i < len(dataset.classes))
+    if names != plan.classes:
+        raise DataError(
+            f"{dataset.name} has the classes {', '.join(names)}; the plan has {', '.join(plan.classes)}.",
+            "Point [data] at the dataset that the network was pruned with.",
+        )
+    return dataset
+
+
+@contextmanager
+def packed(run: RunFolder, images: Split, plan: Plan, batch_size: int) -> Iterator[NDArray[np.uint8]]:
+    """All ``images``, uint8 (n, channels, height, width), in a file of ``run`` as long as the block lasts."""
+    try:
+        pixels = open_memmap(run.packed_images, "w+", np.uint8, (len(images.labels), *plan.input_shape))
+        for start in range(0, len(pixels), batch_size):
+            indices = np.arange(start, min(start + batch_size, len(pixels)))
+            pixels[indices] = images.images(indices).numpy()
+        pixels.flush()
+        yield pixels
+    finally:
+        run.packed_images.unlink(missing_ok=True)
+
+
+def logits_errand(
+    title: str, settings: Settings, run: RunFolder, plan: Plan, use: Use, models: Mapping[str, Mapping[str, Any]]
+) -> Errand:
+    """The logits of ``models`` (see ``served_models``) on the packed images."""
+    job = {
+        "job": "verify",
+        **use.opening,
+        "batch_size": settings.verify.batch_size,
+        "images": run.packed_images.name,
+        "mean": plan.mean,
+        "std": plan.std,
+        "models": dict(models),
+    }
+    return Errand(title, job, [run.packed_images.name, *(model["file"] for model in models.values())], LIMIT_S)
+
+
+def logits_on_device(
+    run: RunFolder, errand: Errand, device: str, classes: int, task: Task, note: Callable[[str], None]
+) -> tuple[dict[str, Floats], str]:
+    """Logits (n, classes) of each network of ``errand`` by the runtime on the ``device``; and what that runtime is.
+
+    Raises:
+        ModelError, RuntimeMissingError, DeviceError: they cannot be run there.
+        FaultError: the agent crashed or did not end.
+    """
+    for event in run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=note):
+        if event["event"] == "progress":
+            task.advance(event["images"])
+        if event["event"] == "result":
+            logits = {
+                name: np.frombuffer(base64.b64decode(text), "<f4").reshape(-1, classes)
+                for name, text in event["result"]["logits"].items()
+            }
+            return logits, event["result"]["runtime"]
+    raise FaultError("The device's agent ended without a result.", "Run it again, or see: catro-deploy doctor")

@@ -1,0 +1,103 @@
+"""``quantize``: the number format in which the pruned network is served, decided by measurement.
+
+Each precision that comes into question is written; its accuracy is measured on validation images and its latency in
+turns with the original, both on the device. One that is slower, or costs more accuracy than is allowed, is not shipped.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from catro_deploy.errors import MissedError
+from catro_deploy.files import write_json
+from catro_deploy.plans import load_plan
+from catro_deploy.progress import Progress
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import AUTO, Settings
+from catro_deploy.stages.candidates import Candidate, Candidates
+from catro_deploy.targets import Precision, load_target
+from catro_deploy.transports import device_of, reached
+from catro_deploy.transports.reach import require_reachable
+
+__all__ = ["decide", "quantize"]
+
+NOTHING_LEFT = "no part of it in integers keeps the accuracy"
+EVERY: tuple[Precision, ...] = ("fp32", "fp16", "int8")
+
+
+def quantize(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
+    """Find the precision in which the pruned network of ``run`` is served; write quantize.json and return its content.
+
+    Raises:
+        TargetError: networks cannot be run on the target from here.
+        RunFolderError: the plan or an ONNX file is missing.
+        DataError: a class has no image to calibrate by, or no class has one to judge by.
+        NumericsError: a value of the network is not finite.
+        MissedError: the precision that was asked for by name is slower than the target's own, or costs too much
+            accuracy; quantize.json, which then names the target's own, is written before.
+    """
+    target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
+    require_reachable(target, device, "quantize")
+    work = Candidates(settings, run, load_plan(run), target, device, progress)
+    own: Precision = target.precision
+    asked = settings.quantize.precision
+    others = [one for one in EVERY if one != own and asked in (one, AUTO)]
+    accuracies = work.accuracies({"original": ("original", own), "pruned": ("pruned", own)})
+    floor = _floor(accuracies["original"], accuracies["pruned"], settings)
+    made = {precision: work.make(precision, floor) for precision in others}
+    measured = work.measured([own, *(precision for precision, how in made.items() if how["kept"] is not None)])
+    shipped, lost = decide(measured, own, floor)
+    lost |= {one: NOTHING_LEFT for one in made if one not in measured}
+    content = {
+        "asked": asked,
+        "own": own,
+        "shipped": shipped,
+        "validation_images": work.validation_images,
+        "original_accuracy": accuracies["original"],
+        "least_accuracy": floor,
+        "candidates": {name: asdict(one) | {"lost": lost.get(name, "")} for name, one in measured.items()},
+        "lost": lost,
+        "made": made,
+        "protocol": settings.bench.protocol,
+        "environment": {"target": target.name, "how": "measured", "reached": reached(device), **work.facts},
+    }
+    write_json(run.quantize, content)
+    if asked not in (AUTO, shipped):
+        raise MissedError(
+            f"{asked} is not shipped: {lost[others[0]]}. The pruned network is served in {shipped}.",
+            f"All figures are in {run.quantize}. Allow more with [quantize] max_drop, or: --precision auto",
+        )
+    return content
+
+
+def decide(
+    candidates: Mapping[Precision, Candidate], own: Precision, floor: float
+) -> tuple[Precision, dict[Precision, str]]:
+    """The fastest of ``candidates`` that is shown to be faster than ``own`` at an accuracy of at least ``floor``.
+
+    Returns:
+        It, or ``own``; and why each of the others lost, half a sentence each.
+    """
+    lost: dict[Precision, str] = {}
+    mine = candidates[own]
+    for name, one in candidates.items():
+        if name == own:
+            continue
+        if one.accuracy < floor:
+            lost[name] = f"its accuracy on validation images is {one.accuracy:.2%}, at least {floor:.2%} is to be kept"
+        elif one.ratio_ci95[1] >= mine.ratio_ci95[0]:
+            lost[name] = f"it takes {one.ratio / mine.ratio:.2f} of the time that {own} takes"
+    left = [name for name in candidates if name != own and name not in lost]
+    best = min(left, key=lambda name: candidates[name].ratio, default=own)
+    for name in [*left, own]:
+        if name != best:
+            lost[name] = f"it takes {candidates[name].ratio / candidates[best].ratio:.2f} times as long as {best}"
+    return best, lost
+
+
+def _floor(original: float, pruned: float, settings: Settings) -> float:
+    """The accuracy to be kept: of what pruning left, and of the original's where the pruned network keeps that."""
+    least = pruned - settings.quantize.max_drop / 100
+    allowed = settings.verify.max_drop
+    whole = least if allowed is None else original - allowed / 100
+    return max(least, whole) if pruned >= whole else least

@@ -1,0 +1,59 @@
+"""Networks to quantise, exported: residual, with depthwise convolutions, and one that concatenates."""
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from torch import nn
+
+from catro_deploy.onnx_export import export_onnx
+from tests.graph.residual import lively
+
+SHAPE = (3, 32, 32)
+
+
+class Concat(nn.Module):
+    """Two branches whose channels are put side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.left, self.right = nn.Conv2d(16, 16, 1), nn.Conv2d(16, 32, 3, padding=1)
+        self.last, self.fc = nn.Conv2d(48, 32, 3, stride=2, padding=1), nn.Linear(32, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        x = torch.cat([torch.relu(self.left(x)), torch.relu(self.right(x))], 1)
+        return self.fc(torch.relu(self.last(x)).mean((2, 3)))
+
+
+def concat() -> nn.Module:
+    torch.manual_seed(0)
+    return Concat()
+
+
+@cache
+def network(name: str, *, dynamic: bool = False) -> Any:
+    """``name`` exported as an onnx.ModelProto; not to be changed."""
+    model = concat() if name == "concat" else lively(name)
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "x.onnx")
+        export_onnx(model.eval(), SHAPE, file, opset=18, dynamic_batch=dynamic, metadata={"network": "x"})
+        return onnx.load(file)
+
+
+def images(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, *SHAPE)).astype(np.float32)
+
+
+def run(proto: Any, inputs: np.ndarray) -> np.ndarray:
+    """Logits, image by image, without any fusion."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    return np.concatenate([session.run(None, {"image": image[None]})[0] for image in inputs])

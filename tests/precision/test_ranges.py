@@ -1,0 +1,50 @@
+"""Ranges of every value of a network, against those that PyTorch's layers put out."""
+
+import copy
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from catro_deploy.errors import NumericsError
+from catro_deploy.precision.ranges import Range, find_ranges
+from tests.precision.nets import concat, images, network
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_extremes_are_those_of_the_layers(dynamic):
+    model, inputs = concat().eval(), images(5)
+    with torch.inference_mode():
+        stem = model.stem(torch.from_numpy(inputs)).numpy()
+        logits = model(torch.from_numpy(inputs)).numpy()
+    found = find_ranges(network("concat", dynamic=dynamic), inputs, "min-max")
+    first = next(node for node in network("concat", dynamic=dynamic).graph.node if node.op_type == "Conv")
+    for name, values in (("image", inputs), (first.output[0], stem), ("logits", logits)):
+        low, high = min(0, values.min()), max(0, values.max())
+        assert (found[name].low, found[name].high) == pytest.approx((low, high), rel=1e-5)
+
+
+def test_equal_images_give_equal_ranges_and_clipping_is_told():
+    proto, inputs = network("concat"), images(4)
+    found = find_ranges(proto, inputs, "percentile", 99.0)
+    assert found == find_ranges(proto, inputs, "percentile", 99.0)
+    whole = find_ranges(proto, inputs, "min-max")
+    assert found["image"].low > whole["image"].low
+    assert 0.01 < found["image"].clipped < 0.025
+    assert found["logits"] == whole["logits"]  # too few to clip any
+
+
+def test_a_value_that_is_always_zero_has_an_empty_range():
+    proto = copy.deepcopy(network("concat"))
+    for tensor in proto.graph.initializer:
+        if tensor.name.startswith("left"):
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.zeros(tuple(tensor.dims), np.float32), tensor.name))
+    assert Range(0.0, 0.0) in find_ranges(proto, images(2), "mse").values()
+
+
+def test_a_value_that_is_not_finite_is_named():
+    inputs = images(2)
+    inputs[1, 0, 0, 0] = np.nan
+    with pytest.raises(NumericsError, match="image is not finite"):
+        find_ranges(network("concat"), inputs, "min-max")

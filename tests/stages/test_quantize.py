@@ -1,0 +1,201 @@
+"""The precision that is served: how it is decided, and the stage on a network of seconds."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import onnx
+import pytest
+
+from catro_deploy.errors import NumericsError
+from catro_deploy.files import file_hash
+from catro_deploy.progress import Silent
+from catro_deploy.protocols import load_int8_recipe
+from catro_deploy.runtimes import open_runner
+from catro_deploy.stages.candidates import Candidate
+from catro_deploy.stages.integers import Images, write_int8
+from catro_deploy.stages.quantize import decide
+from catro_deploy.targets import load_target
+from tests.precision.nets import images, network, run
+from tests.tiny import command
+
+
+def candidate(ratio, accuracy=0.99, width=0.01):
+    return Candidate(accuracy, ratio, (ratio - width, ratio + width), 1000 * ratio)
+
+
+def test_the_fastest_that_keeps_the_accuracy_is_served():
+    found = {"fp32": candidate(0.5), "fp16": candidate(0.6), "int8": candidate(0.25, accuracy=0.985)}
+    shipped, lost = decide(found, "fp32", floor=0.985)
+    assert shipped == "int8"
+    assert lost == {
+        "fp16": "it takes 1.20 of the time that fp32 takes",
+        "fp32": "it takes 2.00 times as long as int8",
+    }
+
+
+def test_one_that_loses_accuracy_is_not():
+    found = {"fp32": candidate(0.5), "int8": candidate(0.25, accuracy=0.97)}
+    shipped, lost = decide(found, "fp32", floor=0.985)
+    assert shipped == "fp32"
+    assert lost == {"int8": "its accuracy on validation images is 97.00%, at least 98.50% is to be kept"}
+
+
+def test_nor_is_one_that_is_not_shown_to_be_faster():
+    found = {"fp16": candidate(0.5), "int8": candidate(0.49)}
+    shipped, lost = decide(found, "fp16", floor=0)
+    assert shipped == "fp16"
+    assert "0.98 of the time" in lost["int8"]
+
+
+def test_of_two_that_are_faster_the_slower_says_why():
+    found = {"fp16": candidate(0.5), "fp32": candidate(0.4), "int8": candidate(0.2)}
+    assert decide(found, "fp16", 0)[1] == {
+        "fp32": "it takes 2.00 times as long as int8",
+        "fp16": "it takes 2.50 times as long as int8",
+    }
+
+
+@pytest.fixture
+def source(tmp_path):
+    file = tmp_path / "source.onnx"
+    file.write_bytes(network("concat").SerializeToString())
+    return file
+
+
+def seen(count=24):
+    judged = images(count, seed=3)
+    labels = run(network("concat"), judged).argmax(axis=1)
+    return Images(images(16), judged, labels, np.arange(count // 2))
+
+
+def write(source, path, floor, *, target="x86-cpu", sets=("avx2", "avx512_vnni"), **changes):
+    recipe = load_int8_recipe("standard").model_copy(update=changes)
+    return write_int8(source, path, load_target(target), recipe, seen(), floor, sets, Silent())
+
+
+def test_layers_keep_their_floating_point_as_far_as_accuracy_needs_it(source, tmp_path):
+    whole = write(source, tmp_path / "a.onnx", floor=0.0)
+    assert whole["kept"] == []
+    assert (whole["form"], whole["seven_bit_weights"]) == ("x86", False)
+    assert {one["layer"] for one in whole["sensitivity"]} == {"stem", "left", "right", "last", "fc"}
+    fixed = write(source, tmp_path / "b.onnx", floor=0.0, keep=["stem", "gone"])
+    assert fixed["kept"] == ["stem"]
+    assert any("does not have: gone" in remark for remark in fixed["remarks"])
+    assert write(source, tmp_path / "c.onnx", floor=1.01)["kept"] is None
+    assert not (tmp_path / "c.onnx").exists()
+
+
+def test_the_worst_layers_are_kept_first(source, tmp_path, monkeypatch):
+    """Accuracy is taken to be lost as long as any of the two worst layers is in integers."""
+    asked = []
+
+    def accuracy(logits, labels):
+        return float(len(asked[-1]) >= 2)
+
+    from catro_deploy.stages import integers
+
+    def quantised(*arguments, keep=(), only=(), **options):
+        asked.append(list(keep))
+        return original(*arguments, keep=keep, only=only, **options)
+
+    original = integers.quantised
+    monkeypatch.setattr(integers, "quantised", quantised)
+    monkeypatch.setattr(integers, "accuracy_of", accuracy)
+    found = write(source, tmp_path / "a.onnx", floor=1.0)
+    assert found["kept"] == [one["layer"] for one in found["sensitivity"][:2]]
+
+
+def test_a_processor_without_vnni_is_told_of(source, tmp_path):
+    found = write(source, tmp_path / "a.onnx", floor=0.0, sets=("avx2",))
+    assert found["seven_bit_weights"]
+    assert "no VNNI" in found["remarks"][0]
+
+
+def test_on_a_jetson_the_rest_is_in_half_precision(source, tmp_path):
+    found = write(source, tmp_path / "a.onnx", floor=0.0, target="jetson-orin")
+    assert found["form"] == "tensorrt"
+    proto = onnx.load(tmp_path / "a.onnx")
+    types = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
+    scales = {types[node.input[1]] for node in proto.graph.node if node.op_type == "QuantizeLinear"}
+    assert scales == {onnx.TensorProto.FLOAT16}
+    with open_runner("onnxruntime", tmp_path / "a.onnx", 1) as runner:
+        logits = np.concatenate([runner.infer(image[None]) for image in images(4)])
+    expected = run(network("concat"), images(4))
+    assert np.abs(logits - expected).max() < 0.2 * np.abs(expected).max()
+    described = {prop.key: prop.value for prop in proto.metadata_props}
+    assert described["network"] == "x"
+
+
+def test_values_that_are_not_finite_end_it_and_nothing_is_written(source, tmp_path):
+    bad = seen()
+    bad.calibration[0] = np.nan
+    recipe = load_int8_recipe("standard")
+    with pytest.raises(NumericsError, match="not finite"):
+        write_int8(source, tmp_path / "a.onnx", load_target("x86-cpu"), recipe, bad, 0.0, (), Silent())
+    assert not (tmp_path / "a.onnx").exists()
+
+
+def test_the_command_decides_and_all_that_follows_goes_by_it(tiny_run):
+    done = command("quantize", "--run", "run")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(tiny_run.quantize.read_text())
+    assert found["asked"] == "auto"
+    assert set(found["candidates"]) == {"fp32", "fp16", "int8"}
+    assert found["shipped"] in found["candidates"]
+    assert set(found["lost"]) == {"fp32", "fp16", "int8"} - {found["shipped"]}
+    assert command("quantize", "--run", "run").stderr.count("unchanged, skipped") == 1
+    for stage in ("verify", "bench", "report"):
+        assert command(stage, "--run", "run").exit_code in (0, 3)
+    verified, measured = (json.loads((tiny_run.path / f"{name}.json").read_text()) for name in ("verify", "bench"))
+    assert verified["precision"] == {"original": "fp32", "pruned": found["shipped"]}
+    served = "pruned.onnx" if found["shipped"] == "fp32" else f"pruned.{found['shipped']}.onnx"
+    assert measured["environment"]["models"]["pruned"]["file"] == served
+    for report in ("md", "html"):
+        text = tiny_run.report(report).read_text()
+        assert "Layers in integers" in text
+        assert f'InferenceSession("{served}"' in text.replace("&quot;", '"')
+
+
+def test_the_same_calibration_gives_the_same_network_to_the_bit(tiny_run, tmp_path):
+    first = command("quantize", "--run", "run", "--precision", "int8", "--max-drop", "100")
+    assert first.exit_code in (0, 3), first.stderr
+    before = file_hash(tiny_run.onnx("pruned", "int8"))
+    shutil.copy(tiny_run.calibration, tmp_path / "mine.toml")
+    options = ("--precision", "int8", "--max-drop", "100", "--recipe", str(tmp_path / "mine.toml"))
+    assert command("quantize", "--run", "run", *options).exit_code in (0, 3)
+    assert file_hash(tiny_run.onnx("pruned", "int8")) == before
+    text = (tmp_path / "mine.toml").read_text()
+    (tmp_path / "mine.toml").write_text(re.sub('images_sha256 = ".{12}', 'images_sha256 = "000000000000', text))
+    other = command("quantize", "--run", "run", *options)
+    assert other.exit_code == 2
+    assert "not the images that the recipe was made with" in other.stderr
+
+
+def test_what_was_asked_for_by_name_and_loses_ends_with_code_3(tiny_run):
+    """No network of this size loses nothing to half precision on a CPU, which computes in float32 after casting."""
+    done = command("quantize", "--run", "run", "--precision", "fp16")
+    found = json.loads(tiny_run.quantize.read_text())
+    if found["shipped"] == "fp32":  # as always but on a processor that is fast in half precision
+        assert done.exit_code == 3
+        assert "fp16 is not shipped: it takes" in done.stderr
+        assert command("verify", "--run", "run").exit_code == 0
+    assert set(found["candidates"]) == {"fp32", "fp16"}
+
+
+def test_a_class_without_images_is_told_before_anything_is_lost(tiny_run, tiny):
+    shutil.rmtree(tiny / "data" / "train" / "even")
+    before = {path: path.read_bytes() for path in tiny_run.path.glob("*.onnx")}
+    done = command("quantize", "--run", "run", "--data-root", str(tiny / "data"))
+    assert done.exit_code == 2
+    assert "Traceback" not in done.stderr
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_a_recipe_that_is_none_is_refused(tiny_run, tmp_path):
+    (tmp_path / "bad.toml").write_text("samples_per_class = 0\n")
+    done = command("quantize", "--run", "run", "--recipe", str(tmp_path / "bad.toml"))
+    assert done.exit_code == 2
+    assert "is not valid" in done.stderr
+    assert "There is no recipe of quantising" in command("quantize", "--run", "run", "--recipe", "standart").stderr
