@@ -266,8 +266,9 @@ def run_folder_name(settings: Settings) -> str:
     parts = {section: deciding(settings, section) for section in ("model", "data", "prune")}
     classes = "+".join(parts["prune"]["classes"]) or "all"
     budget = parts["prune"]["budget"].replace("%", "pct-")
-    digest = text_hash(json.dumps([parts, checkpoint_hash(settings)], sort_keys=True))[:8]
-    words = (Path(settings.prune.target).stem, classes[:40], budget, digest)
+    named = [settings.quantize.precision] if settings.quantize.is_named else []
+    digest = text_hash(json.dumps([parts, checkpoint_hash(settings), *named], sort_keys=True))[:8]
+    words = (Path(settings.prune.target).stem, classes[:40], budget, *named, digest)
     return "-".join(re.sub(r"[^\w.+-]+", "_", word) for word in words)
 
 

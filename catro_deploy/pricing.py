@@ -86,7 +86,8 @@ def measured_pricing(network: Network, groups: Sequence[Group], profile: Latency
         original_us=profile.original_us,
         staircases=profile.staircases,
         how="measured",
-        source=f"latency profile of {profile.measured}: {profile.networks} networks on {_device(profile)}",
+        source=f"latency profile of {profile.measured}: {profile.networks} networks in "
+        f"{profile.fingerprint['precision']} on {_device(profile)}",
         errors=profile.errors,
         warnings=tuple(warnings),
         estimated=cost.estimated,
@@ -94,7 +95,7 @@ def measured_pricing(network: Network, groups: Sequence[Group], profile: Latency
 
 
 def estimated_pricing(
-    network: Network, groups: Sequence[Group], target: Target, batch: int, smallest: int, *, measured: bool = False
+    network: Network, groups: Sequence[Group], target: Target, use: Use, smallest: int, *, measured: bool = False
 ) -> Pricing:
     """Prices by the roofline of ``target``'s figures; whether whole networks will be ``measured`` beside them.
 
@@ -104,7 +105,7 @@ def estimated_pricing(
     if target.gpu is None:
         require_latency(target)
     assert target.gpu is not None, "what can be measured is not to be estimated"
-    cost = RooflineCost(network.layers, groups, target.gpu, target.precision, batch)
+    cost = RooflineCost(network.layers, groups, target.gpu, use.precision, use.batch)
     full = {group.name: group.width for group in groups}
     staircases = {}
     for group in groups:
@@ -116,7 +117,7 @@ def estimated_pricing(
         )
     return Pricing(
         cost=cost,
-        original_us=cost.predict(full),
+        original_us=RooflineCost(network.layers, groups, target.gpu, use.own_precision, use.batch).predict(full),
         staircases=staircases,
         how="estimate",
         source=f"roofline of {target.title}",

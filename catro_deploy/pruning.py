@@ -5,7 +5,7 @@ The command line's stage opens a checkpoint and a dataset for it, the Python API
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -171,10 +171,13 @@ def _by_latency(
         pricing = measured_pricing(network, scored.prunable, profile)
     else:
         least = settings.prune.d_min
-        pricing = estimated_pricing(network, scored.prunable, target, use.batch, least, measured=there)
+        pricing = estimated_pricing(network, scored.prunable, target, use, least, measured=there)
     if not there:
         return decide(pricing, None)
     with trial(on_cpu, shape, use, load_latency_protocol(TRIALS), opset) as trials:
+        if use.precision != use.own_precision:
+            # The pricing knows the unpruned network in the new precision; budgets are shares of what it is now.
+            pricing = replace(pricing, original_us=pricing.original_us / trials.measure(on_cpu).ratio)
         return decide(
             pricing,
             lambda widths: trials.measure(_of_widths(on_cpu, network, branches, widths, settings.prune.ignore)),

@@ -187,6 +187,11 @@ class QuantizeSettings(_Section):
     recipe: str = Field("standard", description="a file of calibration/int8, or the calibration.toml of a run")
     max_drop: NonNegativeFloat = Field(0.5, description="points of accuracy on validation images that it may cost")
 
+    @property
+    def is_named(self) -> bool:
+        """Whether one precision is asked for, so that channels can be pruned for it."""
+        return self.precision not in (TARGETS_OWN, AUTO)
+
 
 class BuildSettings(_Section):
     """``[build]``: TensorRT engines."""

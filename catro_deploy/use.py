@@ -16,6 +16,8 @@ __all__ = ["Use", "use_of"]
 class Use:
     """The runtime, its precision and threads, and the images at a time; ``device`` is one of the user's, or HERE.
 
+    ``precision`` is that of the pruned network; the original is compared with in ``own_precision``, the target's.
+
     ``engine`` is how engines are built (see ``device.engines``), for runtimes that need them; ``ways`` are those in
     which inferences are timed, see the modes of the job ``bench``; the first is the one that counts.
     """
@@ -26,6 +28,7 @@ class Use:
     threads: int
     batch: int
     device: str = HERE
+    own_precision: str = "fp32"
     engine: Mapping[str, Any] | None = None
     ways: Sequence[Mapping[str, bool]] = ({},)
 
@@ -51,7 +54,8 @@ def use_of(target: Target, settings: Settings) -> Use:
     return Use(
         target=target.name,
         runtime=target.runtime,
-        precision=target.precision,
+        precision=settings.quantize.precision if settings.quantize.is_named else target.precision,
+        own_precision=target.precision,
         threads=bench.threads or target.threads,
         batch=batch,
         device=settings.prune.device,

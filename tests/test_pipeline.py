@@ -26,10 +26,10 @@ from catro_deploy.progress import Silent
 from catro_deploy.resources import find
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import load_settings
-from catro_deploy.stages.table import BUILD, SEARCH
+from catro_deploy.stages.table import BUILD, QUANTIZE, SEARCH
 from tests.quick_stages import TABLE, diary
 
-EVERY = tuple(stage.name for stage in STAGES if stage.name != BUILD)
+EVERY = tuple(stage.name for stage in STAGES if stage.name not in (QUANTIZE, BUILD))
 ALL = EVERY[1:]  # without the search of a budget
 
 
@@ -59,9 +59,18 @@ def go(run, stages=ALL, *, force=False, **flags):
     return [name for name in diary(run)[before:] if not name.startswith("epoch")]
 
 
+def test_a_precision_is_decided_where_one_is_asked_for(run):
+    every = [*ALL[:3], QUANTIZE, *ALL[3:]]
+    assert go(run, every) == list(ALL)
+    assert go(run, every, quantize={"precision": "int8"}) == [QUANTIZE, "verify", "bench", "report"]
+    assert go(run, every, quantize={"precision": "int8"}) == []
+    assert go(run, every, quantize={"precision": "auto"}, finetune={"epochs": 3}) == every[1:]
+    assert go(run, every, finetune={"epochs": 3}) == ["verify", "bench", "report"]
+
+
 def test_engines_are_built_for_runtimes_that_need_them(run, monkeypatch):
     monkeypatch.setattr(pipeline, "reachable", lambda target, device: True)
-    every = [stage.name for stage in STAGES if stage.name != SEARCH]
+    every = [stage.name for stage in STAGES if stage.name not in (SEARCH, QUANTIZE)]
     assert go(run, every) == [name for name in every if name != BUILD]
     assert go(run, every, prune={"target": "x86-gpu"}) == every
     assert go(run, every, prune={"target": "x86-gpu"}) == []

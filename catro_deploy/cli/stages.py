@@ -42,7 +42,7 @@ def train(flags: f.Flags, config: f.Config = None) -> None:
 
 
 @app.command(epilog=f.examples("profile --target x86-cpu", "profile --profile quick --force"))
-@f.with_flags(*f.MODEL, *f.DATA, *f.PRUNE[:3], *f.PROFILE, *f.USE)
+@f.with_flags(*f.MODEL, *f.DATA, *f.PRUNE[:3], *f.PRECISION[:1], *f.PROFILE, *f.USE)
 def profile(flags: f.Flags, config: f.Config = None, force: f.Force = False, json: f.Json = False) -> None:
     """Time the network's layers on the target, at the widths that pruning may give them.
 

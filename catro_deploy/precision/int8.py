@@ -22,7 +22,7 @@ import numpy as np
 from catro_deploy.precision.graph import importable_tools, layers_of, require_float, sort_
 from catro_deploy.precision.ranges import Range
 
-__all__ = ["FORMS", "TENSORRT", "X86", "Form", "form_of", "quantised", "seven_bits"]
+__all__ = ["FORMS", "TENSORRT", "X86", "Form", "for_scales_in_half", "form_of", "quantised", "seven_bits"]
 
 Proto = Any
 """An onnx.ModelProto, which has no annotations."""
@@ -31,6 +31,10 @@ Proto = Any
 # products in 16 bits, which overflow unless weights have seven bits.
 WIDE_SUMS = frozenset({"avx_vnni", "avx512_vnni", "amx_int8"})
 X86_SETS = frozenset({"avx2", "avx512f"})
+
+
+SCALES_IN_HALF = 19
+"""Of opsets."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,17 @@ def form_of(runtime: str) -> Form:
 def seven_bits(instruction_sets: Collection[str]) -> bool:
     """Whether weights must do with seven bits on a processor with these ``instruction_sets``."""
     return bool(X86_SETS.intersection(instruction_sets)) and not WIDE_SUMS.intersection(instruction_sets)
+
+
+def for_scales_in_half(proto: Proto) -> Proto:
+    """``proto`` in an opset in which the scales of integers may be in half precision."""
+    import onnx
+
+    if next(entry.version for entry in proto.opset_import if entry.domain == "") >= SCALES_IN_HALF:
+        return proto
+    newer = onnx.version_converter.convert_version(proto, SCALES_IN_HALF)
+    onnx.helper.set_model_props(newer, {prop.key: prop.value for prop in proto.metadata_props})
+    return newer
 
 
 def quantised(

@@ -20,6 +20,7 @@ from catro_deploy.graph.surgery import keeps_of, spread
 from catro_deploy.graph.trace import Network
 from catro_deploy.models.plain import write_out_weights_
 from catro_deploy.onnx_export import export_onnx
+from catro_deploy.precision.timing import Integers
 from catro_deploy.profiling.device import digest
 from catro_deploy.profiling.exports import Exports, weights_of
 from catro_deploy.protocols import ProfileProtocol
@@ -45,7 +46,7 @@ TRIED, LEAST = (0.5, 0.0), 3
 class Subject:
     """A network, what writes it in other widths, and the ``folder`` of its files.
 
-    ``cost`` knows which layer has which widths.
+    ``cost`` knows which layer has which widths; ``integers`` quantises, where that is what is to be timed.
     """
 
     network: Network
@@ -53,6 +54,7 @@ class Subject:
     cost: LayerCost
     use: Use
     folder: Path
+    integers: Integers | None = None
 
     @property
     def groups(self) -> list[Group]:
@@ -79,6 +81,8 @@ class Subject:
         """
         file = self.folder / f"{name}.onnx"
         self.writer.write(_keeps(self.network, widths), file)
+        if self.integers is not None:
+            self.integers.convert_(file, WEIGHTS)
         return file
 
     def job(self, variants: Sequence[Mapping[str, Any]], protocol: ProfileProtocol) -> dict[str, Any]:
@@ -128,7 +132,11 @@ def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Calla
         writer = Exports(noisy, skeleton, layers, shape, opset, dynamic) if reason else skeleton
         writer.write({}, folder / REFERENCE)
         free = [group for group in network.groups if not group.fixed]
-        yield Subject(network, writer, LayerCost(network.layers, free, lambda *_: 0.0), use, folder)
+        cost = LayerCost(network.layers, free, lambda *_: 0.0)
+        integers = Integers(folder / REFERENCE, use.runtime) if use.precision == "int8" else None
+        if integers is not None:
+            integers.convert_(folder / REFERENCE, WEIGHTS)
+        yield Subject(network, writer, cost, use, folder, integers)
 
 
 def _unknown(skeleton: Skeleton, network: Network) -> str:

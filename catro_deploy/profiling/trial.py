@@ -11,7 +11,7 @@ from torch import nn
 
 from catro_deploy.errors import FaultError
 from catro_deploy.onnx_export import export_onnx
-from catro_deploy.precision.fp16 import write_fp16
+from catro_deploy.precision.timing import convert_
 from catro_deploy.protocols import LatencyProtocol
 from catro_deploy.transports import run_job
 from catro_deploy.use import Use
@@ -32,7 +32,7 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class Trial:
-    """An exported original that candidates are timed against."""
+    """An exported original, in the target's own precision, that candidates are timed against."""
 
     folder: Path
     use: Use
@@ -47,7 +47,7 @@ class Trial:
             ModelError: it cannot be exported.
             FaultError: the device's agent failed.
         """
-        file = self._export(candidate, "pruned")
+        file = self._export(candidate, "pruned", self.use.precision)
         names, limit_s = ("original.onnx", file.name), self.protocol.limit_s + self.protocol.warmup_s + 600
         for event in run_job(self.use.device, self._job(file), self.folder, names, limit_s=limit_s):
             if event["event"] == "result":
@@ -62,12 +62,11 @@ class Trial:
                 )
         raise FaultError("The device's agent ended without a result.", "Run it again; see also: catro-deploy doctor")
 
-    def _export(self, network: nn.Module, name: str) -> Path:
+    def _export(self, network: nn.Module, name: str, precision: str) -> Path:
         file = self.folder / f"{name}.onnx"
         dynamic = self.use.batch > 1
         export_onnx(network, self.input_shape, file, opset=self.opset, dynamic_batch=dynamic, metadata={})
-        if self.use.precision == "fp16":
-            write_fp16(file, file)
+        convert_(file, precision, self.use.own_precision, self.use.runtime)
         return file
 
     def _job(self, candidate: Path) -> dict[str, Any]:
@@ -88,5 +87,5 @@ def trial(
     """Export ``original`` (eval mode, CPU) to a temporary folder and time candidates against it."""
     with tempfile.TemporaryDirectory(prefix="catro-deploy-trial-") as folder:
         made = Trial(Path(folder), use, protocol, opset, input_shape)
-        made._export(original, "original")
+        made._export(original, "original", use.own_precision)
         yield made

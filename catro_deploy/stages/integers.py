@@ -15,7 +15,7 @@ from catro_deploy.files import write_bytes
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.precision.fused import fused
 from catro_deploy.precision.graph import layers_of
-from catro_deploy.precision.int8 import X86, Form, form_of, quantised, seven_bits
+from catro_deploy.precision.int8 import X86, Form, for_scales_in_half, form_of, quantised, seven_bits
 from catro_deploy.precision.ranges import Range, find_ranges
 from catro_deploy.precision.samples import Samples, draw_samples
 from catro_deploy.precision.sensitivity import accuracy_of, fewest_kept, logits_of, sensitivities
@@ -32,8 +32,6 @@ Proto = Any
 
 # More of a layer's values than this outside their range is worth a remark.
 MUCH = 0.01
-# The opset from which on scales may be in half precision.
-SCALES_IN_HALF = 19
 
 
 @dataclass(frozen=True)
@@ -167,11 +165,8 @@ def _quantiser(
     import onnx
 
     proto, form = onnx.load(source), form_of(target.runtime)
-    opset = next(entry.version for entry in proto.opset_import if entry.domain == "")
-    if target.precision == "fp16" and opset < SCALES_IN_HALF:
-        metadata = {prop.key: prop.value for prop in proto.metadata_props}
-        proto = onnx.version_converter.convert_version(proto, SCALES_IN_HALF)
-        onnx.helper.set_model_props(proto, metadata)
+    if target.precision == "fp16":
+        proto = for_scales_in_half(proto)
     ranges = find_ranges(proto, images, recipe.method, recipe.percentile)
     return _Quantiser(proto, ranges, form, recipe, narrow=form is X86 and seven_bits(instruction_sets))
 

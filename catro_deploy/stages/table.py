@@ -103,7 +103,9 @@ def _pruning(settings: Settings) -> dict[str, Any]:
     """What decides a pruning beside its settings: the checkpoint, and by a latency budget how that is found out."""
     outside: dict[str, Any] = {"checkpoint": checkpoint_hash(settings)}
     if counts_latency(settings):
-        used = {"threads": settings.bench.threads, "batch": settings.bench.batch}
+        used: dict[str, Any] = {"threads": settings.bench.threads, "batch": settings.bench.batch}
+        if settings.quantize.is_named:
+            used |= {"precision": settings.quantize.precision}
         outside |= _device(settings) | used | {"profile": _text("calibration/profile", settings.profile.protocol)}
     return outside
 

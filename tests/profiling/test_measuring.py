@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -271,3 +272,12 @@ def test_a_network_that_fails_on_such_images_is_explained(image):
     for ask in (find_profile, lambda *given: measure_profile(*given, PROTOCOL, Silent())):
         with pytest.raises(ModelError, match="fails on an image of shape"):
             ask(tiny_network(), image, USE)
+
+
+def test_a_profile_in_integers_is_another_and_has_all_layers(monkeypatch, tmp_path):
+    monkeypatch.setenv("CATRO_CACHE", str(tmp_path))
+    model = tiny_network()
+    found = measure_profile(model, SHAPE, replace(USE, precision="int8"), PROTOCOL, Silent())
+    assert found.fingerprint["precision"] == "int8"
+    assert find_profile(model, SHAPE, USE) is None
+    assert all(cell.us > 0 for cells in found.cells.values() for cell in cells.values())

@@ -123,7 +123,7 @@ def test_the_program_that_feeds_the_onnx_file_runs(tmp_path, channels):
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "pruned.onnx")
     plan = make_plan(("bright", "dark"), input_shape=(channels, 4, 6), mean=mean, std=std)
     report = build_report(plan, make_verify(classes=("bright", "dark")), make_bench(), None, "a-run")
-    (tmp_path / "feed.py").write_text(onnx_code(report), encoding="utf-8")
+    (tmp_path / "feed.py").write_text(onnx_code(report, "pruned.onnx"), encoding="utf-8")
 
     for brightness, answer in ((255, "bright"), (0, "dark")):
         Image.fromarray(np.full((9, 9, 3), brightness, np.uint8)).save(tmp_path / "image.png")

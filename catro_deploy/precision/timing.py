@@ -1,0 +1,100 @@
+"""Networks in a precision for the clock alone: what they compute is of no matter, only how long it takes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from catro_deploy.files import write_bytes
+from catro_deploy.precision.fp16 import write_fp16
+from catro_deploy.precision.int8 import for_scales_in_half, form_of, quantised
+from catro_deploy.precision.ranges import Range, find_ranges
+
+__all__ = ["Integers", "convert_"]
+
+Proto = Any
+"""An onnx.ModelProto, which has no annotations."""
+
+IMAGES = 2
+# Constants of fewer bytes stay in the ONNX file.
+SMALL_BYTES = 1024
+
+
+def convert_(file: Path, precision: str, own: str, runtime: str) -> None:
+    """Write the network in float32 that is in ``file`` in ``precision``, as ``runtime`` takes it, in its place.
+
+    In integers its ranges are those of random images, and what is not in integers is in the target's ``own`` precision.
+
+    Raises:
+        NumericsError: what it computes is not finite, or in half precision something else.
+    """
+    import onnx
+
+    if precision == "int8":
+        proto = for_scales_in_half(onnx.load(file)) if own == "fp16" else onnx.load(file)
+        write_bytes(file, quantised(proto, _ranges(proto), form_of(runtime)).SerializeToString())
+    if "fp16" in (precision, own) and precision != "fp32":
+        write_fp16(file, file)
+
+
+class Integers:
+    """Turns networks of one skeleton, in other widths, into integers: in milliseconds, where quantising takes seconds.
+
+    Ranges are those of the whole network, ``reference``; weights are not quantised, but any bytes of the file that all
+    networks share, and their scales are all equal.
+    """
+
+    def __init__(self, reference: Path, runtime: str) -> None:
+        import onnx
+
+        proto = onnx.load(reference)
+        self._ranges: Mapping[str, Range] = _ranges(proto)
+        self._form = form_of(runtime)
+
+    def convert_(self, file: Path, weights: str) -> None:
+        """Write the network that is in ``file`` in integers, its weights in the file ``weights`` beside it."""
+        import onnx
+
+        found = quantised(onnx.load(file), self._ranges, self._form, by_channel=False)
+        _scale_each_channel_(found.graph)
+        for tensor in found.graph.initializer:
+            if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.raw_data) > SMALL_BYTES:
+                _put_outside_(tensor, weights)
+        write_bytes(file, found.SerializeToString())
+
+
+def _ranges(proto: Proto) -> dict[str, Range]:
+    shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
+    images = np.random.default_rng(0).standard_normal((shape[0] or IMAGES, *shape[1:])).astype(np.float32)
+    return find_ranges(proto, images, "min-max")
+
+
+def _scale_each_channel_(graph: Any) -> None:  # noqa: ANN401 - onnx.GraphProto
+    """Repeat the scale of a convolution's weights, and of its bias, for each channel: that takes another kernel."""
+    from onnx import helper, numpy_helper
+
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    made_by = {node.output[0]: node for node in graph.node}
+    for conv in [node for node in graph.node if node.op_type == "Conv"]:
+        for place in range(1, len(conv.input)):
+            node = made_by.get(conv.input[place])
+            while node is not None and node.input[0] in made_by:  # the pair of a weight that is kept in float32
+                node = made_by[node.input[0]]
+            if node is None or not constants[node.input[0]].dims:
+                continue
+            channels = constants[node.input[0]].dims[0]
+            for name in node.input[1:]:
+                value = numpy_helper.to_array(constants[name])
+                constants[name].CopyFrom(numpy_helper.from_array(np.repeat(value.reshape(1), channels), name))
+            if not any(attribute.name == "axis" for attribute in node.attribute):
+                node.attribute.append(helper.make_attribute("axis", 0))
+
+
+def _put_outside_(tensor: Any, weights: str) -> None:  # noqa: ANN401 - onnx.TensorProto
+    size = len(tensor.raw_data)
+    tensor.ClearField("raw_data")
+    tensor.data_location = type(tensor).EXTERNAL
+    for key, value in (("location", weights), ("offset", 0), ("length", size)):
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, str(value)

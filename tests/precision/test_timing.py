@@ -1,0 +1,58 @@
+"""Networks in integers for the clock: the same kernels as the real ones, in files of no size."""
+
+import onnx
+import pytest
+
+from catro_deploy.graph.trace import trace
+from catro_deploy.models import build_model
+from catro_deploy.precision.fused import fused
+from catro_deploy.precision.int8 import X86, quantised
+from catro_deploy.precision.ranges import find_ranges
+from catro_deploy.precision.timing import convert_
+from catro_deploy.profiling.subject import opened
+from catro_deploy.runtimes import open_runner
+from catro_deploy.use import Use
+from tests.precision.nets import SHAPE, images, network
+
+INT8 = Use("x86-cpu", "onnxruntime", "int8", threads=1, batch=1)
+
+
+@pytest.mark.parametrize("name", ["cifar_resnet20", "torchvision:mobilenet_v2"])
+def test_other_widths_take_the_kernels_of_the_real_network(tmp_path, name):
+    real = tmp_path / "real.onnx"
+    proto = network(name)
+    real.write_bytes(quantised(proto, find_ranges(proto, images(1), "min-max"), X86).SerializeToString())
+    model = build_model(name, 5).eval()
+    with opened(model, trace(model, SHAPE), INT8, 18, print) as subject:
+        whole = subject.write(subject.full, "whole")
+        narrow = subject.write({group.name: max(3, group.width // 3) for group in subject.groups}, "narrow")
+        assert fused(whole).operators == fused(narrow).operators == fused(real).operators
+        assert whole.stat().st_size < 0.5 * real.stat().st_size
+        shapes = [list(tensor.dims) for tensor in onnx.load(narrow).graph.initializer if tensor.name.endswith("_scale")]
+        assert any(shape and shape != [1] for shape in shapes)  # scales by channel
+        with open_runner("onnxruntime", narrow, 1, profiling=True) as runner:
+            runner.infer(images(1))
+            names, _ = runner.node_times()
+        layers = {node.partition("::")[0] for node in names if "::" in node}
+        assert layers >= {layer.name for layer in subject.network.layers}
+
+
+@pytest.mark.parametrize(
+    ("precision", "own", "types"),
+    [
+        ("fp32", "fp32", {onnx.TensorProto.FLOAT}),
+        ("fp16", "fp16", {onnx.TensorProto.FLOAT16}),
+        ("int8", "fp32", {onnx.TensorProto.FLOAT, onnx.TensorProto.INT8}),
+        ("int8", "fp16", {onnx.TensorProto.FLOAT16, onnx.TensorProto.INT8}),
+        ("fp32", "fp16", {onnx.TensorProto.FLOAT}),
+    ],
+)
+def test_a_candidate_is_in_its_precision_and_the_rest_in_the_targets(tmp_path, precision, own, types):
+    file = tmp_path / "x.onnx"
+    file.write_bytes(network("concat").SerializeToString())
+    convert_(file, precision, own, "tensorrt")
+    weights = [tensor for tensor in onnx.load(file).graph.initializer if len(tensor.dims) > 1 or tensor.data_type == 3]
+    found = {tensor.data_type for tensor in weights} - {onnx.TensorProto.INT64}
+    assert found == types
+    with open_runner("onnxruntime", file, 1) as runner:
+        assert runner.infer(images(1)).shape == (1, 5)
