@@ -17,7 +17,7 @@ from catro_deploy.devices import HERE, find_device, load_devices
 from catro_deploy.errors import MissedError, RunFolderError, SettingsError, TargetError
 from catro_deploy.files import text_hash, write_text
 from catro_deploy.progress import Progress
-from catro_deploy.protocols import load_latency_protocol, load_profile_protocol
+from catro_deploy.protocols import load_int8_recipe, load_latency_protocol, load_profile_protocol
 from catro_deploy.runs import RunFolder, hold
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
 from catro_deploy.stages.table import (
@@ -55,14 +55,20 @@ def check(settings: Settings) -> None:
     """Find out in a moment what would otherwise fail after minutes.
 
     Raises:
-        UsageError: the target, the budget or a measuring protocol cannot be read, or they do not go together.
-        TargetError: a budget is to be searched on a target that cannot be reached from here.
+        UsageError: the target, the budget or a protocol cannot be read, or they do not go together.
+        TargetError: a budget is to be searched, or a precision decided, on a target that cannot be reached from here.
     """
     target = load_target(settings.prune.target)
     if settings.prune.budget == AUTO:
         _require_searchable(settings, target)
     elif counts_latency(settings):
         require_latency(target, settings.prune.device)
+    if settings.quantize.precision != TARGETS_OWN and not reachable(target, settings.prune.device):
+        raise TargetError(
+            f"A precision is decided by measuring, and {target.name} cannot be reached from here.",
+            "Leave --precision out, or say where there is such a device: catro-deploy device add",
+        )
+    load_int8_recipe(settings.quantize.recipe)
     load_latency_protocol(settings.bench.protocol)
     load_profile_protocol(settings.profile.protocol)
 

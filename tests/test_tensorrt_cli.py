@@ -46,6 +46,28 @@ def test_from_the_checkpoint_to_the_report(tiny):
     assert read(run, "bench")["mode"] == {"batch": 1, "transfers": True, "cuda_graph": True}
 
 
+def test_the_precision_of_engines_is_decided_by_measuring_them(tiny):
+    """The double computes integers in ONNX Runtime, so which one wins says nothing; that all are tried does."""
+    flags = ("--target", "x86-gpu", "--budget", "50%flops", "--precision", "auto", "--run", "run")
+    done = command("run", *flags)
+    assert went_well(done.exit_code, done.stderr), done.stderr
+    run = tiny / "run"
+    decided, build, verify = (read(run, name) for name in ("quantize", "build", "verify"))
+    assert (decided["own"], set(decided["candidates"])) == ("fp16", {"fp32", "fp16", "int8"})
+    assert decided["made"]["int8"]["form"] == "tensorrt"
+    shipped = decided["shipped"]
+    served = run / ("pruned.onnx" if shipped == "fp32" else f"pruned.{shipped}.onnx")
+    assert build["pruned"]["onnx_sha256"] == file_hash(served)
+    assert build["original"]["onnx_sha256"] == file_hash(run / "original.fp16.onnx")
+    assert verify["precision"] == {"original": "fp16", "pruned": shipped}
+
+
+def test_no_precision_is_decided_where_nothing_can_be_measured(tiny):
+    refused = command("run", "--target", "jetson-orin", "--budget", "50%flops", "--precision", "int8")
+    assert refused.exit_code == 2
+    assert "A precision is decided by measuring, and jetson-orin cannot be reached from here" in refused.stderr
+
+
 def test_a_budget_of_latency_is_met_by_measuring_engines(tiny):
     save_weights(Blocks(3), tiny / "blocks.safetensors")
     blocks = ("--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
