@@ -5,7 +5,7 @@
 Each network gets a fresh process of its own, which first passes all samples through the network and then prunes it to
 half its multiply-accumulates: tracing, scoring, Algorithm 2 and Algorithm 1. Images are drawn: a coarse random picture
 for each class, with noise. Weights are random, with normalisations that have seen the images. Memory is the peak of the
-process, images and PyTorch included. Prints a table; writes benchmarks/results/memory.json.
+process, images and PyTorch included. Prints a table; writes benchmarks/results/memory.json, where rows of other networks stay.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from common import environment, peak_memory_bytes, table, write_result
+from common import environment, peak_memory_bytes, read_result, table, write_result
 from torch import nn
 
 from catro_deploy.allocation import by_flops
@@ -142,7 +142,8 @@ def main() -> None:
     if args.model:
         print(json.dumps(measure(args)))
         return
-    rows = [measure_apart(args, model) for model in args.models]
+    stored = {row["model"]: row for row in read_result("memory.json").get("rows", [])}
+    rows = [measure_apart(args, model) | {"environment": environment()} for model in args.models]
     heads = [
         "network",
         "one forward pass, s",
@@ -167,7 +168,8 @@ def main() -> None:
     print(table(heads, cells))
     kept = ("samples", "classes", "size", "batch_size", "activation_memory")
     settings = {**{name: getattr(args, name) for name in kept}, "budget": BUDGET}
-    write_result("memory.json", {"settings": settings, "rows": rows, "environment": environment()})
+    stored |= {row["model"]: row for row in rows}
+    write_result("memory.json", {"settings": settings, "rows": list(stored.values())})
 
 
 if __name__ == "__main__":
