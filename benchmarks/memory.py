@@ -5,7 +5,8 @@
 Each network gets a fresh process of its own, which first passes all samples through the network and then prunes it to
 half its multiply-accumulates: tracing, scoring, Algorithm 2 and Algorithm 1. Images are drawn: a coarse random picture
 for each class, with noise. Weights are random, with normalisations that have seen the images. Memory is the peak of the
-process, images and PyTorch included. Prints a table; writes benchmarks/results/memory.json, where rows of other networks stay.
+process, images and PyTorch included. Prints a table; writes benchmarks/results/memory.json, where rows of other
+networks stay.
 """
 
 import argparse
