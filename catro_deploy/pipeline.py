@@ -68,6 +68,10 @@ def check(settings: Settings) -> None:
             f"A precision is decided by measuring, and {target.name} cannot be reached from here.",
             "Leave --precision out, or say where there is such a device: catro-deploy device add",
         )
+    _check_protocols(settings)
+
+
+def _check_protocols(settings: Settings) -> None:
     load_int8_recipe(settings.quantize.recipe)
     load_latency_protocol(settings.bench.protocol)
     load_profile_protocol(settings.profile.protocol)
@@ -154,6 +158,7 @@ def run_stages(
         CatroError: whatever a stage raises.
     """
     missed: list[MissedError] = []
+    _check_protocols(settings)  # before the run folder takes these settings for its own
     with run.lock():
         if settings.prune.budget != AUTO:
             table = _left_out(table, [stage for stage in table if stage.name == SEARCH], run)

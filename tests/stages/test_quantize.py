@@ -198,4 +198,5 @@ def test_a_recipe_that_is_none_is_refused(tiny_run, tmp_path):
     done = command("quantize", "--run", "run", "--recipe", str(tmp_path / "bad.toml"))
     assert done.exit_code == 2
     assert "is not valid" in done.stderr
+    assert "bad.toml" not in tiny_run.settings.read_text()
     assert "There is no recipe of quantising" in command("quantize", "--run", "run", "--recipe", "standart").stderr
