@@ -4,14 +4,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from catro_deploy import networks
+from catro_deploy.data.base import Subset
 from catro_deploy.files import file_hash
 from catro_deploy.onnx_export import export_onnx, plan_metadata
 from catro_deploy.plans import load_plan
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.progress import Progress
+from catro_deploy.protocols import load_int8_recipe
+from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
+from catro_deploy.stages.integers import calibration_samples
+from catro_deploy.stages.logits import dataset_of
 from catro_deploy.targets import load_target
 
 __all__ = ["Exported", "export"]
@@ -29,11 +37,14 @@ class Exported:
 def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
     """Write original.onnx and pruned.onnx from the weights of ``run``; for a target of fp16 also in half precision.
 
+    Which layers would overflow in half precision is seen on the images of ``[quantize] recipe``.
+
     Raises:
         RunFolderError: the plan or the fine-tuned weights are missing.
         ModelError: a network cannot be written as ONNX.
         NumericsError: an ONNX file does not compute what the network computes.
         TargetError: the target is not known.
+        DataError: a class has no image to calibrate half precision by.
     """
     in_half = load_target(settings.prune.target).precision == "fp16"
     plan = load_plan(run)
@@ -42,6 +53,7 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
         "original": run.original_onnx,
         "finetuned": run.pruned_onnx,
     }
+    images = _calibration_images(settings, plan) if in_half else None
     halves = (run.onnx("original", "fp16"), run.onnx("pruned", "fp16"))
     with progress.task("Exporting to ONNX", len(chosen)) as task:
         for (weights, path), half in zip(chosen.items(), halves, strict=True):
@@ -54,7 +66,13 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
                 metadata=plan_metadata(plan, file_hash(run.plan), path.stem),
             )
             half.unlink(missing_ok=True)
-            if in_half and (kept := write_fp16(path, half)):
+            if images is not None and (kept := write_fp16(path, half, images)):
                 progress.note(f"{half.name}: in float32 stay {', '.join(kept)}, which would overflow")
             task.advance()
     return Exported(run.original_onnx, run.pruned_onnx, halves if in_half else ())
+
+
+def _calibration_images(settings: Settings, plan: Plan) -> NDArray[np.float32]:
+    train = Subset(dataset_of(settings, plan).train, plan.class_indices)
+    samples = calibration_samples(train, plan, load_int8_recipe(settings.quantize.recipe))
+    return samples.normalised(plan.mean, plan.std)

@@ -118,6 +118,14 @@ def _device(settings: Settings) -> dict[str, Any]:
     return {"target": load_target(settings.prune.target).model_dump(mode="json"), "device": settings.prune.device}
 
 
+def _exporting(settings: Settings) -> dict[str, Any]:
+    """Half precision is calibrated, which takes images."""
+    outside = _device(settings)
+    if load_target(settings.prune.target).precision == "fp16":
+        outside |= {"data": deciding(settings, "data"), "recipe": _text("calibration/int8", settings.quantize.recipe)}
+    return outside
+
+
 def _building(settings: Settings) -> dict[str, Any]:
     batches = [settings.bench.batch, *settings.bench.batches, settings.verify.batch_size]
     return _device(settings) | {"batches": batches, "precision": settings.quantize.precision}
@@ -185,7 +193,7 @@ STAGES: tuple[Stage, ...] = (
         ("export",),
         reads=lambda run: (run.plan, run.original_weights, run.weights),
         writes=_exported,
-        outside=_device,
+        outside=_exporting,
     ),
     Stage(
         QUANTIZE,
