@@ -56,7 +56,7 @@ def test_a_profile_prices_by_what_was_measured():
     network = block()
     found = measured_pricing(network, scored(network).prunable, profile())
     assert (found.how, found.errors, found.warnings) == ("measured", profile().errors, ())
-    assert found.source == "latency profile of 2026-01-02: 99 networks on Some CPU, onnxruntime 1.0"
+    assert found.source == "latency profile of 2026-01-02: 99 networks in fp32 on Some CPU, onnxruntime 1.0"
     assert found.staircases == profile().staircases
     by_layer = {"stem": 0.5 * 11 + 1, "inner": 0.5 * 2 * 40 + 1, "outer": 0.5 * 40 + 1, "fc": 0.5 * 12 + 1}
     widths = {"stem": 8, "inner": 32}
