@@ -1,4 +1,4 @@
-"""Data files: descriptions of devices and measuring protocols that come with the package, and the user's own.
+"""Data files that come with the package, and the user's own: devices, measuring protocols, recipes of quantising.
 
 A wheel carries the package's under ``catro_deploy/_data``; in a checkout they lie in folders of that name at its root.
 Users keep targets of their own in the platform's folder for settings.
