@@ -98,6 +98,11 @@ class RunFolder:
         """The recipe by which this run was quantised, to do the same again."""
         return self.path / "calibration.toml"
 
+    @property
+    def qat_state(self) -> Path:
+        """What an unfinished quantisation-aware fine-tuning needs to go on; gone when it is finished."""
+        return self.path / "qat.resume.safetensors"
+
     def engine(self, network: str) -> Path:
         """The TensorRT engine of ``original`` or ``pruned``, for the device that it was built on."""
         return self.path / f"{network}.engine"

@@ -186,6 +186,10 @@ class QuantizeSettings(_Section):
     )
     recipe: str = Field("standard", description="a file of calibration/int8, or the calibration.toml of a run")
     max_drop: NonNegativeFloat = Field(0.5, description="points of accuracy on validation images that it may cost")
+    qat_epochs: NonNegativeInt = Field(
+        0, description="of quantisation-aware fine-tuning, if integers cost more than max_drop; 0: none"
+    )
+    qat_learning_rate: PositiveFloat = Field(0.002, description="at its start; all else is as in [finetune]")
 
     @property
     def is_named(self) -> bool:

@@ -160,6 +160,7 @@ PRECISION = _section(
         "Number format: auto takes the fastest that keeps the accuracy; default: the target's own.",
     ),
     ("recipe", str, "How to quantise: a file of calibration/int8, or a run's calibration.toml."),
+    ("qat_epochs", int, "Of fine-tuning for integers, if they cost too much accuracy; default: none."),
 )
 QUANTIZE = (*PRECISION, *_section("quantize", "Precision", ("max_drop", float, "Points of accuracy that it may cost.")))
 BUILD = _section(

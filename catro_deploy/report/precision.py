@@ -57,6 +57,8 @@ def precision_words(report: Mapping[str, Any]) -> str:
     if made is None:
         return text
     text += f" Integers: calibrated on {count(made['calibration_images'])} training images"
+    if qat := made.get("qat"):
+        text += _qat_words(qat)
     if made["kept"] is None:
         return text + ", and given up."
     kept = ", ".join(made["kept"]) or "none"
@@ -64,6 +66,17 @@ def precision_words(report: Mapping[str, Any]) -> str:
     return (
         f"{text}; layers that keep their floating point: {kept}. Of the nodes that ONNX Runtime makes of it on a CPU, "
         f"{integer} compute in integers."
+    )
+
+
+def _qat_words(qat: Mapping[str, Any]) -> str:
+    """What fine-tuning for integers has changed."""
+    before = "all" if qat["kept_before"] is None else f"{len(qat['kept_before'])}"
+    after = "all" if qat["kept"] is None else f"{len(qat['kept'])}"
+    epochs = len(qat["history"]["epochs"])
+    return (
+        f", then fine-tuned for {count(epochs)} epoch{'s' if epochs > 1 else ''}: layers that had to keep their "
+        f"floating point before, {before}; after, {after}" + ("" if qat["used"] else ", so that it was not used")
     )
 
 

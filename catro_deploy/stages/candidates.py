@@ -20,13 +20,18 @@ from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.integers import Images, calibration_samples, write_int8
 from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_device, packed
+from catro_deploy.stages.qat import qat
 from catro_deploy.stages.served import model_of
 from catro_deploy.targets import Precision, Target
 from catro_deploy.toml import toml_value
+from catro_deploy.training import History
 from catro_deploy.transports import run_job
 from catro_deploy.use import use_of
 
 __all__ = ["Candidate", "Candidates"]
+
+Proto = Any
+"""An onnx.ModelProto, which has no annotations."""
 
 # For loading the models, and the bootstrap.
 GRACE_S = 600
@@ -120,7 +125,8 @@ class Candidates:
         )
         path.unlink(missing_ok=True)
         sets = self.facts.get("instruction_sets") or ()
-        made = write_int8(source, path, self._target, self._recipe, images, floor, sets, self._progress)
+        retrain = self._retrained if self._settings.quantize.qat_epochs else None
+        made = write_int8(source, path, self._target, self._recipe, images, floor, sets, self._progress, retrain)
         for remark in made["remarks"]:
             self._progress.note(remark)
         self._keep_recipe(samples, made["kept"])
@@ -135,6 +141,10 @@ class Candidates:
                 found[precision] = self._candidate(precision, accuracies[precision])
                 task.advance()
         return found
+
+    def _retrained(self, source: Proto, integers: Proto) -> tuple[Proto, History]:
+        images = (self._train, self._validation)
+        return qat(source, integers, *images, self._settings, self._run, self._plan, self._progress)
 
     def _candidate(self, precision: Precision, accuracy: float) -> Candidate:
         models = {

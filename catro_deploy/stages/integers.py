@@ -1,8 +1,8 @@
 """The pruned network in eight-bit integers: calibrated, tried layer by layer, and only as far as accuracy allows."""
 
 import tempfile
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy.data.base import Split
-from catro_deploy.errors import DataError
+from catro_deploy.errors import DataError, ModelError
 from catro_deploy.files import write_bytes
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.precision.fused import fused
@@ -18,17 +18,21 @@ from catro_deploy.precision.graph import layers_of
 from catro_deploy.precision.int8 import X86, Form, for_scales_in_half, form_of, quantised, seven_bits
 from catro_deploy.precision.ranges import Range, find_ranges
 from catro_deploy.precision.samples import Samples, draw_samples
-from catro_deploy.precision.sensitivity import accuracy_of, fewest_kept, logits_of, sensitivities
+from catro_deploy.precision.sensitivity import Sensitivity, accuracy_of, fewest_kept, logits_of, sensitivities
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import Int8Recipe
 from catro_deploy.records import Plan
 from catro_deploy.targets import Target
+from catro_deploy.training import History
 
-__all__ = ["Images", "calibration_samples", "write_int8"]
+__all__ = ["Images", "Retrain", "calibration_samples", "write_int8"]
 
 Floats = NDArray[np.float32]
 Proto = Any
 """An onnx.ModelProto, which has no annotations."""
+
+Retrain = Callable[[Proto, Proto], tuple[Proto, History]]
+"""From a network in float32, and the same in integers, to one in float32 that minds those less."""
 
 # More of a layer's values than this outside their range is worth a remark.
 MUCH = 0.01
@@ -61,6 +65,11 @@ class _Quantiser:
     def layers(self) -> list[str]:
         return list(layers_of(self.source.graph))
 
+    @property
+    def fixed(self) -> list[str]:
+        """The layers that are to keep their floating point whatever they cost."""
+        return [layer for layer in self.recipe.keep if layer in self.layers]
+
     def network(self, *, keep: Collection[str] = (), only: Collection[str] = ()) -> Proto:
         by_channel = self.recipe.weights == "channel"
         return quantised(
@@ -91,6 +100,15 @@ class _Quantiser:
         return self.ranges[self._outputs()[layer]]
 
 
+@dataclass(frozen=True)
+class _Attempt:
+    """How far a network can go into integers: all its layers but ``kept``, or not at all."""
+
+    quantiser: _Quantiser
+    sensitivity: list[Sensitivity]
+    kept: list[str] | None
+
+
 def calibration_samples(train: Split, plan: Plan, recipe: Int8Recipe) -> Samples:
     """The training images that ``recipe`` names.
 
@@ -116,19 +134,48 @@ def write_int8(
     floor: float,
     instruction_sets: Collection[str],
     progress: Progress,
+    retrain: Retrain | None = None,
 ) -> dict[str, Any]:
     """Write the float32 network ``source`` to ``path`` in integers, as ``target`` takes them; return what was found.
 
     Layers keep their floating point, the most sensitive first, until the accuracy on the validation images is at least
-    ``floor``. Where that takes all of them nothing is written, and ``kept`` is None. ``instruction_sets`` are those of
-    the processor that it is for.
+    ``floor``. If that takes any, ``retrain`` may first teach the network to do with integers. Where it takes all of
+    them nothing is written, and ``kept`` is None. ``instruction_sets`` are those of the processor that it is for.
 
     Raises:
         ModelError: the network is quantised already.
-        NumericsError: one of its values is not finite on a calibration image.
+        NumericsError: one of its values is not finite on a calibration image, or ``retrain`` diverged.
     """
     quantiser = _quantiser(source, target, recipe, images.calibration, instruction_sets)
-    free = [layer for layer in quantiser.layers if layer not in recipe.keep]
+    best = _attempt(quantiser, images, floor, progress)
+    learnt: dict[str, Any] = {}
+    remarks = quantiser.remarks()
+    if retrain is not None and best.kept != quantiser.fixed:
+        try:
+            trained, history = retrain(quantiser.source, quantiser.network(keep=quantiser.fixed))
+        except ModelError as error:
+            remarks.append(error.problem)
+        else:
+            again = _attempt(replace(quantiser, source=trained), images, floor, progress)
+            better = again.kept is not None and (best.kept is None or len(again.kept) < len(best.kept))
+            learnt = {"qat": {"history": asdict(history), "kept_before": best.kept, "kept": again.kept, "used": better}}
+            best = again if better else best
+    found: dict[str, Any] = {
+        "form": quantiser.form.name,
+        "seven_bit_weights": quantiser.narrow,
+        "sensitivity": [asdict(one) for one in best.sensitivity],
+        "remarks": remarks,
+        "kept": best.kept,
+        **learnt,
+    }
+    if best.kept is None:
+        return found
+    _write(best.quantiser.network(keep=best.kept), path, target, images.calibration)
+    return found | {"operators": dict(fused(path).operators)}
+
+
+def _attempt(quantiser: _Quantiser, images: Images, floor: float, progress: Progress) -> _Attempt:
+    free = [layer for layer in quantiser.layers if layer not in quantiser.fixed]
     with progress.task("Trying each layer in integers alone", len(free)) as task:
         tried = sensitivities(
             quantiser.source,
@@ -138,25 +185,14 @@ def write_int8(
             images.labels[images.few],
             task.advance,
         )
-
-    def kept(count: int) -> list[str]:
-        return [*(layer for layer in recipe.keep if layer in quantiser.layers), *(one.layer for one in tried[:count])]
+    kept = [*quantiser.fixed, *(one.layer for one in tried)]
 
     def suffices(count: int) -> bool:
-        logits = logits_of(quantiser.network(keep=kept(count)), images.validation)
+        logits = logits_of(quantiser.network(keep=kept[: len(quantiser.fixed) + count]), images.validation)
         return accuracy_of(logits, images.labels) >= floor
 
-    found: dict[str, Any] = {
-        "form": quantiser.form.name,
-        "seven_bit_weights": quantiser.narrow,
-        "sensitivity": [asdict(one) for one in tried],
-        "remarks": quantiser.remarks(),
-    }
     count = fewest_kept(len(free) - 1, suffices) if free else None
-    if count is None:
-        return found | {"kept": None}
-    _write(quantiser.network(keep=kept(count)), path, target, images.calibration)
-    return found | {"kept": kept(count), "operators": dict(fused(path).operators)}
+    return _Attempt(quantiser, tried, None if count is None else kept[: len(quantiser.fixed) + count])
 
 
 def _quantiser(

@@ -198,7 +198,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         QUANTIZE,
         "catro_deploy.stages.quantize:quantize",
-        ("data", "build", "quantize"),
+        ("data", "finetune", "build", "quantize"),
         reads=lambda run: (run.plan, run.original_weights, run.weights, *_exported(run)),
         writes=_quantised,
         outside=_quantising,

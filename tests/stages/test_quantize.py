@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from catro_deploy.errors import NumericsError
+from catro_deploy import resources
+from catro_deploy.errors import ModelError, NumericsError
 from catro_deploy.files import file_hash
 from catro_deploy.progress import Silent
 from catro_deploy.protocols import load_int8_recipe
@@ -17,6 +18,7 @@ from catro_deploy.stages.candidates import Candidate
 from catro_deploy.stages.integers import Images, write_int8
 from catro_deploy.stages.quantize import decide
 from catro_deploy.targets import load_target
+from catro_deploy.training import History
 from tests.precision.nets import images, network, run
 from tests.tiny import command
 
@@ -70,9 +72,9 @@ def seen(count=24):
     return Images(images(16), judged, labels, np.arange(count // 2))
 
 
-def write(source, path, floor, *, target="x86-cpu", sets=("avx2", "avx512_vnni"), **changes):
+def write(source, path, floor, *, target="x86-cpu", sets=("avx2", "avx512_vnni"), retrain=None, **changes):
     recipe = load_int8_recipe("standard").model_copy(update=changes)
-    return write_int8(source, path, load_target(target), recipe, seen(), floor, sets, Silent())
+    return write_int8(source, path, load_target(target), recipe, seen(), floor, sets, Silent(), retrain)
 
 
 def test_layers_keep_their_floating_point_as_far_as_accuracy_needs_it(source, tmp_path):
@@ -105,6 +107,51 @@ def test_the_worst_layers_are_kept_first(source, tmp_path, monkeypatch):
     monkeypatch.setattr(integers, "accuracy_of", accuracy)
     found = write(source, tmp_path / "a.onnx", floor=1.0)
     assert found["kept"] == [one["layer"] for one in found["sensitivity"][:2]]
+
+
+def history():
+    return History(
+        epochs=(), validation_accuracy=None, baseline_validation_accuracy=None, seconds=0, device="cpu", images=2
+    )
+
+
+def test_a_network_that_loses_too_much_is_trained_for_integers(source, tmp_path, monkeypatch):
+    """Accuracy is taken to be lost by any layer in integers until the network has been trained."""
+    from catro_deploy.stages import integers
+
+    trained = []
+
+    def retrain(plain, whole):
+        assert not [node for node in plain.graph.node if node.op_type == "QuantizeLinear"]
+        assert [node for node in whole.graph.node if node.op_type == "QuantizeLinear"]
+        trained.append(plain)
+        return plain, history()
+
+    monkeypatch.setattr(integers, "accuracy_of", lambda logits, labels: float(bool(trained)))
+    found = write(source, tmp_path / "a.onnx", floor=1.0, retrain=retrain)
+    assert found["kept"] == []
+    assert (found["qat"]["kept_before"], found["qat"]["kept"], found["qat"]["used"]) == (None, [], True)
+    assert (tmp_path / "a.onnx").is_file()
+    write(source, tmp_path / "a.onnx", floor=1.0, retrain=retrain)
+    assert len(trained) == 1  # nothing was lost any more
+
+
+def test_training_that_does_not_help_is_not_used(source, tmp_path, monkeypatch):
+    from catro_deploy.stages import integers
+
+    monkeypatch.setattr(integers, "accuracy_of", lambda logits, labels: 0.0)
+    found = write(source, tmp_path / "a.onnx", floor=1.0, retrain=lambda plain, whole: (plain, history()))
+    assert found["kept"] is None
+    assert found["qat"]["used"] is False
+
+
+def test_a_network_that_cannot_be_trained_for_integers_goes_without(source, tmp_path):
+    def refuse(plain, whole):
+        raise ModelError("Mystery cannot be trained.", "Leave it out.")
+
+    found = write(source, tmp_path / "a.onnx", floor=1.01, retrain=refuse)
+    assert "Mystery cannot be trained." in found["remarks"]
+    assert "qat" not in found
 
 
 def test_a_processor_without_vnni_is_told_of(source, tmp_path):
@@ -200,3 +247,15 @@ def test_a_recipe_that_is_none_is_refused(tiny_run, tmp_path):
     assert "is not valid" in done.stderr
     assert "bad.toml" not in tiny_run.settings.read_text()
     assert "There is no recipe of quantising" in command("quantize", "--run", "run", "--recipe", "standart").stderr
+
+
+def test_integers_that_clip_too_much_are_trained_for(tiny_run, tmp_path):
+    recipe = (resources.find("calibration/int8", "standard")).read_text()
+    recipe = recipe.replace('"mse"', '"percentile"').replace("99.99", "51.0")
+    (tmp_path / "coarse.toml").write_text(recipe)
+    asked = ("quantize", "--run", "run", "--precision", "int8", "--max-drop", "0", "--qat-epochs", "2")
+    done = command(*asked, "--recipe", str(tmp_path / "coarse.toml"))
+    assert done.exit_code in (0, 3), done.stderr  # whether integers are faster in so small a network is chance
+    found = json.loads(tiny_run.quantize.read_text())["made"]["int8"]["qat"]
+    assert len(found["history"]["epochs"]) == 2
+    assert not tiny_run.qat_state.exists()

@@ -1,0 +1,59 @@
+"""Quantisation-aware fine-tuning: a network that loses too much in integers learns to do with them."""
+
+from typing import Any
+
+from catro_deploy import networks
+from catro_deploy.data.base import Split
+from catro_deploy.precision.aware import aware
+from catro_deploy.progress import Progress
+from catro_deploy.records import Plan
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.training import History, fit
+
+__all__ = ["qat"]
+
+Proto = Any
+"""An onnx.ModelProto, which has no annotations."""
+
+
+def qat(
+    source: Proto,
+    integers: Proto,
+    train: Split,
+    validation: Split,
+    settings: Settings,
+    run: RunFolder,
+    plan: Plan,
+    progress: Progress,
+) -> tuple[Proto, History]:
+    """Train the weights of ``source``, in float32, as they do in ``integers``, which ``quantised`` has made of it.
+
+    By ``[finetune]`` but for epochs and learning rate, which are ``[quantize]``'s; in float32, since what mixed
+    precision leaves out is more than a step between two integers. The teacher, if there is one, is the fine-tuned
+    network. Interrupted, it goes on after its last whole epoch.
+
+    Raises:
+        ModelError: an operator of the network cannot be trained.
+        DataError: an image cannot be read, or there are fewer than 2 to train on.
+        NumericsError: training diverged.
+    """
+    network = aware(source, integers)
+    own = settings.quantize
+    changes = {"epochs": own.qat_epochs, "learning_rate": own.qat_learning_rate, "amp": False, "compile": False}
+    history = fit(
+        network.network,
+        train,
+        validation,
+        settings.finetune.model_copy(update=changes),
+        plan.mean,
+        plan.std,
+        run.qat_state,
+        progress,
+        "fine-tuning for integers",
+        networks.load(run) if settings.finetune.distill > 0 else None,
+        settings.finetune.distill,
+        settings.finetune.temperature,
+    )
+    run.qat_state.unlink(missing_ok=True)
+    return network.trained(source), history
