@@ -70,6 +70,11 @@ class RunFolder:
         return self.path / "finetune.json"
 
     @property
+    def events(self) -> Path:
+        """A folder of event files of the fine-tuning, for TensorBoard."""
+        return self.path / "tensorboard"
+
+    @property
     def original_onnx(self) -> Path:
         """The unpruned network for the runtime."""
         return self.path / "original.onnx"

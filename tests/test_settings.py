@@ -130,3 +130,25 @@ def test_toml_values_survive_a_round_trip(value):
 def test_toml_tables():
     text = toml_tables({"a": {"x": 1, "y": Path("p/q")}, "b": {}})
     assert text == '[a]\nx = 1\ny = "p/q"\n\n[b]\n'
+
+
+def test_a_recipe_fills_in_what_is_left_out(tmp_path):
+    file = tmp_path / "catro.toml"
+    file.write_text('[finetune]\nrecipe = "paper"\nlearning_rate = 0.02\n\n[train]\nrecipe = "paper"\n')
+    found = load_settings(file, {"finetune": {"epochs": 7}})
+    finetune = found.finetune
+    assert (finetune.epochs, finetune.learning_rate, finetune.schedule) == (7, 0.02, "step")
+    assert found.train.epochs == 300
+    fast = load_settings(file, {"finetune": {"recipe": "fast"}}).finetune
+    assert (fast.epochs, fast.distill, fast.learning_rate) == (60, 0.5, 0.02)
+
+
+def test_an_unknown_recipe_is_refused(tmp_path):
+    with pytest.raises(SettingsError, match=r"finetune\.recipe = 'quick' does not fit"):
+        load_settings(None, {"finetune": {"recipe": "quick"}})
+
+
+def test_settings_written_out_read_the_same_whatever_their_recipe(tmp_path):
+    first = load_settings(None, {"finetune": {"recipe": "fast", "ema": 0.9}})
+    (tmp_path / "run.toml").write_text(settings_text(first))
+    assert load_settings(tmp_path / "run.toml", {}).finetune == first.finetune

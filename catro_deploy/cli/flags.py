@@ -132,6 +132,7 @@ def _optimiser(section: str, panel: str) -> tuple[Flag, ...]:
         ("learning_rate", float, "At the start of the schedule."),
         ("schedule", Literal["cosine", "step"], "How the learning rate falls."),
         ("ema", float, "Decay of the moving average of weights; 0: none."),
+        ("patience", int, "Epochs without a better validation accuracy that end it; default: never."),
         ("compute", Literal["auto", "cpu", "cuda"], "Where: auto is the GPU if PyTorch sees one."),
         ("compile", bool, "Use torch.compile; needs a C++ compiler."),
     )
@@ -139,11 +140,23 @@ def _optimiser(section: str, panel: str) -> tuple[Flag, ...]:
 
 TRAIN = (
     *_optimiser("train", "Training"),
-    *_section("train", "Training", ("seed", int, "Of everything random.")),
+    *_section(
+        "train",
+        "Training",
+        ("recipe", Literal["none", "paper"], "Settings for what is not given: paper's are 300 epochs."),
+        ("seed", int, "Of everything random."),
+    ),
 )
 FINETUNE = (
     *_optimiser("finetune", "Fine-tuning"),
     *_section("finetune", "Fine-tuning", ("distill", float, "Weight of the unpruned network's answers in the loss.")),
+    Flag(
+        "finetune_recipe",
+        Literal["none", "paper", "fast"],
+        "Settings for what is not given: the paper's 200 epochs, or 60 with distillation.",
+        ("finetune.recipe",),
+        "Fine-tuning",
+    ),
 )
 EXPORT = _section(
     "export",

@@ -45,6 +45,7 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
         teacher,
         settings.finetune.distill,
         settings.finetune.temperature,
+        run.events,
     )
     # One entry only: safetensors writes several in a random order, and equal weights shall make equal files.
     save_weights(network, run.weights, {"plan": file_hash(run.plan)})

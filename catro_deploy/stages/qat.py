@@ -40,7 +40,13 @@ def qat(
     """
     network = aware(source, integers)
     own = settings.quantize
-    changes = {"epochs": own.qat_epochs, "learning_rate": own.qat_learning_rate, "amp": False, "compile": False}
+    changes = {
+        "epochs": own.qat_epochs,
+        "learning_rate": own.qat_learning_rate,
+        "amp": False,
+        "compile": False,
+        "tensorboard": False,
+    }
     history = fit(
         network.network,
         train,

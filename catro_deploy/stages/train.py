@@ -17,11 +17,11 @@ from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Progress
 from catro_deploy.settings import Settings, TrainSettings
 from catro_deploy.training import fit
+from catro_deploy.training.splits import NOT_IN_FINGERPRINT
 
 __all__ = ["train"]
 
 RECORD_KEY = "train"
-NOT_IN_FINGERPRINT = {"compute", "amp", "compile"}
 
 
 def train(settings: Settings, progress: Progress) -> dict[str, Any]:
@@ -56,7 +56,16 @@ def _train(settings: Settings, options: TrainSettings, fingerprint: str, progres
     model = _new_model(name, len(dataset.classes), options.seed)
     state = checkpoint.with_name(f"{checkpoint.stem}.resume.safetensors")
     history = fit(
-        model, dataset.train, dataset.validation, options, mean, settings.model.std, state, progress, f"training {name}"
+        model,
+        dataset.train,
+        dataset.validation,
+        options,
+        mean,
+        settings.model.std,
+        state,
+        progress,
+        f"training {name}",
+        events=checkpoint.with_name(f"{checkpoint.stem}.tensorboard"),
     )
     record = _record(settings, options, fingerprint, dataset) | asdict(history)
     save_weights(model, checkpoint, {RECORD_KEY: json.dumps(record)})

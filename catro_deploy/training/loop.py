@@ -7,6 +7,7 @@ from the arguments alone: a training that was interrupted and goes on ends with 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -83,7 +84,7 @@ class Training:
                 progress.note(f"going on from epoch {len(saved.epochs)} of {self.settings.epochs}")
                 return
             progress.note(f"{path.name} is of a training with other settings, images or weights: starting anew")
-        self.state = State(fingerprint, (), self.validate(self.model), {}, {}, {}, {})
+        self.state = State(fingerprint, (), self.validate(self.model), {}, {}, {}, {}, {})
 
     def _restore(self, saved: State) -> None:
         self.model.load_state_dict(saved.model)
@@ -96,8 +97,12 @@ class Training:
             self.scaler.load_state_dict(saved.scaler)
         self.state = saved
 
-    def run(self, path: Path | None, progress: Progress, title: str) -> None:
-        """Train the epochs that are left, writing the state to ``path`` after each.
+    def run(
+        self, path: Path | None, progress: Progress, title: str, record: Callable[[Epoch], None] = lambda epoch: None
+    ) -> None:
+        """Train the epochs that are left, writing the state to ``path`` after each; ``record`` is told of it.
+
+        With patience it ends once so many epochs in a row were no better on the validation images.
 
         Raises:
             NumericsError: the loss or a weight is not finite; the state of the last good epoch stays.
@@ -109,13 +114,23 @@ class Training:
             self.forward = compiled(self.model, example, self.hardware, progress)
         with progress.task(title, epochs * steps, done * steps) as task:
             for epoch in range(done + 1, epochs + 1):
+                if self._is_on_a_plateau:
+                    progress.note(f"no better on validation images for {self.settings.patience} epochs: ended early")
+                    break
                 began = time.monotonic()
                 loss = self._train_epoch(epoch, task)
                 reached = self.validate(self.final_network)
                 rate = self._learning_rate(epoch * steps - 1)
                 self._save(path, Epoch(epoch, loss, rate, reached, time.monotonic() - began))
+                record(self.state.epochs[-1])
                 shown = "" if reached is None else f", validation {reached:.2%}"
                 task.describe(f"epoch {epoch}/{epochs}, loss {loss:.3f}{shown}")
+
+    @property
+    def _is_on_a_plateau(self) -> bool:
+        best = self.state.best_epoch
+        patience = self.settings.patience
+        return bool(patience) and best is not None and len(self.state.epochs) - best.epoch >= patience
 
     def _train_epoch(self, epoch: int, task: Task) -> float:
         """Run every step of an epoch and return the mean loss."""
@@ -173,9 +188,14 @@ class Training:
 
     def _save(self, path: Path | None, epoch: Epoch) -> None:
         buffers = {name: self.optimizer.state[p].get("momentum_buffer") for name, p in self.parameters.items()}
+        epochs = (*self.state.epochs, epoch)
+        best = self.state.best
+        if self.settings.patience and replace(self.state, epochs=epochs).best_epoch is epoch:
+            best = {name: tensor.clone() for name, tensor in self.final_network.state_dict().items()}
         self.state = State(
             fingerprint=self.state.fingerprint,
-            epochs=(*self.state.epochs, epoch),
+            epochs=epochs,
+            best=best,
             baseline=self.state.baseline,
             model=self.model.state_dict(),
             momentum={name: buffer for name, buffer in buffers.items() if buffer is not None},
@@ -187,14 +207,15 @@ class Training:
 
     def finish(self, images: int) -> History:
         """Leave the final weights in the model and say how it went."""
-        if self.average:
-            self.model.load_state_dict(self.average.network.state_dict())
+        epochs = self.state.epochs
+        last = self.state.best_epoch if self.state.best else epochs[-1]
+        if self.state.best or self.average:
+            self.model.load_state_dict(self.state.best or self.final_network.state_dict())
         self.model.zero_grad(set_to_none=True)
         Hardware(torch.device("cpu"), None, torch.contiguous_format).place(self.model).eval()
-        epochs = self.state.epochs
         return History(
             epochs=epochs,
-            validation_accuracy=epochs[-1].validation_accuracy,
+            validation_accuracy=last.validation_accuracy if last else None,
             baseline_validation_accuracy=self.state.baseline,
             seconds=sum(epoch.seconds for epoch in epochs),
             device=self.hardware.device.type,
@@ -210,4 +231,5 @@ def _nesterov_sgd(parameters: Sequence[nn.Parameter], settings: OptimiserSetting
         lr=settings.learning_rate,
         momentum=settings.momentum,
         nesterov=settings.momentum > 0,
+        fused=True,
     )

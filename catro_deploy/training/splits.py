@@ -15,16 +15,17 @@ from catro_deploy.settings import OptimiserSettings
 from catro_deploy.training.batches import Batches
 from catro_deploy.training.device import choose_hardware
 from catro_deploy.training.evaluate import accuracy, predict
+from catro_deploy.training.events import epochs_to_tensorboard
 from catro_deploy.training.history import History
 from catro_deploy.training.loop import Training, enough_memory
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.pixels import hold
 from catro_deploy.training.state import tensors_hash
 
-__all__ = ["fit"]
+__all__ = ["NOT_IN_FINGERPRINT", "fit"]
 
 # Where training runs and how fast does not make it another training.
-NOT_IN_FINGERPRINT = {"compute", "amp", "compile"}
+NOT_IN_FINGERPRINT = {"compute", "amp", "compile", "recipe", "tensorboard"}
 
 
 def fit(
@@ -40,16 +41,18 @@ def fit(
     teacher: nn.Module | None = None,
     distill: float = 0.0,
     temperature: float = 4.0,
+    events: Path | None = None,
 ) -> History:
     """Train ``model`` in place; it ends on the CPU, in eval mode, with the final (if asked, averaged) weights.
 
     After every epoch all that is needed to go on is in ``state_path``; the caller deletes it when the weights are safe.
     If it is there at the start and belongs to this very training, that goes on after its last whole epoch. ``mean``
     and ``std`` (a value a channel, of pixels in 0..1) are subtracted and divided by. ``validation`` may be empty.
-    ``teacher`` gives logits over the same classes, and ``distill`` is its share of the loss.
+    ``teacher`` gives logits over the same classes, and ``distill`` is its share of the loss. ``events`` is the folder
+    of event files, if settings ask for such.
 
     Raises:
-        SettingsError: a GPU is wanted, and there is none.
+        SettingsError: a GPU is wanted, or event files are, and there is none or no TensorBoard.
         DataError: fewer than 2 training images, or one that cannot be decoded.
         CheckpointError: ``state_path`` is damaged.
         NumericsError: the loss or a weight is not finite; the state of the last good epoch stays.
@@ -77,7 +80,8 @@ def fit(
 
         training = Training(model, batches, objective, validate, settings, hardware)
         training.start(state_path, fingerprint, progress)
-        training.run(state_path, progress, title)
+        with epochs_to_tensorboard(events if settings.tensorboard else None, len(training.state.epochs)) as record:
+            training.run(state_path, progress, title, record)
         return training.finish(count)
 
 

@@ -1,6 +1,7 @@
 """What an interrupted training needs to go on: one safetensors file, written whole or not at all.
 
-Tensors carry a prefix: ``model.``, ``momentum.`` and, where weights are averaged, ``ema.``. All else is JSON in the
+Tensors carry a prefix: ``model.``, ``momentum.`` and, where weights are averaged, ``ema.``; with
+patience, ``best.``. All else is JSON in the
 file's metadata. No random state is kept: each epoch seeds its own generators from the settings' seed and its number.
 """
 
@@ -34,6 +35,7 @@ class State:
         model: weights and buffers by name.
         momentum: the optimiser's buffers by parameter name.
         ema: averaged weights and buffers by name; empty where none are kept.
+        best: weights and buffers after the epoch of the best validation accuracy; empty without patience.
         scaler: state of the loss scaling; empty where there is none.
     """
 
@@ -43,7 +45,14 @@ class State:
     model: dict[str, torch.Tensor]
     momentum: dict[str, torch.Tensor]
     ema: dict[str, torch.Tensor]
+    best: dict[str, torch.Tensor]
     scaler: dict[str, float]
+
+    @property
+    def best_epoch(self) -> Epoch | None:
+        """The one of the best validation accuracy, the latest of equals; None if nothing was validated."""
+        validated = [epoch for epoch in self.epochs if epoch.validation_accuracy is not None]
+        return max(validated, key=lambda one: (one.validation_accuracy, one.epoch), default=None)
 
 
 def write_state(path: Path, state: State) -> None:
@@ -52,7 +61,7 @@ def write_state(path: Path, state: State) -> None:
     Raises:
         StorageError: the disk is full, or the folder cannot be written.
     """
-    parts = {"model": state.model, "momentum": state.momentum, "ema": state.ema}
+    parts = {"model": state.model, "momentum": state.momentum, "ema": state.ema, "best": state.best}
     # Copies, since safetensors refuses tensors that share memory, such as tied weights.
     tensors = {
         f"{prefix}.{name}": tensor.detach().cpu().contiguous().clone()
@@ -85,6 +94,7 @@ def read_state(path: Path) -> State:
             model=_part(tensors, "model."),
             momentum=_part(tensors, "momentum."),
             ema=_part(tensors, "ema."),
+            best=_part(tensors, "best."),
             scaler=record["scaler"],
         )
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:

@@ -1,3 +1,6 @@
+import copy
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -5,10 +8,11 @@ from torch import nn
 from catro_deploy.data.base import MemorySplit, Subset
 from catro_deploy.errors import CheckpointError, DataError, NumericsError, SettingsError
 from catro_deploy.progress import Silent
-from catro_deploy.training import fit
+from catro_deploy.training import compiling, fit
 from catro_deploy.training.batches import Batches, seed_of
 from catro_deploy.training.device import Hardware, choose_hardware
-from catro_deploy.training.loop import STEPS_BETWEEN_CHECKS
+from catro_deploy.training.loop import STEPS_BETWEEN_CHECKS, Training
+from catro_deploy.training.objective import Objective
 from catro_deploy.training.state import read_state
 from tests.training.helpers import (
     MEAN,
@@ -265,5 +269,70 @@ def test_where_compiling_fails_training_goes_on_without(tmp_path):
 def test_a_compiled_training_learns(tmp_path):
     recorder = Recorder()
     _, history = train(tmp_path, epochs=10, compile=True, progress=recorder)
-    assert recorder.notes == []
+    assert not any("does not work" in note for note in recorder.notes)
     assert history.validation_accuracy == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(("seconds", "taken"), [([1.0, 2.0], True), ([2.0, 1.0], False)])
+def test_what_compiling_makes_slower_stays_as_it_is(monkeypatch, seconds, taken):
+    """The compiled network takes the first of ``seconds``, the other the second, in every turn."""
+    clock = itertools.cycle(seconds)
+    monkeypatch.setattr(compiling, "_seconds", lambda *arguments: next(clock))
+    model, recorder = small_network(), Recorder()
+    hardware = choose_hardware(model, "cpu", amp=False)
+    chosen = compiling.compiled(model, torch.rand(4, 3, 8, 8), hardware, recorder)
+    assert (chosen is not model) is taken
+    assert recorder.notes == (
+        [] if taken else ["torch.compile makes a step 2.00 times as long here, training goes on without it"]
+    )
+
+
+def validating(accuracies):
+    """Accuracies of the validations in turn: before the first epoch, then after each."""
+    given = iter(accuracies)
+    return lambda network: next(given)
+
+
+def trained_with_patience(path, accuracies, patience, epochs=6, **changes):
+    settings = options(epochs=epochs, patience=patience, **changes)
+    model = small_network()
+    hardware = choose_hardware(model, "cpu", amp=False)
+    batches = Batches(separable_split(90), settings, MEAN, STD, hardware)
+    training = Training(model, batches, Objective(hardware), validating(accuracies), settings, hardware)
+    weights, recorder = [], Recorder()
+    training.start(path, "x", recorder)
+    training.run(
+        path, recorder, "test", lambda epoch: weights.append(copy.deepcopy(training.final_network.state_dict()))
+    )
+    return training.finish(90), model, weights, recorder
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_a_plateau_ends_it_with_the_best_weights(tmp_path, ema):
+    """The best epoch is the third, the last of two equal ones; after two without a better one it is over."""
+    reached = [0.1, 0.5, 0.7, 0.7, 0.6, 0.69, 0.9]
+    history, model, weights, recorder = trained_with_patience(tmp_path / "s", reached, patience=2, ema=ema)
+    assert [epoch.validation_accuracy for epoch in history.epochs] == reached[1:6]
+    assert history.validation_accuracy == 0.7
+    assert recorder.notes == ["no better on validation images for 2 epochs: ended early"]
+    assert all(torch.equal(tensor, weights[2][name]) for name, tensor in model.state_dict().items())
+    assert not torch.equal(weights[2]["0.weight"], weights[4]["0.weight"])
+
+
+def test_without_patience_the_last_weights_count(tmp_path):
+    history, model, weights, _ = trained_with_patience(tmp_path / "s", [0.1, 0.9, *[0.5] * 5], patience=0)
+    assert len(history.epochs) == 6
+    assert history.validation_accuracy == 0.5
+    assert all(torch.equal(tensor, weights[5][name]) for name, tensor in model.state_dict().items())
+
+
+def test_the_best_weights_survive_an_interruption(tmp_path):
+    variant = {"patience": 3, "epochs": 5}
+    unbroken, history = train(tmp_path / "a", **variant)
+    with pytest.raises(InterruptedTrainingError):
+        train(tmp_path / "b", progress=Recorder(at_step=3 * STEPS + 2), **variant)
+    resumed, resumed_history = train(tmp_path / "b", **variant)
+    assert_same_bits(unbroken, resumed)
+    assert without_seconds(history) == without_seconds(resumed_history)

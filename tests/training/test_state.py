@@ -16,6 +16,7 @@ def state():
         model={"a.weight": shared, "tied.weight": shared, "counter": torch.tensor(3)},
         momentum={"a.weight": torch.full((2, 3), 1e-30)},
         ema={},
+        best={"a.weight": shared + 1},
         scaler={"scale": 65536.0},
     )
 

@@ -1,15 +1,7 @@
-"""Settings: flags over ``catro.toml`` over defaults. Unknown keys are refused with the nearest name.
+"""The documentation of ``catro.toml``: a section a class, a key a field."""
 
-The models below are the documentation of ``catro.toml``: a section a class, a key a field.
-"""
-
-import difflib
-import itertools
-import tomllib
-import typing
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -21,10 +13,6 @@ from pydantic import (
     PositiveInt,
     model_validator,
 )
-from pydantic import ValidationError as PydanticError
-
-from catro_deploy.errors import SettingsError
-from catro_deploy.toml import toml_tables
 
 __all__ = [
     "AUTO",
@@ -41,16 +29,12 @@ __all__ = [
     "Settings",
     "TrainSettings",
     "VerifySettings",
-    "load_settings",
-    "settings_text",
 ]
 
 TARGETS_OWN = "target"
 """The ``precision`` of whoever asks for none."""
 AUTO = "auto"
 """The ``budget`` that is searched: the smallest latency that ``[verify] max_drop`` allows."""
-
-_PATHS = (("model", "checkpoint"), ("data", "root"))
 
 
 class _Section(BaseModel):
@@ -112,18 +96,29 @@ class OptimiserSettings(_Section):
     compute: Literal["auto", "cpu", "cuda"] = Field("auto", description="where: auto is the GPU if PyTorch sees one")
     amp: bool = Field(True, description="mixed precision, on a GPU or a CPU with AMX")
     compile: bool = Field(
-        False, description="torch.compile: faster steps after a minute of compiling; needs a C++ compiler"
+        False, description="torch.compile, if its steps are faster, after a minute of compiling; needs a C++ compiler"
     )
+    patience: NonNegativeInt = Field(
+        0, description="epochs without a better validation accuracy that end it, the best weights kept; 0: never"
+    )
+    tensorboard: bool = Field(False, description="write event files for TensorBoard; needs catro-deploy[tensorboard]")
     seed: NonNegativeInt = 0
 
 
 class TrainSettings(OptimiserSettings):
     """``[train]``: a baseline from nothing, for those who have none."""
 
+    recipe: Literal["none", "paper"] = Field("none", description="paper: its 300 epochs, for keys not given here")
+
 
 class FinetuneSettings(OptimiserSettings):
     """``[finetune]``: the pruned network gets its accuracy back."""
 
+    recipe: Literal["none", "paper", "fast"] = Field(
+        "none",
+        description="for keys not given here - paper: 200 epochs from rate 0.01, a tenth after half; fast: 60 with "
+        "cosine, distillation, moving average, torch.compile",
+    )
     learning_rate: PositiveFloat = 0.05
     distill: float = Field(0.0, ge=0, le=1, description="weight of the unpruned network's answers in the loss")
     temperature: PositiveFloat = Field(4.0, description="softens both networks' answers when they are compared")
@@ -253,82 +248,3 @@ class Settings(_Section):
     verify: VerifySettings = VerifySettings()
     bench: BenchSettings = BenchSettings()
     profile: ProfileSettings = ProfileSettings()
-
-
-def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """Merge ``flags`` (section to key to value; None means not given) over ``file`` over the defaults.
-
-    Relative paths of the file, and the defaults of those that it leaves out, start at the file's folder;
-    those of flags at the working folder.
-
-    Raises:
-        SettingsError: the file is not there or not TOML, a key is unknown, or a value does not fit.
-    """
-    content = _read(file) if file else {}
-    for section, values in flags.items():
-        given = {key: value for key, value in values.items() if value is not None}
-        table = content.get(section, {})
-        if given and isinstance(table, dict):
-            content[section] = table | given
-    try:
-        return Settings.model_validate(content)
-    except PydanticError as error:
-        raise SettingsError(_explain(error, file), "All keys with their defaults: catro-deploy init --print") from None
-
-
-def settings_text(settings: Settings) -> str:
-    """All of ``settings`` as TOML; its paths are absolute, so that any folder may hold it."""
-    tables: dict[str, dict[str, Any]] = settings.model_dump(exclude_none=True)
-    for section, key in _PATHS:
-        tables[section][key] = Path(tables[section][key]).absolute()
-    return toml_tables(tables)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise SettingsError(f"There is no {file}.", "Write one: catro-deploy init") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(
-            f"{file} cannot be read: {error}.", "Mend it, or write a new one: catro-deploy init"
-        ) from None
-    for section, key in _PATHS:
-        table = content.setdefault(section, {})
-        if isinstance(table, dict) and isinstance(path := table.get(key, _default(section, key)), str | Path):
-            table[key] = str(file.parent / Path(path).expanduser())
-    return content
-
-
-def _default(section: str, key: str) -> Path:
-    default: Path = getattr(getattr(Settings(), section), key)
-    return default
-
-
-def _explain(error: PydanticError, file: Path | None) -> str:
-    lines = {}  # one a place: pydantic names every member of a union
-    for problem in error.errors():
-        keys = list(itertools.takewhile(lambda part: isinstance(part, str), problem["loc"]))[:2]
-        place = ".".join(map(str, keys))
-        if problem["type"] == "extra_forbidden":
-            lines[place] = f"{place} is not a setting.{_suggestion([str(key) for key in keys])}"
-        elif problem["type"] == "value_error":  # of a whole section, whose values would only be in the way
-            lines[place] = f"{place}: {problem['ctx']['error']}."
-        else:
-            lines[place] = f"{place} = {problem['input']!r} does not fit: {problem['msg']}."
-    return "\n".join([f"Wrong settings ({f'{file} and ' if file else ''}flags):", *lines.values()])
-
-
-def _suggestion(place: list[str]) -> str:
-    keys = {section: list(_section(section).model_fields) for section in Settings.model_fields}
-    beside = keys[place[0]] if len(place) > 1 else list(keys)
-    if near := difflib.get_close_matches(place[-1], beside, n=1, cutoff=0.6):
-        return f" Did you mean {near[0]}?"
-    homes = [f"[{section}]" for section in keys if place[-1] in keys[section]]
-    return f" It belongs in {' or '.join(homes)}." if homes else ""
-
-
-def _section(name: str) -> type[BaseModel]:
-    annotation = Settings.model_fields[name].annotation
-    candidates = [annotation, *typing.get_args(annotation)]
-    return next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))

@@ -1,0 +1,123 @@
+"""Settings are read: flags over ``catro.toml`` over recipes over defaults. An unknown key is refused."""
+
+import difflib
+import itertools
+import tomllib
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic import ValidationError as PydanticError
+
+from catro_deploy.errors import SettingsError
+from catro_deploy.settings.models import Settings
+from catro_deploy.toml import toml_tables
+
+__all__ = ["load_settings", "settings_text"]
+
+_PATHS = (("model", "checkpoint"), ("data", "root"))
+
+PAPER = {
+    "schedule": "step", "momentum": 0.9, "warmup_epochs": 0.0, "label_smoothing": 0.0, "ema": 0.0, "patience": 0,
+}  # fmt: skip
+RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "train": {"paper": {**PAPER, "epochs": 300, "learning_rate": 0.1}},
+    "finetune": {
+        "paper": {**PAPER, "epochs": 200, "learning_rate": 0.01, "distill": 0.0},
+        "fast": {
+            "epochs": 60, "schedule": "cosine", "learning_rate": 0.1, "warmup_epochs": 5.0, "ema": 0.998,
+            "distill": 0.5, "compile": True,
+        },
+    },
+}  # fmt: skip
+"""Section to recipe to values: ``paper`` is that of arXiv 2110.10921 as far as it is given there."""
+
+
+def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """Merge ``flags`` (section to key to value; None means not given) over ``file`` over the defaults.
+
+    Relative paths of the file, and the defaults of those that it leaves out, start at the file's folder;
+    those of flags at the working folder.
+
+    Raises:
+        SettingsError: the file is not there or not TOML, a key is unknown, or a value does not fit.
+    """
+    content = _read(file) if file else {}
+    for section, values in flags.items():
+        given = {key: value for key, value in values.items() if value is not None}
+        table = content.get(section, {})
+        if given and isinstance(table, dict):
+            content[section] = table | given
+    _follow_recipes_(content)
+    try:
+        return Settings.model_validate(content)
+    except PydanticError as error:
+        raise SettingsError(_explain(error, file), "All keys with their defaults: catro-deploy init --print") from None
+
+
+def _follow_recipes_(content: dict[str, Any]) -> None:
+    """What a section's recipe says stands for what it leaves out."""
+    for section, recipes in RECIPES.items():
+        table = content.get(section)
+        if isinstance(table, dict) and isinstance(name := table.get("recipe"), str):
+            content[section] = {**recipes.get(name, {}), **table}
+
+
+def settings_text(settings: Settings) -> str:
+    """All of ``settings`` as TOML; its paths are absolute, so that any folder may hold it."""
+    tables: dict[str, dict[str, Any]] = settings.model_dump(exclude_none=True)
+    for section, key in _PATHS:
+        tables[section][key] = Path(tables[section][key]).absolute()
+    return toml_tables(tables)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise SettingsError(f"There is no {file}.", "Write one: catro-deploy init") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(
+            f"{file} cannot be read: {error}.", "Mend it, or write a new one: catro-deploy init"
+        ) from None
+    for section, key in _PATHS:
+        table = content.setdefault(section, {})
+        if isinstance(table, dict) and isinstance(path := table.get(key, _default(section, key)), str | Path):
+            table[key] = str(file.parent / Path(path).expanduser())
+    return content
+
+
+def _default(section: str, key: str) -> Path:
+    default: Path = getattr(getattr(Settings(), section), key)
+    return default
+
+
+def _explain(error: PydanticError, file: Path | None) -> str:
+    lines = {}  # one a place: pydantic names every member of a union
+    for problem in error.errors():
+        keys = list(itertools.takewhile(lambda part: isinstance(part, str), problem["loc"]))[:2]
+        place = ".".join(map(str, keys))
+        if problem["type"] == "extra_forbidden":
+            lines[place] = f"{place} is not a setting.{_suggestion([str(key) for key in keys])}"
+        elif problem["type"] == "value_error":  # of a whole section, whose values would only be in the way
+            lines[place] = f"{place}: {problem['ctx']['error']}."
+        else:
+            lines[place] = f"{place} = {problem['input']!r} does not fit: {problem['msg']}."
+    return "\n".join([f"Wrong settings ({f'{file} and ' if file else ''}flags):", *lines.values()])
+
+
+def _suggestion(place: list[str]) -> str:
+    keys = {section: list(_section(section).model_fields) for section in Settings.model_fields}
+    beside = keys[place[0]] if len(place) > 1 else list(keys)
+    if near := difflib.get_close_matches(place[-1], beside, n=1, cutoff=0.6):
+        return f" Did you mean {near[0]}?"
+    homes = [f"[{section}]" for section in keys if place[-1] in keys[section]]
+    return f" It belongs in {' or '.join(homes)}." if homes else ""
+
+
+def _section(name: str) -> type[BaseModel]:
+    annotation = Settings.model_fields[name].annotation
+    candidates = [annotation, *typing.get_args(annotation)]
+    return next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
