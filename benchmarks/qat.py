@@ -2,8 +2,9 @@
 
     python benchmarks/qat.py --gtsrb FOLDER --weights FOLDER [--epochs 1]
 
-The case gtsrb-mobilenet_v2 of benchmarks/precision.py, unpruned, with every layer in integers, weights in seven bits
-(as on processors without VNNI) with one scale for all channels of a layer: what depthwise convolutions mind most.
+MobileNetV2 at 64x64 for GTSRB's speed limits, unpruned; FOLDER holds its checkpoint mobilenet_v2.safetensors, which is
+six epochs of `catro-deploy train`. Every layer is in integers, weights in seven bits (as on processors without VNNI)
+with one scale for all channels of a layer: what depthwise convolutions mind most.
 Accuracy of the ONNX files in ONNX Runtime, on validation and on test images. Prints a table; writes
 benchmarks/results/qat.json.
 """
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 from common import environment, table, write_result
-from precision import CASES, WHOLE, settings_of
+from precision import WHOLE, Case, settings_of
 
 from catro_deploy.data.base import Split, Subset
 from catro_deploy.plans import load_plan
@@ -38,7 +39,7 @@ from catro_deploy.stages.qat import qat
 Proto = Any
 """An onnx.ModelProto, which has no annotations."""
 
-CASE = "gtsrb-mobilenet_v2"
+CASE = Case("MobileNetV2", "torchvision:mobilenet_v2", "mobilenet_v2.safetensors", "gtsrb", 64, ("speed_limits",))
 
 
 def arguments() -> argparse.Namespace:
@@ -47,7 +48,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gtsrb", type=Path, required=True)
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--work", type=Path, default=Path("runs/precision"), help="where the run folder goes")
+    parser.add_argument("--work", type=Path, default=Path("runs/qat"), help="where the run folder goes")
     return parser.parse_args()
 
 
@@ -75,11 +76,11 @@ def main() -> None:
     """Measure the three networks."""
     args = arguments()
     args.cifar10 = None
-    settings = settings_of(CASES[CASE], WHOLE, args)
+    settings = settings_of(CASE, WHOLE, args)
     tuned = settings.quantize.model_copy(update={"qat_epochs": args.epochs})
     distilled = settings.finetune.model_copy(update={"distill": 0.0, "ema": 0.0})
     settings = settings.model_copy(update={"quantize": tuned, "finetune": distilled})
-    run = RunFolder(args.work / f"{CASE}-{WHOLE}")
+    run = RunFolder(args.work / "mobilenet_v2")
     plan = opened(settings, run)
     dataset = dataset_of(settings, plan)
     train, validation, test = (
@@ -98,7 +99,13 @@ def main() -> None:
     seconds = time.monotonic() - began
     networks = {"float32": source, "calibrated": in_integers(source), "trained": in_integers(trained)}
     rows = {name: measured(proto, splits, plan) for name, proto in networks.items()}
-    result = {"case": CASE, "epochs": args.epochs, "training_s": seconds, "rows": rows, "environment": environment()}
+    result = {
+        "case": "MobileNetV2, 64x64",
+        "epochs": args.epochs,
+        "training_s": seconds,
+        "rows": rows,
+        "environment": environment(),
+    }
     write_result("qat.json", result)
     shown = [[name, *(f"{accuracy:.2%}" for accuracy in row.values())] for name, row in rows.items()]
     print(table(("network", *splits), shown))

@@ -92,13 +92,30 @@ app.add_typer(targets.app, name="targets")
 app.add_typer(devices.app, name="device")
 
 
+def _first_of_all() -> None:
+    """Run the command in the first process that torchrun has started; the others take part in its trainings."""
+    from catro_deploy.training.together import dismiss, serve
+
+    if int(os.environ["RANK"]) == 0:
+        try:
+            app()
+        finally:
+            dismiss()
+    try:
+        sys.exit(serve())
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        sys.exit(_explain(error, debug=bool(os.environ.get("CATRO_DEBUG"))))
+
+
 def main() -> None:
     """Run the command line of this process."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by who started this process
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - for as long as the process lives
     try:
-        app()
+        _first_of_all() if os.environ.get("TORCHELASTIC_RUN_ID") else app()
     except BrokenPipeError:
         # The reader left. Point stdout elsewhere, or Python complains again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

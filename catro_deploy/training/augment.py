@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-__all__ = ["KINDS", "Jitter", "augment", "normalise"]
+__all__ = ["KINDS", "WHOLE", "Jitter", "Share", "augment", "normalise"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,21 @@ class Jitter:
         return self.mirror or any((self.rotation_degrees, self.scale, self.shear_degrees, self.shift))
 
 
+@dataclass(frozen=True)
+class Share:
+    """Part ``place`` (0, 1, ...) of a batch in ``of`` equal parts."""
+
+    place: int = 0
+    of: int = 1
+
+    def cut(self, values: torch.Tensor) -> torch.Tensor:
+        """This part of ``values`` along their last axis."""
+        return values.chunk(self.of, dim=-1)[self.place]
+
+
+WHOLE = Share()
+
+
 # A mirrored "turn left" is a "turn right": signs must never be mirrored.
 KINDS = {
     "none": Jitter(),
@@ -59,17 +74,23 @@ def normalise(pixels: torch.Tensor, mean: Sequence[float], std: Sequence[float])
 
 
 def augment(
-    pixels: torch.Tensor, jitter: Jitter, generator: torch.Generator, mean: Sequence[float], std: Sequence[float]
+    pixels: torch.Tensor,
+    jitter: Jitter,
+    generator: torch.Generator,
+    mean: Sequence[float],
+    std: Sequence[float],
+    share: Share = WHOLE,
 ) -> torch.Tensor:
     """Vary uint8 ``pixels`` (n, c, h, w) within ``jitter`` and normalise them to float32.
 
-    What comes in from beyond the border is the image reflected. Values stay within 0..1 before normalisation.
+    They are the ``share`` of a batch: they vary as they would if all of it were there. What comes in from beyond the
+    border is the image reflected. Values stay within 0..1 before normalisation.
     """
     images = pixels.float() / 255
     if jitter.moves:
-        images = _move(images, jitter, generator)
+        images = _move(images, jitter, generator, share)
     if jitter.brightness or jitter.contrast:
-        images = _light(images, jitter, generator)
+        images = _light(images, jitter, generator, share)
     return _standardise(images, mean, std)
 
 
@@ -80,16 +101,16 @@ def _standardise(images: torch.Tensor, mean: Sequence[float], std: Sequence[floa
     return (images - centre) / spread
 
 
-def _draws(count: int, columns: int, like: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
-    """``columns`` vectors of ``count`` numbers from -1..1, on the device of ``like``."""
-    drawn = torch.rand((columns, count), generator=generator, device=generator.device)
-    return (drawn.to(like.device) * 2 - 1).unbind()
+def _draws(columns: int, images: torch.Tensor, generator: torch.Generator, share: Share) -> tuple[torch.Tensor, ...]:
+    """``columns`` vectors of a number from -1..1 for each image, on the images' device."""
+    drawn = torch.rand((columns, len(images) * share.of), generator=generator, device=generator.device)
+    return (share.cut(drawn).to(images.device) * 2 - 1).unbind()
 
 
-def _move(images: torch.Tensor, jitter: Jitter, generator: torch.Generator) -> torch.Tensor:
+def _move(images: torch.Tensor, jitter: Jitter, generator: torch.Generator, share: Share) -> torch.Tensor:
     """Resample once, through the affine map from output places to input places."""
-    count, _, height, width = images.shape
-    turn, grow, lean, right, down, side = _draws(count, 6, images, generator)
+    height, width = images.shape[2:]
+    turn, grow, lean, right, down, side = _draws(6, images, generator, share)
     angle = turn * math.radians(jitter.rotation_degrees)
     shear = torch.tan(lean * math.radians(jitter.shear_degrees))
     zoom = torch.exp(-grow * math.log1p(jitter.scale))
@@ -110,8 +131,8 @@ def _offset(move: torch.Tensor, jitter: Jitter, size: int) -> torch.Tensor:
     return 2 * (pixels.round() if jitter.whole_pixels else pixels) / size
 
 
-def _light(images: torch.Tensor, jitter: Jitter, generator: torch.Generator) -> torch.Tensor:
-    bright, contrast = (d.view(-1, 1, 1, 1) for d in _draws(len(images), 2, images, generator))
+def _light(images: torch.Tensor, jitter: Jitter, generator: torch.Generator, share: Share) -> torch.Tensor:
+    bright, contrast = (d.view(-1, 1, 1, 1) for d in _draws(2, images, generator, share))
     middle = images.mean(dim=(1, 2, 3), keepdim=True)
     stretched = (images - middle) * torch.exp(contrast * math.log1p(jitter.contrast))
     return (stretched + middle + bright * jitter.brightness).clamp_(0, 1)

@@ -7,9 +7,11 @@ import numpy as np
 import torch
 
 from catro_deploy.data.base import Split
+from catro_deploy.errors import SettingsError
 from catro_deploy.settings import OptimiserSettings
-from catro_deploy.training.augment import KINDS, augment
+from catro_deploy.training.augment import KINDS, Share, augment
 from catro_deploy.training.device import Hardware
+from catro_deploy.training.world import ALONE, World
 
 __all__ = ["Batches", "Epochs", "seed_of"]
 
@@ -32,7 +34,7 @@ class Batches:
     """Batches of ``split``, shuffled, augmented and normalised on the device.
 
     ``steps`` is how many an epoch has. Images that do not fill a batch are left out, other ones in each epoch; only a
-    split smaller than one batch is a batch of its own.
+    split smaller than one batch is a batch of its own. Several processes get equal parts of each batch.
     """
 
     def __init__(
@@ -42,14 +44,22 @@ class Batches:
         mean: Sequence[float],
         std: Sequence[float],
         hardware: Hardware,
+        world: World = ALONE,
     ) -> None:
+        self._share = Share(world.rank, world.size)
         self._split = split
         self._labels = torch.from_numpy(np.asarray(split.labels)).to(hardware.device)
         self._jitter = KINDS[settings.augment]
         self._seed = settings.seed
         self._mean, self._std = mean, std
         self._hardware = hardware
-        self._batch = min(settings.batch_size, len(split.labels))
+        self._batch = min(settings.batch_size, len(split.labels)) // world.size * world.size
+        if not self._batch:
+            raise SettingsError(
+                f"A batch of {min(settings.batch_size, len(split.labels))} images cannot be shared by {world.size} "
+                "processes.",
+                "Raise batch_size, or start fewer with torchrun.",
+            )
         self.steps = len(split.labels) // self._batch
 
     def epoch(self, number: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -59,6 +69,7 @@ class Batches:
         jittering = torch.Generator(device).manual_seed(seed_of(self._seed, number, 1))
         order = torch.randperm(len(self._labels), generator=shuffling)
         for chosen in order[: self.steps * self._batch].view(self.steps, self._batch):
-            pixels = self._split.images(chosen.numpy()).to(device)
-            images = augment(pixels, self._jitter, jittering, self._mean, self._std)
-            yield images.contiguous(memory_format=self._hardware.memory_format), self._labels[chosen]
+            own = self._share.cut(chosen)
+            pixels = self._split.images(own.numpy()).to(device)
+            images = augment(pixels, self._jitter, jittering, self._mean, self._std, self._share)
+            yield images.contiguous(memory_format=self._hardware.memory_format), self._labels[own]

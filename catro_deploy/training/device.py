@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from catro_deploy.errors import SettingsError
+from catro_deploy.training.world import local_gpu
 
 __all__ = ["Hardware", "choose_device", "choose_hardware", "suffers_channels_last"]
 
@@ -48,7 +49,7 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
             f'compute = "cuda" was asked for, and PyTorch {torch.__version__} sees no GPU.',
             'Set compute = "auto" or "cpu", or see what is missing: catro-deploy doctor',
         )
-    return torch.device("cuda" if available and wanted != "cpu" else "cpu")
+    return torch.device("cuda", local_gpu()) if available and wanted != "cpu" else torch.device("cpu")
 
 
 def choose_hardware(model: nn.Module, wanted: Literal["auto", "cpu", "cuda"], amp: bool) -> Hardware:
@@ -59,6 +60,7 @@ def choose_hardware(model: nn.Module, wanted: Literal["auto", "cpu", "cuda"], am
     """
     device = choose_device(wanted)
     if device.type == "cuda":
+        torch.cuda.set_device(device)
         low = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
         return Hardware(device, low if amp else None, torch.channels_last)
     in_bfloat16 = amp and _has_amx() and not _is_depthwise(model)

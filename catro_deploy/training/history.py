@@ -35,6 +35,7 @@ class History:
         seconds: sum over the epochs.
         device: ``cpu`` or ``cuda``, where the last part ran.
         images: number of training images.
+        processes: how many trained together when it ended.
     """
 
     epochs: tuple[Epoch, ...]
@@ -43,3 +44,4 @@ class History:
     seconds: float
     device: str
     images: int
+    processes: int = 1

@@ -24,6 +24,7 @@ from catro_deploy.training.history import Epoch, History
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.schedule import learning_rate_factor
 from catro_deploy.training.state import State, read_state, write_state
+from catro_deploy.training.world import ALONE, World
 
 __all__ = ["Training", "enough_memory"]
 
@@ -43,7 +44,8 @@ def enough_memory(remedy: str) -> Iterator[None]:
 class Training:
     """One training; ``state`` is where it stands after its last whole epoch.
 
-    ``validate`` gives a network's accuracy, a fraction, or None if there are no images for that.
+    ``validate`` gives a network's accuracy, a fraction, or None if there are no images for that. Of several processes
+    the first validates, and reads and writes the state; all have the same weights.
     """
 
     state: State
@@ -56,7 +58,9 @@ class Training:
         validate: Callable[[nn.Module], float | None],
         settings: OptimiserSettings,
         hardware: Hardware,
+        world: World = ALONE,
     ) -> None:
+        self.world = world
         self.model = hardware.place(model)
         self.batches, self.objective, self.validate = batches, objective, validate
         self.settings, self.hardware = settings, hardware
@@ -77,14 +81,17 @@ class Training:
         Raises:
             CheckpointError: ``path`` is damaged.
         """
-        if path is not None and path.is_file():
-            saved = read_state(path)
+        if saved := self.world.share(read_state(path) if path is not None and path.is_file() else None):
             if saved.fingerprint == fingerprint:
                 self._restore(saved)
                 progress.note(f"going on from epoch {len(saved.epochs)} of {self.settings.epochs}")
                 return
-            progress.note(f"{path.name} is of a training with other settings, images or weights: starting anew")
-        self.state = State(fingerprint, (), self.validate(self.model), {}, {}, {}, {}, {})
+            found = path.name if path is not None else "what is left"
+            progress.note(f"{found} is of a training with other settings, images or weights: starting anew")
+        self.state = State(fingerprint, (), self._validated(self.model), {}, {}, {}, {}, {})
+
+    def _validated(self, network: nn.Module) -> float | None:
+        return self.world.share(self.validate(network) if self.world.is_first else None)
 
     def _restore(self, saved: State) -> None:
         self.model.load_state_dict(saved.model)
@@ -112,6 +119,9 @@ class Training:
         if self.settings.compile and done < epochs:
             example, _ = next(self.batches.epoch(done + 1))
             self.forward = compiled(self.model, example, self.hardware, progress)
+        if self.world.size > 1 and done < epochs:
+            network = self.forward if isinstance(self.forward, nn.Module) else self.model
+            self.forward = nn.parallel.DistributedDataParallel(network)
         with progress.task(title, epochs * steps, done * steps) as task:
             for epoch in range(done + 1, epochs + 1):
                 if self._is_on_a_plateau:
@@ -119,7 +129,7 @@ class Training:
                     break
                 began = time.monotonic()
                 loss = self._train_epoch(epoch, task)
-                reached = self.validate(self.final_network)
+                reached = self._validated(self.final_network)
                 rate = self._learning_rate(epoch * steps - 1)
                 self._save(path, Epoch(epoch, loss, rate, reached, time.monotonic() - began))
                 record(self.state.epochs[-1])
@@ -140,14 +150,14 @@ class Training:
         gpus = [torch.cuda.current_device()] if self.hardware.device.type == "cuda" else []
         # Dropout and the like draw from the global generators; these are the caller's again afterwards.
         with torch.random.fork_rng(devices=gpus):
-            torch.manual_seed(seed_of(self.settings.seed, epoch, 2))
+            torch.manual_seed(seed_of(self.settings.seed, epoch, 2 + self.world.rank))
             for step, (images, labels) in enumerate(self.batches.epoch(epoch), start=first):
                 losses.append(self._train_step(step, images, labels))
                 if len(losses) % STEPS_BETWEEN_CHECKS == 0:
                     self._require_finite(epoch, losses)
                 task.advance()
         self._require_finite(epoch, losses)
-        return float(torch.stack(losses).mean())
+        return float(self.world.mean(torch.stack(losses)).mean())
 
     def _train_step(self, step: int, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         for group in self.optimizer.param_groups:
@@ -172,7 +182,7 @@ class Training:
     def _require_finite(self, epoch: int, losses: list[torch.Tensor]) -> None:
         """Check the losses since the last check, and at the end of the epoch what they made of the weights."""
         since = (len(losses) - 1) // STEPS_BETWEEN_CHECKS * STEPS_BETWEEN_CHECKS
-        finite = torch.isfinite(torch.stack(losses[since:])).tolist()
+        finite = torch.isfinite(self.world.mean(torch.stack(losses[since:]))).tolist()
         if not all(finite):
             raise self._diverged("the loss", epoch, since + finite.index(False) + 1)
         if len(losses) == self.batches.steps and not all(torch.isfinite(p).all() for p in self.parameters.values()):
@@ -202,7 +212,7 @@ class Training:
             ema=self.average.network.state_dict() if self.average else {},
             scaler=self.scaler.state_dict(),
         )
-        if path is not None:
+        if path is not None and self.world.is_first:
             write_state(path, self.state)
 
     def finish(self, images: int) -> History:
@@ -220,6 +230,7 @@ class Training:
             seconds=sum(epoch.seconds for epoch in epochs),
             device=self.hardware.device.type,
             images=images,
+            processes=self.world.size,
         )
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -21,11 +22,43 @@ from catro_deploy.training.loop import Training, enough_memory
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.pixels import hold
 from catro_deploy.training.state import tensors_hash
+from catro_deploy.training.world import World, parting, the_world
 
-__all__ = ["NOT_IN_FINGERPRINT", "fit"]
+__all__ = ["NOT_IN_FINGERPRINT", "Job", "fit", "train_together"]
 
 # Where training runs and how fast does not make it another training.
 NOT_IN_FINGERPRINT = {"compute", "amp", "compile", "recipe", "tensorboard"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training as all processes know it; see ``fit``."""
+
+    model: nn.Module
+    train: Split
+    validation: Split
+    settings: OptimiserSettings
+    mean: Sequence[float]
+    std: Sequence[float]
+    title: str
+    teacher: nn.Module | None
+    distill: float
+    temperature: float
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that decides where the training goes."""
+        content = {
+            "settings": self.settings.model_dump(mode="json", exclude=NOT_IN_FINGERPRINT),
+            "model": tensors_hash(self.model.state_dict()),
+            "teacher": tensors_hash(self.teacher.state_dict()) if self.teacher is not None else None,
+            "labels": tensors_hash({"labels": torch.from_numpy(self.train.labels)}),
+            "distill": self.distill,
+            "temperature": self.temperature,
+            "mean": list(self.mean),
+            "std": list(self.std),
+        }
+        return text_hash(json.dumps(content, sort_keys=True))
 
 
 def fit(
@@ -49,7 +82,7 @@ def fit(
     If it is there at the start and belongs to this very training, that goes on after its last whole epoch. ``mean``
     and ``std`` (a value a channel, of pixels in 0..1) are subtracted and divided by. ``validation`` may be empty.
     ``teacher`` gives logits over the same classes, and ``distill`` is its share of the loss. ``events`` is the folder
-    of event files, if settings ask for such.
+    of event files, if settings ask for such. Under torchrun all its processes train together.
 
     Raises:
         SettingsError: a GPU is wanted, or event files are, and there is none or no TensorBoard.
@@ -57,20 +90,31 @@ def fit(
         CheckpointError: ``state_path`` is damaged.
         NumericsError: the loss or a weight is not finite; the state of the last good epoch stays.
         StorageError: the state could not be written.
-        FaultError: the GPU's memory is too small.
+        FaultError: the GPU's memory is too small, or a process that trained along is gone.
     """
-    hardware = choose_hardware(model, settings.compute, settings.amp)
-    count = len(train.labels)
+    world = the_world()
+    job = Job(model, train, validation, settings, mean, std, title, teacher, distill, temperature)
+    with parting(world):
+        return train_together(world.share(job), state_path, progress, world, events)
+
+
+def train_together(
+    job: Job, state_path: Path | None, progress: Progress, world: World, events: Path | None = None
+) -> History:
+    """Train in each process of ``world``, of which the first alone has a ``state_path``."""
+    settings, mean, std = job.settings, job.mean, job.std
+    hardware = choose_hardware(job.model, settings.compute, settings.amp)
+    count = len(job.train.labels)
     if count < 2:
         raise DataError(f"There are {count} training images; 2 are the least.", "Choose other classes, or add images.")
-    aims = {"distill": distill, "temperature": temperature, "mean": list(mean), "std": list(std)}
-    fingerprint = _fingerprint(model, teacher, train, settings, aims)
+    fingerprint = job.fingerprint
     with enough_memory(f'Lower batch_size (now {settings.batch_size}) or set compute = "cpu".'):
-        batches = Batches(
-            hold(train, hardware.device, progress, "reading training images"), settings, mean, std, hardware
-        )
-        held_out = hold(validation, hardware.device, progress, "reading validation images")
-        objective = Objective(hardware, settings.label_smoothing, teacher, distill, temperature)
+        pixels = hold(job.train, hardware.device, progress, "reading training images")
+        batches = Batches(pixels, settings, mean, std, hardware, world)
+        held_out = job.validation
+        if world.is_first:
+            held_out = hold(held_out, hardware.device, progress, "reading validation images")
+        objective = Objective(hardware, settings.label_smoothing, job.teacher, job.distill, job.temperature)
 
         def validate(network: nn.Module) -> float | None:
             if not len(held_out.labels):
@@ -78,22 +122,8 @@ def fit(
             logits = predict(network, held_out, mean, std, settings.batch_size, hardware.device)
             return accuracy(logits, held_out.labels)
 
-        training = Training(model, batches, objective, validate, settings, hardware)
+        training = Training(job.model, batches, objective, validate, settings, hardware, world)
         training.start(state_path, fingerprint, progress)
         with epochs_to_tensorboard(events if settings.tensorboard else None, len(training.state.epochs)) as record:
-            training.run(state_path, progress, title, record)
+            training.run(state_path, progress, job.title, record)
         return training.finish(count)
-
-
-def _fingerprint(
-    model: nn.Module, teacher: nn.Module | None, train: Split, settings: OptimiserSettings, aims: dict[str, object]
-) -> str:
-    """A hash of all that decides where the training goes."""
-    content = {
-        "settings": settings.model_dump(mode="json", exclude=NOT_IN_FINGERPRINT),
-        "model": tensors_hash(model.state_dict()),
-        "teacher": tensors_hash(teacher.state_dict()) if teacher is not None else None,
-        "labels": tensors_hash({"labels": torch.from_numpy(train.labels)}),
-        **aims,
-    }
-    return text_hash(json.dumps(content, sort_keys=True))

@@ -1,0 +1,39 @@
+"""Several processes under torchrun: the first does all there is to do, the others join its trainings."""
+
+import torch.distributed as dist
+
+from catro_deploy.progress import Silent
+from catro_deploy.training.splits import Job, train_together
+from catro_deploy.training.world import is_loss_of_a_process, the_world
+
+__all__ = ["dismiss", "serve"]
+
+# Of a process whose first one has gone; that one, or torchrun, says why.
+LEFT_ALONE = 1
+
+
+def serve() -> int:
+    """Take part in every training of the first process until it is done; the exit code."""
+    world = the_world()
+    job: Job | None = None
+    try:
+        while job := world.share(job):
+            train_together(job, None, Silent(), world)
+    except RuntimeError as error:
+        if is_loss_of_a_process(error):
+            return LEFT_ALONE
+        raise
+    return 0
+
+
+def dismiss() -> None:
+    """Let the others end, unless they are gone; for the first process."""
+    world = the_world()
+    if not dist.is_initialized():
+        return
+    try:
+        world.share(None)
+    except RuntimeError as error:
+        if not is_loss_of_a_process(error):
+            raise
+    dist.destroy_process_group()

@@ -1,0 +1,106 @@
+"""The processes that train one network together: torchrun has started them, torch.distributed connects them."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from catro_deploy.errors import FaultError
+
+__all__ = ["ALONE", "World", "is_loss_of_a_process", "local_gpu", "parting", "the_world"]
+
+_T = TypeVar("_T")
+
+# The others wait while the first prunes, exports or measures.
+LONGEST = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class World:
+    """This process is number ``rank`` of ``size``. All must call the methods in the same order."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the one that writes files and talks to people."""
+        return self.rank == 0
+
+    def share(self, value: _T) -> _T:
+        """What the first process has for ``value``."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        return box[0]
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """The mean of the processes' ``values``, element by element."""
+        if self.size == 1:
+            return values
+        total = values.clone()
+        dist.all_reduce(total)
+        return total / self.size
+
+
+ALONE = World()
+
+
+@cache
+def the_world() -> World:
+    """Where this process is; those that torchrun has started meet here, and wait for each other.
+
+    Raises:
+        FaultError: they do not find each other.
+    """
+    if not dist.is_torchelastic_launched() or int(os.environ["WORLD_SIZE"]) == 1:
+        return ALONE
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    try:
+        dist.init_process_group(backend, timeout=LONGEST)
+    except (RuntimeError, ValueError) as error:
+        raise FaultError(
+            f"The processes of torchrun do not find each other: {error}.", "Look at torchrun's --rdzv-endpoint."
+        ) from error
+    here = str(Path.cwd())
+    if here not in sys.path:  # for code of the user's that the first process has imported from there
+        sys.path.insert(0, here)
+    return World(dist.get_rank(), dist.get_world_size())
+
+
+def local_gpu() -> int:
+    """The GPU of this process: torchrun gives each of a machine one of its own."""
+    return int(os.environ["LOCAL_RANK"]) if dist.is_torchelastic_launched() else torch.cuda.current_device()
+
+
+@contextmanager
+def parting(world: World) -> Iterator[None]:
+    """Let go of the other processes where this block fails: they are in the middle of something, and end then, too.
+
+    Raises:
+        FaultError: one of them has gone.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if world.size > 1:
+            dist.destroy_process_group()
+        if world.size > 1 and is_loss_of_a_process(error):
+            raise FaultError(
+                "A process that trained along has gone.", "The same command goes on after the last whole epoch."
+            ) from error
+        raise
+
+
+def is_loss_of_a_process(error: BaseException) -> bool:
+    """Whether ``error`` says that another process has gone."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error).lower())

@@ -1,0 +1,119 @@
+"""Two processes that torchrun starts, against one: the same training, and what is left when one of them dies."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from catro_deploy.data.base import MemorySplit
+from catro_deploy.errors import SettingsError
+from catro_deploy.training import fit
+from catro_deploy.training.augment import Share
+from catro_deploy.training.batches import Batches
+from catro_deploy.training.device import choose_hardware
+from catro_deploy.training.state import read_state
+from catro_deploy.training.world import World
+from tests.training.helpers import MEAN, STD, Recorder, options, separable_split, small_network
+from tests.training.together_script import network
+
+CHECKOUT = Path(__file__).parents[2]
+LIMIT_S = 240
+
+
+def torchrun(*command, cwd=CHECKOUT):
+    """``command`` in two processes."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
+    return subprocess.run(
+        [*start, *map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=LIMIT_S
+    )
+
+
+def script(*arguments):
+    return torchrun("-m", "tests.training.together_script", *arguments)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """The weights that two processes have trained."""
+    folder = tmp_path_factory.mktemp("together")
+    done = script(folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("processes 2, []")
+    return load_file(folder / "weights.safetensors")
+
+
+def test_the_parts_of_a_batch_are_those_of_the_whole():
+    """Same images, same order, varied the same, none twice."""
+    split = MemorySplit(torch.randint(0, 256, (64, 3, 8, 8), dtype=torch.uint8), np.arange(64))
+    hardware = choose_hardware(small_network(), "cpu", amp=False)
+    whole, first, second = (
+        Batches(split, options(), MEAN, STD, hardware, World(rank, size)) for rank, size in ((0, 1), (0, 2), (1, 2))
+    )
+    seen = []
+    for (images, labels), *parts in zip(*(one.epoch(1) for one in (whole, first, second)), strict=True):
+        assert torch.equal(images, torch.cat([part for part, _ in parts]))
+        assert torch.equal(labels, torch.cat([own for _, own in parts]))
+        assert [len(own) for _, own in parts] == [8, 8]
+        seen += labels.tolist()
+    assert sorted(seen) == list(range(64))
+
+
+def test_a_share_is_cut_along_the_last_axis():
+    assert Share(1, 3).cut(torch.arange(12).reshape(2, 6)).tolist() == [[2, 3], [8, 9]]
+
+
+def test_a_batch_that_cannot_be_shared_is_refused():
+    hardware = choose_hardware(small_network(), "cpu", amp=False)
+    with pytest.raises(SettingsError, match="cannot be shared by 4 processes"):
+        Batches(separable_split(3), options(), MEAN, STD, hardware, World(0, 4))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * LIMIT_S)
+def test_two_processes_train_as_one_does(together, tmp_path):
+    alone = network()
+    images, held_out = separable_split(90), separable_split(21, seed=1)
+    fit(alone, images, held_out, options(amp=False), MEAN, STD, tmp_path / "alone.safetensors", Recorder(), "test")
+    pairs = zip(network().parameters(), alone.parameters(), strict=True)
+    moved = max((before - after).abs().max().item() for before, after in pairs)
+    assert moved > 0.1
+    for name, tensor in alone.state_dict().items():
+        torch.testing.assert_close(together[name], tensor, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * LIMIT_S)
+def test_where_a_process_dies_all_end_and_the_training_goes_on(together, tmp_path):
+    """Five steps an epoch: it dies in the third."""
+    died = script(tmp_path, 12)
+    assert died.returncode != 0
+    assert len(read_state(tmp_path / "state.safetensors").epochs) == 2
+    assert not (tmp_path / "weights.safetensors").exists()
+    again = script(tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "going on from epoch 2 of 4" in again.stdout
+    resumed = load_file(tmp_path / "weights.safetensors")
+    for name, tensor in together.items():
+        torch.testing.assert_close(resumed[name], tensor, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * LIMIT_S)
+def test_the_command_line_under_torchrun(tiny_run):
+    """One of the processes writes and talks; a stage that trains nothing runs in it alone."""
+    tiny_run.weights.unlink()
+    program = ("--no-python", "--", Path(sys.executable).with_name("catro-deploy"))  # torchrun takes --run for its own
+    done = torchrun(*program, "finetune", "--run", "run", cwd=Path.cwd())
+    assert done.returncode == 0, done.stderr
+    assert tiny_run.weights.is_file()
+    assert tiny_run.read_json(tiny_run.finetune, "finetune")["processes"] == 2
+    assert done.stderr.count("finetune: done") == 1
+    refused = torchrun(*program, "export", "--run", "nowhere", cwd=Path.cwd())
+    assert refused.returncode != 0
+    assert refused.stderr.count("is not a run folder") == 1
