@@ -93,6 +93,8 @@ class OptimiserSettings(_Section):
         "signs",
         description="signs: affine, light, no mirroring; objects: shift, mirror, light; rigid: shift only",
     )
+    saturation: float = Field(0.0, ge=0, lt=1, description="colours get up to so much paler or more vivid")
+    erase: float = Field(0.0, ge=0, le=1, description="share of the images in which a rectangle is erased")
     compute: Literal["auto", "cpu", "cuda"] = Field("auto", description="where: auto is the GPU if PyTorch sees one")
     amp: bool = Field(True, description="mixed precision, on a GPU or a CPU with AMX")
     compile: bool = Field(

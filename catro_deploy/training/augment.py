@@ -27,6 +27,8 @@ class Jitter:
         mirror: half of the images are mirrored left to right.
         brightness: share of the full range that is added.
         contrast: share by which the distance from the image's mean is stretched.
+        saturation: share by which the distance from grey is stretched; of images with three channels.
+        erase: share of the images in which a rectangle is made the mean colour of the training images.
     """
 
     rotation_degrees: float = 0.0
@@ -37,6 +39,8 @@ class Jitter:
     mirror: bool = False
     brightness: float = 0.0
     contrast: float = 0.0
+    saturation: float = 0.0
+    erase: float = 0.0
 
     @property
     def moves(self) -> bool:
@@ -58,6 +62,12 @@ class Share:
 
 WHOLE = Share()
 
+
+# Of red, green and blue (ITU-R BT.601).
+LUMA = (0.299, 0.587, 0.114)
+# Least and largest share of an image that is erased, and the largest ratio of its sides.
+ERASED = (0.02, 0.33)
+NARROWEST = 3.3
 
 # A mirrored "turn left" is a "turn right": signs must never be mirrored.
 KINDS = {
@@ -91,7 +101,10 @@ def augment(
         images = _move(images, jitter, generator, share)
     if jitter.brightness or jitter.contrast:
         images = _light(images, jitter, generator, share)
-    return _standardise(images, mean, std)
+    if jitter.saturation and images.shape[1] == len(LUMA):
+        images = _colour(images, jitter, generator, share)
+    images = _standardise(images, mean, std)
+    return _erase(images, jitter, generator, share) if jitter.erase else images
 
 
 def _standardise(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
@@ -136,3 +149,25 @@ def _light(images: torch.Tensor, jitter: Jitter, generator: torch.Generator, sha
     middle = images.mean(dim=(1, 2, 3), keepdim=True)
     stretched = (images - middle) * torch.exp(contrast * math.log1p(jitter.contrast))
     return (stretched + middle + bright * jitter.brightness).clamp_(0, 1)
+
+
+def _colour(images: torch.Tensor, jitter: Jitter, generator: torch.Generator, share: Share) -> torch.Tensor:
+    (vivid,) = (d.view(-1, 1, 1, 1) for d in _draws(1, images, generator, share))
+    grey = (images * images.new_tensor(LUMA).view(-1, 1, 1)).sum(1, keepdim=True)
+    return (grey + (images - grey) * torch.exp(vivid * math.log1p(jitter.saturation))).clamp_(0, 1)
+
+
+def _erase(images: torch.Tensor, jitter: Jitter, generator: torch.Generator, share: Share) -> torch.Tensor:
+    """Random erasing of standardised images (Zhong et al., 2020, "Random Erasing Data Augmentation")."""
+    rows, columns = images.shape[2:]
+    whether, size, shape, down, right = ((d.view(-1, 1, 1, 1) + 1) / 2 for d in _draws(5, images, generator, share))
+    area = ERASED[0] + size * (ERASED[1] - ERASED[0])
+    aspect = torch.exp((2 * shape - 1) * math.log(NARROWEST))
+    height, width = (
+        (rows * (area * aspect).sqrt()).clamp(max=rows),
+        (columns * (area / aspect).sqrt()).clamp(max=columns),
+    )
+    y = torch.arange(rows, device=images.device).view(1, 1, -1, 1) - down * (rows - height)
+    x = torch.arange(columns, device=images.device).view(1, 1, 1, -1) - right * (columns - width)
+    inside = (y >= 0) & (y < height) & (x >= 0) & (x < width) & (whether < jitter.erase)
+    return images.masked_fill(inside, 0.0)

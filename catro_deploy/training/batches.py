@@ -1,6 +1,7 @@
 """The training images of an epoch, in an order and a guise that follow from the seed and the epoch's number alone."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -49,7 +50,7 @@ class Batches:
         self._share = Share(world.rank, world.size)
         self._split = split
         self._labels = torch.from_numpy(np.asarray(split.labels)).to(hardware.device)
-        self._jitter = KINDS[settings.augment]
+        self._jitter = replace(KINDS[settings.augment], saturation=settings.saturation, erase=settings.erase)
         self._seed = settings.seed
         self._mean, self._std = mean, std
         self._hardware = hardware

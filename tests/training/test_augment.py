@@ -128,3 +128,41 @@ def test_light_changes_brightness_and_contrast_only():
     torch.testing.assert_close(slopes, slopes[0, 0, 0].expand_as(slopes), atol=1e-3, rtol=0)
     assert 1 / 1.2 - 1e-3 <= float(slopes[0, 0, 0]) <= 1.2 + 1e-3
     assert abs(float(result.mean() - pixels.float().mean() / 255)) <= 0.1 + 1e-6
+
+
+def test_an_erased_rectangle_has_the_mean_colour_and_nothing_else_changes():
+    pixels = torch.randint(100, 256, (400, 3, 20, 30), dtype=torch.uint8)
+    plain = augment(pixels, Jitter(), generator(), (0.1, 0.1, 0.1), (1.0, 1.0, 1.0))
+    found = augment(pixels, Jitter(erase=0.5), generator(7), (0.1, 0.1, 0.1), (1.0, 1.0, 1.0))
+    gone = found != plain
+    assert (found[gone] == 0).all()
+    assert (gone == gone[:, :1]).all()  # in all channels
+    touched = gone.flatten(1).any(1)
+    assert 0.4 < touched.float().mean() < 0.6
+    for image in gone[touched, 0]:
+        rows, columns = image.any(1), image.any(0)
+        assert image.sum() == rows.sum() * columns.sum()  # a rectangle without holes
+    shares = gone[touched, 0].flatten(1).float().mean(1)
+    assert shares.min() > 0.01
+    assert 0.25 < shares.max() < 0.4
+
+
+def test_saturation_keeps_grey_and_brightness():
+    """Twice as vivid about the same luma: by hand for one colour, and never for grey images."""
+    pixels = torch.zeros(64, 3, 2, 2, dtype=torch.uint8)
+    pixels[:, 0] = 120
+    pixels[:, 1] = 90
+    pixels[:, 2] = 100
+    pixels[:, :, 0, 0] = 77
+    found = augment(pixels, Jitter(saturation=0.3), generator(8), **PLAIN)
+    luma = (found * torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1)
+    assert torch.allclose(found[:, :, 0, 0], torch.tensor(77 / 255))
+    assert torch.allclose(luma[:, 1, 1], torch.tensor((0.299 * 120 + 0.587 * 90 + 0.114 * 100) / 255), atol=1e-5)
+    spread = (found[:, 0] - found[:, 1])[:, 1, 1] / (30 / 255)
+    assert 1 / 1.3 - 1e-4 <= spread.min() < 0.85
+    assert 1.2 < spread.max() <= 1.3 + 1e-4
+    grey = torch.full((4, 1, 2, 2), 50, dtype=torch.uint8)
+    assert torch.equal(
+        augment(grey, Jitter(saturation=0.3), generator(), (0.0,), (1.0,)),
+        augment(grey, Jitter(), generator(), (0.0,), (1.0,)),
+    )
