@@ -1,4 +1,4 @@
-"""torch-pruning's pruner under our budgets: its criterion and its widths, our measuring, fine-tuning and run folder."""
+"""torch-pruning's pruner under our budgets: its criteria and its widths, our measuring, fine-tuning and run folder."""
 
 import copy
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from torch import nn
 
 from catro_deploy.data import Subset
 from catro_deploy.errors import MissedError
-from catro_deploy.graph.trace import Network, trace
+from catro_deploy.graph.trace import Network, list_layers, trace
 from catro_deploy.profiling.trial import Trial, trial
 from catro_deploy.protocols import load_latency_protocol
 from catro_deploy.records import Budget, GroupPlan, Plan
@@ -21,10 +21,11 @@ from catro_deploy.targets import load_target
 from catro_deploy.training.augment import normalise
 from catro_deploy.use import use_of
 
-__all__ = ["open_trial", "prune_by_peer"]
+__all__ = ["open_trial", "prune_by_peer", "prune_to_flops"]
 
 # Ratios that torch-pruning is tried with: halvings of the interval in which the budget is met.
 HALVINGS = 7
+FINE_HALVINGS = 10
 NEARLY_ALL = 0.97
 
 
@@ -55,23 +56,49 @@ def prune_by_peer(settings: Settings, run: RunFolder, round_to: int | None) -> P
                 break
     if not best:
         raise MissedError(f"not met: {fastest:.2f}x at best")
+    return _written(settings, original, best, run)
+
+
+def prune_to_flops(settings: Settings, run: RunFolder, importance: str) -> Plan:
+    """Prune by torch-pruning's ``importance`` with the smallest ratio for all layers that meets a budget of MACs."""
+    original = open_original(settings)
+    network = trace(original.model, original.input_shape)
+    whole = sum(layer.macs for layer in network.layers)
+    limit = Budget.parse(settings.prune.budget).limit(whole)
+    low, high = 0.0, 1.0
+    for _ in range(FINE_HALVINGS):
+        ratio = (low + high) / 2
+        cut, _ = peer_network(original.model, network, ratio, None, importance)
+        macs = sum(layer.macs for layer in list_layers(cut, original.input_shape))
+        low, high = (low, ratio) if macs <= limit else (ratio, high)
+    _, groups = peer_network(original.model, network, high, None, importance)
+    return _written(settings, original, groups, run)
+
+
+def _written(settings: Settings, original: Original, groups: tuple[GroupPlan, ...], run: RunFolder) -> Plan:
     names = [original.dataset.classes[index] for index in original.wanted]
     (images, _), *_ = labelled_batches(Subset(original.dataset.train, original.wanted), names, 8, 8, 0)
     batch = normalise(images, settings.model.mean, settings.model.std)
-    return write_pruning(settings, original, None, [], best, batch, run)
+    return write_pruning(settings, original, None, [], groups, batch, run)
 
 
 def peer_network(
-    model: nn.Module, network: Network, ratio: float, round_to: int | None
+    model: nn.Module,
+    network: Network,
+    ratio: float,
+    round_to: int | None,
+    importance: str = "MagnitudeImportance",
 ) -> tuple[nn.Module, tuple[GroupPlan, ...]]:
     """``model`` cut by torch-pruning, and what that kept of each group."""
     import torch_pruning
+
+    options = {"p": 1} if importance == "MagnitudeImportance" else {}
 
     cut = copy.deepcopy(model)
     pruner = torch_pruning.pruner.BasePruner(
         cut,
         torch.zeros(1, *network.input_shape),
-        importance=torch_pruning.importance.MagnitudeImportance(p=1),
+        importance=getattr(torch_pruning.importance, importance)(**options),
         pruning_ratio=ratio,
         ignored_layers=[cut.get_submodule(network.head)],
         round_to=round_to,

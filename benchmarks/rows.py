@@ -14,7 +14,7 @@ from catro_deploy.data import Subset, open_dataset
 from catro_deploy.files import write_json
 from catro_deploy.networks import load
 from catro_deploy.plans import load_plan
-from catro_deploy.progress import Silent
+from catro_deploy.progress import Progress, Silent
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.finetune import finetune
@@ -35,14 +35,14 @@ class Row(Protocol):
         """Key in the results and name of the run folder."""
 
 
-def finetune_and_judge(row: Row, settings: Settings, work: Path) -> None:
+def finetune_and_judge(row: Row, settings: Settings, work: Path, progress: Progress | None = None) -> None:
     """Fine-tune the pruned network of ``row``; write its accuracies on the test images and its sizes beside its folder.
 
     Accuracies are fractions, sizes shares of the original's.
     """
     run = RunFolder(work / row.name)
     with run.lock():
-        history = finetune(settings, run, Silent())
+        history = finetune(settings, run, progress or Silent())
     plan = load_plan(run)
     channels, height, width = plan.input_shape
     test = Subset(open_dataset(settings.data, (height, width), channels).test, plan.class_indices)

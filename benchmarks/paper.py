@@ -1,0 +1,203 @@
+"""The paper's tables again: CATRO against L1, FPGM and torch-pruning's group norm, at equal FLOPs and training.
+
+    python benchmarks/paper.py --table 1 --gtsrb FOLDER --weights FOLDER [--seeds 0 1 2] [--only 'speed_limits-97']
+    python benchmarks/paper.py --table 2 --cifar10 FOLDER --weights FOLDER --device cuda --minutes 9
+    python benchmarks/paper.py                                                            # the page again, nothing run
+
+1: two subtasks of GTSRB, and channels chosen for the other one; 2: CIFAR-10; 3: what the method's parts are worth.
+--weights holds gtsrb_resnet20.pth and cifar10_resnet{20,32,56}.pth; --gtsrb is what torchvision's GTSRB reads,
+--cifar10 a folder of images by class. All methods cut at least as many multiply-accumulates and are fine-tuned alike,
+by the recipe ``fast`` (60 epochs) or, with --recipe paper, the paper's (200). Accuracy is that of the weights after the
+last epoch on the test images; no epoch is chosen by it.
+
+Rows that are done stand in benchmarks/results/paper.json and are not run again. --minutes ends it after the epoch in
+which the time is up; the same command goes on from there. Writes docs/paper.md.
+"""
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import environment, read_result, write_result
+from paper_page import page
+from paper_rows import METHODS, Row, rows_of
+from peers import prune_to_flops
+from rows import finetune_and_judge, finish_in_own_process
+
+from catro_deploy.data import Subset
+from catro_deploy.files import write_text
+from catro_deploy.plans import load_plan
+from catro_deploy.progress import Progress, Silent, Task
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings, load_settings
+from catro_deploy.stages.original import open_original
+from catro_deploy.stages.prune import labelled_batches, prune, write_pruning
+from catro_deploy.training.augment import normalise
+
+RESULT = "paper.json"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper.md"
+PIXELS = {
+    "gtsrb": {"mean": [0.3403, 0.3121, 0.3214], "std": [0.2724, 0.2608, 0.2669]},
+    "cifar10": {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010]},
+}
+
+
+class OutOfTimeError(Exception):
+    """The time of this piece is up, after a whole epoch."""
+
+
+class Deadline(Silent):
+    """Ends the work when an epoch is over after ``end`` (of time.monotonic)."""
+
+    def __init__(self, end: float) -> None:
+        self._end = end
+
+    @contextmanager
+    def task(self, title: str, total: float, done: float = 0) -> Iterator[Task]:
+        """Watch the clock when the bar's text changes, which it does after the state of an epoch is written."""
+        with super().task(title, total, done) as task:
+            yield _Watched(task, self._end)
+
+
+class _Watched:
+    def __init__(self, task: Task, end: float) -> None:
+        self._task, self._end = task, end
+
+    def advance(self, steps: float = 1) -> None:
+        self._task.advance(steps)
+
+    def describe(self, text: str) -> None:
+        if time.monotonic() > self._end:
+            raise OutOfTimeError
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", type=int, nargs="+", choices=(1, 2, 3), default=[])
+    parser.add_argument("--gtsrb", type=Path, default=Path("data"))
+    parser.add_argument("--cifar10", type=Path, default=Path("data"))
+    parser.add_argument("--weights", type=Path, default=Path("weights"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="rows whose name this pattern finds")
+    parser.add_argument("--recipe", choices=("fast", "paper"), default="fast")
+    parser.add_argument("--epochs", type=int, help="others than the recipe's; such rows are no results")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--jobs", type=int, default=1, help="rows at a time, each on one thread if more than one")
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--work", type=Path, default=Path("runs/paper"), help="where the run folders go")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def settings_of(row: Row, args: argparse.Namespace, classes: str) -> Settings:
+    """What decides a row, but for ``classes``; the same for all methods but for criterion and widths."""
+    method = METHODS[row.method]
+    gtsrb = row.data == "gtsrb"
+    finetune = {
+        "recipe": args.recipe, "augment": "signs" if gtsrb else "objects", "seed": row.seed, "compute": args.device,
+    }  # fmt: skip
+    return load_settings(
+        None,
+        {
+            "model": {
+                "name": row.model,
+                "checkpoint": args.weights / f"{row.data}_{row.model.removeprefix('cifar_')}.pth",
+                **PIXELS[row.data],
+            },
+            "data": {"name": "gtsrb" if gtsrb else "imagefolder", "root": args.gtsrb if gtsrb else args.cifar10},
+            "prune": {
+                "classes": [classes] if classes else [],
+                "budget": f"{row.kept_percent}%flops",
+                "seed": row.seed,
+                "compute": args.device,
+                **(method if isinstance(method, dict) else {}),
+                **(row.prune or {}),
+            },
+            "finetune": {**finetune, **({"epochs": args.epochs} if args.epochs else {})},
+        },
+    )
+
+
+def prune_row(row: Row, settings: Settings, run: RunFolder, args: argparse.Namespace) -> None:
+    """Prune the network of ``row``, by its method and for whichever classes choose."""
+    method = METHODS[row.method]
+    if isinstance(method, str):
+        prune_to_flops(settings, run, method)
+        return
+    if not row.chosen_for:
+        prune(settings, run, Silent())
+        return
+    chooser = RunFolder(run.path.with_name(f"{row.name}-chooser"))
+    with chooser.lock():
+        plan = prune(settings_of(row, args, row.chosen_for), chooser, Silent())
+    original = open_original(settings)
+    names = [original.classes[index] for index in original.wanted]
+    (images, _), *_ = labelled_batches(Subset(original.dataset.train, original.wanted), names, 8, 8, 0)
+    write_pruning(settings, original, None, [], plan.groups, normalise(images, original.mean, original.std), run)
+
+
+def run_row(row: Row, args: argparse.Namespace, progress: Progress) -> None:
+    """Prune, fine-tune and judge one row; write its result beside its run folder."""
+    settings, run = settings_of(row, args, row.classes), RunFolder(args.work / row.name)
+    with run.lock():
+        if not run.plan.is_file():
+            prune_row(row, settings, run, args)
+        load_plan(run)
+    finetune_and_judge(row, settings, args.work, progress)
+
+
+def run_missing(rows: list[Row], args: argparse.Namespace) -> None:
+    """Run the rows that are not done, and keep their results."""
+    stored: dict[str, dict[str, Any]] = read_result(RESULT).get("rows", {})
+    end = time.monotonic() + 60 * args.minutes
+    names = ("gtsrb", "cifar10", "weights", "recipe", "device", "jobs")
+    flags = {name: getattr(args, name) for name in names} | ({"epochs": args.epochs} if args.epochs else {})
+
+    def finish(row: Row) -> dict[str, Any] | None:
+        left = (end - time.monotonic()) / 60
+        if left <= 0:
+            return None
+        try:
+            return finish_in_own_process(__file__, row, args.work, {**flags, "minutes": left})
+        except FileNotFoundError:  # its time was up before its last epoch
+            return None
+
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for row, result in zip(rows, pool.map(finish, rows), strict=True):
+            if result is None:
+                print(f"{row.name}: goes on another time", file=sys.stderr)
+            elif not args.epochs:
+                stored[row.name] = {**result, "environment": environment()}
+                write_result(RESULT, {"rows": dict(sorted(stored.items()))})
+
+
+def main() -> None:
+    """Run the rows that are missing, write the page."""
+    args = arguments()
+    if args.row:
+        torch.set_num_threads(1 if args.jobs > 1 else torch.get_num_threads())
+        try:
+            run_row(Row(**json.loads(args.row)), args, Deadline(time.monotonic() + 60 * args.minutes))
+        except OutOfTimeError:
+            print("time is up")
+        return
+    args.work.mkdir(parents=True, exist_ok=True)
+    done = read_result(RESULT).get("rows", {})
+    wanted = [row for table in args.table for row in rows_of(table, args.seeds) if args.only.search(row.name)]
+    run_missing([row for row in wanted if row.name not in done or args.epochs], args)
+    text = page(read_result(RESULT).get("rows", {}))
+    write_text(PAGE, text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

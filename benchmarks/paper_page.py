@@ -1,0 +1,89 @@
+"""docs/paper.md, made of what benchmarks/paper.py found."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from common import table
+from paper_rows import PAPER, Row, rows_of
+
+__all__ = ["page"]
+
+Results = Mapping[str, Mapping[str, Any]]
+
+HEAD = """\
+# The paper's tables
+
+<!-- Written by benchmarks/paper.py. Do not edit. -->
+
+CATRO (arXiv 2110.10921) and other methods at equal multiply-accumulates, fine-tuned alike. Accuracy is that on the test
+images, of the weights after the last epoch. Baselines differ from the paper's, so the drop from **our** original stands
+beside each figure. Where there are several seeds: their mean, and the least and largest.
+"""
+TITLES = {
+    1: "ResNet-20 on two subtasks of GTSRB",
+    2: "ResNets on CIFAR-10",
+    3: "What the parts are worth",
+}
+NAMES = {
+    "catro": "CATRO",
+    "l1": "L1, same widths",
+    "l1-uniform": "L1, uniform",
+    "fpgm": "FPGM, by torch-pruning",
+    "group-l2": "group L2, by torch-pruning",
+}
+SEEDS = range(10)
+
+
+def page(results: Results) -> str:
+    """The page for ``results``, by the rows' names."""
+    parts = [HEAD]
+    for number, title in TITLES.items():
+        rows = {row.name: row for row in rows_of(number, SEEDS)}
+        lines = _lines([row for name, row in rows.items() if name in results], results)
+        first = {row.name: row for row in rows_of(number, [0])}
+        missing = [name.removesuffix("-seed0") for name in first if name not in results]
+        parts.append(f"## {number}. {title}\n")
+        if lines:
+            parts.append(table(_heads(number), lines) + "\n")
+        if missing:
+            parts.append(f"Not run yet: {', '.join(missing)}.\n")
+    return "\n".join(parts)
+
+
+def _heads(number: int) -> list[str]:
+    paper = ["paper"] if number != 3 else []
+    return ["what", "method", "MACs cut", *paper, "ours", "seeds", "original", "drop, points", "epochs"]
+
+
+def _lines(rows: Sequence[Row], results: Results) -> list[list[object]]:
+    grouped: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[row.case, row.method].append(row)
+    lines = []
+    for (case, method), members in grouped.items():
+        found = [results[row.name] for row in members]
+        reached = [float(one["accuracy"]) for one in found]
+        original = float(found[0]["original_accuracy"])
+        drop = 100 * (original - statistics.mean(reached))
+        paper = [] if members[0].table == 3 else [_paper(members[0])]
+        lines.append(
+            [
+                case, NAMES[method], f"{1 - max(one['macs_share'] for one in found):.1%}", *paper, _spread(reached),
+                len(found), f"{original:.2%}", f"{drop:.2f}", "/".join(sorted({str(one["epochs"]) for one in found})),
+            ]
+        )  # fmt: skip
+    return lines
+
+
+def _paper(row: Row) -> str:
+    """The paper's accuracy for this row, if it gives one."""
+    subtask, _, cut = row.case.rpartition("-")
+    key = (1, subtask, int(cut), row.method) if row.table == 1 and cut.isdigit() else (2, row.case, row.method)
+    return f"{PAPER[key]:.2%}" if key in PAPER else ""
+
+
+def _spread(values: Sequence[float]) -> str:
+    middle = f"{statistics.mean(values):.2%}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):.2%} to {max(values):.2%})"

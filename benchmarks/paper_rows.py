@@ -1,0 +1,115 @@
+"""The rows of the paper's tables (CATRO, arXiv 2110.10921): what is pruned, how far and how, and what the paper got."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["METHODS", "PAPER", "Row", "rows_of"]
+
+# Method -> settings of [prune]; for torch-pruning, the name of its importance.
+METHODS: dict[str, dict[str, Any] | str] = {
+    "catro": {"criterion": "catro", "allocation": "greedy"},
+    "l1": {"criterion": "l1", "allocation": "greedy"},
+    "l1-uniform": {"criterion": "l1", "allocation": "uniform"},
+    "fpgm": "FPGMImportance",
+    "group-l2": "GroupMagnitudeImportance",
+}
+SPEED, DIRECTION = "speed_limits", "direction_signs"
+# Table 1: percent of MACs that stay, by subtask and row, and the caps on widths.
+SUBTASKS = {(SPEED, 90): 9.25, (DIRECTION, 90): 9.20, (SPEED, 97): 2.28, (DIRECTION, 97): 2.20}
+MAX_WIDTH = {90: 0.5, 97: 0.375}
+# Table 2: percent of MACs that stay, by network.
+CIFAR = {"cifar_resnet20": 47.3, "cifar_resnet32": 43.9, "cifar_resnet56": 46.0}
+# Accuracy after the paper's 200 epochs, from its own baselines.
+PAPER = {
+    (1, SPEED, 90, "catro"): 0.9939,
+    (1, SPEED, 90, "l1"): 0.9923,
+    (1, DIRECTION, 90, "catro"): 0.9904,
+    (1, DIRECTION, 90, "l1"): 0.9847,
+    (1, SPEED, 97, "catro"): 0.9697,
+    (1, SPEED, 97, "l1"): 0.9575,
+    (1, DIRECTION, 97, "catro"): 0.9859,
+    (1, DIRECTION, 97, "l1"): 0.9819,
+    (2, "cifar_resnet20", "catro"): 0.9176,
+    (2, "cifar_resnet32", "catro"): 0.9317,
+    (2, "cifar_resnet56", "catro"): 0.9387,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network to prune and fine-tune.
+
+    Attributes:
+        table: of this project, 1 to 3.
+        case: what is the same for the methods that are compared.
+        method: one of ``METHODS``.
+        model: factory of the unpruned network.
+        kept_percent: of the multiply-accumulates, at most.
+        classes: group that is wanted; empty: all.
+        chosen_for: group whose images chose the channels, if that is another one.
+        prune: further settings of [prune].
+    """
+
+    table: int
+    case: str
+    method: str
+    model: str
+    kept_percent: float
+    classes: str = ""
+    chosen_for: str = ""
+    prune: dict[str, Any] | None = None
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """Key in the results and name of the run folder."""
+        return f"{self.table}-{self.case}-{self.method}-seed{self.seed}"
+
+    @property
+    def data(self) -> str:
+        """Whose images it is about."""
+        return "gtsrb" if self.classes else "cifar10"
+
+
+def rows_of(table: int, seeds: Sequence[int]) -> list[Row]:
+    """All rows of a table."""
+    return [row for seed in seeds for row in {1: _table_1, 2: _table_2, 3: _table_3}[table](seed)]
+
+
+def _table_1(seed: int) -> list[Row]:
+    """Subtasks of GTSRB, and channels that were chosen for the other one."""
+    other = {SPEED: DIRECTION, DIRECTION: SPEED}
+    rows = []
+    for (subtask, cut), kept in SUBTASKS.items():
+        fixed = {"model": "cifar_resnet20", "kept_percent": kept, "classes": subtask, "seed": seed}
+        capped = {"max_width": MAX_WIDTH[cut]}
+        for method in ("catro", "l1", "l1-uniform"):
+            prune = None if method == "l1-uniform" else capped
+            rows.append(Row(1, f"{subtask}-{cut}", method, prune=prune, **fixed))
+        rows.append(Row(1, f"{subtask}-{cut}-exchanged", "catro", chosen_for=other[subtask], prune=capped, **fixed))
+    return rows
+
+
+def _table_2(seed: int) -> list[Row]:
+    """CIFAR-10, all classes."""
+    methods = ("catro", "l1", "fpgm", "group-l2")
+    return [Row(2, model, method, model, kept, seed=seed) for model, kept in CIFAR.items() for method in methods]
+
+
+def _table_3(seed: int) -> list[Row]:
+    """What the parts of the method are worth: speed limits at a tenth of the MACs."""
+    variants: dict[str, dict[str, Any]] = {
+        "as it is": {},
+        "uniform widths": {"allocation": "uniform", "max_width": 1.0},
+        **{f"{8 * count} samples": {"samples_per_class": count} for count in (8, 32, 640)},
+        **{f"temperature {value:g}": {"temperature": value} for value in (0.1, 10.0)},
+        "no ridge": {"ridge": 0.0},
+        **{f"d_min {value}": {"d_min": value} for value in (1, 6)},
+        **{f"step {value}": {"step": value} for value in (2, 4)},
+    }
+    kept, cap = SUBTASKS[SPEED, 90], {"max_width": MAX_WIDTH[90]}
+    return [
+        Row(3, variant, "catro", "cifar_resnet20", kept, SPEED, prune=cap | changes, seed=seed)
+        for variant, changes in variants.items()
+    ]
