@@ -37,11 +37,15 @@ Measure = Callable[[Mapping[str, int]], TrialResult]
 
 @dataclass(frozen=True)
 class Decision:
-    """The width of every group that may be pruned, 0 where its branch vanishes; by a latency budget, how it came."""
+    """The width of every group that may be pruned, 0 where its branch vanishes; by a latency budget, how it came.
+
+    ``path`` are the steps of Algorithm 2 by the paper's cost: which group grew, and to which width.
+    """
 
     method: Method
     widths: Mapping[str, int]
     latency: LatencyPlan | None = None
+    path: tuple[tuple[str, int], ...] = ()
 
 
 def by_flops(network: Network, scored: Scored, budget: Budget, settings: PruneSettings) -> Decision:
@@ -67,7 +71,9 @@ def by_flops(network: Network, scored: Scored, budget: Budget, settings: PruneSe
         case "exact":
             return Decision("exact", exact(values, cost, limit).widths)
         case _:
-            return Decision("flops", greedy(values, cost, limit, only_next=True).widths)
+            path: list[tuple[str, int]] = []
+            found = greedy(values, cost, limit, only_next=True, told=lambda widths: path.extend(widths.items()))
+            return Decision("flops", found.widths, path=tuple(path))
 
 
 def by_latency(

@@ -105,7 +105,8 @@ def prune_classifier(
         scored = score_channels(shallow.to(device), rest, batches, chosen, progress)
     groups = choose_channels(shallow.to(device), rest, scored, decision.widths, batches, chosen, progress)
     images = batches[0][0].cpu()
-    return cut_classifier(original, decision.latency, gone, groups, images, settings, allocation=decision.method)
+    pruned = cut_classifier(original, decision.latency, gone, groups, images, settings, allocation=decision.method)
+    return replace(pruned, plan=replace(pruned.plan, search_path=decision.path))
 
 
 def cut_classifier(

@@ -221,7 +221,8 @@ class Plan:
     """All that is needed, with the weights, to build the pruned network again.
 
     ``dropped`` names the residual branches that are gone; ``keeps`` are of what is left. ``latency`` is None if the
-    budget counts multiply-accumulates.
+    budget counts multiply-accumulates. ``search_path`` are Algorithm 2's steps under such a budget: a group and the
+    width that it grows to.
     """
 
     model: str
@@ -246,6 +247,7 @@ class Plan:
     format: int = 1
     dropped: tuple[str, ...] = ()
     latency: LatencyPlan | None = None
+    search_path: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ def build_report(
         "validation_accuracy": finetune["validation_accuracy"] if finetune else None,
         "per_class": _per_class(verify) if verify else [],
         "groups": _groups(plan),
+        "search_path": [list(step) for step in plan.search_path],
         "dropped": _dropped(plan),
         "latency_plan": latency_record(plan),
         "search": dict(search) if search else None,
@@ -187,6 +188,7 @@ def _group(group: GroupPlan) -> dict[str, Any]:
         "trace_ratio": group.trace_ratio,
         "rounds": group.rounds,
         "fixed": group.fixed,
+        "kept": list(group.kept),
     }
 
 

@@ -17,6 +17,7 @@ from catro_deploy.report.precision import (
     sensitivity_table,
     served_file,
 )
+from catro_deploy.report.selection_charts import kept_chart, path_chart
 from catro_deploy.report.tables import (
     FEEDING,
     LOAD_CODE,
@@ -115,6 +116,9 @@ def _sections(report: Mapping[str, Any]) -> str:
     gone = f'<p class="soft">{escape(depth)}</p>' if depth else ""
     table = _folded("All groups, with the grounds", width_table(report))
     sections.append(("Widths", charts.widths_chart(report["groups"]) + gone + table))
+    if report["search_path"]:
+        sections.append(("Search path", path_chart(report["search_path"], report["groups"])))
+    sections.append(("Kept channels", kept_chart(report["groups"])))
     if report["latency_plan"]:
         sections += _grounds(report)
     if report["finetune"]:

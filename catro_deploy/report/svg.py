@@ -23,6 +23,7 @@ __all__ = [
     "rect",
     "row",
     "small",
+    "strip",
     "text",
     "value",
     "zoomed",
@@ -130,6 +131,13 @@ def curve(points: Sequence[tuple[float, float]], top: float, height: float, styl
         f'<svg y="{top:g}" width="100%" height="{height:g}" viewBox="0 0 100 100" preserveAspectRatio="none">'
         f'<polyline points="{joined}" class="{style}" vector-effect="non-scaling-stroke"/></svg>'
     )
+
+
+def strip(runs: Sequence[tuple[int, int]], length: int, height: float, style: str) -> str:
+    """Pieces of a strip of ``length`` cells around y = 0, each from its first cell to its last, counted from 0."""
+    drawn = "".join(f"M{first} 0h{last - first + 1}v1h-{last - first + 1}z" for first, last in runs)
+    size = f'y="{-height / 2:g}" width="100%" height="{height:g}"'
+    return f'<svg {size} viewBox="0 0 {length} 1" preserveAspectRatio="none"><path d="{drawn}" class="{style}"/></svg>'
 
 
 def figure(

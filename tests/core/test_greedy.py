@@ -35,8 +35,10 @@ def test_three_layers_by_hand(only_next):
     # Two channels at once are no better anywhere: a 0.8 / 2, b 1.1 / 4, c 1.5 / 8.
     layers = [gains("a", 1, 0.5, 0.3), gains("b", 1, 0.9, 0.2), gains("c", 1, 0.8, 0.7)]
     cost = priced(layers, a=1, b=2, c=4)
-    found = greedy(layers, cost, 12, only_next=only_next)
+    steps = []
+    found = greedy(layers, cost, 12, only_next=only_next, told=steps.append)
     assert found.widths == {"a": 3, "b": 2, "c": 1}
+    assert steps == [{"a": 2}, {"b": 2}, {"a": 3}]
     assert (found.value, found.cost, found.gap) == (pytest.approx(0.8 + 0.9), 3 + 4 + 4, None)
     # With 15 c's step fits before b's second, since 0.2 is more than 0.1.
     assert greedy(layers, cost, 15, only_next=only_next).widths == {"a": 3, "b": 2, "c": 2}

@@ -46,6 +46,7 @@ def test_report_lists_classes_groups_and_fine_tuning():
             "trace_ratio": 0.125,
             "rounds": 3,
             "fixed": "",
+            "kept": [0, 1, 2, 3],
         },
         {
             "name": "fc",
@@ -55,6 +56,7 @@ def test_report_lists_classes_groups_and_fine_tuning():
             "trace_ratio": None,
             "rounds": None,
             "fixed": "the answers",
+            "kept": [0, 1],
         },
     ]
     assert report["finetune"] == make_finetune()

@@ -53,7 +53,7 @@ def test_pictures_tell_their_content_to_those_who_cannot_see_them():
     parsed = Page(page(finetune=make_finetune()))
     pictures = [attrs for tag, attrs in parsed.seen if tag == "svg" and attrs.get("role") == "img"]
 
-    assert len(pictures) == 4
+    assert len(pictures) == 5
     assert all(set(attrs["aria-labelledby"].split()) <= set(parsed.ids) for attrs in pictures)
 
 
