@@ -34,6 +34,14 @@ NAMES = {
     "group-l2": "group L2, by torch-pruning",
 }
 SEEDS = range(10)
+PICTURES = {
+    1: [
+        "![Strips for each layer: which channels speed limits keep and which direction signs](paper_kept.svg)\n",
+        "Channels that the two subtasks keep of the same network, at a tenth of its MACs (the paper's figure 6).\n",
+        "![Silhouettes for each layer: its width over the iterations](paper_path.svg)\n",
+        "The path of Algorithm 2 for speed limits (the paper's figure 5). Drawn by benchmarks/paper_figures.py.\n",
+    ]
+}
 
 
 def page(results: Results) -> str:
@@ -47,6 +55,7 @@ def page(results: Results) -> str:
         parts.append(f"## {number}. {title}\n")
         if lines:
             parts.append(table(_heads(number), lines) + "\n")
+        parts += PICTURES.get(number, [])
         if missing:
             parts.append(f"Not run yet: {', '.join(missing)}.\n")
     return "\n".join(parts)

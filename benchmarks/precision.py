@@ -125,11 +125,13 @@ def run_row(case: Case, budget: str, run: RunFolder, args: argparse.Namespace) -
                 shutil.copyfile(run.pruned_weights, run.weights)
             else:
                 finetune(settings, run, Silent())
-        export(settings, run, Silent())
-        with suppress(MissedError):  # that int8 loses is a result
-            quantize(settings, run, Silent())
-        with suppress(MissedError):
-            verify(settings, run, Silent())
+        if not run.quantize.is_file():
+            export(settings, run, Silent())
+            with suppress(MissedError):  # that int8 loses is a result
+                quantize(settings, run, Silent())
+        if not run.verify.is_file():
+            with suppress(MissedError):
+                verify(settings, run, Silent())
     plan, decided, verified = (run.read_json(path, "run") for path in (run.plan, run.quantize, run.verify))
     original = open_original(settings)
     use = use_of(load_target("x86-cpu"), settings)
