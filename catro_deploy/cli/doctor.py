@@ -97,6 +97,7 @@ def findings(config: Path | None) -> Iterator[Finding]:
         needed=True,
         remedy="pip install --force-reinstall onnxruntime",
     )
+    yield _integers()
     yield _cuda()
     yield _tensorrt()
     yield _compiler()
@@ -138,6 +139,18 @@ def _onnxruntime() -> str:
     if answer.tolist() != [4.0]:
         raise FaultError(f"2 + 2 gave {answer.tolist()}.")
     return f"{onnxruntime.__version__}; providers: {', '.join(onnxruntime.get_available_providers())}"
+
+
+def _integers() -> Finding:
+    from catro_deploy.device.facts import device_facts
+    from catro_deploy.precision.int8 import WIDE_SUMS, seven_bits
+
+    sets = device_facts().get("instruction_sets") or []
+    if seven_bits(sets):
+        remedy = "optional; int8 runs here with weights of seven bits, and gains less"
+        return Finding("int8", "missing", f"no {', '.join(sorted(WIDE_SUMS))} in this processor", False, remedy)
+    wide = ", ".join(name for name in sets if name in WIDE_SUMS)
+    return Finding("int8", "works", wide or "not an x86 processor: nothing is known of it", False)
 
 
 def _cuda() -> Finding:

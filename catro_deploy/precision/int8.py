@@ -22,7 +22,7 @@ import numpy as np
 from catro_deploy.precision.graph import importable_tools, layers_of, require_float, sort_
 from catro_deploy.precision.ranges import Range
 
-__all__ = ["FORMS", "TENSORRT", "X86", "Form", "for_scales_in_half", "form_of", "quantised", "seven_bits"]
+__all__ = ["FORMS", "TENSORRT", "WIDE_SUMS", "X86", "Form", "for_scales_in_half", "form_of", "quantised", "seven_bits"]
 
 Proto = Any
 """An onnx.ModelProto, which has no annotations."""

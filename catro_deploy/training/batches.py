@@ -1,13 +1,14 @@
 """The training images of an epoch, in an order and a guise that follow from the seed and the epoch's number alone."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 import torch
 
-from catro_deploy.data.base import Split
+from catro_deploy.data.base import MemorySplit, Split
 from catro_deploy.errors import SettingsError
 from catro_deploy.settings import OptimiserSettings
 from catro_deploy.training.augment import KINDS, Share, augment
@@ -69,8 +70,24 @@ class Batches:
         shuffling = torch.Generator().manual_seed(seed_of(self._seed, number, 0))
         jittering = torch.Generator(device).manual_seed(seed_of(self._seed, number, 1))
         order = torch.randperm(len(self._labels), generator=shuffling)
-        for chosen in order[: self.steps * self._batch].view(self.steps, self._batch):
-            own = self._share.cut(chosen)
-            pixels = self._split.images(own.numpy()).to(device)
+        parts = [self._share.cut(chosen) for chosen in order[: self.steps * self._batch].chunk(self.steps)]
+        for own, found in zip(parts, self._read(parts), strict=True):
+            pixels = found.to(device, non_blocking=True)
             images = augment(pixels, self._jitter, jittering, self._mean, self._std, self._share)
             yield images.contiguous(memory_format=self._hardware.memory_format), self._labels[own]
+
+    def _read(self, parts: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+        """The pixels of each of ``parts``; what is not in memory is decoded while the batch before it trains."""
+        if isinstance(self._split, MemorySplit):
+            yield from (self._split.images(part.numpy()) for part in parts)
+            return
+        with ThreadPoolExecutor(1) as reader:
+            coming = reader.submit(self._decode, parts[0])
+            for part in parts[1:]:
+                found, coming = coming.result(), reader.submit(self._decode, part)
+                yield found
+            yield coming.result()
+
+    def _decode(self, part: torch.Tensor) -> torch.Tensor:
+        pixels = self._split.images(part.numpy())
+        return pixels.pin_memory() if self._hardware.device.type == "cuda" else pixels

@@ -1,3 +1,5 @@
+import pytest
+
 from catro_deploy.cli import doctor
 from tests.cli.conftest import document
 
@@ -42,3 +44,14 @@ def test_broken_settings_are_a_finding(catro, folder):
     found = document(catro("doctor", "--json"))["findings"]
     assert found[-1]["state"] == "broken"
     assert "Did you mean name?" in found[-1]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("sets", "state"), [(["avx2", "avx512_vnni"], "works"), (["avx2"], "missing"), (None, "works")]
+)
+def test_it_says_what_the_processor_does_with_integers(monkeypatch, sets, state):
+    from catro_deploy.device import facts
+
+    monkeypatch.setattr(facts, "device_facts", lambda: {"instruction_sets": sets})
+    found = doctor._integers()
+    assert (found.state, found.needed) == (state, False)

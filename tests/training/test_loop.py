@@ -207,6 +207,42 @@ def test_epochs_differ_and_repeat():
     assert len({seed_of(s, e, k) for s in range(3) for e in range(3) for k in range(3)}) == 27
 
 
+class OnDisk:
+    """A split that is not in memory; ``read`` are the batches that were asked for."""
+
+    def __init__(self, split, fails_at=None):
+        self._split, self._fails_at = split, fails_at
+        self.labels, self.read = split.labels, 0
+
+    def images(self, indices):
+        self.read += 1
+        if self.read == self._fails_at:
+            raise DataError("An image is gone.", "Put it back.")
+        return self._split.images(indices)
+
+
+def test_images_that_are_not_in_memory_are_read_one_batch_ahead():
+    held, hardware = separable_split(90), choose_hardware(small_network(), "cpu", amp=False)
+    split = OnDisk(held)
+    there = list(Batches(held, options(), MEAN, STD, hardware).epoch(1))
+    ahead = Batches(split, options(), MEAN, STD, hardware).epoch(1)
+    assert torch.equal(next(ahead)[0], there[0][0])
+    ahead.close()  # waits for what is being read
+    assert split.read == 2
+    again = Batches(split, options(), MEAN, STD, hardware).epoch(1)
+    for (images, labels), (expected, own) in zip(again, there, strict=True):
+        assert torch.equal(images, expected)
+        assert torch.equal(labels, own)
+
+
+def test_an_image_that_cannot_be_read_ends_the_epoch():
+    hardware = choose_hardware(small_network(), "cpu", amp=False)
+    epoch = Batches(OnDisk(separable_split(90), fails_at=3), options(), MEAN, STD, hardware).epoch(1)
+    assert len([next(epoch), next(epoch)]) == 2
+    with pytest.raises(DataError, match="An image is gone"):
+        next(epoch)
+
+
 def test_labels_go_with_their_images():
     batches = Batches(
         separable_split(90), options(augment="none"), MEAN, STD, choose_hardware(nn.Flatten(), "cpu", False)
