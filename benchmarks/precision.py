@@ -73,11 +73,13 @@ CASES = {
         "ResNet-20, GTSRB speed limits", "cifar_resnet20", "gtsrb_resnet20.pth", "gtsrb", 32, ("speed_limits",),
         ("0.35x", "0.3x", "0.25x"),
     ),
-    "cifar10-resnet20": Case("ResNet-20, CIFAR-10", "cifar_resnet20", "cifar10_resnet20.pth", "cifar10", 32),
+    "cifar10-resnet20": Case(
+        "ResNet-20, CIFAR-10", "cifar_resnet20", "cifar10_resnet20.pth", "cifar10", 32, budgets=("0.35x",)
+    ),
     "cifar10-resnet56": Case("ResNet-56, CIFAR-10", "cifar_resnet56", "cifar10_resnet56.pth", "cifar10", 32),
     "gtsrb-mobilenet_v2": Case(
         "MobileNetV2 at 96x96, GTSRB speed limits", "torchvision:mobilenet_v2", "mobilenet_v2_96.safetensors", "gtsrb",
-        96, ("speed_limits",),
+        96, ("speed_limits",), ("0.35x",),
     ),
 }  # fmt: skip
 
