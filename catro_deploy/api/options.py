@@ -61,12 +61,14 @@ class FinetuneOptions(TypedDict, total=False):
         warmup_epochs: the learning rate rises over so many; 1.
         label_smoothing: share of the target that goes to the other classes; 0.
         ema: decay of the moving average of weights; 0: none.
+        patience: epochs without a better validation accuracy that end it, the best weights kept; 0: never.
         compute: where training runs: ``"auto"`` is the GPU if PyTorch sees one.
         amp: mixed precision, on a GPU or a CPU with AMX; True.
-        compile: torch.compile; False.
+        compile: torch.compile, if it is faster; False.
         seed: what dropout and the loader's shuffling draw from; 0.
         distill: weight of the unpruned network's answers in the loss; 0.
         temperature: softens both networks' answers when they are compared; 4.
+        recipe: ``"paper"`` (200 epochs) or ``"fast"`` (60) for all that is not given here.
     """
 
     epochs: int
@@ -77,9 +79,11 @@ class FinetuneOptions(TypedDict, total=False):
     warmup_epochs: float
     label_smoothing: float
     ema: float
+    patience: int
     compute: Literal["auto", "cpu", "cuda"]
     amp: bool
     compile: bool
     seed: int
     distill: float
     temperature: float
+    recipe: Literal["none", "paper", "fast"]

@@ -211,7 +211,7 @@ def test_a_model_that_is_no_classifier_is_refused(model, classes, said):
     ("options", "settings", "elsewhere"),
     [
         (PruneOptions, PruneSettings, {"target", "classes", "budget"}),
-        (FinetuneOptions, FinetuneSettings, {"batch_size", "augment"}),
+        (FinetuneOptions, FinetuneSettings, {"batch_size", "augment", "saturation", "erase", "tensorboard"}),
     ],
 )
 def test_the_options_are_the_settings_and_their_defaults_are_told(options, settings, elsewhere):
