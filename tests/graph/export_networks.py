@@ -107,7 +107,6 @@ SMALL = {
 }
 LARGE = {
     "cifar_resnet20": 32,
-    "torchvision:densenet121": 64,
     "torchvision:googlenet": 64,
     "torchvision:mobilenet_v3_small": 64,  # with squeeze and excitation
     "torchvision:resnext50_32x4d": 64,
