@@ -110,8 +110,13 @@ def _quantize(result: Content, run: RunFolder) -> Sequence[RenderableType]:
         table.add_row(name, percent(one["accuracy"]), duration(one["us"]), f"{one['ratio']:.3f}x", outcome)
     for name in result["lost"].keys() - result["candidates"].keys():
         table.add_row(name, "", "", "", result["lost"][name])
-    kept = (result["made"].get("int8") or {}).get("kept")
+    made = result["made"].get("int8") or {}
+    kept, qat = made.get("kept"), made.get("qat")
     stay = [f"in floating point stay {', '.join(kept)}"] if kept else []
+    if qat:
+        last = qat["history"]["validation_accuracy"]
+        reached = "" if last is None else f" to {percent(last)} on validation images"
+        stay.append(f"fine-tuned for integers{reached}: {'used' if qat['used'] else 'no better, not used'}")
     return [table, *stay, f"served: {run.onnx('pruned', result['shipped'])}"]
 
 
