@@ -101,6 +101,7 @@ def _first_of_all() -> None:
             app()
         finally:
             dismiss()
+        return
     try:
         sys.exit(serve())
     except KeyboardInterrupt:
