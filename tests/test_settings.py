@@ -139,8 +139,15 @@ def test_a_recipe_fills_in_what_is_left_out(tmp_path):
     finetune = found.finetune
     assert (finetune.epochs, finetune.learning_rate, finetune.schedule) == (7, 0.02, "step")
     assert found.train.epochs == 300
-    fast = load_settings(file, {"finetune": {"recipe": "fast"}}).finetune
-    assert (fast.epochs, fast.distill, fast.learning_rate) == (60, 0.5, 0.02)
+
+
+def test_a_recipe_that_a_flag_names_stands_over_the_file(tmp_path):
+    """A continued run has every value of its first recipe in its file."""
+    began = load_settings(None, {"finetune": {"recipe": "paper", "batch_size": 32}})
+    (tmp_path / "run.toml").write_text(settings_text(began))
+    going_on = load_settings(tmp_path / "run.toml", {"finetune": {"recipe": "fast", "epochs": 7}}).finetune
+    assert going_on == load_settings(None, {"finetune": {"recipe": "fast", "epochs": 7, "batch_size": 32}}).finetune
+    assert (going_on.epochs, going_on.schedule, going_on.distill, going_on.ema) == (7, "cosine", 0.5, 0.998)
 
 
 def test_an_unknown_recipe_is_refused(tmp_path):

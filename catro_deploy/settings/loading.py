@@ -1,4 +1,7 @@
-"""Settings are read: flags over ``catro.toml`` over recipes over defaults. An unknown key is refused."""
+"""Settings are read: flags over ``catro.toml`` over recipes over defaults. An unknown key is refused.
+
+A recipe that a flag names stands over the file, too: all that recipes decide is then its, or the default.
+"""
 
 import difflib
 import itertools
@@ -49,7 +52,8 @@ def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
         given = {key: value for key, value in values.items() if value is not None}
         table = content.get(section, {})
         if given and isinstance(table, dict):
-            content[section] = table | given
+            decided = _decided_by_recipes(section) if "recipe" in given else set()
+            content[section] = {key: value for key, value in table.items() if key not in decided} | given
     _follow_recipes_(content)
     try:
         return Settings.model_validate(content)
@@ -63,6 +67,10 @@ def _follow_recipes_(content: dict[str, Any]) -> None:
         table = content.get(section)
         if isinstance(table, dict) and isinstance(name := table.get("recipe"), str):
             content[section] = {**recipes.get(name, {}), **table}
+
+
+def _decided_by_recipes(section: str) -> set[str]:
+    return {key for recipe in RECIPES.get(section, {}).values() for key in recipe}
 
 
 def settings_text(settings: Settings) -> str:
