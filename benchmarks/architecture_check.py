@@ -19,14 +19,14 @@ from torch import nn
 
 import catro_deploy
 from catro_deploy import PrunedModel
-from catro_deploy.errors import BudgetError, CatroError
+from catro_deploy.errors import BudgetError, CatroError, MissedError
 from catro_deploy.graph.surgery import masked
 from catro_deploy.graph.trace import Network, trace
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent, Task
 from catro_deploy.runtimes import open_runner
 
-__all__ = ["LATENCY", "PASSED", "STEPS", "check_architecture"]
+__all__ = ["LATENCY", "PASSED", "STEPS", "check_architecture", "check_latency"]
 
 STEPS = ("build", "trace", "prune", "equal", "reload", "onnx", "train")
 """In their order; ``latency`` comes after them where it is asked for."""
@@ -77,7 +77,7 @@ class _Listening(Silent):
             yield task
 
 
-def check_architecture(name: str, size: int, work: Path, *, latency: bool = False) -> dict[str, Any]:
+def check_architecture(name: str, size: int, work: Path) -> dict[str, Any]:
     """Take the network ``name``, for images of ``size``, through all steps; files go to ``work``.
 
     Returns the outcome of each step and the figures: shares are of the unpruned network, deviations of the largest
@@ -95,10 +95,25 @@ def check_architecture(name: str, size: int, work: Path, *, latency: bool = Fals
             outcomes.figures |= _coverage(trace(model, (3, size, size)))
     if outcomes.passed("build", "trace"):
         _check_pruned(name, model, batches, work, outcomes)
-        if latency:
-            with outcomes.step(LATENCY):
-                outcomes.figures |= _pruned_by_latency(name, model, batches)
     return {"steps": outcomes.steps, **outcomes.figures, "seconds": round(time.monotonic() - began, 1)}
+
+
+def check_latency(name: str, size: int) -> dict[str, Any]:
+    """Prune the network ``name``, for images of ``size``, by its latency on this processor.
+
+    Returns the outcome as a step, and latency as measured and multiply-accumulates, shares of the unpruned network's.
+    """
+    began = time.monotonic()
+    outcomes, progress, batches = Outcomes(), _Listening(), _batches(size)
+    with outcomes.step(LATENCY, lambda: progress.last):
+        model = _with_statistics(build_model(name, CLASSES), batches)
+        plan = _prune_by_latency(name, model, batches, progress).plan
+        assert plan.latency is not None
+        widths = {group.name: len(group.kept) for group in plan.groups}
+        (taken,) = [turn for turn in plan.latency.rounds if all(widths[n] == w for n, w in turn.widths.items())]
+        outcomes.figures["latency_share"] = taken.ratio
+        outcomes.figures["latency_macs_share"] = plan.pruned_macs / plan.original_macs
+    return {"steps": outcomes.steps, **outcomes.figures, "latency_s": round(time.monotonic() - began, 1)}
 
 
 def _check_pruned(name: str, model: nn.Module, batches: Batches, work: Path, outcomes: Outcomes) -> None:
@@ -142,12 +157,12 @@ def _prune(name: str, model: nn.Module, batches: Batches, budget: str, progress:
     )
 
 
-def _pruned_by_latency(name: str, model: nn.Module, batches: Batches) -> dict[str, float]:
-    """Latency as measured and multiply-accumulates of a network of 0.6x, shares of the unpruned one's."""
-    plan = _prune(name, model, batches, "0.6x", _Listening()).plan
-    assert plan.latency is not None
-    measured = [turn.ratio for turn in plan.latency.rounds if turn.measured_us <= 0.6 * turn.original_us]
-    return {"latency_share": max(measured), "latency_macs_share": plan.pruned_macs / plan.original_macs}
+def _prune_by_latency(name: str, model: nn.Module, batches: Batches, progress: _Listening) -> PrunedModel:
+    """To 0.6x of the latency or, where so much must stay, to the next tenth that can be met."""
+    for tenths in (6, 7, 8):
+        with suppress(BudgetError, MissedError):
+            return _prune(name, model, batches, f"0.{tenths}x", progress)
+    return _prune(name, model, batches, "0.9x", progress)
 
 
 def _train(pruned: PrunedModel, batches: Batches) -> None:

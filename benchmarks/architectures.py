@@ -3,7 +3,7 @@
     python benchmarks/architectures.py                          # every torchvision model, at the size it was made for
     python benchmarks/architectures.py --timm                   # the smallest member of each timm family, too
     python benchmarks/architectures.py --size 64 --only 'regnet' --again    # a quick look at some, done or not
-    python benchmarks/architectures.py --latency --only resnet  # prune to 0.6x by measured latency, too: slow
+    python benchmarks/architectures.py --latency --only resnet  # prune to 0.6x by measured latency, too: minutes each
 
 Each model goes through benchmarks/architecture_check.py in a process of its own: build; trace; score, choose and cut to
 half of the multiply-accumulates; the masked original computes the same; saved and loaded it is the same; its ONNX file
@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from architecture_check import LATENCY, PASSED, STEPS, check_architecture
+from architecture_check import LATENCY, PASSED, STEPS, check_architecture, check_latency
 from architecture_page import page
 from common import environment, read_result, write_result
 
@@ -90,11 +90,21 @@ def refusal(name: str) -> str:
     return ""
 
 
-def check_in_own_process(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def bring_up_to_date(name: str, row: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, Any]:
+    """Check what ``args`` ask of ``name`` and ``row`` does not answer."""
+    if row is None or not is_done(row, name, args):
+        row = check_in_own_process(name, args)
+    if wants_latency(row, args):
+        found = check_in_own_process(name, args, latency=True)
+        row = {**row, **found, "steps": {**row["steps"], **found["steps"]}}
+    return row
+
+
+def check_in_own_process(name: str, args: argparse.Namespace, *, latency: bool = False) -> dict[str, Any]:
     """Check ``name`` in a process that may crash, or be ended after ``args.limit`` seconds, without harm."""
     size = size_of(name, args.size)
     with tempfile.TemporaryDirectory() as work:
-        task = {"name": name, "size": size, "work": work, "latency": args.latency}
+        task = {"name": name, "size": size, "work": work, "latency": latency}
         command = [sys.executable, __file__, f"--check={json.dumps(task)}"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=args.limit, check=False)
@@ -111,9 +121,12 @@ def is_done(row: dict[str, Any] | None, name: str, args: argparse.Namespace) -> 
     """Whether ``row`` answers what ``args`` ask of the model ``name``."""
     if args.again or row is None or row["size"] != size_of(name, args.size):
         return False
-    if args.latency and LATENCY not in row["steps"]:
-        return False
     return not (args.failed and faults(row))
+
+
+def wants_latency(row: dict[str, Any], args: argparse.Namespace) -> bool:
+    """Whether the network of ``row`` is to be pruned by latency, too: one that passed all else, and was not yet."""
+    return bool(args.latency) and LATENCY not in row["steps"] and not faults(row)
 
 
 def faults(row: dict[str, Any]) -> dict[str, str]:
@@ -132,8 +145,9 @@ def main() -> None:
 
         torch.set_num_threads(1)
         task = json.loads(args.check)
-        result = check_architecture(task["name"], task["size"], Path(task["work"]), latency=task["latency"])
-        print(json.dumps(result))
+        name, size = task["name"], task["size"]
+        found = check_latency(name, size) if task["latency"] else check_architecture(name, size, Path(task["work"]))
+        print(json.dumps(found))
         return
     stored = read_result(RESULT)
     rows: dict[str, dict[str, Any]] = stored.get("rows", {})
@@ -141,8 +155,10 @@ def main() -> None:
     names = model_names(args)
     refused |= {name: refusal(name) for name in names if TRANSFORMERS.match(name)}
     missing = [name for name in names if name not in refused and not is_done(rows.get(name), name, args)]
+    missing += [name for name in names if name in rows and name not in missing and wants_latency(rows[name], args)]
     with ThreadPoolExecutor(args.jobs) as pool:
-        for name, row in zip(missing, pool.map(lambda name: check_in_own_process(name, args), missing), strict=True):
+        found = pool.map(lambda name: bring_up_to_date(name, rows.get(name), args), missing)
+        for name, row in zip(missing, found, strict=True):
             rows[name] = row
             content = {"rows": dict(sorted(rows.items())), "out_of_scope": refused, "environment": environment()}
             write_result(RESULT, content)

@@ -5,7 +5,7 @@ import argparse
 import architecture_page
 import pytest
 from architecture_check import LATENCY, PASSED, STEPS, check_architecture
-from architectures import check_in_own_process, faults, is_done, size_of
+from architectures import check_in_own_process, faults, is_done, size_of, wants_latency
 
 ENVIRONMENT = {"processor": "a processor", "python": "3.11", "torch": "2.11", "date": "2026-01-01"}
 
@@ -101,8 +101,6 @@ def asked(**changed: object) -> argparse.Namespace:
         (None, {}, False),
         (row(), {"again": True}, False),
         (row(), {"size": 96}, False),
-        (row(), {"latency": True}, False),
-        (row(steps={LATENCY: PASSED}), {"latency": True}, True),
         (row(steps={"build": "ModelError"}), {}, True),
         (row(steps={"build": "ModelError"}), {"failed": True}, False),
         (row(ended="not done after 5 s"), {"failed": True}, False),
@@ -110,6 +108,19 @@ def asked(**changed: object) -> argparse.Namespace:
 )
 def test_a_row_is_run_again_only_where_it_must(found, wanted, done):
     assert is_done(found, "torchvision:resnet18", asked(**wanted)) == done
+
+
+@pytest.mark.parametrize(
+    ("found", "asked_for", "wanted"),
+    [
+        (row(), True, True),
+        (row(), False, False),
+        (row(steps=dict.fromkeys((*STEPS, LATENCY), PASSED)), True, False),
+        (row(steps={"build": "ModelError"}), True, False),
+    ],
+)
+def test_latency_is_asked_of_what_passed_all_else(found, asked_for, wanted):
+    assert wants_latency(found, asked(latency=asked_for)) == wanted
 
 
 def test_deep_stems_get_images_that_they_can_read():
