@@ -15,13 +15,15 @@ Arrays = Mapping[str, NDArray[Any]]
 
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 SEPARATOR = "::"
+# ONNX Runtime puts this before the name of a matrix product that has taken up its activation.
+FUSED = "fused "
 # Cosine of the angle between weights of one output before and after a factor, in float32.
 PARALLEL = 1 - 1e-6
 
 
 def layer_of(name: str) -> str | None:
     """The layer that a node belongs to, by the node's name or that of its output."""
-    layer, separator, _ = name.partition(SEPARATOR)
+    layer, separator, _ = name.removeprefix(FUSED).partition(SEPARATOR)
     return layer if separator else None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from catro_deploy.errors import ModelError, ProfileError
 from catro_deploy.onnx_export import export_onnx
@@ -281,3 +282,12 @@ def test_a_profile_in_integers_is_another_and_has_all_layers(monkeypatch, tmp_pa
     assert found.fingerprint["precision"] == "int8"
     assert find_profile(model, SHAPE, USE) is None
     assert all(cell.us > 0 for cells in found.cells.values() for cell in cells.values())
+
+
+def test_a_linear_layer_that_the_runtime_fuses_with_its_activation_has_its_time():
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 16), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(16, 3)).eval()
+    found = measure_profile(model, SHAPE, USE, PROTOCOL, Silent())
+    assert set(found.shapes) == {"0", "4", "6"}
+    assert all(cell.us > 0 for cell in found.cells[found.shapes["4"]].values())

@@ -50,7 +50,7 @@ def test_nodes_of_the_runtime_belong_to_the_layer_before():
 
 
 def test_names_that_only_look_like_a_layers_belong_to_the_layer_before():
-    nodes = [["conv::0", [10]], ["fused fc::5", [3]], ["fc::5", [4]]]
+    nodes = [["conv::0", [10]], ["near fc::5", [3]], ["fc::5", [4]]]
     assert timed(sample(nodes, [100]), 100, ("conv", "fc")).layers == {"conv": (13, 2), "fc": (4, 1)}
 
 
