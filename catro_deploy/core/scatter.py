@@ -114,17 +114,13 @@ class ScatterMeter:
             self._close_class()
             self._seen.append(label)
         flat = features.flatten(2) if features.ndim > 2 else features.unsqueeze(2)
-        count = flat.shape[0]
-        # A product with ones is several times faster on a CPU than mean(0). Deviations are taken about the batch's own
-        # mean, so that float32 is enough for each sample's norm.
-        mean = (flat.new_ones(1, count) @ flat.flatten(1)).reshape(flat.shape[1:]) / count
-        deviation = _norms_about(flat, mean).double().square_().sum(0)
+        mean, deviation = _moments(flat)
         if not bool(torch.isfinite(deviation).all()):
             raise NumericsError(
                 f"The feature maps of {self._name} hold NaN or infinity (class {label}).",
                 "Check the checkpoint and the normalisation ([model] mean, std); prune nothing until they are finite.",
             )
-        self._class.merge(count, mean, deviation)
+        self._class.merge(len(flat), mean, deviation)
 
     def scatter(self) -> Scatter:
         """The scatter of all that was added.
@@ -147,13 +143,26 @@ class ScatterMeter:
         self._classes.add(done.count, done.mean)
 
 
-def _norms_about(samples: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-    """Norm over the positions of each sample's deviation from ``mean``: (n, channels, positions) to (n, channels)."""
-    # Some samples at a time in one buffer that stays in the cache: twice as fast as a deviation of the whole batch.
-    rows = max(1, CACHED_BYTES // max(1, mean.numel() * mean.element_size()))
-    buffer = torch.empty_like(samples[:rows])
-    pieces = torch.split(samples, rows)
-    return torch.cat([torch.linalg.vector_norm(torch.sub(p, mean, out=buffer[: len(p)]), dim=2) for p in pieces])
+def _moments(samples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean (channels, positions) of samples (n, channels, positions), and squared deviation from it by channel.
+
+    Deviations are taken about the batch's own mean, so that float32 is enough for each sample's norm.
+    """
+    count, channels, positions = samples.shape
+    # Some channels at a time, which stay in the cache from the mean to the norms: large maps are read once.
+    step = max(1, CACHED_BYTES // max(1, count * positions * samples.element_size()))
+    mean, norms = samples.new_empty(channels, positions), samples.new_empty(count, channels)
+    ones = samples.new_ones(1, count)
+    buffer = samples.new_empty(count, min(step, channels), positions)
+    for first in range(0, channels, step):
+        part = samples[:, first : first + step]
+        about = mean[first : first + step]
+        # A product with ones is several times faster on a CPU than mean(0).
+        torch.matmul(ones, part.flatten(1), out=about.view(1, -1))
+        about.div_(count)
+        offset = torch.sub(part, about, out=buffer[:, : len(about)])
+        norms[:, first : first + step] = torch.linalg.vector_norm(offset, dim=2)
+    return mean, norms.double().square_().sum(0)
 
 
 def _row_norms(rows: torch.Tensor) -> torch.Tensor:

@@ -7,8 +7,10 @@ import io
 import os
 import shutil
 import tempfile
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,12 @@ from catro_deploy.errors import StorageError
 __all__ = ["Activations", "MemoryLimit", "map_tensors", "size_bytes"]
 
 
+EXPECTED_BYTES_PER_SECOND = 3e8
+"""What a file is written and read with where that is not known yet."""
+TELLING_BYTES = 2**26
+"""Files have to move so much before their speed is known."""
+
+
 class MemoryLimit:
     """Bytes that all Activations of a pass may hold in memory together; ``folder`` is for the files."""
 
@@ -27,6 +35,22 @@ class MemoryLimit:
         self.left_bytes = limit_bytes
         self.folder = folder
         self.spilled_bytes = 0
+        self._moved_bytes, self._moving_s = 0, 0.0
+
+    @property
+    def file_bytes_per_second(self) -> float:
+        """How fast files are written and read, by what was measured so far."""
+        if self._moved_bytes < TELLING_BYTES:
+            return EXPECTED_BYTES_PER_SECOND
+        return self._moved_bytes / max(self._moving_s, 1e-9)
+
+    @contextmanager
+    def moving(self, size_bytes: int) -> Iterator[None]:
+        """Measure what this block needs to write or read ``size_bytes``."""
+        began = time.perf_counter()
+        yield
+        self._moving_s += time.perf_counter() - began
+        self._moved_bytes += size_bytes
 
     @property
     def free_disk_bytes(self) -> int:
@@ -60,10 +84,16 @@ class _InFile:
 
 
 class Activations:
-    """One value of the network for every batch, in order: a tensor, or tuples, lists and numbers with tensors."""
+    """One value of the network for every batch, in order: a tensor, or tuples, lists and numbers with tensors.
 
-    def __init__(self, limit: MemoryLimit) -> None:
+    Values that are ``only_read`` go in and out as they are; of others, which operations in place may write over, copies
+    do.
+    """
+
+    def __init__(self, limit: MemoryLimit, *, only_read: bool = False) -> None:
         self._limit = limit
+        self._hand_out: Callable[[torch.Tensor], torch.Tensor] = _itself if only_read else torch.clone
+        self._take_in = _owned if only_read else torch.clone
         self._batches: list[Any] = []
         self._claimed: list[int] = []
         self._file: io.FileIO | None = None
@@ -80,26 +110,26 @@ class Activations:
         return sum(size_bytes(value) for value, claim in zip(self._batches, self._claimed, strict=True) if not claim)
 
     def __getitem__(self, batch: int) -> Any:  # noqa: ANN401 - whatever the network computes
-        """A copy of the value, which operations in place may write over."""
-        return map_tensors(self._batches[batch], torch.clone, self._load)
+        """The value of a batch."""
+        return map_tensors(self._batches[batch], self._hand_out, self._load)
 
     def append(self, value: Any) -> None:  # noqa: ANN401
-        """Keep a copy of the value of the next batch.
+        """Keep the value of the next batch.
 
         Raises:
             StorageError: memory is used up and the temporary folder has no room.
         """
-        kept, claimed = self._keep(value)
+        kept, claimed = self._keep(value, self._take_in)
         self._batches.append(kept)
         self._claimed.append(claimed)
 
     def take(self, channels: Sequence[int], axis: int) -> None:
         """Keep only ``channels``, which are on ``axis``, of every batch."""
         for batch in range(len(self._batches)):
-            value = self[batch]
-            self.release(batch)  # lets go of the wide one before the narrow one is kept
+            value = map_tensors(self._batches[batch], _itself, self._load)
             narrow = value.index_select(axis, torch.tensor(channels, device=value.device))
-            self._batches[batch], self._claimed[batch] = self._keep(narrow)
+            self.release(batch)  # gives back the memory of the wide one before the narrow one takes its own
+            self._batches[batch], self._claimed[batch] = self._keep(narrow, _itself)
 
     def release(self, batch: int) -> None:
         """Let go of the value of one batch, which is read no more; a file keeps its size."""
@@ -113,10 +143,10 @@ class Activations:
         self._batches, self._claimed = [], []
         self._close_file()
 
-    def _keep(self, value: Any) -> tuple[Any, int]:  # noqa: ANN401
+    def _keep(self, value: Any, take_in: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Any, int]:  # noqa: ANN401
         claim = size_bytes(value)
         in_memory = self._limit.take(claim)
-        return map_tensors(value, torch.clone if in_memory else self._spill), claim if in_memory else 0
+        return map_tensors(value, take_in if in_memory else self._spill), claim if in_memory else 0
 
     def _spill(self, value: torch.Tensor) -> _InFile:
         content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -126,8 +156,9 @@ class Activations:
                 self._file = tempfile.TemporaryFile(buffering=0, dir=self._limit.folder)  # noqa: SIM115
                 self._close_file = weakref.finalize(self, self._file.close)
             offset, rest = self._file.seek(0, os.SEEK_END), content.data
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            with self._limit.moving(content.size):
+                while rest:
+                    rest = rest[self._file.write(rest) :]
         except OSError as error:
             where = self._limit.folder or tempfile.gettempdir()
             raise StorageError(
@@ -143,12 +174,22 @@ class Activations:
         rest = value.reshape(-1).view(torch.uint8).numpy().data
         if self._file is not None:
             self._file.seek(place.offset)
-        while rest:
-            count = self._file.readinto(rest) if self._file is not None else 0
-            if not count:
-                raise StorageError("The temporary file of feature maps was cut short.", "Run the stage again.")
-            rest = rest[count:]
+        with self._limit.moving(place.nbytes):
+            while rest:
+                count = self._file.readinto(rest) if self._file is not None else 0
+                if not count:
+                    raise StorageError("The temporary file of feature maps was cut short.", "Run the stage again.")
+                rest = rest[count:]
         return value.to(place.device)
+
+
+def _itself(value: torch.Tensor) -> torch.Tensor:
+    return value
+
+
+def _owned(value: torch.Tensor) -> torch.Tensor:
+    """``value`` itself, or a copy if it is a part of a larger tensor, all of whose memory it would hold."""
+    return value if value.untyped_storage().nbytes() <= value.nbytes else value.clone()
 
 
 def size_bytes(value: Any) -> int:  # noqa: ANN401 - whatever the network computes

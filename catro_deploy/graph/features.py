@@ -4,6 +4,7 @@ A layer's feature map is what its consumers read: the output of the convolution 
 that follow it alone. A layer that is called several times has as many feature maps, whose scatters add.
 """
 
+import operator
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,9 @@ CHANNELWISE_FUNCTIONS = (
     functional.silu, functional.mish, functional.hardswish, functional.hardsigmoid, torch.sigmoid, torch.tanh,
     functional.dropout,
 )  # fmt: skip
+# What neither writes over its input nor gives out a view of it, whatever its settings are.
+READING_MODULES = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.MaxPool2d, nn.AvgPool2d)
+READING_FUNCTIONS = (operator.add, torch.add, operator.mul, torch.mul, torch.cat)
 
 
 class FeatureGraph:
@@ -69,6 +73,16 @@ class FeatureGraph:
     def channel_axis(self, producer: str) -> int:
         """The axis of a producer's feature maps that its channels are on: a linear layer's are last."""
         return -1 if isinstance(self.module.get_submodule(producer), nn.Linear) else 1
+
+    def is_only_read(self, node: fx.Node) -> bool:
+        """Whether all that works on ``node`` surely leaves it as it is."""
+        return all(self._only_reads(user) for user in node.users)
+
+    def _only_reads(self, user: fx.Node) -> bool:
+        if user.op == "call_module":
+            module = self.module.get_submodule(str(user.target))
+            return type(module) in READING_MODULES and not _has_hooks(module)
+        return user.op == "call_function" and user.target in READING_FUNCTIONS and "out" not in user.kwargs
 
     def scatters(self, batches: Iterator[Labelled] | Sequence[Labelled]) -> dict[str, Scatter]:
         """Scatter of every producer's feature maps, in one pass over ``batches``, which come class by class.

@@ -21,8 +21,6 @@ from catro_deploy.records import Group, Keep
 
 __all__ = ["select_in_order"]
 
-DISK_BYTES_PER_SECOND = 3e8
-"""What a file is expected to be read and written with."""
 LATER_PASSES = 2
 """How many passes are expected to start from a checkpoint."""
 LARGEST_SHARE_OF_DISK = 0.8
@@ -76,6 +74,7 @@ class _Walk:
         self._graph = graph
         self._batches = batches
         self._limit = limit
+        self._labels = [0] * len(batches)
         self._at = 0
         self._kept: dict[fx.Node, Activations] = {}
 
@@ -89,14 +88,18 @@ class _Walk:
         stop = self._checkpoint(first, end, complete)
         meters = {node: ScatterMeter(producer) for node in features}
         axis = graph.channel_axis(producer)
-        outgoing = {node: Activations(self._limit) for node in self._live(stop) if node not in self._kept}
+        outgoing = {
+            node: Activations(self._limit, only_read=graph.is_only_read(node))
+            for node in self._live(stop)
+            if node not in self._kept
+        }
         done = [node for node in self._kept if graph.last_use[node] < stop]
         legs = [(self._at, stop), (stop, end)] if stop < end else [(self._at, end)]
-        for batch, (images, label) in enumerate(self._batches):
-            values = self._values(batch, images)
+        for batch in range(len(self._batches)):
+            values = self._values(batch)
             for start, halt in legs:
                 for node, value in graph.run(values, start, halt, meters):
-                    meters[node].add(value.movedim(axis, 1), label)
+                    meters[node].add(value.movedim(axis, 1), self._labels[batch])
                 values = graph.values()
                 if halt == stop:
                     self._replace(batch, done, outgoing, values)
@@ -117,8 +120,12 @@ class _Walk:
         for value in self._kept.values():
             value.close()
 
-    def _values(self, batch: int, images: torch.Tensor) -> dict[fx.Node, object]:
-        return {self._graph.input: images, **{node: value[batch] for node, value in self._kept.items()}}
+    def _values(self, batch: int) -> dict[fx.Node, object]:
+        """What a pass over ``batch`` starts from; images cost time to normalise, and are left where none reads them."""
+        values: dict[fx.Node, object] = {node: value[batch] for node, value in self._kept.items()}
+        if self._graph.last_use[self._graph.input] >= self._at:
+            values[self._graph.input], self._labels[batch] = self._batches[batch]
+        return values
 
     def _live(self, place: int) -> list[fx.Node]:
         """Nodes before ``place`` that are read from there on; the images are always at hand."""
@@ -145,13 +152,14 @@ class _Walk:
         ran until there is decided then (``complete``).
         """
         taken_s, held_bytes = self._survey(end)
+        file_speed = self._limit.file_bytes_per_second
         best, best_s = self._at, 0.0
         for place in taken_s:
             if not (place <= first or (complete and place == end)):
                 continue
             to_file, from_file = self._file_bytes(place, held_bytes)
-            spared_s = taken_s[place] + (from_file - to_file) / DISK_BYTES_PER_SECOND
-            saved_s = LATER_PASSES * spared_s - to_file / DISK_BYTES_PER_SECOND
+            spared_s = taken_s[place] + (from_file - to_file) / file_speed
+            saved_s = LATER_PASSES * spared_s - to_file / file_speed
             if saved_s > best_s and to_file <= LARGEST_SHARE_OF_DISK * self._limit.free_disk_bytes:
                 best, best_s = place, saved_s
         return best
@@ -161,7 +169,7 @@ class _Walk:
         graph, count = self._graph, len(self._batches)
         taken_s, held_bytes = {self._at: 0.0}, {}
         start = time.perf_counter()
-        for node, value in graph.run(self._values(0, self._batches[0][0]), self._at, end, graph.place):
+        for node, value in graph.run(self._values(0), self._at, end, graph.place):
             taken_s[graph.place[node] + 1] = (time.perf_counter() - start) * count
             held_bytes[node] = size_bytes(value) * count
         return taken_s, held_bytes

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from catro_deploy.core import scatter
 from catro_deploy.core.scatter import Scatter, ScatterMeter
 from catro_deploy.errors import DataError, NumericsError
 
@@ -53,6 +54,30 @@ def test_equals_the_laplacian_definition(seed, sizes, channels, batch, offset):
     tolerance = 1e-5 * scale + 1e-10 * offset**2 * len(labels) ** 2
     np.testing.assert_allclose(found.between, between, atol=tolerance)
     np.testing.assert_allclose(found.within, within, atol=tolerance)
+
+
+@pytest.mark.parametrize("cached_bytes", [1, 4 * 6 * 9 * 2, 2**20])
+def test_channels_are_taken_some_at_a_time(cached_bytes, monkeypatch):
+    """One, two with one left over, and all; also of maps whose channels are last in memory."""
+    monkeypatch.setattr(scatter, "CACHED_BYTES", cached_bytes)
+    random = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], 9)
+    features = random.normal(size=(27, 5, 2, 3)).astype(np.float32)
+    between, within = by_matrices(features.reshape(27, 5, 6), labels)
+    strided = np.ascontiguousarray(features.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    for values in (features, strided):
+        found = measured(values, labels, 9)
+        np.testing.assert_allclose(found.between, between, rtol=1e-5)
+        np.testing.assert_allclose(found.within, within, rtol=1e-5)
+
+
+def test_constant_maps_have_no_scatter_at_all():
+    meter = ScatterMeter("layer")
+    for label in range(2):
+        meter.add(torch.full((5, 2, 3, 3), 0.3), label)
+    found = meter.scatter()
+    assert not found.within.any()
+    assert not found.between.any()
 
 
 def test_two_classes_by_hand():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from catro_deploy.errors import StorageError
-from catro_deploy.graph.activations import Activations, MemoryLimit
+from catro_deploy.graph.activations import EXPECTED_BYTES_PER_SECOND, Activations, MemoryLimit
 
 
 def test_memory_is_given_back():
@@ -60,3 +60,28 @@ def test_what_is_handed_out_may_be_written_over(limit_bytes):
     values[0].zero_()
     assert torch.equal(values[0], torch.ones(3))
     values.close()
+
+
+def test_what_is_only_read_is_not_copied():
+    value = torch.ones(3, 4)
+    values = Activations(MemoryLimit(2**20), only_read=True)
+    values.append(value)
+    assert values[0].data_ptr() == value.data_ptr()
+    values.append(value[:, :2])  # a part would hold the memory of all
+    assert values[1].data_ptr() != value.data_ptr()
+    assert torch.equal(values[1], value[:, :2])
+    values.take([1, 0], 1)
+    assert [values[batch].shape for batch in range(2)] == [(3, 2), (3, 2)]
+    values.close()
+
+
+def test_the_speed_of_files_is_measured_once_enough_has_been_moved(monkeypatch):
+    limit = MemoryLimit(0)
+    clock = iter([0.0, 2.0, 10.0, 11.0])
+    monkeypatch.setattr("catro_deploy.graph.activations.time.perf_counter", lambda: next(clock))
+    with limit.moving(2**25):
+        pass
+    assert limit.file_bytes_per_second == EXPECTED_BYTES_PER_SECOND
+    with limit.moving(2**26):
+        pass
+    assert limit.file_bytes_per_second == (2**25 + 2**26) / 3

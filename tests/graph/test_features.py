@@ -74,3 +74,38 @@ def test_all_calls_of_a_shared_layer_count():
     first, second = early.scatter(), late.scatter()
     expected = Scatter(first.between + second.between, first.within + second.within)
     same(FeatureGraph(model, ["same"]).scatters(batches())["same"], expected)
+
+
+class Writing(nn.Module):
+    """Each of its convolutions is read in another way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("read", "added", "overwritten", "summed_into", "viewed", "last"):
+            self.add_module(name, nn.Conv2d(3, 3, 1))
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.overwritten(self.read(x))
+        x = self.act(x)
+        total = self.summed_into(x)
+        total.add_(x)
+        return self.last(self.viewed(total).flatten(2).unflatten(2, (8, 8)) + self.added(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "only_read"),
+    [("read", True), ("added", True), ("overwritten", False), ("summed_into", False), ("viewed", False)],
+)
+def test_what_surely_stays_as_it_is(name, only_read):
+    graph = FeatureGraph(Writing().eval(), ["last"])
+    (call,) = graph.module.graph.find_nodes(op="call_module", target=name)
+    assert graph.is_only_read(call) == only_read
+
+
+def test_a_hook_may_do_anything():
+    model = Writing().eval()
+    model.overwritten.register_forward_hook(lambda *call: call[1][0].zero_())
+    graph = FeatureGraph(model, ["last"])
+    (call,) = graph.module.graph.find_nodes(op="call_module", target="read")
+    assert not graph.is_only_read(call)

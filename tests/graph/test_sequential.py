@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from catro_deploy.core.scatter import Scatter
 from catro_deploy.graph.activations import MemoryLimit
@@ -20,7 +21,36 @@ from tests.graph.test_features import batches, same
 UNLIMITED = 2**30
 
 
-@pytest.mark.parametrize("factory", [Residual, Branches, Shared, Halves])
+class Overwriting(nn.Module):
+    """A residual block that saves memory: what its input is, is written over once it has been read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.inner = nn.Conv2d(8, 6, 3, padding=1)
+        self.outer = nn.Conv2d(6, 8, 3, padding=1)
+        self.act = nn.ReLU(inplace=True)
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.act(self.stem(x))
+        out = self.outer(self.act(self.inner(x)))
+        out += x
+        x.mul_(0.5)
+        return self.fc((self.act(out) + x).mean((2, 3)))
+
+
+class Counted(list):
+    """Batches that count how often one is looked up."""
+
+    lookups = 0
+
+    def __getitem__(self, place):
+        self.lookups += 1
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize("factory", [Residual, Branches, Shared, Halves, Overwriting])
 @pytest.mark.parametrize("limit_bytes", [UNLIMITED, 5000, 0])
 def test_each_group_is_decided_on_inputs_that_are_pruned_already(factory, limit_bytes, tmp_path):
     model = randomised(factory())
@@ -48,3 +78,19 @@ def test_each_group_is_decided_on_inputs_that_are_pruned_already(factory, limit_
         first = group.producers[0]
         same(seen[group.name], FeatureGraph(reference, [first]).scatters(batches())[first])
         so_far[group.name] = kept[group.name]
+
+
+def test_images_are_looked_up_until_a_checkpoint_lies_behind_all_that_reads_them():
+    model = randomised(Residual())
+    network = trace(model, (3, 8, 8))
+    prunable = [group for group in network.groups if not group.fixed]
+    graph = FeatureGraph(model, [p for group in prunable for p in group.producers])
+    images, lookups = Counted(batches()), []
+
+    def decide(group, scatter):
+        lookups.append(images.lookups)
+        return range(group.width - 1)
+
+    select_in_order(graph, prunable, network.sizes, images, decide, MemoryLimit(UNLIMITED), Silent())
+    assert lookups[0] >= len(images)
+    assert len(set(lookups)) == 1  # the stem's own map is the first checkpoint
