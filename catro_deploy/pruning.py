@@ -102,7 +102,7 @@ def prune_classifier(
     gone = [branch for branch in branches if not any(decision.widths[name] for name in branch.groups)]
     shallow, rest = _without(original.model.cpu(), network, gone, chosen.ignore)
     if gone and any(decision.widths.get(group.name) for group in rest.groups):
-        scored = score_channels(shallow.to(device), rest, batches, chosen, progress)
+        scored = score_channels(shallow.to(device), rest, batches, chosen, progress).keeping(scored)
     groups = choose_channels(shallow.to(device), rest, scored, decision.widths, batches, chosen, progress)
     images = batches[0][0].cpu()
     pruned = cut_classifier(original, decision.latency, gone, groups, images, settings, allocation=decision.method)

@@ -44,6 +44,15 @@ class Scored:
     fixed: Mapping[str, str]
     producers: Mapping[str, Scatter]
 
+    def keeping(self, before: "Scored") -> "Scored":
+        """The same, but the groups that had to stay ``before`` stay: no widths were chosen for them.
+
+        One may be found prunable again, where a branch that made it constant is gone.
+        """
+        fixed = {name: before.fixed[name] or reason for name, reason in self.fixed.items()}
+        prunable = tuple(group for group in self.prunable if not fixed[group.name])
+        return replace(self, prunable=prunable, fixed=fixed)
+
 
 def score_channels(
     model: nn.Module,

@@ -20,6 +20,7 @@ from catro_deploy.settings import PruneSettings
 from tests.graph.networks import GatedConcat, Residual, randomised
 from tests.graph.opaque import Between, BySize
 from tests.graph.user_networks import LayerNormed, Starred
+from tests.tiny import Blocks
 
 
 def batches(each: int = 6) -> list[tuple[torch.Tensor, int]]:
@@ -285,3 +286,21 @@ def test_what_is_gone_needs_no_widths():
     groups = choose_channels(model, rest, scored, {"stem": 4, "down": 5}, batches(), settings, Silent())
     assert {group.name: len(group.kept) for group in groups} == {"stem": 4, "down": 5, "fc": 4}
     assert groups[0].producers == ("stem",)
+
+
+def test_a_group_that_a_vanished_branch_had_silenced_stays_whole():
+    torch.manual_seed(0)
+    model = Blocks(3).eval()
+    with torch.no_grad():
+        model.one_out.bias.fill_(-1e6)  # all that comes behind it is constant
+    network, settings = trace(model, (3, 8, 8)), PruneSettings()
+    first = score_channels(model, network, batches(), settings, Silent())
+    assert "two_in" not in {group.name for group in first.prunable}
+    shallow = drop_branches(model, ["one_out"], [], network.sizes).eval()
+    rest = network.without({"one_in", "one_bn", "one_out"})
+    again = score_channels(shallow, rest, batches(), settings, Silent())
+    assert "two_in" in {group.name for group in again.prunable}
+    widths = {group.name: group.width // 2 for group in first.prunable}
+    groups = choose_channels(shallow, rest, again.keeping(first), widths, batches(), settings, Silent())
+    (two,) = [group for group in groups if group.name == "two_in"]
+    assert (len(two.kept), two.fixed) == (48, first.fixed["two_in"])
