@@ -1,99 +1,31 @@
 """Jobs on a device far away, over a real sshd: as if it were near, and whatever happens on the way."""
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
-import tarfile
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from catro_deploy.devices import Device
-from catro_deploy.errors import DeviceError, FaultError, ModelError, StorageError
-from catro_deploy.files import file_hash
+from catro_deploy.errors import DeviceError, FaultError, ModelError
 from catro_deploy.transports import ssh
 from catro_deploy.transports.agent_file import agent_file
-from catro_deploy.transports.ssh import run_far
 from tests.device.test_agent import PROTOCOL, job_for
-from tests.transports.sshd import MISSING, Server, know, make_key, script, serving
+from tests.transports.far import FACTS, Far, is_gone, processes_below
+from tests.transports.sshd import MISSING, script
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.usefixtures("ssh_that_knows_it")]
 
-FACTS = {"job": "facts", "runtime": "onnxruntime"}
 LONG = PROTOCOL | {"seconds": 60.0, "limit_s": 60.0}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("sshd")) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def ssh_that_knows_it(server, monkeypatch):
-    monkeypatch.setenv("PATH", f"{server.folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
-
-
-@pytest.fixture
-def home(tmp_path) -> Path:
-    """Where the device keeps its files."""
-    return tmp_path / "far"
-
-
-@pytest.fixture
-def device(server, home) -> Device:
-    return server.device(home)
-
-
-class Far:
-    """Runs jobs on a device and keeps what it notes."""
-
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self.notes: list[str] = []
-
-    def events(self, job: dict, folder: Path = Path(), limit_s: float = 120) -> Iterator[dict[str, Any]]:
-        names = [model["file"] for model in job.get("models", {}).values()]
-        sent = {key: value for key, value in job.items() if key != "folder"}
-        return run_far(self.device, sent, folder, names, limit_s, self.notes.append)
-
-    def result(self, job: dict, folder: Path = Path(), limit_s: float = 120) -> Any:
-        return list(self.events(job, folder, limit_s))[-1]["result"]
-
-
-@pytest.fixture
-def far(device) -> Far:
-    return Far(device)
 
 
 def bench_job(folder: Path, **changes: Any) -> dict:
     return job_for(folder, original={"layers": 3}, pruned={}, **changes)
-
-
-def processes_below(home: Path) -> list[int]:
-    """Processes that the device runs."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if str(home).encode() in path.read_bytes():
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return [pid for pid in found if pid != os.getpid()]
-
-
-def is_gone(home: Path) -> bool:
-    deadline = time.monotonic() + 10
-    while processes_below(home) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return not processes_below(home)
 
 
 # --- as if it were near ---------------------------------------------------------------------------------------------
@@ -261,147 +193,3 @@ def test_two_hosts_do_not_measure_at_once(far, device, tmp_path):
     assert waiting["text"].endswith("is measuring on the device")
     first.close()
     assert list(second)[-1]["event"] == "result"
-
-
-def test_half_of_a_file_is_refused_and_what_was_whole_stays(far, tmp_path, home):
-    far.result(FACTS)
-    whole, torn = tmp_path / "whole", tmp_path / "torn"
-    whole.write_bytes(b"w" * 1000)
-    torn.write_bytes(b"t" * 100_000)
-    sent = io.BytesIO()
-    with tarfile.open(fileobj=sent, mode="w") as tar:
-        for path in (whole, torn):
-            tar.add(path, file_hash(path))
-    with (
-        ssh._connected(far.device, agent_file(), far.notes.append) as reached,
-        pytest.raises(FaultError, match="not all of them"),
-    ):
-        reached.call("put", stdin=sent.getvalue()[:50_000])
-    assert [path.name for path in (home / "files").iterdir()] == [file_hash(whole)]
-
-
-def test_a_file_with_another_content_is_refused(far, tmp_path, home):
-    far.result(FACTS)
-    damaged = tmp_path / "damaged"
-    damaged.write_bytes(b"damaged on the way")
-    sent = io.BytesIO()
-    with tarfile.open(fileobj=sent, mode="w") as tar:
-        tar.add(damaged, 64 * "0")
-    with (
-        ssh._connected(far.device, agent_file(), far.notes.append) as reached,
-        pytest.raises(FaultError, match="arrived damaged"),
-    ):
-        reached.call("put", stdin=sent.getvalue())
-    assert not list((home / "files").iterdir())
-
-
-@pytest.mark.parametrize("content", [b"", agent_file()[:1000], b"print('some other program')"])
-def test_a_damaged_agent_is_sent_again(far, home, content):
-    far.result(FACTS)
-    (agent,) = home.glob("agent-*.pyz")
-    agent.write_bytes(content)
-    assert far.result(FACTS)["python"]
-
-
-def test_a_full_disk_is_told(server, home, tmp_path):
-    """Files may not grow beyond 96 kB there: one that is sent, or the answer, in which each inference is a number."""
-    limited = script(server.folder / "limited-python", f'ulimit -f 192; exec {sys.executable} "$@"')
-    far = Far(server.device(home, str(limited)))
-    too_much = PROTOCOL | {"seconds": 3.0}
-    for size, protocol in (({"channels": 128, "layers": 2}, PROTOCOL), ({}, too_much)):
-        job = job_for(tmp_path, original=size, pruned={}, protocol=protocol)
-        with pytest.raises(
-            StorageError, match=r"could not be written: File too large; \d+ MiB are free there"
-        ) as caught:
-            far.result(job, tmp_path)
-        assert "--folder" in caught.value.hint
-    assert is_gone(home)
-
-
-def test_a_disk_too_full_for_the_agent_is_told(server, home):
-    limited = script(server.folder / "limited-python", f'ulimit -f 8; exec {sys.executable} "$@"')
-    with pytest.raises(DeviceError, match=r"agent could not be written to .*: File too large") as caught:
-        Far(server.device(home, str(limited))).result(FACTS)
-    assert "Traceback" not in caught.value.problem
-
-
-def test_a_folder_that_cannot_be_made_is_told(server, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DeviceError, match=r"far \(far\) ended a call with code 1(.|\n)*Not a directory"):
-        Far(server.device(tmp_path / "file" / "far")).result(FACTS)
-
-
-# --- devices that cannot be reached ---------------------------------------------------------------------------------
-
-
-def refusal(device: Device) -> DeviceError:
-    with pytest.raises(DeviceError) as caught:
-        Far(device).result(FACTS)
-    assert caught.value.exit_code == 1
-    assert caught.value.hint
-    return caught.value
-
-
-def test_an_unknown_host_key_is_never_taken(server, device):
-    known = (server.folder / "known_hosts").read_text()
-    (server.folder / "known_hosts").write_text("")
-    try:
-        error = refusal(device)
-    finally:
-        (server.folder / "known_hosts").write_text(known)
-    assert "ssh does not know its host key" in error.problem
-    assert error.hint == "Log in once and compare the key: ssh far"
-
-
-def test_a_changed_host_key_is_refused(server, device, tmp_path):
-    known = (server.folder / "known_hosts").read_text()
-    make_key(tmp_path / "other")
-    know(server.folder, server.port, (tmp_path / "other.pub").read_text())
-    try:
-        error = refusal(device)
-    finally:
-        (server.folder / "known_hosts").write_text(known)
-    assert "Its host key is not the one that ssh knows" in error.problem
-    assert "ssh-keygen -R" in error.hint
-
-
-def test_a_key_that_does_not_fit(server, device, tmp_path):
-    right = (server.folder / "user_key").read_bytes()
-    make_key(tmp_path / "wrong")
-    (server.folder / "user_key").write_bytes((tmp_path / "wrong").read_bytes())
-    try:
-        error = refusal(device)
-    finally:
-        (server.folder / "user_key").write_bytes(right)
-    assert "It does not let you in" in error.problem
-    assert "ssh-copy-id far" in error.hint
-
-
-def test_nobody_listens(device):
-    error = refusal(device.model_copy(update={"ssh": "ssh://127.0.0.1:1"}))
-    assert "Nothing answers at its ssh port" in error.problem
-
-
-def test_a_name_that_nobody_knows(device):
-    error = refusal(device.model_copy(update={"ssh": "no-such-host.invalid"}))
-    assert "Nobody knows this host's name" in error.problem
-
-
-def test_there_is_no_ssh(device, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    error = refusal(device)
-    assert "no ssh" in error.problem
-    assert "openssh-client" in error.hint
-
-
-def test_there_is_no_python(server, home):
-    error = refusal(server.device(home, "/nowhere/python3"))
-    assert "far (far) has no Python at '/nowhere/python3'" in error.problem
-    assert "--python" in error.hint
-
-
-def test_python_is_too_old(server, home):
-    old = script(
-        server.folder / "old-python", "echo 'catro-deploy needs Python 3.8 or later; this is 3.6.9' >&2; exit 1"
-    )
-    assert "this is 3.6.9" in refusal(server.device(home, str(old))).problem

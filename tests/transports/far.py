@@ -1,0 +1,47 @@
+"""Jobs on a device over ssh, and what its processes are."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from catro_deploy.devices import Device
+from catro_deploy.transports.ssh import run_far
+
+FACTS = {"job": "facts", "runtime": "onnxruntime"}
+
+
+class Far:
+    """Runs jobs on a device and keeps what it notes."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.notes: list[str] = []
+
+    def events(self, job: dict, folder: Path = Path(), limit_s: float = 120) -> Iterator[dict[str, Any]]:
+        names = [model["file"] for model in job.get("models", {}).values()]
+        sent = {key: value for key, value in job.items() if key != "folder"}
+        return run_far(self.device, sent, folder, names, limit_s, self.notes.append)
+
+    def result(self, job: dict, folder: Path = Path(), limit_s: float = 120) -> Any:
+        return list(self.events(job, folder, limit_s))[-1]["result"]
+
+
+def processes_below(home: Path) -> list[int]:
+    """Processes that the device runs."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(home).encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def is_gone(home: Path) -> bool:
+    deadline = time.monotonic() + 10
+    while processes_below(home) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not processes_below(home)

@@ -1,0 +1,83 @@
+"""Devices that cannot be reached, or lack what is needed: each says what to do."""
+
+import pytest
+
+from catro_deploy.devices import Device
+from catro_deploy.errors import DeviceError
+from tests.transports.far import FACTS, Far
+from tests.transports.sshd import MISSING, know, make_key, script
+
+pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.usefixtures("ssh_that_knows_it")]
+
+
+def refusal(device: Device) -> DeviceError:
+    with pytest.raises(DeviceError) as caught:
+        Far(device).result(FACTS)
+    assert caught.value.exit_code == 1
+    assert caught.value.hint
+    return caught.value
+
+
+def test_an_unknown_host_key_is_never_taken(server, device):
+    known = (server.folder / "known_hosts").read_text()
+    (server.folder / "known_hosts").write_text("")
+    try:
+        error = refusal(device)
+    finally:
+        (server.folder / "known_hosts").write_text(known)
+    assert "ssh does not know its host key" in error.problem
+    assert error.hint == "Log in once and compare the key: ssh far"
+
+
+def test_a_changed_host_key_is_refused(server, device, tmp_path):
+    known = (server.folder / "known_hosts").read_text()
+    make_key(tmp_path / "other")
+    know(server.folder, server.port, (tmp_path / "other.pub").read_text())
+    try:
+        error = refusal(device)
+    finally:
+        (server.folder / "known_hosts").write_text(known)
+    assert "Its host key is not the one that ssh knows" in error.problem
+    assert "ssh-keygen -R" in error.hint
+
+
+def test_a_key_that_does_not_fit(server, device, tmp_path):
+    right = (server.folder / "user_key").read_bytes()
+    make_key(tmp_path / "wrong")
+    (server.folder / "user_key").write_bytes((tmp_path / "wrong").read_bytes())
+    try:
+        error = refusal(device)
+    finally:
+        (server.folder / "user_key").write_bytes(right)
+    assert "It does not let you in" in error.problem
+    assert "ssh-copy-id far" in error.hint
+
+
+def test_nobody_listens(device):
+    error = refusal(device.model_copy(update={"ssh": "ssh://127.0.0.1:1"}))
+    assert "Nothing answers at its ssh port" in error.problem
+
+
+def test_a_name_that_nobody_knows(device):
+    error = refusal(device.model_copy(update={"ssh": "no-such-host.invalid"}))
+    assert "Nobody knows this host's name" in error.problem
+
+
+def test_there_is_no_ssh(device, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    error = refusal(device)
+    assert "no ssh" in error.problem
+    assert "openssh-client" in error.hint
+
+
+def test_there_is_no_python(server, home):
+    error = refusal(server.device(home, "/nowhere/python3"))
+    assert "far (far) has no Python at '/nowhere/python3'" in error.problem
+    assert "--python" in error.hint
+
+
+def test_python_is_too_old(server, home):
+    old = script(
+        server.folder / "old-python", "echo 'catro-deploy needs Python 3.8 or later; this is 3.6.9' >&2; exit 1"
+    )
+    assert "this is 3.6.9" in refusal(server.device(home, str(old))).problem
