@@ -22,10 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from common import environment, processor, read_result, table, write_result
 
+from catro_deploy import load
+from catro_deploy.data.signs_drawing import CLASSES as SIGNS
 from catro_deploy.errors import MissedError
 from catro_deploy.models import build_model
+from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.onnx_export import export_onnx
 from catro_deploy.precision.fused import Fused, fused
 from catro_deploy.precision.timing import convert_
@@ -42,13 +46,14 @@ from catro_deploy.stages.quantize import quantize
 from catro_deploy.stages.verify import verify
 from catro_deploy.targets import load_target
 from catro_deploy.transports import run_job
-from catro_deploy.use import use_of
+from catro_deploy.use import Use, use_of
 
 RESULT = "precision.json"
 WHOLE = "100%flops"
 GTSRB = {"mean": [0.3403, 0.3121, 0.3214], "std": [0.2724, 0.2608, 0.2669]}
 CIFAR10 = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010]}
 RESNET50 = "ResNet-50, 224x224, random weights"
+RESNET50_BUDGETS = ("0.2x",)
 HEADS = (
     "network", "budget", "MACs", "float32", "int8", "drop", "float32, speedup", "int8, speedup (95% CI)",
     "int8 over float32", "integer nodes", "kept in float32", "profile: RMSPE",
@@ -76,7 +81,9 @@ CASES = {
     "cifar10-resnet20": Case(
         "ResNet-20, CIFAR-10", "cifar_resnet20", "cifar10_resnet20.pth", "cifar10", 32, budgets=("0.35x",)
     ),
-    "cifar10-resnet56": Case("ResNet-56, CIFAR-10", "cifar_resnet56", "cifar10_resnet56.pth", "cifar10", 32),
+    "cifar10-resnet56": Case(
+        "ResNet-56, CIFAR-10", "cifar_resnet56", "cifar10_resnet56.pth", "cifar10", 32, budgets=("0.35x",)
+    ),
     "gtsrb-mobilenet_v2": Case(
         "MobileNetV2 at 96x96, GTSRB speed limits", "torchvision:mobilenet_v2", "mobilenet_v2_96.safetensors", "gtsrb",
         96, ("speed_limits",), ("0.35x",),
@@ -156,43 +163,75 @@ def run_row(case: Case, budget: str, run: RunFolder, args: argparse.Namespace) -
     }
 
 
-def run_resnet50() -> dict[str, Any]:
+def run_resnet50(budget: str, run: RunFolder) -> dict[str, Any]:
     """Latency of ResNet-50 in float32 and int8, in turns; its weights, and so its answers, are random."""
-    settings = load_settings(None, {"quantize": {"precision": "int8"}})
-    use, protocol = use_of(load_target("x86-cpu"), settings), load_latency_protocol("standard")
+    with run.lock():
+        settings = _random_resnet50(budget, run)
+        original = open_original(settings)
+        if budget != WHOLE and not run.plan.is_file():
+            prune(settings, run, Silent())
+            shutil.copyfile(run.pruned_weights, run.weights)
+    network = original.model if budget == WHOLE else load(run.path)
+    use = use_of(load_target("x86-cpu"), settings)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        files = {precision: folder / f"{precision}.onnx" for precision in ("fp32", "int8")}
+        files = {precision: Path(name) / f"{precision}.onnx" for precision in ("original", "fp32", "int8")}
         for precision, file in files.items():
-            model = build_model("torchvision:resnet50", 1000).eval()
-            export_onnx(model, (3, 224, 224), file, opset=18, metadata={})
-            convert_(file, precision, "fp32", use.runtime)
-        job = {
-            "job": "bench",
-            **use.opening,
-            "modes": [{"batch": 1}],
-            "protocol": protocol.model_dump(),
-            "models": {
-                "original": {"file": "fp32.onnx", "metadata": {}},
-                "pruned": {"file": "int8.onnx", "metadata": {}},
-            },
-        }
-        (result,) = [e["result"] for e in run_job("", job, folder, [f.name for f in files.values()]) if "result" in e]
-        low, high = result["speedup"]["ci95"]
-        ratio = 1 / result["speedup"]["median"]
-        return {
-            "title": RESNET50,
-            "budget": WHOLE,
-            "macs_share": 1.0,
-            "candidates": {
-                "fp32": {"ratio": 1.0, "ratio_ci95": [1.0, 1.0], "us": result["original"]["p50_us"]},
-                "int8": {"ratio": ratio, "ratio_ci95": [1 / high, 1 / low], "us": result["pruned"]["p50_us"]},
-            },
-            "kept": [],
-            "operators": dict(fused(files["int8"]).operators),
-            "profile": None,
-            "warnings": result["warnings"],
-        }
+            model = original.model if precision == "original" else network
+            export_onnx(model, original.input_shape, file, opset=18, metadata={})
+            convert_(file, "int8" if precision == "int8" else "fp32", "fp32", use.runtime)
+        candidates = {precision: _time(Path(name), precision, use) for precision in ("fp32", "int8")}
+        operators = dict(fused(files["int8"]).operators)
+    plan = run.read_json(run.plan, "prune") if budget != WHOLE else {"pruned_macs": 1, "original_macs": 1}
+    profile = find_profile(original.model, original.input_shape, use) if budget != WHOLE else None
+    return {
+        "title": RESNET50,
+        "budget": budget,
+        "macs_share": plan["pruned_macs"] / plan["original_macs"],
+        "candidates": candidates,
+        "kept": [],
+        "operators": operators,
+        "profile": None if profile is None else vars(profile.errors),
+    }
+
+
+def _random_resnet50(budget: str, run: RunFolder) -> Settings:
+    """Settings of a network whose weights, and images, do not matter."""
+    checkpoint = run.path / "random.safetensors"
+    if not checkpoint.is_file():
+        torch.manual_seed(0)
+        save_weights(build_model("torchvision:resnet50", len(SIGNS)), checkpoint)
+    return load_settings(
+        None,
+        {
+            "model": {"name": "torchvision:resnet50", "checkpoint": checkpoint, "mean": [0.5] * 3, "std": [0.25] * 3},
+            "data": {"name": "signs", "root": run.path, "size": 224},
+            "prune": {"target": "x86-cpu", "budget": budget, "samples_per_class": 8},
+            "quantize": {"precision": "int8"},
+        },
+    )
+
+
+def _time(folder: Path, precision: str, use: Use) -> dict[str, Any]:
+    """The network in ``precision`` in turns with the original in float32: both are in ``folder``."""
+    job = {
+        "job": "bench",
+        **use.opening,
+        "modes": [{"batch": 1}],
+        "protocol": load_latency_protocol("standard").model_dump(),
+        "models": {
+            "original": {"file": "original.onnx", "metadata": {}},
+            "pruned": {"file": f"{precision}.onnx", "metadata": {}},
+        },
+    }
+    found = run_job("", job, folder, ["original.onnx", f"{precision}.onnx"])
+    (result,) = [event["result"] for event in found if "result" in event]
+    low, high = result["speedup"]["ci95"]
+    return {
+        "ratio": 1 / result["speedup"]["median"],
+        "ratio_ci95": [1 / high, 1 / low],
+        "us": result["pruned"]["p50_us"],
+        "warnings": result["warnings"],
+    }
 
 
 def cells(row: dict[str, Any]) -> list[str]:
@@ -232,8 +271,9 @@ def main() -> None:
         machines[processor()] = {"environment": environment(), "rows": dict(sorted(rows.items()))}
         write_result(RESULT, {"machines": machines})
 
-    if args.only.search("resnet50") and "resnet50" not in rows:
-        keep("resnet50", run_resnet50())
+    for budget in (WHOLE, *RESNET50_BUDGETS) if args.only.search("resnet50") else ():
+        if (key := f"resnet50-{budget}") not in rows:
+            keep(key, run_resnet50(budget, RunFolder(args.work / key)))
     for name, case in CASES.items():
         for budget in (WHOLE, *case.budgets) if args.only.search(name) else ():
             key = f"{name}-{budget}"
