@@ -208,7 +208,7 @@ def _best(turns: list[_Turn], solver: Solver, budget: Budget) -> int:
     raise MissedError(
         f"The budget {budget} was not met in {len(turns)} rounds: the fastest of their networks took "
         f"{result.candidate_us:.0f} us, {result.ratio:.3f} of the original (measured).",
-        f"Allow {_enough(budget, result.candidate_us, result.ratio)} (--budget), or run it again on a quieter machine.",
+        f"{_suggestion(budget, result.candidate_us, result.ratio)}, or run it again on a quieter machine.",
     )
 
 
@@ -216,13 +216,15 @@ def _cannot(budget: Budget, us: float, share: float, how: Literal["measured", "e
     return MissedError(
         f"The budget {budget} cannot be met: the fastest network of these settings takes {us:.0f} us, {share:.3f} of "
         f"the original ({how}).",
-        f"Allow {_enough(budget, us, share)} or more (--budget), fewer channels per group (--d-min), or that residual "
-        "branches vanish (--depth auto).",
+        f"{_suggestion(budget, us, share)}, fewer channels per group (--d-min), or that residual branches vanish "
+        "(--depth auto).",
     )
 
 
-def _enough(budget: Budget, us: float, share: float) -> Budget:
-    """The smallest round budget, in the unit of ``budget``, that so fast a network meets."""
+def _suggestion(budget: Budget, us: float, share: float) -> str:
+    """What to allow for a network so fast: the smallest round budget that it meets, in the unit of ``budget``."""
     if budget.unit == "us":
-        return Budget(math.ceil(us), "us")
-    return Budget(min(1.0, math.ceil(share * 100) / 100), "x")
+        return f"Allow {Budget(math.ceil(us), 'us')} or more (--budget)"
+    if share < 1:
+        return f"Allow {Budget(math.ceil(share * 100) / 100, 'x')} or more (--budget)"
+    return "Allow more images at a time (--batch)"  # no share that may be asked for is enough

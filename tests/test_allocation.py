@@ -55,6 +55,17 @@ def test_where_nothing_can_be_measured_the_estimate_decides():
         wide.decide("0.001x", None)
 
 
+def test_what_is_no_faster_is_not_offered_as_a_budget():
+    wide = Wide()
+    with pytest.raises(MissedError, match=r"0\.001x cannot be met") as caught:
+        wide.decide("0.001x", wide.device())
+    assert "or more (--budget)" in caught.value.hint
+    with pytest.raises(MissedError, match="cannot be met") as caught:
+        wide.decide("0.001x", Device(lambda _: 10.0, lambda _: 9.0))
+    assert "(--budget)" not in caught.value.hint
+    assert "more images at a time (--batch)" in caught.value.hint
+
+
 @pytest.mark.parametrize("allocation", ["exact", "greedy"])
 def test_a_branch_that_adds_nothing_vanishes_first(allocation):
     # The budget has room for a wide stream or for the branch.

@@ -143,7 +143,7 @@ TRAIN = (
     *_section(
         "train",
         "Training",
-        ("recipe", Literal["none", "paper"], "Settings for what is not given: paper's are 300 epochs."),
+        ("recipe", Literal["none", "paper"], "A recipe, over what the file says: the paper's 300 epochs."),
         ("seed", int, "Of everything random."),
     ),
 )
@@ -153,7 +153,7 @@ FINETUNE = (
     Flag(
         "finetune_recipe",
         Literal["none", "paper", "fast"],
-        "Settings for what is not given: the paper's 200 epochs, or 60 with distillation.",
+        "A recipe, over what the file says: the paper's 200 epochs, or 60 with distillation.",
         ("finetune.recipe",),
         "Fine-tuning",
     ),

@@ -101,8 +101,9 @@ def test_the_doctor_explains_a_device_that_does_not_answer(catro):
 
 @pytest.mark.slow
 def test_a_whole_run_on_a_device_far_away_gives_the_same_kind_of_report(far, tiny):
-    done = command("run", "--device", "far", "--budget", "0.95x")
-    assert went_well(done.exit_code, done.stderr) or "is not met" in done.stderr, done.stderr
+    # No less: so small a network takes no less time with fewer channels, and the machine may be busy.
+    done = command("run", "--device", "far", "--budget", "5ms")
+    assert went_well(done.exit_code, done.stderr), done.stderr
     (run,) = (tiny / "runs").glob("x86-cpu-*")
     bench, verify = (json.loads((run / f"{name}.json").read_text()) for name in ("bench", "verify"))
     assert bench["environment"]["reached"] == "far, by ssh to far"
@@ -112,7 +113,7 @@ def test_a_whole_run_on_a_device_far_away_gives_the_same_kind_of_report(far, tin
     assert not (run / ".images.npy").exists()
     plan = json.loads((run / "plan.json").read_text())
     assert plan["latency"]["how"] == "measured"
-    again = command("run", "--device", "far", "--budget", "0.95x")
+    again = command("run", "--device", "far", "--budget", "5ms")
     assert "prune: unchanged, skipped" in again.stderr
 
 
