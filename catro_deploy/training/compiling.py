@@ -10,7 +10,7 @@ from torch import nn
 from catro_deploy.progress import Progress
 from catro_deploy.training.device import Hardware, suffers_channels_last
 
-__all__ = ["compiled"]
+__all__ = ["compiled", "compiler_options"]
 
 TURNS = 5
 
@@ -26,7 +26,7 @@ def compiled(
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.train()
     try:
-        fast: Callable[[torch.Tensor], torch.Tensor] = torch.compile(model, options=_options(model, hardware))
+        fast: Callable[[torch.Tensor], torch.Tensor] = torch.compile(model, options=compiler_options(model, hardware))
         _step(fast, images, hardware)
         ways: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (fast, model)
         turns = [[_seconds(way, images, hardware) for way in ways] for _ in range(TURNS)]
@@ -62,7 +62,9 @@ def _seconds(way: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, 
     return time.perf_counter() - began
 
 
-def _options(model: nn.Module, hardware: Hardware) -> dict[str, str | int | bool | Callable[..., object]]:
+def compiler_options(model: nn.Module, hardware: Hardware) -> dict[str, str | int | bool | Callable[..., object]]:
     """Settings of the compiler, which brings convolutions into channels last by itself."""
-    allowed = hardware.device.type != "cpu" or not suffers_channels_last(model)
-    return {} if allowed else {"layout_optimization": False}
+    if hardware.device.type == "cuda":
+        # Small networks wait for their kernels to be launched. Inductor leaves graphs out where it cannot.
+        return {"triton.cudagraphs": True}
+    return {"layout_optimization": False} if suffers_channels_last(model) else {}

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from catro_deploy.training.device import choose_hardware, suffers_channels_last
+from catro_deploy.training.compiling import compiler_options
+from catro_deploy.training.device import Hardware, choose_hardware, suffers_channels_last
 
 # Gradients of a convolution that writes past its workspace: a few steps, and the heap is corrupt.
 TRAIN = """
@@ -59,6 +60,14 @@ def test_depthwise_networks_train_in_float32_and_channels_last(monkeypatch, grou
     hardware = choose_hardware(nn.Sequential(nn.Conv2d(24, 24, 3, groups=groups)), "cpu", amp=True)
     assert hardware.dtype == low
     assert hardware.memory_format == (torch.contiguous_format if low else torch.channels_last)
+
+
+@pytest.mark.filterwarnings("default")
+def test_on_a_gpu_networks_are_compiled_to_cuda_graphs():
+    model = nn.Conv2d(3, 4, 3)
+    options = compiler_options(model, Hardware(torch.device("cuda"), None, torch.channels_last))
+    assert options.items() >= torch._inductor.list_mode_options("reduce-overhead").items()
+    torch.compile(model, options=options)  # names that it does not know are refused
 
 
 @pytest.mark.slow
