@@ -9,29 +9,24 @@ Accuracy on validation images. Prints a table; writes benchmarks/results/batch_n
 
 import argparse
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from common import environment, table, write_result
-from torch.optim.swa_utils import update_bn
+from rows import BATCH_SIZE, retake_statistics_
 
 from catro_deploy import networks
-from catro_deploy.data.base import Split, Subset
+from catro_deploy.data.base import Subset
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Silent
-from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import load_settings
 from catro_deploy.stages.logits import dataset_of
 from catro_deploy.stages.prune import prune
 from catro_deploy.training import accuracy, predict
-from catro_deploy.training.augment import normalise
 
 METHODS = {"catro": ("catro", "greedy"), "l1": ("l1", "greedy")}
-BATCH_SIZE = 256
 
 
 def arguments() -> argparse.Namespace:
@@ -41,13 +36,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--budgets", nargs="+", default=["75%", "50%", "25%", "9.25%"], help="of the MACs")
     return parser.parse_args()
-
-
-def batches(split: Split, plan: Plan) -> Iterator[torch.Tensor]:
-    """Shuffled, since a batch of one class has that class's statistics."""
-    order = np.random.default_rng(0).permutation(len(split.labels))
-    for start in range(0, len(order), BATCH_SIZE):
-        yield normalise(split.images(order[start : start + BATCH_SIZE]), plan.mean, plan.std)
 
 
 def run_row(budget: str, method: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -77,7 +65,7 @@ def run_row(budget: str, method: str, args: argparse.Namespace) -> dict[str, Any
         network = networks.load(run, weights="pruned")
         row = {"budget": budget, "method": method, "original": judged(networks.load(run, weights="original"))}
         row["pruned"] = judged(network)
-        update_bn(batches(train, plan), network)
+        retake_statistics_(network, train, plan)
         row["re_estimated"] = judged(network)
         return row
 

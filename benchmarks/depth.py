@@ -35,10 +35,8 @@ from catro_deploy.core.exact import exact
 from catro_deploy.costs.axes import LayerCost
 from catro_deploy.costs.flops import FlopsCost
 from catro_deploy.costs.roofline import ALONE_EXTRA_US
-from catro_deploy.data import Subset
 from catro_deploy.errors import BudgetError
 from catro_deploy.graph.depth import branch_worths, find_branches
-from catro_deploy.graph.features import Labelled
 from catro_deploy.graph.trace import Network, trace
 from catro_deploy.pricing import measured_pricing, profile_of
 from catro_deploy.progress import Silent
@@ -46,10 +44,9 @@ from catro_deploy.protocols import load_profile_protocol
 from catro_deploy.records import Branch
 from catro_deploy.selection import score_channels, values_of
 from catro_deploy.settings import DataSettings, ModelSettings, PruneSettings, Settings
-from catro_deploy.stages.original import Original, open_original
-from catro_deploy.stages.prune import labelled_batches
+from catro_deploy.stages.original import open_original
+from catro_deploy.stages.prune import pruning_batches
 from catro_deploy.targets import load_target
-from catro_deploy.training.augment import normalise
 from catro_deploy.use import use_of
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # the tests are no package that one installs
@@ -114,7 +111,7 @@ def x86_case(args: argparse.Namespace) -> tuple[Case, dict[str, Any]]:
     )
     original, prune = open_original(settings), settings.prune
     network = trace(original.model, original.input_shape)
-    batches = normalised_batches(original, settings)
+    batches = pruning_batches(original, settings)
     scored = score_channels(original.model, network, batches, prune, Silent())
     branches = find_branches(original.model, network)
     worths = branch_worths(original.model, branches, batches)
@@ -135,14 +132,6 @@ def x86_case(args: argparse.Namespace) -> tuple[Case, dict[str, Any]]:
         "worth_of_all_widths": sum(float(group.value[-1]) for group in values) - sum(worths.values()),
     }
     return Case(network, values, branches, pricing.cost, FlopsCost(network.layers, scored.prunable)), known
-
-
-def normalised_batches(original: Original, settings: Settings) -> list[Labelled]:
-    """The images that the channels are scored on, class by class."""
-    names = [original.dataset.classes[index] for index in original.wanted]
-    wanted, prune = Subset(original.dataset.train, original.wanted), settings.prune
-    drawn = labelled_batches(wanted, names, prune.samples_per_class, prune.batch_size, prune.seed)
-    return [(normalise(images, settings.model.mean, settings.model.std), label) for images, label in drawn]
 
 
 def restricted(values: Sequence[GroupValue], mode: str) -> list[GroupValue]:

@@ -27,20 +27,19 @@ from typing import Any
 
 import torch
 from common import environment, read_result, write_result
+from one_pass import prune_in_one_pass
 from paper_page import page
-from paper_rows import METHODS, Row, rows_of
+from paper_rows import METHODS, PEERS, Row, rows_of
 from peers import prune_to_flops
 from rows import finetune_and_judge, finish_in_own_process
 
-from catro_deploy.data import Subset
 from catro_deploy.files import write_text
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress, Silent, Task
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings, load_settings
 from catro_deploy.stages.original import open_original
-from catro_deploy.stages.prune import labelled_batches, prune, write_pruning
-from catro_deploy.training.augment import normalise
+from catro_deploy.stages.prune import prune, pruning_batches, write_pruning
 
 RESULT = "paper.json"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper.md"
@@ -100,7 +99,6 @@ def arguments() -> argparse.Namespace:
 
 def settings_of(row: Row, args: argparse.Namespace, classes: str) -> Settings:
     """What decides a row, but for ``classes``; the same for all methods but for criterion and widths."""
-    method = METHODS[row.method]
     gtsrb = row.data == "gtsrb"
     finetune = {
         "recipe": args.recipe, "augment": "signs" if gtsrb else "objects", "seed": row.seed, "compute": args.device,
@@ -119,7 +117,7 @@ def settings_of(row: Row, args: argparse.Namespace, classes: str) -> Settings:
                 "budget": f"{row.kept_percent}%flops",
                 "seed": row.seed,
                 "compute": args.device,
-                **(method if isinstance(method, dict) else {}),
+                **METHODS[row.method],
                 **(row.prune or {}),
             },
             "finetune": {**finetune, **({"epochs": args.epochs} if args.epochs else {})},
@@ -129,9 +127,11 @@ def settings_of(row: Row, args: argparse.Namespace, classes: str) -> Settings:
 
 def prune_row(row: Row, settings: Settings, run: RunFolder, args: argparse.Namespace) -> None:
     """Prune the network of ``row``, by its method and for whichever classes choose."""
-    method = METHODS[row.method]
-    if isinstance(method, str):
-        prune_to_flops(settings, run, method)
+    if row.method in PEERS:
+        prune_to_flops(settings, run, PEERS[row.method])
+        return
+    if row.method == "one-pass":
+        prune_in_one_pass(settings, run)
         return
     if not row.chosen_for:
         prune(settings, run, Silent())
@@ -140,9 +140,8 @@ def prune_row(row: Row, settings: Settings, run: RunFolder, args: argparse.Names
     with chooser.lock():
         plan = prune(settings_of(row, args, row.chosen_for), chooser, Silent())
     original = open_original(settings)
-    names = [original.classes[index] for index in original.wanted]
-    (images, _), *_ = labelled_batches(Subset(original.dataset.train, original.wanted), names, 8, 8, 0)
-    write_pruning(settings, original, None, [], plan.groups, normalise(images, original.mean, original.std), run)
+    images, _ = pruning_batches(original, settings)[0]
+    write_pruning(settings, original, None, [], plan.groups, images, run)
 
 
 def run_row(row: Row, args: argparse.Namespace, progress: Progress) -> None:

@@ -4,16 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["METHODS", "PAPER", "Row", "rows_of"]
+__all__ = ["METHODS", "PAPER", "PEERS", "Row", "rows_of"]
 
-# Method -> settings of [prune]; for torch-pruning, the name of its importance.
-METHODS: dict[str, dict[str, Any] | str] = {
+# Method -> settings of [prune].
+METHODS: dict[str, dict[str, Any]] = {
     "catro": {"criterion": "catro", "allocation": "greedy"},
+    "one-pass": {"criterion": "catro", "allocation": "greedy"},
     "l1": {"criterion": "l1", "allocation": "greedy"},
     "l1-uniform": {"criterion": "l1", "allocation": "uniform"},
-    "fpgm": "FPGMImportance",
-    "group-l2": "GroupMagnitudeImportance",
+    "fpgm": {},
+    "group-l2": {},
 }
+# Method -> its importance in torch-pruning.
+PEERS = {"fpgm": "FPGMImportance", "group-l2": "GroupMagnitudeImportance"}
 SPEED, DIRECTION = "speed_limits", "direction_signs"
 # Table 1: percent of MACs that stay, by subtask and row, and the caps on widths.
 SUBTASKS = {(SPEED, 90): 9.25, (DIRECTION, 90): 9.20, (SPEED, 97): 2.28, (DIRECTION, 97): 2.20}
@@ -108,8 +111,19 @@ def _table_3(seed: int) -> list[Row]:
         **{f"d_min {value}": {"d_min": value} for value in (1, 6)},
         **{f"step {value}": {"step": value} for value in (2, 4)},
     }
-    kept, cap = SUBTASKS[SPEED, 90], {"max_width": MAX_WIDTH[90]}
-    return [
-        Row(3, variant, "catro", "cifar_resnet20", kept, SPEED, prune=cap | changes, seed=seed)
-        for variant, changes in variants.items()
-    ]
+    fixed = {"model": "cifar_resnet20", "kept_percent": SUBTASKS[SPEED, 90], "classes": SPEED, "seed": seed}
+    cap = {"max_width": MAX_WIDTH[90]}
+    rows = [Row(3, variant, "catro", prune=cap | changes, **fixed) for variant, changes in variants.items()]
+    return [*rows, Row(3, "as it is", "one-pass", prune=cap, **fixed), *_layer_groups(seed)]
+
+
+def _layer_groups(seed: int) -> list[Row]:
+    """Algorithm 1 alone, against L1: a third of the blocks keep a quarter of their inner channels, the others all."""
+    parts = {"shallow": "layer1", "middle": "layer2", "deep": "layer3"}
+    rows = []
+    for part, pruned in parts.items():
+        others = [layer for layer in parts.values() if layer != pruned]
+        prune = {"allocation": "uniform", "max_width": 0.25, "ignore": others}
+        for method in ("catro", "l1"):
+            rows.append(Row(3, f"{part} blocks", method, "cifar_resnet20", 100, SPEED, prune=prune, seed=seed))
+    return rows

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from catro_deploy.data import Subset
 from catro_deploy.errors import MissedError
 from catro_deploy.graph.trace import Network, list_layers, trace
 from catro_deploy.profiling.trial import Trial, trial
@@ -16,9 +15,8 @@ from catro_deploy.records import Budget, GroupPlan, Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import Original, open_original
-from catro_deploy.stages.prune import labelled_batches, write_pruning
+from catro_deploy.stages.prune import pruning_batches, write_pruning
 from catro_deploy.targets import load_target
-from catro_deploy.training.augment import normalise
 from catro_deploy.use import use_of
 
 __all__ = ["open_trial", "prune_by_peer", "prune_to_flops"]
@@ -76,10 +74,8 @@ def prune_to_flops(settings: Settings, run: RunFolder, importance: str) -> Plan:
 
 
 def _written(settings: Settings, original: Original, groups: tuple[GroupPlan, ...], run: RunFolder) -> Plan:
-    names = [original.dataset.classes[index] for index in original.wanted]
-    (images, _), *_ = labelled_batches(Subset(original.dataset.train, original.wanted), names, 8, 8, 0)
-    batch = normalise(images, settings.model.mean, settings.model.std)
-    return write_pruning(settings, original, None, [], groups, batch, run)
+    images, _ = pruning_batches(original, settings)[0]
+    return write_pruning(settings, original, None, [], groups, images, run)
 
 
 def peer_network(

@@ -8,21 +8,29 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
 import torch
+from torch import nn
+from torch.optim.swa_utils import update_bn
 
 from catro_deploy.data import Subset, open_dataset
+from catro_deploy.data.base import Split
 from catro_deploy.files import write_json
 from catro_deploy.networks import load
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress, Silent
+from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.finetune import finetune
+from catro_deploy.training.augment import normalise
 from catro_deploy.training.evaluate import accuracy, predict
 
-__all__ = ["Row", "finetune_and_judge", "finish_in_own_process"]
+__all__ = ["Row", "finetune_and_judge", "finish_in_own_process", "retake_statistics_"]
 
 BATCH_SIZE = 256
+# Of which batch norms take their statistics again.
+STATISTICS_IMAGES = 4096
 
 
 class Row(Protocol):
@@ -38,23 +46,28 @@ class Row(Protocol):
 def finetune_and_judge(row: Row, settings: Settings, work: Path, progress: Progress | None = None) -> None:
     """Fine-tune the pruned network of ``row``; write its accuracies on the test images and its sizes beside its folder.
 
-    Accuracies are fractions, sizes shares of the original's.
+    Accuracies are fractions, sizes shares of the original's. The untrained accuracy is that of the network as it was
+    cut, with statistics of its own in its batch norms.
     """
     run = RunFolder(work / row.name)
     with run.lock():
         history = finetune(settings, run, progress or Silent())
     plan = load_plan(run)
     channels, height, width = plan.input_shape
-    test = Subset(open_dataset(settings.data, (height, width), channels).test, plan.class_indices)
+    data = open_dataset(settings.data, (height, width), channels)
+    train, test = (Subset(split, plan.class_indices) for split in (data.train, data.test))
 
-    def judged(weights: Literal["finetuned", "original"]) -> float:
+    def judged(weights: Literal["finetuned", "original", "pruned"]) -> float:
         network = load(run, weights=weights)
+        if weights == "pruned":
+            retake_statistics_(network, train, plan)
         return accuracy(predict(network, test, plan.mean, plan.std, BATCH_SIZE, torch.device("cpu")), test.labels)
 
     result = {
         **asdict(row),
         "accuracy": judged("finetuned"),
         "original_accuracy": judged("original"),
+        "untrained_accuracy": judged("pruned"),
         "validation_accuracy": history.validation_accuracy,
         "test_images": len(test.labels),
         "macs_share": plan.pruned_macs / plan.original_macs,
@@ -67,6 +80,14 @@ def finetune_and_judge(row: Row, settings: Settings, work: Path, progress: Progr
         "settings": settings.model_dump(mode="json", include={"prune", "finetune"}),
     }
     write_json(work / f"{row.name}.json", result)
+
+
+def retake_statistics_(network: nn.Module, train: Split, plan: Plan) -> None:
+    """Let the batch norms of ``network`` forget their means and variances, and take those of plain training images."""
+    # Shuffled, since a batch of one class has that class's statistics.
+    order = np.random.default_rng(0).permutation(len(train.labels))[:STATISTICS_IMAGES]
+    pieces = np.array_split(order, -(-len(order) // BATCH_SIZE))
+    update_bn((normalise(train.images(piece), plan.mean, plan.std) for piece in pieces), network)
 
 
 def finish_in_own_process(script: str, row: Row, work: Path, flags: Mapping[str, object]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from catro_deploy.settings import Settings
 from catro_deploy.stages.original import Original, open_original
 from catro_deploy.training.normalised import NormalisedBatches
 
-__all__ = ["labelled_batches", "prune", "write_pruning"]
+__all__ = ["labelled_batches", "prune", "pruning_batches", "write_pruning"]
 
 
 def prune(settings: Settings, run: RunFolder, progress: Progress) -> Plan:
@@ -33,7 +33,7 @@ def prune(settings: Settings, run: RunFolder, progress: Progress) -> Plan:
         FaultError: the pruned network does not compute what the masked original computes.
     """
     original = open_original(settings)
-    pruned = prune_classifier(original, _batches(original, settings), settings, progress)
+    pruned = prune_classifier(original, pruning_batches(original, settings), settings, progress)
     return _write(original, pruned, run)
 
 
@@ -52,6 +52,20 @@ def write_pruning(
         FaultError: the pruned network does not compute what the masked original computes.
     """
     return _write(original, cut_classifier(original, latency, gone, groups, images, settings), run)
+
+
+def pruning_batches(original: Original, settings: Settings) -> Sequence[Labelled]:
+    """Normalised images of the wanted classes that channels are judged on, drawn as [prune] says, class by class.
+
+    Raises:
+        DataError: a class has fewer than two images.
+    """
+    names = [original.classes[index] for index in original.wanted]
+    chosen = settings.prune
+    drawn = labelled_batches(
+        Subset(original.dataset.train, original.wanted), names, chosen.samples_per_class, chosen.batch_size, chosen.seed
+    )
+    return NormalisedBatches(drawn, original.mean, original.std)
 
 
 def labelled_batches(
@@ -76,15 +90,6 @@ def labelled_batches(
         pieces = np.array_split(drawn, -(-len(drawn) // batch_size))
         batches += [(split.images(piece), label) for piece in pieces]
     return batches
-
-
-def _batches(original: Original, settings: Settings) -> Sequence[Labelled]:
-    names = [original.classes[index] for index in original.wanted]
-    chosen = settings.prune
-    drawn = labelled_batches(
-        Subset(original.dataset.train, original.wanted), names, chosen.samples_per_class, chosen.batch_size, chosen.seed
-    )
-    return NormalisedBatches(drawn, original.mean, original.std)
 
 
 def _write(original: Original, pruned: Pruned, run: RunFolder) -> Plan:

@@ -5,7 +5,8 @@ from paper_rows import rows_of
 
 
 def result(accuracy, macs=0.0919):
-    return {"accuracy": accuracy, "original_accuracy": 0.995, "macs_share": macs, "epochs": 60}
+    shared = {"untrained_accuracy": 0.2, "original_accuracy": 0.995, "epochs": 60}
+    return {"accuracy": accuracy, "macs_share": macs} | shared
 
 
 def test_seeds_are_averaged_and_the_drop_is_from_our_own_original():
@@ -15,7 +16,7 @@ def test_seeds_are_averaged_and_the_drop_is_from_our_own_original():
     }
     (line,) = [line for line in page(results).splitlines() if line.startswith("| speed_limits-90 | CATRO")]
     assert line.split(" | ")[2:] == [
-        "90.8%", "99.39%", "98.50% (98.00% to 99.00%)", "2", "99.50%", "1.00", "60 |"
+        "90.8%", "99.39%", "20.00% (20.00% to 20.00%)", "98.50% (98.00% to 99.00%)", "2", "99.50%", "1.00", "60 |"
     ]  # fmt: skip
 
 
@@ -27,7 +28,7 @@ def test_what_was_not_run_is_said():
 
 def test_rows_have_names_of_their_own():
     rows = [row.name for table in (1, 2, 3) for row in rows_of(table, (0, 1))]
-    assert len(rows) == len(set(rows)) == 2 * (16 + 12 + 12)
+    assert len(rows) == len(set(rows)) == 2 * (16 + 12 + 19)
 
 
 def test_channels_that_the_other_task_chose_are_judged_on_this_one():

@@ -1,0 +1,31 @@
+"""Channels chosen all at once by the unpruned network's feature maps, where Algorithm 1 goes from layer to layer."""
+
+from catro_deploy.allocation import by_flops
+from catro_deploy.core.trace_ratio import select
+from catro_deploy.graph.trace import trace
+from catro_deploy.progress import Silent
+from catro_deploy.records import Budget, GroupPlan, Plan
+from catro_deploy.runs import RunFolder
+from catro_deploy.selection import score_channels
+from catro_deploy.settings import Settings
+from catro_deploy.stages.original import open_original
+from catro_deploy.stages.prune import pruning_batches, write_pruning
+
+__all__ = ["prune_in_one_pass"]
+
+
+def prune_in_one_pass(settings: Settings, run: RunFolder) -> Plan:
+    """Prune by a budget of multiply-accumulates: the widths of ``prune``, but no layer sees what others have lost."""
+    chosen, original = settings.prune, open_original(settings)
+    batches = pruning_batches(original, settings)
+    network = trace(original.model, original.input_shape, chosen.ignore)
+    scored = score_channels(original.model, network, batches, chosen, Silent())
+    widths = by_flops(network, scored, Budget.parse(chosen.budget), chosen).widths
+    groups = []
+    for group in network.groups:
+        kept = tuple(range(group.width))
+        if group.name in scored.scatters:
+            scatter = scored.scatters[group.name]
+            kept = select(scatter, widths[group.name], seed=chosen.seed, epsilon=chosen.epsilon).kept
+        groups.append(GroupPlan(group.name, group.width, kept, group.producers, fixed=scored.fixed[group.name]))
+    return write_pruning(settings, original, None, [], groups, batches[0][0], run)
