@@ -11,7 +11,8 @@ by the recipe ``fast`` (60 epochs) or, with --recipe paper, the paper's (200). A
 last epoch on the test images; no epoch is chosen by it.
 
 Rows that are done stand in benchmarks/results/paper.json and are not run again. --minutes ends it after the epoch in
-which the time is up; the same command goes on from there. Writes docs/paper.md.
+which the time is up; the same command goes on from there. archives.py packs the images for a machine elsewhere. Writes
+docs/paper.md.
 """
 
 import argparse
