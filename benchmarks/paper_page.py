@@ -26,6 +26,7 @@ TITLES = {
     1: "ResNet-20 on two subtasks of GTSRB",
     2: "ResNets on CIFAR-10",
     3: "What the parts are worth",
+    4: "The paper's recipe of fine-tuning against the fast one",
 }
 NAMES = {
     "catro": "CATRO",
@@ -36,6 +37,8 @@ NAMES = {
     "group-l2": "group L2, by torch-pruning",
 }
 SEEDS = range(10)
+# Tables of which the paper has figures.
+WITH_PAPER = (1, 2)
 PICTURES = {
     1: [
         "![Strips for each layer: which channels speed limits keep and which direction signs](paper_kept.svg)\n",
@@ -64,17 +67,28 @@ def page(results: Results) -> str:
 
 
 def _heads(number: int) -> list[str]:
-    paper = ["paper"] if number != 3 else []
-    return ["what", "method", "MACs cut", *paper, "untrained", "ours", "seeds", "original", "drop, points", "epochs"]
+    paper = ["paper"] if number in WITH_PAPER else []
+    return [
+        "what",
+        "recipe" if number == 4 else "method",
+        "MACs cut",
+        *paper,
+        "untrained",
+        "ours",
+        "seeds",
+        "original",
+        "drop, points",
+        "epochs",
+    ]
 
 
 def _lines(rows: Sequence[Row], results: Results) -> list[list[object]]:
     grouped: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        grouped[row.case, row.method].append(row)
+        grouped[row.case, row.recipe if row.table == 4 else NAMES[row.method]].append(row)
     return [
-        [case, NAMES[method], *_cells(members[0], [results[row.name] for row in members])]
-        for (case, method), members in grouped.items()
+        [case, name, *_cells(members[0], [results[row.name] for row in members])]
+        for (case, name), members in grouped.items()
     ]
 
 
@@ -85,7 +99,7 @@ def _cells(row: Row, found: Sequence[Mapping[str, Any]]) -> list[object]:
     original = float(found[0]["original_accuracy"])
     return [
         f"{1 - max(one['macs_share'] for one in found):.1%}",
-        *([] if row.table == 3 else [_paper(row)]),
+        *([_paper(row)] if row.table in WITH_PAPER else []),
         _spread(untrained),
         _spread(reached),
         len(found),

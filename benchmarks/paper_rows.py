@@ -1,6 +1,6 @@
 """The rows of the paper's tables (CATRO, arXiv 2110.10921): what is pruned, how far and how, and what the paper got."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,9 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 # Method -> its importance in torch-pruning.
 PEERS = {"fpgm": "FPGMImportance", "group-l2": "GroupMagnitudeImportance"}
+RECIPES = ("paper", "fast")
 SPEED, DIRECTION = "speed_limits", "direction_signs"
+VEHICLES = ("airplane", "automobile", "ship", "truck")
 # Table 1: percent of MACs that stay, by subtask and row, and the caps on widths.
 SUBTASKS = {(SPEED, 90): 9.25, (DIRECTION, 90): 9.20, (SPEED, 97): 2.28, (DIRECTION, 97): 2.20}
 MAX_WIDTH = {90: 0.5, 97: 0.375}
@@ -44,14 +46,16 @@ class Row:
     """One network to prune and fine-tune.
 
     Attributes:
-        table: of this project, 1 to 3.
+        table: of this project, 1 to 4.
         case: what is the same for the methods that are compared.
         method: one of ``METHODS``.
         model: factory of the unpruned network.
         kept_percent: of the multiply-accumulates, at most.
-        classes: group that is wanted; empty: all.
+        data: ``gtsrb`` or ``cifar10``.
+        classes: that are wanted, or their group; empty: all.
         chosen_for: group whose images chose the channels, if that is another one.
         prune: further settings of [prune].
+        recipe: of fine-tuning.
     """
 
     table: int
@@ -59,25 +63,24 @@ class Row:
     method: str
     model: str
     kept_percent: float
-    classes: str = ""
-    chosen_for: str = ""
-    prune: dict[str, Any] | None = None
+    data: str = "gtsrb"
+    classes: Sequence[str] = ()
+    chosen_for: Sequence[str] = ()
+    prune: Mapping[str, Any] | None = None
     seed: int = 0
+    recipe: str = "fast"
 
     @property
     def name(self) -> str:
         """Key in the results and name of the run folder."""
-        return f"{self.table}-{self.case}-{self.method}-seed{self.seed}"
-
-    @property
-    def data(self) -> str:
-        """Whose images it is about."""
-        return "gtsrb" if self.classes else "cifar10"
+        recipe = "" if self.recipe == "fast" else f"-{self.recipe}"
+        return f"{self.table}-{self.case}-{self.method}{recipe}-seed{self.seed}"
 
 
 def rows_of(table: int, seeds: Sequence[int]) -> list[Row]:
     """All rows of a table."""
-    return [row for seed in seeds for row in {1: _table_1, 2: _table_2, 3: _table_3}[table](seed)]
+    tables = {1: _table_1, 2: _table_2, 3: _table_3, 4: _table_4}
+    return [row for seed in seeds for row in tables[table](seed)]
 
 
 def _table_1(seed: int) -> list[Row]:
@@ -85,19 +88,23 @@ def _table_1(seed: int) -> list[Row]:
     other = {SPEED: DIRECTION, DIRECTION: SPEED}
     rows = []
     for (subtask, cut), kept in SUBTASKS.items():
-        fixed = {"model": "cifar_resnet20", "kept_percent": kept, "classes": subtask, "seed": seed}
+        fixed = {"model": "cifar_resnet20", "kept_percent": kept, "classes": (subtask,), "seed": seed}
         capped = {"max_width": MAX_WIDTH[cut]}
         for method in ("catro", "l1", "l1-uniform"):
             prune = None if method == "l1-uniform" else capped
             rows.append(Row(1, f"{subtask}-{cut}", method, prune=prune, **fixed))
-        rows.append(Row(1, f"{subtask}-{cut}-exchanged", "catro", chosen_for=other[subtask], prune=capped, **fixed))
+        rows.append(Row(1, f"{subtask}-{cut}-exchanged", "catro", chosen_for=(other[subtask],), prune=capped, **fixed))
     return rows
 
 
 def _table_2(seed: int) -> list[Row]:
     """CIFAR-10, all classes."""
     methods = ("catro", "l1", "fpgm", "group-l2")
-    return [Row(2, model, method, model, kept, seed=seed) for model, kept in CIFAR.items() for method in methods]
+    return [
+        Row(2, model, method, model, kept, data="cifar10", seed=seed)
+        for model, kept in CIFAR.items()
+        for method in methods
+    ]
 
 
 def _table_3(seed: int) -> list[Row]:
@@ -111,7 +118,7 @@ def _table_3(seed: int) -> list[Row]:
         **{f"d_min {value}": {"d_min": value} for value in (1, 6)},
         **{f"step {value}": {"step": value} for value in (2, 4)},
     }
-    fixed = {"model": "cifar_resnet20", "kept_percent": SUBTASKS[SPEED, 90], "classes": SPEED, "seed": seed}
+    fixed = {"model": "cifar_resnet20", "kept_percent": SUBTASKS[SPEED, 90], "classes": (SPEED,), "seed": seed}
     cap = {"max_width": MAX_WIDTH[90]}
     rows = [Row(3, variant, "catro", prune=cap | changes, **fixed) for variant, changes in variants.items()]
     return [*rows, Row(3, "as it is", "one-pass", prune=cap, **fixed), *_layer_groups(seed)]
@@ -125,5 +132,24 @@ def _layer_groups(seed: int) -> list[Row]:
         others = [layer for layer in parts.values() if layer != pruned]
         prune = {"allocation": "uniform", "max_width": 0.25, "ignore": others}
         for method in ("catro", "l1"):
-            rows.append(Row(3, f"{part} blocks", method, "cifar_resnet20", 100, SPEED, prune=prune, seed=seed))
+            rows.append(
+                Row(3, f"{part} blocks", method, "cifar_resnet20", 100, classes=(SPEED,), prune=prune, seed=seed)
+            )
     return rows
+
+
+def _table_4(seed: int) -> list[Row]:
+    """The recipes: the same networks fine-tuned by both."""
+    signs = {"data": "gtsrb", "classes": (DIRECTION,)}
+    cases: dict[str, tuple[float, dict[str, Any]]] = {
+        **{
+            f"{DIRECTION}-{cut}": (SUBTASKS[DIRECTION, cut], {**signs, "prune": {"max_width": MAX_WIDTH[cut]}})
+            for cut in (90, 97)
+        },
+        "CIFAR-10 vehicles": (CIFAR["cifar_resnet20"], {"data": "cifar10", "classes": VEHICLES}),
+    }
+    return [
+        Row(4, case, "catro", "cifar_resnet20", kept, seed=seed, recipe=recipe, **fixed)
+        for case, (kept, fixed) in cases.items()
+        for recipe in RECIPES
+    ]
