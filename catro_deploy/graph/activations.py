@@ -1,61 +1,23 @@
-"""Values of a network kept for later passes, for each batch: in memory up to a limit, then in a file.
+"""Values of a network kept for later passes, for each batch: in memory up to a limit, then in a file."""
 
-The file is read and written rather than mapped, since mapped pages count as memory of the process.
-"""
-
-import io
-import os
-import shutil
-import tempfile
-import time
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from catro_deploy.errors import StorageError
+from catro_deploy.graph.spill import SpillFile
 
 __all__ = ["Activations", "MemoryLimit", "map_tensors", "size_bytes"]
 
 
-EXPECTED_BYTES_PER_SECOND = 3e8
-"""What a file is written and read with where that is not known yet."""
-TELLING_BYTES = 2**26
-"""Files have to move so much before their speed is known."""
-
-
 class MemoryLimit:
-    """Bytes that all Activations of a pass may hold in memory together; ``folder`` is for the files."""
+    """Bytes that all Activations of a pass may hold in memory together; the rest goes to ``file``, in ``folder``."""
 
     def __init__(self, limit_bytes: int, folder: Path | None = None) -> None:
         self.left_bytes = limit_bytes
-        self.folder = folder
-        self.spilled_bytes = 0
-        self._moved_bytes, self._moving_s = 0, 0.0
-
-    @property
-    def file_bytes_per_second(self) -> float:
-        """How fast files are written and read, by what was measured so far."""
-        if self._moved_bytes < TELLING_BYTES:
-            return EXPECTED_BYTES_PER_SECOND
-        return self._moved_bytes / max(self._moving_s, 1e-9)
-
-    @contextmanager
-    def moving(self, size_bytes: int) -> Iterator[None]:
-        """Measure what this block needs to write or read ``size_bytes``."""
-        began = time.perf_counter()
-        yield
-        self._moving_s += time.perf_counter() - began
-        self._moved_bytes += size_bytes
-
-    @property
-    def free_disk_bytes(self) -> int:
-        """Room for files."""
-        return shutil.disk_usage(self.folder or tempfile.gettempdir()).free
+        self.file = SpillFile(folder)
 
     def take(self, size_bytes: int) -> bool:
         """Claim memory; False if there is not so much left."""
@@ -73,7 +35,7 @@ class MemoryLimit:
 class _InFile:
     """Where a tensor lies in the file, and what it is."""
 
-    offset: int
+    start: int
     shape: torch.Size
     dtype: torch.dtype
     device: torch.device
@@ -96,8 +58,6 @@ class Activations:
         self._hand_out: Callable[[torch.Tensor], torch.Tensor] = _itself if only_read else torch.clone
         self._batches: list[Any] = []
         self._claimed: list[int] = []
-        self._file: io.FileIO | None = None
-        self._close_file: Callable[[], object] = lambda: None
 
     @property
     def claimed_bytes(self) -> int:
@@ -117,7 +77,7 @@ class Activations:
         """Keep a copy of the value of the next batch.
 
         Raises:
-            StorageError: memory is used up and the temporary folder has no room.
+            StorageError: memory is used up and the disk is full.
         """
         kept, claimed = self._keep(value, torch.clone)
         self._batches.append(kept)
@@ -132,8 +92,9 @@ class Activations:
             self._batches[batch], self._claimed[batch] = self._keep(narrow, _itself)
 
     def release(self, batch: int) -> None:
-        """Let go of the value of one batch, which is read no more; a file keeps its size."""
+        """Let go of the value of one batch, which is read no more."""
         self._limit.give_back(self._claimed[batch])
+        map_tensors(self._batches[batch], _itself, self._free)
         self._batches[batch], self._claimed[batch] = None, 0
 
     def close(self) -> None:
@@ -141,7 +102,6 @@ class Activations:
         for batch in range(len(self._batches)):
             self.release(batch)
         self._batches, self._claimed = [], []
-        self._close_file()
 
     def _keep(self, value: Any, take_in: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Any, int]:  # noqa: ANN401
         claim = size_bytes(value)
@@ -150,37 +110,15 @@ class Activations:
 
     def _spill(self, value: torch.Tensor) -> _InFile:
         content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        try:
-            if self._file is None:
-                # The file has no name, so that it vanishes with the process however that ends.
-                self._file = tempfile.TemporaryFile(buffering=0, dir=self._limit.folder)  # noqa: SIM115
-                self._close_file = weakref.finalize(self, self._file.close)
-            offset, rest = self._file.seek(0, os.SEEK_END), content.data
-            with self._limit.moving(content.size):
-                while rest:
-                    rest = rest[self._file.write(rest) :]
-        except OSError as error:
-            where = self._limit.folder or tempfile.gettempdir()
-            raise StorageError(
-                f"Feature maps need {content.size / 2**20:.1f} MiB more in {where}: {error.strerror}.",
-                "Free some space, set TMPDIR to a larger disk, allow more --activation-memory, or take fewer "
-                "--samples-per-class.",
-            ) from None
-        self._limit.spilled_bytes += content.size
-        return _InFile(offset, value.shape, value.dtype, value.device)
+        return _InFile(self._limit.file.store(content.data), value.shape, value.dtype, value.device)
 
     def _load(self, place: _InFile) -> torch.Tensor:
         value = torch.empty(place.shape, dtype=place.dtype)
-        rest = value.reshape(-1).view(torch.uint8).numpy().data
-        if self._file is not None:
-            self._file.seek(place.offset)
-        with self._limit.moving(place.nbytes):
-            while rest:
-                count = self._file.readinto(rest) if self._file is not None else 0
-                if not count:
-                    raise StorageError("The temporary file of feature maps was cut short.", "Run the stage again.")
-                rest = rest[count:]
+        self._limit.file.load(place.start, value.reshape(-1).view(torch.uint8).numpy().data)
         return value.to(place.device)
+
+    def _free(self, place: _InFile) -> None:
+        self._limit.file.free(place.start, place.nbytes)
 
 
 def _itself(value: torch.Tensor) -> torch.Tensor:

@@ -152,7 +152,7 @@ class _Walk:
         ran until there is decided then (``complete``).
         """
         taken_s, held_bytes = self._survey(end)
-        file_speed = self._limit.file_bytes_per_second
+        file_speed = self._limit.file.bytes_per_second
         best, best_s = self._at, 0.0
         for place in taken_s:
             if not (place <= first or (complete and place == end)):
@@ -160,7 +160,7 @@ class _Walk:
             to_file, from_file = self._file_bytes(place, held_bytes)
             spared_s = taken_s[place] + (from_file - to_file) / file_speed
             saved_s = LATER_PASSES * spared_s - to_file / file_speed
-            if saved_s > best_s and to_file <= LARGEST_SHARE_OF_DISK * self._limit.free_disk_bytes:
+            if saved_s > best_s and to_file <= LARGEST_SHARE_OF_DISK * self._limit.file.room_bytes:
                 best, best_s = place, saved_s
         return best
 

@@ -1,23 +1,19 @@
 """Values kept in memory or in a file come back as they were, and memory is accounted for."""
 
-import io
-import tempfile
-
 import pytest
 import torch
 
-from catro_deploy.errors import StorageError
-from catro_deploy.graph.activations import EXPECTED_BYTES_PER_SECOND, Activations, MemoryLimit
+from catro_deploy.graph.activations import Activations, MemoryLimit
 
 
 def test_memory_is_given_back():
     limit = MemoryLimit(1000)
     values = Activations(limit)
     values.append(torch.ones(10, 5, 5))
-    assert limit.spilled_bytes == 0
+    assert limit.file.written_bytes == 0
     values.take([0, 1], 1)
     values.append(torch.ones(10, 10, 2))  # 800 bytes fit only because 600 of the first 1,000 came back
-    assert limit.spilled_bytes == 800
+    assert limit.file.written_bytes == 800
     values.close()
     assert limit.take(1000)
 
@@ -32,10 +28,16 @@ def test_what_was_spilled_comes_back_equal(tmp_path):
     assert list(tmp_path.iterdir()) == []  # the file has no name that a killed run could leave behind
 
 
-def test_a_full_disk_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **options: io.FileIO("/dev/full", "w+"))
-    with pytest.raises(StorageError, match=r"(?s)No space left.*activation-memory"):
-        Activations(MemoryLimit(0)).append(torch.ones(4))
+def test_what_is_replaced_batch_by_batch_needs_no_more_room(tmp_path):
+    limit = MemoryLimit(0, tmp_path)
+    before, after = Activations(limit), Activations(limit)
+    for batch in range(4):
+        before.append(torch.full((10,), float(batch)))
+    for batch in range(4):
+        before.release(batch)
+        after.append((torch.full((4,), float(batch)), torch.full((6,), -float(batch))))
+    assert limit.file.size_bytes == 4 * 40
+    assert [after[batch][1].tolist() for batch in range(4)] == [[-float(batch)] * 6 for batch in range(4)]
 
 
 @pytest.mark.parametrize("limit_bytes", [0, 2**20])
@@ -71,15 +73,3 @@ def test_what_is_only_read_is_handed_out_without_a_copy():
     values.take([1, 0], 1)
     assert torch.equal(values[0], torch.ones(3, 2))
     values.close()
-
-
-def test_the_speed_of_files_is_measured_once_enough_has_been_moved(monkeypatch):
-    limit = MemoryLimit(0)
-    clock = iter([0.0, 2.0, 10.0, 11.0])
-    monkeypatch.setattr("catro_deploy.graph.activations.time.perf_counter", lambda: next(clock))
-    with limit.moving(2**25):
-        pass
-    assert limit.file_bytes_per_second == EXPECTED_BYTES_PER_SECOND
-    with limit.moving(2**26):
-        pass
-    assert limit.file_bytes_per_second == (2**25 + 2**26) / 3

@@ -69,7 +69,7 @@ def test_each_group_is_decided_on_inputs_that_are_pruned_already(factory, limit_
     limit = MemoryLimit(limit_bytes, tmp_path)
     graph = FeatureGraph(model, [p for group in prunable for p in group.producers])
     select_in_order(graph, prunable, network.sizes, batches(), decide, limit, Silent())
-    assert (limit.spilled_bytes == 0) == (limit_bytes == UNLIMITED)
+    assert (limit.file.written_bytes == 0) == (limit_bytes == UNLIMITED)
 
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())  # a copy was pruned
     so_far: dict[str, tuple[int, ...]] = {}
