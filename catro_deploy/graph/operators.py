@@ -177,6 +177,15 @@ def _gather(node: Node, flow: Flow) -> Sequence[Kept]:
     return [(*kept[:axis], *whole(flow.arrays[node.input[1]].shape), *kept[axis + 1 :])]
 
 
+def _gather_nd(node: Node, flow: Flow) -> Sequence[Kept]:
+    """What is taken from the first axes, together, of which nothing is gone."""
+    kept, indices = flow.kept[node.input[0]], flow.arrays[node.input[1]]
+    *places, axes = indices.shape
+    if int_of(node, "batch_dims") or not is_whole(kept[:axes]):
+        raise UnknownError
+    return [(*whole(places), *kept[axes:])]
+
+
 def _reshape(node: Node, flow: Flow) -> Sequence[Kept]:
     """Reshape, Flatten, Squeeze and Unsqueeze: what is left must be left over as axes are split and put together."""
     kept = _reshaped(flow.kept[node.input[0]], flow.full[node.output[0]])
@@ -247,6 +256,7 @@ RULES: Mapping[str, Rule] = {
     "DepthToSpace": _depth_to_space,
     "Expand": _expand,
     "Gather": _gather,
+    "GatherND": _gather_nd,
     "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
     "Split": _split,

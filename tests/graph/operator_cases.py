@@ -174,6 +174,18 @@ FOLLOWED = {
         (1, 3, 8),
         {"column": 3},
     ),
+    "positions, as uneven adaptive pooling takes them": (
+        [
+            helper.make_node("Transpose", ["features"], ["turned"], perm=[2, 3, 0, 1]),
+            helper.make_node("GatherND", ["turned", "positions"], ["taken"]),
+            helper.make_node("Transpose", ["taken"], ["logits"], perm=[1, 2, 0]),
+        ],
+        {"positions": whole_numbers(0, 0, 3, 7, 7, 1).reshape(3, 2)},
+        [1, 8, 3],
+        (0, 6, 7),
+        (1, 3, 3),
+        {"positions": [[0, 0], [3, 7], [7, 1]]},
+    ),
     "a choice for each channel": (
         [helper.make_node("Where", ["which", "features", "none"], ["logits"])],
         {"which": np.array([True, False] * 4).reshape(8, 1, 1), "none": np.float32(0)},
@@ -222,6 +234,18 @@ REFUSED = {
         {"order": whole_numbers(7, 3, 1)},
         [1, 3, 8, 8],
         (1, 3),
+    ),
+    "GatherND": (
+        [helper.make_node("GatherND", ["features", "places"], ["logits"])],
+        {"places": whole_numbers(0, 7, 0, 3).reshape(2, 2)},
+        [2, 8, 8],
+        (3, 7),
+    ),
+    "GatherND of each image": (
+        [helper.make_node("GatherND", ["features", "places"], ["logits"], batch_dims=1)],
+        {"places": whole_numbers(7).reshape(1, 1)},
+        [1, 8, 8],
+        (3, 7),
     ),
     "CumSum": (
         [helper.make_node("CumSum", ["features", "axis"], ["logits"])],
