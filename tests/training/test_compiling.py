@@ -1,0 +1,58 @@
+"""torch.compile: taken where it works and is faster, and otherwise not."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from catro_deploy.training import compiling
+from catro_deploy.training.compiling import compiler_options
+from catro_deploy.training.device import Hardware, choose_hardware
+from tests.training.helpers import Recorder, assert_same_bits, small_network, train
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_where_compiling_fails_training_goes_on_without(tmp_path):
+    import torch._inductor.config as inductor
+
+    plain, _ = train(tmp_path / "a", epochs=1)
+    recorder = Recorder()
+    with inductor.patch({"cpp.cxx": ("/no/such/compiler",), "force_disable_caches": True}):
+        fallen_back, _ = train(tmp_path / "b", epochs=1, compile=True, progress=recorder)
+    assert "torch.compile does not work here" in recorder.notes[0]
+    assert_same_bits(plain, fallen_back)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_compiled_training_learns(tmp_path):
+    recorder = Recorder()
+    _, history = train(tmp_path, epochs=10, compile=True, progress=recorder)
+    assert not any("does not work" in note for note in recorder.notes)
+    assert history.validation_accuracy == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(("seconds", "taken"), [([1.0, 2.0], True), ([2.0, 1.0], False)])
+def test_what_compiling_makes_slower_stays_as_it_is(monkeypatch, seconds, taken):
+    """The compiled network takes the first of ``seconds``, the other the second, in every turn."""
+    clock = itertools.cycle(seconds)
+    monkeypatch.setattr(compiling, "_seconds", lambda *arguments: next(clock))
+    model, recorder = small_network(), Recorder()
+    hardware = choose_hardware(model, "cpu", amp=False)
+    chosen = compiling.compiled(model, torch.rand(4, 3, 8, 8), hardware, recorder)
+    assert (chosen is not model) is taken
+    assert recorder.notes == (
+        [] if taken else ["torch.compile makes a step 2.00 times as long here, training goes on without it"]
+    )
+
+
+@pytest.mark.filterwarnings("default")
+def test_on_a_gpu_networks_are_compiled_to_cuda_graphs():
+    model = nn.Conv2d(3, 4, 3)
+    options = compiler_options(model, Hardware(torch.device("cuda"), None, torch.channels_last))
+    assert options.items() >= torch._inductor.list_mode_options("reduce-overhead").items()
+    torch.compile(model, options=options)  # names that it does not know are refused
