@@ -1,5 +1,6 @@
 """Values of a network kept for later passes, for each batch: in memory up to a limit, then in a file."""
 
+import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,10 @@ import torch
 from catro_deploy.graph.spill import SpillFile
 
 __all__ = ["Activations", "MemoryLimit", "map_tensors", "size_bytes"]
+
+
+APART_BYTES = 2**17
+"""Below this, pages would be wasted."""
 
 
 class MemoryLimit:
@@ -49,8 +54,8 @@ class Activations:
     """One value of the network for every batch, in order: a tensor, or tuples, lists and numbers with tensors.
 
     Values that are ``only_read`` are handed out as they are; of others, which operations in place may write over,
-    copies. What comes in is always copied: the network's own tensors lie between others that are soon freed, and
-    keeping them would leave holes in the heap that hold several times the limit.
+    copies. What comes in is always copied, out of the heap: there it would lie between tensors that are soon freed, and
+    the holes that these leave would hold several times the limit.
     """
 
     def __init__(self, limit: MemoryLimit, *, only_read: bool = False) -> None:
@@ -79,7 +84,7 @@ class Activations:
         Raises:
             StorageError: memory is used up and the disk is full.
         """
-        kept, claimed = self._keep(value, torch.clone)
+        kept, claimed = self._keep(value)
         self._batches.append(kept)
         self._claimed.append(claimed)
 
@@ -89,7 +94,7 @@ class Activations:
             value = map_tensors(self._batches[batch], _itself, self._load)
             narrow = value.index_select(axis, torch.tensor(channels, device=value.device))
             self.release(batch)  # gives back the memory of the wide one before the narrow one takes its own
-            self._batches[batch], self._claimed[batch] = self._keep(narrow, _itself)
+            self._batches[batch], self._claimed[batch] = self._keep(narrow)
 
     def release(self, batch: int) -> None:
         """Let go of the value of one batch, which is read no more."""
@@ -103,10 +108,10 @@ class Activations:
             self.release(batch)
         self._batches, self._claimed = [], []
 
-    def _keep(self, value: Any, take_in: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Any, int]:  # noqa: ANN401
+    def _keep(self, value: Any) -> tuple[Any, int]:  # noqa: ANN401
         claim = size_bytes(value)
         in_memory = self._limit.take(claim)
-        return map_tensors(value, take_in if in_memory else self._spill), claim if in_memory else 0
+        return map_tensors(value, _copied_apart if in_memory else self._spill), claim if in_memory else 0
 
     def _spill(self, value: torch.Tensor) -> _InFile:
         content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -119,6 +124,13 @@ class Activations:
 
     def _free(self, place: _InFile) -> None:
         self._limit.file.free(place.start, place.nbytes)
+
+
+def _copied_apart(value: torch.Tensor) -> torch.Tensor:
+    """A copy; a large one in pages of its own, which go back to the system with it."""
+    if value.device.type != "cpu" or value.nbytes < APART_BYTES:
+        return value.clone()
+    return torch.frombuffer(mmap.mmap(-1, value.nbytes), dtype=value.dtype).view(value.shape).copy_(value)
 
 
 def _itself(value: torch.Tensor) -> torch.Tensor:
