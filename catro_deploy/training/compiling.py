@@ -65,6 +65,6 @@ def _seconds(way: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, 
 def compiler_options(model: nn.Module, hardware: Hardware) -> dict[str, str | int | bool | Callable[..., object]]:
     """Settings of the compiler, which brings convolutions into channels last by itself."""
     if hardware.device.type == "cuda":
-        # Small networks wait for their kernels to be launched. Inductor leaves graphs out where it cannot.
+        # Small networks wait for their kernels to be launched. Inductor runs without graphs where none can be had.
         return {"triton.cudagraphs": True}
     return {"layout_optimization": False} if suffers_channels_last(model) else {}
