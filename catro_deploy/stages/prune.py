@@ -7,15 +7,17 @@ import torch
 
 from catro_deploy.data.base import Split, Subset
 from catro_deploy.errors import DataError
+from catro_deploy.files import write_bytes
 from catro_deploy.graph.features import Labelled
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.plans import save_plan
+from catro_deploy.plans import load_plan, save_plan
 from catro_deploy.progress import Progress
 from catro_deploy.pruning import Pruned, cut_classifier, prune_classifier
 from catro_deploy.records import Branch, GroupPlan, LatencyPlan, Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import Original, open_original
+from catro_deploy.stages.trials import trial_folder
 from catro_deploy.training.normalised import NormalisedBatches
 
 __all__ = ["labelled_batches", "prune", "pruning_batches", "write_pruning"]
@@ -24,7 +26,8 @@ __all__ = ["labelled_batches", "prune", "pruning_batches", "write_pruning"]
 def prune(settings: Settings, run: RunFolder, progress: Progress) -> Plan:
     """Prune the checkpoint's network; write plan.json, original.safetensors and pruned.safetensors.
 
-    The original keeps all its channels, but of its logits only those of the wanted classes.
+    The original keeps all its channels, but of its logits only those of the wanted classes. If the budget was found by
+    a search, its network is taken over: pruned and measured again it might be another, and miss the budget.
 
     Raises:
         UsageError: settings, data, checkpoint or budget do not go together.
@@ -33,6 +36,8 @@ def prune(settings: Settings, run: RunFolder, progress: Progress) -> Plan:
         FaultError: the pruned network does not compute what the masked original computes.
     """
     original = open_original(settings)
+    if run.searched.is_dir() and (trial := trial_folder(settings, run)).plan.is_file():
+        return _take_over(original, trial, run)
     pruned = prune_classifier(original, pruning_batches(original, settings), settings, progress)
     return _write(original, pruned, run)
 
@@ -90,6 +95,14 @@ def labelled_batches(
         pieces = np.array_split(drawn, -(-len(drawn) // batch_size))
         batches += [(split.images(piece), label) for piece in pieces]
     return batches
+
+
+def _take_over(original: Original, trial: RunFolder, run: RunFolder) -> Plan:
+    plan = load_plan(trial)
+    save_weights(original.model, run.original_weights)
+    write_bytes(run.pruned_weights, trial.pruned_weights.read_bytes())
+    save_plan(plan, run.plan)
+    return plan
 
 
 def _write(original: Original, pruned: Pruned, run: RunFolder) -> Plan:

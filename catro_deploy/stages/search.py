@@ -1,10 +1,9 @@
 """``search``: the smallest latency at which accuracy on validation images falls by no more than is allowed.
 
 A few budgets, each pruned and fine-tuned for a short while; the interval between the smallest that keeps the accuracy
-and the largest that does not is halved, on a logarithmic scale. The budget found is then pruned and fine-tuned in full.
+and the largest that does not is halved, on a logarithmic scale. The network found is then fine-tuned in full.
 """
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 from catro_deploy.data.base import Subset
 from catro_deploy.errors import DataError, MissedError, SettingsError
-from catro_deploy.files import text_hash, write_json
+from catro_deploy.files import write_json
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
 from catro_deploy.report.latency import latency_record
@@ -22,7 +21,7 @@ from catro_deploy.settings import Settings
 from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
-from catro_deploy.stages.table import PRUNE, STAGES, deciding
+from catro_deploy.stages.trials import shortened, trial_folder
 from catro_deploy.targets import load_target
 from catro_deploy.training.device import choose_device
 from catro_deploy.training.evaluate import accuracy, predict
@@ -32,9 +31,6 @@ __all__ = ["Point", "halve", "search"]
 
 POINTS = 5
 FIRST, LEAST = 0.5, 0.1
-# Of the epochs that the network found gets at the end.
-SHORT = 0.25
-LEAST_EPOCHS = 2
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
         "budget": Point(found).budget,
         "max_drop": allowed,
         "original_validation_accuracy": original,
-        "epochs": _short(settings).finetune.epochs,
+        "epochs": shortened(settings).finetune.epochs,
         "front": [
             {"budget": point.budget, **asdict(point), "drop_points": point.drop_points(original), "kept": keeps(point)}
             for point in ordered
@@ -148,40 +144,24 @@ def _original_accuracy(settings: Settings) -> float:
     return accuracy(logits, held_out.labels)
 
 
-def _short(settings: Settings) -> Settings:
-    """With the epochs that a budget is tried with: at most those of the end."""
-    epochs = min(settings.finetune.epochs, max(LEAST_EPOCHS, math.ceil(SHORT * settings.finetune.epochs)))
-    return settings.model_copy(update={"finetune": settings.finetune.model_copy(update={"epochs": epochs})})
-
-
 def _try(share: float, settings: Settings, run: RunFolder, progress: Progress) -> Point:
     """Prune to ``share`` of the original's latency and fine-tune for a short while, in a folder of its own.
 
-    What is left there in the end is point.json alone.
+    What is left there in the end is point.json, and the pruned network for who goes on with it.
     """
     pruning = settings.prune.model_copy(update={"budget": Point(share).budget})
-    tried = _short(settings).model_copy(update={"prune": pruning})
-    folder = RunFolder(run.searched / _digest(tried))
+    asked = settings.model_copy(update={"prune": pruning})
+    folder = trial_folder(asked, run)
     result = folder.path / "point.json"
     if result.is_file():
         return Point(**folder.read_json(result, "run"))
     with folder.lock():
-        point = _prune_and_finetune(share, tried, folder, progress)
+        point = _prune_and_finetune(share, shortened(asked), folder, progress)
         write_json(result, asdict(point))
         for file in folder.path.glob("*"):
-            if file not in (result, folder.path / ".lock"):
+            if file not in (result, folder.plan, folder.pruned_weights, folder.path / ".lock"):
                 file.unlink()
     return point
-
-
-def _digest(tried: Settings) -> str:
-    """A name for all that decides a trial, so that one of other settings or another checkpoint is not taken for it."""
-    (pruning,) = [stage for stage in STAGES if stage.name == PRUNE]
-    decides = {
-        "settings": {section: deciding(tried, section) for section in (*pruning.sections, "finetune")},
-        "outside": dict(pruning.outside(tried)),
-    }
-    return text_hash(json.dumps(decides, sort_keys=True, default=str))[:12]
 
 
 def _prune_and_finetune(share: float, tried: Settings, folder: RunFolder, progress: Progress) -> Point:

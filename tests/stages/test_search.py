@@ -217,7 +217,7 @@ def test_an_interrupted_trial_goes_on_and_ended_ones_are_not_repeated(settings, 
         assert 0 <= one["validation_accuracy"] <= 1
         assert 0 < one["macs_share"] < 1
     kept = {path.name for path in run.searched.glob("*/*")} - {".lock"}
-    assert kept == {"point.json"}
+    assert kept == {"point.json", "plan.json", "pruned.safetensors"}
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_the_smallest_latency_within_a_loss_from_the_command_to_the_report(tiny,
     write_text(tiny / "catro.toml", text)
     whole = ("run", "--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors", "--max-drop", "60")
     done = command(*whole)
-    assert done.exit_code in (0, 3), done.stderr  # 3: so small a network may measure otherwise in the end
+    assert done.exit_code in (0, 3), done.stderr  # 3: so small a network may measure otherwise in the benchmark
     (path,) = (tiny / "runs").iterdir()
     run = RunFolder(path)
     found = json.loads(run.search.read_text())
@@ -236,6 +236,10 @@ def test_the_smallest_latency_within_a_loss_from_the_command_to_the_report(tiny,
     assert report["budget"] == json.loads(run.plan.read_text())["budget"] == found["budget"]
     assert f"budget {found['budget']}: the smallest of 5 tried" in " ".join(done.stdout.split())
     assert "<h2>Front</h2>" in run.report("html").read_text()
+    plans = run.searched.glob("*/plan.json")
+    (tried,) = [path.parent for path in plans if json.loads(path.read_text())["budget"] == found["budget"]]
+    for file in (run.plan, run.pruned_weights):  # what was measured while searching, not another network pruned anew
+        assert file.read_bytes() == (tried / file.name).read_bytes()
     assert report["finetune"]["epochs"][-1]["epoch"] == 2
     again = command(*whole)
     assert "search: unchanged, skipped" in again.stderr

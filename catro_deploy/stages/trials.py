@@ -1,0 +1,36 @@
+"""The folders in which a search tries its budgets, each named for all that decides what comes out."""
+
+import json
+import math
+
+from catro_deploy.files import text_hash
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.stages.table import PRUNE, STAGES, deciding
+
+__all__ = ["shortened", "trial_folder"]
+
+# Of the epochs that the network found gets at the end.
+SHORT = 0.25
+LEAST_EPOCHS = 2
+
+
+def shortened(settings: Settings) -> Settings:
+    """With the epochs that a budget is tried with: at most those of the end."""
+    epochs = min(settings.finetune.epochs, max(LEAST_EPOCHS, math.ceil(SHORT * settings.finetune.epochs)))
+    return settings.model_copy(update={"finetune": settings.finetune.model_copy(update={"epochs": epochs})})
+
+
+def trial_folder(settings: Settings, run: RunFolder) -> RunFolder:
+    """Where the budget in ``settings`` is tried: never that of other settings or of another checkpoint.
+
+    Once the trial has ended, its point.json is there, and its plan.json and pruned.safetensors if a network met the
+    budget.
+    """
+    (pruning,) = [stage for stage in STAGES if stage.name == PRUNE]
+    tried = shortened(settings)
+    decides = {
+        "settings": {section: deciding(tried, section) for section in (*pruning.sections, "finetune")},
+        "outside": dict(pruning.outside(tried)),
+    }
+    return RunFolder(run.searched / text_hash(json.dumps(decides, sort_keys=True, default=str))[:12])
