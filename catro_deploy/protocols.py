@@ -139,4 +139,5 @@ def _load(kind: resources.Kind, name: str, protocol: type[_Kind]) -> _Kind:
     except PydanticError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise SettingsError(f"{path} is not valid: {f'{place}: ' if place else ''}{first['msg']}.", hint) from None
+        reason = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{path} is not valid: {f'{place}: ' if place else ''}{reason}.", hint) from None

@@ -38,9 +38,9 @@ def test_a_file_of_the_users(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"candidates": 4}, "candidates must be one of 2, 3, 5, 7, 11, 13, here 4"),
+        ({"candidates": 4}, "not valid: candidates must be one of 2, 3, 5, 7, 11, 13, here 4"),
         ({"candidates": 17}, "candidates must be one of 2, 3, 5, 7, 11, 13, here 17"),
-        ({"max_runs": 3}, "max_runs is 3, less than min_runs"),
+        ({"max_runs": 3}, "not valid: max_runs is 3, less than min_runs"),
         ({"held_out": 25}, "held_out must leave half of a square's 49 networks"),
         ({"candidates": 0}, "candidates: "),
         ({"rounds": 0}, "rounds: "),
