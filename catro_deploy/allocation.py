@@ -25,7 +25,7 @@ from catro_deploy.solvers import Method, Solver, all_widths, full_widths, solver
 
 __all__ = ["Decision", "Measure", "by_flops", "by_latency"]
 
-ROUNDS = 4
+ROUNDS = 6
 # A network that uses this much of the budget is taken.
 NEARLY_ALL = 0.97
 # What the next round aims at, once the model is corrected: a little below, for measurements differ. Where that was too
@@ -177,9 +177,24 @@ def _closed_loop(solver: Solver, measure: Measure, budget: Budget, budget_us: fl
             task.advance()
             if NEARLY_ALL <= turn.used <= 1:
                 break
-            exceeded = sum(turn.used > 1 for turn in turns)
-            allowed_us = (1 - MARGIN * 2 ** max(0, exceeded - 1)) * allocation.cost / turn.used
+            allowed_us = _aim(turns)
     return turns
+
+
+def _aim(turns: list[_Turn]) -> float:
+    """What the next network may take by the cost model.
+
+    With networks on both sides of the budget it lies between the nearest two, where a power law through them says.
+    Before that the model is taken to be wrong by the factor by which it was wrong last.
+    """
+    within = max((turn for turn in turns if turn.used <= 1), key=lambda turn: turn.used, default=None)
+    above = min((turn for turn in turns if turn.used > 1), key=lambda turn: turn.used, default=None)
+    exceeded = sum(turn.used > 1 for turn in turns)
+    wanted = 1 - MARGIN * 2.0 ** max(0, exceeded - 1)
+    if within is None or above is None or within.allocation.cost >= above.allocation.cost:
+        return wanted * turns[-1].allocation.cost / turns[-1].used
+    share = max(0.0, math.log(wanted / within.used)) / math.log(above.used / within.used)
+    return within.allocation.cost * math.pow(above.allocation.cost / within.allocation.cost, share)
 
 
 def _next(solver: Solver, allowed_us: float, turns: list[_Turn]) -> Allocation | None:

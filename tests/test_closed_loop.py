@@ -85,10 +85,31 @@ def test_a_model_that_flatters_smaller_networks_is_met_all_the_same():
     device = Device(lambda widths: 1.03 ** min(len(device.asked), 4) * wide.predict(widths), lambda _: wide.full_us)
     decision = wide.decide("0.5x", device)
     used = [round_.ratio / 0.5 for round_ in plan_of(decision).rounds]
-    assert len(used) == ROUNDS
+    assert len(used) == 4
     assert min(used[:3]) > 1
     assert 0.95 < used[3] <= 1
     assert decision.widths == device.asked[3]
+
+
+def cubed(share):
+    return share**3
+
+
+def cliff(share):
+    """Half as slow as predicted while all weights fit into a cache, and steeply slower beyond."""
+    return min(0.5 * share + 4 * max(0.0, share - 0.7), share)
+
+
+@pytest.mark.parametrize(
+    ("shape", "share"), [(cubed, 0.3), (cubed, 0.45), (cubed, 0.6), (cubed, 0.8), (cliff, 0.45), (cliff, 0.6)]
+)
+def test_a_latency_that_is_far_from_straight_is_met_from_both_sides(shape, share):
+    """Corrected by the last round's factor alone, all of the original would be next, then the first network again."""
+    wide = Wide()
+    device = Device(lambda widths: shape(wide.predict(widths) / wide.full_us) * wide.full_us, lambda _: wide.full_us)
+    used = [round_.ratio / share for round_ in plan_of(wide.decide(f"{share}x", device)).rounds]
+    assert used[0] < 0.7
+    assert max(one for one in used if one <= 1) > 0.9
 
 
 def test_where_no_wider_choice_fits_it_stops():
