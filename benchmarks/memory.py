@@ -35,6 +35,7 @@ MODELS = ["torchvision:resnet50", "torchvision:efficientnet_b0"]
 BUDGET = "50%flops"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CALIBRATION_IMAGES = 64
+CALIBRATION_BATCH = 8
 
 
 def arguments() -> argparse.Namespace:
@@ -72,7 +73,8 @@ def calibrate_(model: nn.Module, batches: Sequence[Labelled]) -> None:
     step = max(1, len(batches) // CALIBRATION_IMAGES)
     images = torch.cat([batches[place][0][:1] for place in range(0, len(batches), step)])
     with torch.no_grad():
-        model.train()(images)
+        for few in torch.split(images, CALIBRATION_BATCH):  # all at once would leave holes in the heap, which count
+            model.train()(few)
     model.eval()
 
 

@@ -95,8 +95,9 @@ class _Walk:
         }
         done = [node for node in self._kept if graph.last_use[node] < stop]
         legs = [(self._at, stop), (stop, end)] if stop < end else [(self._at, end)]
+        read = self._read(end)
         for batch in range(len(self._batches)):
-            values = self._values(batch)
+            values = self._values(batch, read)
             for start, halt in legs:
                 for node, value in graph.run(values, start, halt, meters):
                     meters[node].add(value.movedim(axis, 1), self._labels[batch])
@@ -120,9 +121,14 @@ class _Walk:
         for value in self._kept.values():
             value.close()
 
-    def _values(self, batch: int) -> dict[fx.Node, object]:
+    def _read(self, end: int) -> list[fx.Node]:
+        """What of the checkpoint a pass to ``end`` reads: the input of a residual block is not, until its add."""
+        read = {source for node in self._graph.nodes[self._at : end] for source in node.all_input_nodes}
+        return [node for node in self._kept if node in read]
+
+    def _values(self, batch: int, read: Sequence[fx.Node]) -> dict[fx.Node, object]:
         """What a pass over ``batch`` starts from; images cost time to normalise, and are left where none reads them."""
-        values: dict[fx.Node, object] = {node: value[batch] for node, value in self._kept.items()}
+        values: dict[fx.Node, object] = {node: self._kept[node][batch] for node in read}
         if self._graph.last_use[self._graph.input] >= self._at:
             values[self._graph.input], self._labels[batch] = self._batches[batch]
         return values
@@ -169,7 +175,7 @@ class _Walk:
         graph, count = self._graph, len(self._batches)
         taken_s, held_bytes = {self._at: 0.0}, {}
         start = time.perf_counter()
-        for node, value in graph.run(self._values(0), self._at, end, graph.place):
+        for node, value in graph.run(self._values(0, self._read(end)), self._at, end, graph.place):
             taken_s[graph.place[node] + 1] = (time.perf_counter() - start) * count
             held_bytes[node] = size_bytes(value) * count
         return taken_s, held_bytes
