@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from catro_deploy.core.scatter import Scatter
-from catro_deploy.graph.activations import MemoryLimit
+from catro_deploy.graph.activations import Activations, MemoryLimit
 from catro_deploy.graph.features import FeatureGraph
 from catro_deploy.graph.sequential import select_in_order
 from catro_deploy.graph.surgery import apply_keeps_, keeps_of
@@ -38,6 +38,23 @@ class Overwriting(nn.Module):
         out += x
         x.mul_(0.5)
         return self.fc((self.act(out) + x).mean((2, 3)))
+
+
+class Bottleneck(nn.Module):
+    """A residual block of three convolutions around few channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.first = nn.Conv2d(16, 4, 1)
+        self.second = nn.Conv2d(4, 4, 3, padding=1)
+        self.third = nn.Conv2d(4, 16, 1)
+        self.fc = nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        inner = torch.relu(self.second(torch.relu(self.first(x))))
+        return self.fc(torch.relu(x + self.third(inner)).mean((2, 3)))
 
 
 class Counted(list):
@@ -94,3 +111,28 @@ def test_images_are_looked_up_until_a_checkpoint_lies_behind_all_that_reads_them
     select_in_order(graph, prunable, network.sizes, images, decide, MemoryLimit(UNLIMITED), Silent())
     assert lookups[0] >= len(images)
     assert len(set(lookups)) == 1  # the stem's own map is the first checkpoint
+
+
+def test_the_input_of_a_block_is_not_loaded_where_only_its_inner_layers_run(monkeypatch):
+    """It is the largest value of a bottleneck, and after the first convolution it is read at the add alone."""
+    loaded: list[int] = []
+    load = Activations.__getitem__
+
+    def noted(self, batch):
+        value = load(self, batch)
+        loaded.append(value.shape[1])
+        return value
+
+    def decide(group, scatter):
+        seen[group.name] = set(loaded)
+        loaded.clear()
+        return range(group.width - 1)
+
+    seen: dict[str, set[int]] = {}
+    model = randomised(Bottleneck())
+    network = trace(model, (3, 8, 8))
+    prunable = [group for group in network.groups if not group.fixed]
+    graph = FeatureGraph(model, [p for group in prunable for p in group.producers])
+    monkeypatch.setattr(Activations, "__getitem__", noted)
+    select_in_order(graph, prunable, network.sizes, batches(), decide, MemoryLimit(UNLIMITED), Silent())
+    assert seen == {"stem": set(), "first": {15}, "second": {3}}
