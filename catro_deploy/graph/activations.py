@@ -1,6 +1,5 @@
 """Values of a network kept for later passes, for each batch: in memory up to a limit, then in a file."""
 
-import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,13 +7,10 @@ from typing import Any
 
 import torch
 
+from catro_deploy.graph.pool import MemoryPool
 from catro_deploy.graph.spill import SpillFile
 
 __all__ = ["Activations", "MemoryLimit", "map_tensors", "size_bytes"]
-
-
-APART_BYTES = 2**17
-"""Below this, pages would be wasted."""
 
 
 class MemoryLimit:
@@ -22,24 +18,15 @@ class MemoryLimit:
 
     def __init__(self, limit_bytes: int, folder: Path | None = None) -> None:
         self.left_bytes = limit_bytes
+        self.pool = MemoryPool(limit_bytes)
         self.file = SpillFile(folder)
-
-    def take(self, size_bytes: int) -> bool:
-        """Claim memory; False if there is not so much left."""
-        if size_bytes > self.left_bytes:
-            return False
-        self.left_bytes -= size_bytes
-        return True
-
-    def give_back(self, size_bytes: int) -> None:
-        """Return memory that was claimed."""
-        self.left_bytes += size_bytes
 
 
 @dataclass(frozen=True)
-class _InFile:
-    """Where a tensor lies in the file, and what it is."""
+class _Stored:
+    """Where a tensor of the CPU lies, in the pool or in the file, or one of the file that is of another device."""
 
+    in_file: bool
     start: int
     shape: torch.Size
     dtype: torch.dtype
@@ -53,30 +40,22 @@ class _InFile:
 class Activations:
     """One value of the network for every batch, in order: a tensor, or tuples, lists and numbers with tensors.
 
-    Values that are ``only_read`` are handed out as they are; of others, which operations in place may write over,
-    copies. What comes in is always copied, out of the heap: there it would lie between tensors that are soon freed, and
-    the holes that these leave would hold several times the limit.
+    Values that are ``only_read`` are handed out as they are, to be read until their batch is released; of others, which
+    operations in place may write over, copies. What comes in is always copied.
     """
 
     def __init__(self, limit: MemoryLimit, *, only_read: bool = False) -> None:
+        self.claimed_bytes = 0
+        """Memory in use."""
+        self.spilled_bytes = 0
+        """What lies in the file and may still be read."""
         self._limit = limit
         self._hand_out: Callable[[torch.Tensor], torch.Tensor] = _itself if only_read else torch.clone
         self._batches: list[Any] = []
-        self._claimed: list[int] = []
-
-    @property
-    def claimed_bytes(self) -> int:
-        """Memory in use."""
-        return sum(self._claimed)
-
-    @property
-    def spilled_bytes(self) -> int:
-        """What lies in the file and may still be read."""
-        return sum(size_bytes(value) for value, claim in zip(self._batches, self._claimed, strict=True) if not claim)
 
     def __getitem__(self, batch: int) -> Any:  # noqa: ANN401 - whatever the network computes
         """The value of a batch."""
-        return map_tensors(self._batches[batch], self._hand_out, self._load)
+        return map_tensors(self._batches[batch], self._hand_out, self._hand_out_stored)
 
     def append(self, value: Any) -> None:  # noqa: ANN401
         """Keep a copy of the value of the next batch.
@@ -84,9 +63,7 @@ class Activations:
         Raises:
             StorageError: memory is used up and the disk is full.
         """
-        kept, claimed = self._keep(value)
-        self._batches.append(kept)
-        self._claimed.append(claimed)
+        self._batches.append(map_tensors(value, self._keep))
 
     def take(self, channels: Sequence[int], axis: int) -> None:
         """Keep only ``channels``, which are on ``axis``, of every batch."""
@@ -94,43 +71,54 @@ class Activations:
             value = map_tensors(self._batches[batch], _itself, self._load)
             narrow = value.index_select(axis, torch.tensor(channels, device=value.device))
             self.release(batch)  # gives back the memory of the wide one before the narrow one takes its own
-            self._batches[batch], self._claimed[batch] = self._keep(narrow)
+            self._batches[batch] = self._keep(narrow)
 
     def release(self, batch: int) -> None:
         """Let go of the value of one batch, which is read no more."""
-        self._limit.give_back(self._claimed[batch])
-        map_tensors(self._batches[batch], _itself, self._free)
-        self._batches[batch], self._claimed[batch] = None, 0
+        map_tensors(self._batches[batch], self._drop, self._drop)
+        self._batches[batch] = None
 
     def close(self) -> None:
         """Let go of everything."""
         for batch in range(len(self._batches)):
             self.release(batch)
-        self._batches, self._claimed = [], []
+        self._batches = []
 
-    def _keep(self, value: Any) -> tuple[Any, int]:  # noqa: ANN401
-        claim = size_bytes(value)
-        in_memory = self._limit.take(claim)
-        return map_tensors(value, _copied_apart if in_memory else self._spill), claim if in_memory else 0
-
-    def _spill(self, value: torch.Tensor) -> _InFile:
+    def _keep(self, value: torch.Tensor) -> torch.Tensor | _Stored:
+        limit = self._limit
+        if value.nbytes <= limit.left_bytes:
+            start = limit.pool.store(value) if value.device.type == "cpu" else None
+            if start is not None or value.device.type != "cpu":
+                self._claim(value.nbytes)
+                return value.clone() if start is None else _Stored(False, start, value.shape, value.dtype, value.device)
         content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return _InFile(self._limit.file.store(content.data), value.shape, value.dtype, value.device)
+        start = limit.file.store(content.data)
+        self.spilled_bytes += value.nbytes
+        return _Stored(True, start, value.shape, value.dtype, value.device)
 
-    def _load(self, place: _InFile) -> torch.Tensor:
+    def _claim(self, size_bytes: int) -> None:
+        self._limit.left_bytes -= size_bytes
+        self.claimed_bytes += size_bytes
+
+    def _hand_out_stored(self, place: _Stored) -> torch.Tensor:
+        value = self._load(place)
+        return value if place.in_file else self._hand_out(value)
+
+    def _load(self, place: _Stored) -> torch.Tensor:
+        if not place.in_file:
+            return self._limit.pool.view(place.start, place.shape, place.dtype)
         value = torch.empty(place.shape, dtype=place.dtype)
         self._limit.file.load(place.start, value.reshape(-1).view(torch.uint8).numpy().data)
         return value.to(place.device)
 
-    def _free(self, place: _InFile) -> None:
-        self._limit.file.free(place.start, place.nbytes)
-
-
-def _copied_apart(value: torch.Tensor) -> torch.Tensor:
-    """A copy; a large one in pages of its own, which go back to the system with it."""
-    if value.device.type != "cpu" or value.nbytes < APART_BYTES:
-        return value.clone()
-    return torch.frombuffer(mmap.mmap(-1, value.nbytes), dtype=value.dtype).view(value.shape).copy_(value)
+    def _drop(self, kept: torch.Tensor | _Stored) -> None:
+        if isinstance(kept, _Stored) and kept.in_file:
+            self._limit.file.free(kept.start, kept.nbytes)
+            self.spilled_bytes -= kept.nbytes
+            return
+        if isinstance(kept, _Stored):
+            self._limit.pool.free(kept.start, kept.nbytes)
+        self._claim(-kept.nbytes)
 
 
 def _itself(value: torch.Tensor) -> torch.Tensor:
@@ -141,18 +129,18 @@ def size_bytes(value: Any) -> int:  # noqa: ANN401 - whatever the network comput
     """Bytes of the tensors in ``value``."""
     if isinstance(value, tuple | list):
         return sum(size_bytes(part) for part in value)
-    return value.nbytes if isinstance(value, torch.Tensor | _InFile) else 0
+    return value.nbytes if isinstance(value, torch.Tensor) else 0
 
 
 def map_tensors(
     value: Any,  # noqa: ANN401 - whatever the network computes
     change: Callable[[torch.Tensor], Any],
-    load: Callable[[_InFile], Any] | None = None,
+    load: Callable[[_Stored], Any] | None = None,
 ) -> Any:  # noqa: ANN401
-    """``value`` with each tensor changed, and each that lies in a file loaded; all else stays."""
+    """``value`` with each tensor changed, and each that was stored loaded; all else stays."""
     if isinstance(value, torch.Tensor):
         return change(value)
-    if isinstance(value, _InFile) and load is not None:
+    if isinstance(value, _Stored) and load is not None:
         return load(value)
     if isinstance(value, tuple | list) and not isinstance(value, torch.Size):
         return type(value)(map_tensors(part, change, load) for part in value)

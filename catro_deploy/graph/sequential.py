@@ -103,7 +103,10 @@ class _Walk:
                     meters[node].add(value.movedim(axis, 1), self._labels[batch])
                 values = graph.values()
                 if halt == stop:
-                    self._replace(batch, done, outgoing, values)
+                    for node, kept in outgoing.items():
+                        kept.append(values[node])
+            for node in done:  # not before, for some of ``values`` may be views of it
+                self._kept[node].release(batch)
         for node in done:
             self._kept.pop(node).close()
         self._kept |= outgoing
@@ -137,19 +140,6 @@ class _Walk:
         """Nodes before ``place`` that are read from there on; the images are always at hand."""
         nodes = self._graph.nodes[:place]
         return [node for node in nodes if self._graph.last_use[node] >= place and node is not self._graph.input]
-
-    def _replace(
-        self,
-        batch: int,
-        done: Sequence[fx.Node],
-        outgoing: Mapping[fx.Node, Activations],
-        values: Mapping[fx.Node, object],
-    ) -> None:
-        """Keep the ``outgoing`` values of a batch in place of those that are ``done``."""
-        for node in done:
-            self._kept[node].release(batch)
-        for node, kept in outgoing.items():
-            kept.append(values[node])
 
     def _checkpoint(self, first: int, end: int, complete: bool) -> int:
         """Where the next passes shall start from: the place that saves most time.

@@ -3,7 +3,6 @@
 To write over pages that the system has already is many times as fast as to make it find new ones.
 """
 
-import bisect
 import io
 import shutil
 import tempfile
@@ -14,54 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from catro_deploy.errors import StorageError
+from catro_deploy.graph.ranges import FreeRanges
 
-__all__ = ["FreeRanges", "SpillFile"]
+__all__ = ["SpillFile"]
 
 EXPECTED_BYTES_PER_SECOND = 3e8
 """What a file is written and read with where that is not known yet."""
 TELLING_BYTES = 2**26
 """Files have to move so much before their speed is known."""
-
-
-class FreeRanges:
-    """Which parts of a file are in use; ``end_bytes`` is how long it has become."""
-
-    def __init__(self) -> None:
-        self.end_bytes = 0
-        self._starts: list[int] = []
-        self._sizes: dict[int, int] = {}
-
-    @property
-    def free_bytes(self) -> int:
-        """All free ranges together."""
-        return sum(self._sizes.values())
-
-    def take(self, size_bytes: int) -> int:
-        """Where ``size_bytes`` go: the first free range that is large enough, else the end."""
-        for place, start in enumerate(self._starts):
-            if (left := self._sizes[start] - size_bytes) >= 0:
-                del self._starts[place], self._sizes[start]
-                if left:
-                    self._starts.insert(place, start + size_bytes)
-                    self._sizes[start + size_bytes] = left
-                return start
-        start = self.end_bytes
-        self.end_bytes += size_bytes
-        return start
-
-    def give_back(self, start: int, size_bytes: int) -> None:
-        """Free a range, and make it one with its free neighbours."""
-        if not size_bytes:
-            return
-        place = bisect.bisect(self._starts, start)
-        if place < len(self._starts) and self._starts[place] == start + size_bytes:
-            size_bytes += self._sizes.pop(self._starts.pop(place))
-        before = self._starts[place - 1] if place else None
-        if before is not None and before + self._sizes[before] == start:
-            self._sizes[before] += size_bytes
-        else:
-            self._starts.insert(place, start)
-            self._sizes[start] = size_bytes
 
 
 class SpillFile:

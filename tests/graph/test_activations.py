@@ -12,10 +12,13 @@ def test_memory_is_given_back():
     values.append(torch.ones(10, 5, 5))
     assert limit.file.written_bytes == 0
     values.take([0, 1], 1)
-    values.append(torch.ones(10, 10, 2))  # 800 bytes fit only because 600 of the first 1,000 came back
+    assert (limit.left_bytes, values.claimed_bytes, values.spilled_bytes) == (600, 400, 0)
+    values.append(torch.ones(10, 5, 2))
+    values.append(torch.ones(10, 10, 2))  # 800 bytes do not fit beside 800
+    assert (limit.left_bytes, values.claimed_bytes, values.spilled_bytes) == (200, 800, 800)
     assert limit.file.written_bytes == 800
     values.close()
-    assert limit.take(1000)
+    assert (limit.left_bytes, values.claimed_bytes, values.spilled_bytes) == (1000, 0, 0)
 
 
 def test_what_was_spilled_comes_back_equal(tmp_path):
