@@ -24,7 +24,7 @@ class MemoryLimit:
 
 @dataclass(frozen=True)
 class _Stored:
-    """Where a tensor of the CPU lies, in the pool or in the file, or one of the file that is of another device."""
+    """Where a tensor lies: in the pool, or in the file, from which it goes back to its ``device``."""
 
     in_file: bool
     start: int
@@ -85,16 +85,20 @@ class Activations:
         self._batches = []
 
     def _keep(self, value: torch.Tensor) -> torch.Tensor | _Stored:
-        limit = self._limit
-        if value.nbytes <= limit.left_bytes:
-            start = limit.pool.store(value) if value.device.type == "cpu" else None
-            if start is not None or value.device.type != "cpu":
-                self._claim(value.nbytes)
-                return value.clone() if start is None else _Stored(False, start, value.shape, value.dtype, value.device)
+        if value.nbytes <= self._limit.left_bytes and (kept := self._in_memory(value)) is not None:
+            self._claim(value.nbytes)
+            return kept
         content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        start = limit.file.store(content.data)
+        start = self._limit.file.store(content.data)
         self.spilled_bytes += value.nbytes
         return _Stored(True, start, value.shape, value.dtype, value.device)
+
+    def _in_memory(self, value: torch.Tensor) -> torch.Tensor | _Stored | None:
+        """A copy where ``value`` is, None if there is no range in the pool that is large enough."""
+        if value.device.type != "cpu":
+            return value.clone()
+        start = self._limit.pool.store(value)
+        return None if start is None else _Stored(False, start, value.shape, value.dtype, value.device)
 
     def _claim(self, size_bytes: int) -> None:
         self._limit.left_bytes -= size_bytes

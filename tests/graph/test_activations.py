@@ -76,3 +76,13 @@ def test_what_is_only_read_is_handed_out_without_a_copy():
     values.take([1, 0], 1)
     assert torch.equal(values[0], torch.ones(3, 2))
     values.close()
+
+
+def test_what_lies_on_another_device_is_kept_there():
+    limit = MemoryLimit(2**20)
+    values = Activations(limit)
+    values.append(torch.ones(3, device="meta"))
+    assert values[0].device.type == "meta"
+    assert (values.claimed_bytes, limit.left_bytes) == (12, 2**20 - 12)
+    values.close()
+    assert limit.left_bytes == 2**20
