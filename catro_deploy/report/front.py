@@ -29,9 +29,8 @@ def front_words(search: Mapping[str, Any]) -> str:
         f"{len(search['front'])} budgets were tried for the smallest latency that loses at most "
         f"{search['max_drop']:g} points of accuracy. Each was pruned, measured and fine-tuned for {_epochs(search)} "
         "only; its accuracy is on validation images, which come out of the training set, where the original has "
-        f"{percent(search['original_validation_accuracy'])}. The test images were not looked at. The budget kept, "
-        f"{search['budget']}, was then pruned anew and fine-tuned in full: that network is what the rest of this "
-        "report is about."
+        f"{percent(search['original_validation_accuracy'])}. The test images were not looked at. The network of the "
+        f"budget kept, {search['budget']}, was then fine-tuned in full: it is what the rest of this report is about."
     )
 
 
