@@ -71,13 +71,30 @@ def test_channels_are_taken_some_at_a_time(cached_bytes, monkeypatch):
         np.testing.assert_allclose(found.within, within, rtol=1e-5)
 
 
-def test_constant_maps_have_no_scatter_at_all():
+@pytest.mark.parametrize("value", [0.0, 0.3, -123.4, 1e-20])
+@pytest.mark.parametrize("samples", [1, 5, 7, 37, 128, 500])
+def test_constant_maps_have_no_scatter_at_all(value, samples):
+    """Whatever a mean of so many equal numbers is rounded to."""
     meter = ScatterMeter("layer")
-    for label in range(2):
-        meter.add(torch.full((5, 2, 3, 3), 0.3), label)
+    for label in range(3):
+        for _ in range(2):
+            meter.add(torch.full((samples, 2, 3, 3), value), label)
     found = meter.scatter()
     assert not found.within.any()
     assert not found.between.any()
+
+
+def test_the_scatter_of_many_classes_far_from_zero_is_exact():
+    """A thousand class means, 0.02 apart at 20: about what a float32 still tells apart."""
+    random = np.random.default_rng(0)
+    means = 20 + 0.02 * random.normal(size=(1000, 3, 4))
+    features = (means.repeat(3, axis=0) + 0.01 * random.normal(size=(3000, 3, 4))).astype(np.float32)
+    labels = np.arange(1000).repeat(3)
+    found = measured(features, labels, 2)
+    exact = features.astype(np.float64)
+    of_class = exact.reshape(1000, 3, 3, 4).mean(1)
+    np.testing.assert_allclose(found.between, 3 * ((of_class - exact.mean(0)) ** 2).sum((0, 2)), rtol=1e-4)
+    np.testing.assert_allclose(found.within, ((exact - of_class.repeat(3, axis=0)) ** 2).sum((0, 2)), rtol=1e-4)
 
 
 def test_two_classes_by_hand():
