@@ -130,3 +130,33 @@ def test_nan_weights_are_refused_and_the_old_file_stays(tmp_path):
         export_onnx(model, SHAPE, file, opset=18, metadata={})
     assert file.read_bytes() == b"what was there before"
     assert list(tmp_path.iterdir()) == [file]
+
+
+class Rounded(nn.Module):
+    """PyTorch loses digits to an offset, which the export leaves out; the export is wrong by ``fault``."""
+
+    def __init__(self, fault: float) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 64, 8)
+        self.fault = fault
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits = self.conv(x).flatten(1)
+        return logits + self.fault if torch.compiler.is_exporting() else (logits + 4096) - 4096
+
+
+def test_logits_may_differ_by_what_rounding_makes_of_them(tmp_path):
+    path, images = tmp_path / "logits.onnx", torch.randn((1, *SHAPE), generator=torch.Generator().manual_seed(0))
+    model = Rounded(0.0).eval()
+    export_onnx(model, SHAPE, path, opset=18, metadata={})
+    with torch.inference_mode(), open_runner("onnxruntime", path, 1) as runner:
+        assert np.abs(runner.infer(images.numpy()) - model(images).numpy()).max() > 1e-4
+    with pytest.raises(NumericsError, match=r"0\.01.* apart, of 0\.00"):
+        export_onnx(Rounded(0.01).eval(), SHAPE, path, opset=18, metadata={})
+
+
+def test_weights_that_no_onnx_file_can_hold_are_refused(tmp_path):
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(192, 2**22))
+    with pytest.raises(ModelError, match=r"take 3\.0 GiB"):
+        export_onnx(model.eval(), SHAPE, tmp_path / "large.onnx", opset=18, metadata={})
