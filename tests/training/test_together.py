@@ -88,10 +88,19 @@ def test_two_processes_train_as_one_does(together, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * LIMIT_S)
+def test_two_processes_train_a_compiled_network_together(together, tmp_path):
+    done = script(tmp_path, "--compiled")
+    assert done.returncode == 0, done.stderr
+    for name, tensor in load_file(tmp_path / "weights.safetensors").items():
+        torch.testing.assert_close(tensor, together[name], rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(4 * LIMIT_S)
 def test_where_a_process_dies_all_end_and_the_training_goes_on(together, tmp_path):
     """Five steps an epoch: it dies in the third."""
-    died = script(tmp_path, 12)
+    died = script(tmp_path, "--dies-at", 12)
     assert died.returncode != 0
     assert len(read_state(tmp_path / "state.safetensors").epochs) == 2
     assert not (tmp_path / "weights.safetensors").exists()

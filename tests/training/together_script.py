@@ -1,5 +1,6 @@
 """A training as the command line does it under torchrun: the first process asks for it, the others take part."""
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -8,8 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from catro_deploy.training import fit
-from catro_deploy.training.loop import Training
+from catro_deploy.training import fit, loop
 from catro_deploy.training.together import dismiss, serve
 from tests.training.helpers import MEAN, STD, Recorder, options, separable_split
 
@@ -24,31 +24,41 @@ def network() -> nn.Module:
 
 def die_at(step: int) -> None:
     """Let this process vanish when it gets there, as if it were killed."""
-    train_step = Training._train_step
+    train_step = loop.Training._train_step
 
-    def dying(self: Training, number: int, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def dying(self: loop.Training, number: int, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if number == step:
             os._exit(9)
         return train_step(self, number, images, labels)
 
-    Training._train_step = dying
+    loop.Training._train_step = dying
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="where state and weights go")
+    parser.add_argument("--dies-at", type=int, help="the step before which the second process vanishes")
+    parser.add_argument("--compiled", action="store_true", help="use torch.compile, even if it is no faster")
+    return parser.parse_args()
 
 
 def main() -> None:
-    """FOLDER [STEP]: where state and weights go, and the step before which the second process vanishes."""
-    folder = Path(sys.argv[1])
+    """Train as the first process, or take part."""
+    args = arguments()
+    if args.compiled:
+        loop.compiled = lambda model, *_: torch.compile(model)
     if os.environ["RANK"] == "0":
         model, recorder = network(), Recorder()
         images, held_out = separable_split(90), separable_split(21, seed=1)
-        history = fit(
-            model, images, held_out, options(amp=False), MEAN, STD, folder / "state.safetensors", recorder, "test"
-        )
-        save_file(model.state_dict(), folder / "weights.safetensors")
+        settings = options(amp=False, compile=args.compiled)
+        history = fit(model, images, held_out, settings, MEAN, STD, args.folder / "state.safetensors", recorder, "test")
+        save_file(model.state_dict(), args.folder / "weights.safetensors")
         sys.stdout.write(f"processes {history.processes}, {recorder.notes}\n")
         dismiss()
         return
-    if len(sys.argv) > 2:
-        die_at(int(sys.argv[2]))
+    if args.dies_at:
+        die_at(args.dies_at)
     sys.exit(serve())
 
 
