@@ -19,6 +19,7 @@ def serve() -> int:
     try:
         while job := world.share(job):
             train_together(job, None, Silent(), world)
+        _part()
     except RuntimeError as error:
         if is_loss_of_a_process(error):
             return LEFT_ALONE
@@ -33,7 +34,16 @@ def dismiss() -> None:
         return
     try:
         world.share(None)
+        _part()
     except RuntimeError as error:
         if not is_loss_of_a_process(error):
             raise
     dist.destroy_process_group()
+
+
+def _part() -> None:
+    """Wait for each other, and meanwhile for gloo's threads to let go of the last message.
+
+    One that does so while Python shuts down ends its process with SIGABRT.
+    """
+    dist.barrier()
