@@ -47,7 +47,8 @@ FOOT = """\
 
     python benchmarks/architectures.py --timm
 
-On {processor}, Python {python}, torch {torch}, {date}. `--size 64 --only PATTERN` takes a quick look at some of them.
+Rows come from several machines, the newest from {processor}, Python {python}, torch {torch}, {date}.
+`--size 64 --only PATTERN` takes a quick look at some of them.
 """
 
 
