@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.nn import functional
-from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from catro_deploy.core.scatter import Scatter, ScatterMeter
+from catro_deploy.graph.folding import fold_batch_norm_, has_hooks
 from catro_deploy.graph.symbolic import evaluation_graph
 
 __all__ = ["FeatureGraph", "Labelled", "channelwise_after", "summed"]
@@ -52,7 +52,7 @@ class FeatureGraph:
         traced = evaluation_graph(model, ignore, sizes)
         reasons = {name: traced.why_hidden(name) for name in producers}
         self.hidden: Mapping[str, str] = {name: reason for name, reason in reasons.items() if reason}
-        self.module = _fold_batch_norm_(traced.module)
+        self.module = fold_batch_norm_(traced.module)
         self.nodes = [node for node in self.module.graph.nodes if node.op != "output"]
         self.input = self.nodes[0]
         self.place = {node: place for place, node in enumerate(self.nodes)}
@@ -81,7 +81,7 @@ class FeatureGraph:
     def _only_reads(self, user: fx.Node) -> bool:
         if user.op == "call_module":
             module = self.module.get_submodule(str(user.target))
-            return type(module) in READING_MODULES and not _has_hooks(module)
+            return type(module) in READING_MODULES and not has_hooks(module)
         return user.op == "call_function" and user.target in READING_FUNCTIONS and "out" not in user.kwargs
 
     def scatters(self, batches: Iterator[Labelled] | Sequence[Labelled]) -> dict[str, Scatter]:
@@ -137,30 +137,3 @@ def channelwise_after(node: fx.Node, modules: Mapping[str, nn.Module]) -> list[f
             break
         found.append(node)
     return found
-
-
-def _fold_batch_norm_(module: fx.GraphModule) -> fx.GraphModule:
-    """Give each convolution the normalisation that follows it alone, in place."""
-    modules = dict(module.named_modules())
-    for node in list(module.graph.nodes):
-        norm = modules.get(str(node.target)) if node.op == "call_module" else None
-        # Classes that derive from these may do more: standardise the weight, or activate.
-        if type(norm) is not nn.BatchNorm2d or norm.running_mean is None or norm.running_var is None:
-            continue
-        source = node.args[0]
-        conv = modules.get(str(source.target)) if source.op == "call_module" else None
-        calls = module.graph.find_nodes(op="call_module", target=source.target)
-        if type(conv) is nn.Conv2d and len(source.users) == len(calls) == 1 and not _has_hooks(conv):
-            conv.weight, bias = fuse_conv_bn_weights(
-                conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
-            )
-            conv.bias = bias
-            node.replace_all_uses_with(source)
-            module.graph.erase_node(node)
-    module.delete_all_unused_submodules()
-    module.recompile()
-    return module
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_pre_hooks or module._forward_hooks)

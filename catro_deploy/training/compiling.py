@@ -10,14 +10,14 @@ from torch import nn
 from catro_deploy.progress import Progress
 from catro_deploy.training.device import Hardware, suffers_channels_last
 
-__all__ = ["compiled", "compiler_options"]
+__all__ = ["Forward", "compiled", "compiled_teacher", "compiler_options"]
+
+Forward = Callable[[torch.Tensor], torch.Tensor]
 
 TURNS = 5
 
 
-def compiled(
-    model: nn.Module, images: torch.Tensor, hardware: Hardware, progress: Progress
-) -> Callable[[torch.Tensor], torch.Tensor]:
+def compiled(model: nn.Module, images: torch.Tensor, hardware: Hardware, progress: Progress) -> Forward:
     """The model compiled for training on batches like ``images`` (n, c, h, w), or as it is where that is no faster.
 
     Compiling happens at the first use, forward and backward, so both are tried here, and timed in turns; buffers that
@@ -25,46 +25,69 @@ def compiled(
     """
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.train()
+
+    def step(way: Forward) -> None:
+        with hardware.autocast():
+            answers = way(images)
+        answers.float().sum().backward()  # type: ignore[no-untyped-call]
+
     try:
-        fast: Callable[[torch.Tensor], torch.Tensor] = torch.compile(model, options=compiler_options(model, hardware))
-        _step(fast, images, hardware)
-        ways: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (fast, model)
-        turns = [[_seconds(way, images, hardware) for way in ways] for _ in range(TURNS)]
-    except Exception as error:  # a compiler, its tool chain or the network's code: all may fail in their own ways
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        progress.note(f"torch.compile does not work here, training goes on without it: {reason}")
-        return model
+        return _faster(model, compiler_options(model, hardware), step, "a step", hardware, progress)
     finally:
         for name, buffer in model.named_buffers():
             buffer.data.copy_(before[name])
         model.zero_grad(set_to_none=True)
-    ratio = statistics.median(own / plain for own, plain in turns)
-    if ratio >= 1:
-        progress.note(f"torch.compile makes a step {ratio:.2f} times as long here, training goes on without it")
-        return model
-    return fast
 
 
-def _step(way: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, hardware: Hardware) -> None:
-    with hardware.autocast():
-        answers = way(images)
-    answers.float().sum().backward()  # type: ignore[no-untyped-call]
+def compiled_teacher(model: nn.Module, images: torch.Tensor, hardware: Hardware, progress: Progress) -> Forward:
+    """The model, in eval mode, compiled to answer batches like ``images``, or as it is where that is no faster."""
 
+    def step(way: Forward) -> None:
+        with torch.no_grad(), hardware.autocast():
+            way(images)
 
-def _seconds(way: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, hardware: Hardware) -> float:
-    on_gpu = hardware.device.type == "cuda"
-    if on_gpu:
-        torch.cuda.synchronize()
-    began = time.perf_counter()
-    _step(way, images, hardware)
-    if on_gpu:
-        torch.cuda.synchronize()
-    return time.perf_counter() - began
+    # Without CUDA graphs: their answers lie where those of the network that learns may be written.
+    return _faster(model, {}, step, "the teacher's part of a step", hardware, progress)
 
 
 def compiler_options(model: nn.Module, hardware: Hardware) -> dict[str, str | int | bool | Callable[..., object]]:
-    """Settings of the compiler, which brings convolutions into channels last by itself."""
+    """Settings of the compiler for training, which brings convolutions into channels last by itself."""
     if hardware.device.type == "cuda":
         # Small networks wait for their kernels to be launched. Inductor runs without graphs where none can be had.
         return {"triton.cudagraphs": True}
     return {"layout_optimization": False} if suffers_channels_last(model) else {}
+
+
+def _faster(
+    model: nn.Module,
+    options: dict[str, str | int | bool | Callable[..., object]],
+    step: Callable[[Forward], None],
+    what: str,
+    hardware: Hardware,
+    progress: Progress,
+) -> Forward:
+    """``model`` compiled, if that works and ``step`` takes less time with it."""
+    try:
+        fast: Forward = torch.compile(model, options=options)
+        step(fast)
+        turns = [[_seconds(step, way, hardware) for way in (fast, model)] for _ in range(TURNS)]
+    except Exception as error:  # a compiler, its tool chain or the network's code: all may fail in their own ways
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        progress.note(f"torch.compile does not work here, training goes on without it: {reason}")
+        return model
+    ratio = statistics.median(own / plain for own, plain in turns)
+    if ratio >= 1:
+        progress.note(f"torch.compile makes {what} {ratio:.2f} times as long here, training goes on without it")
+        return model
+    return fast
+
+
+def _seconds(step: Callable[[Forward], None], way: Forward, hardware: Hardware) -> float:
+    on_gpu = hardware.device.type == "cuda"
+    if on_gpu:
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    step(way)
+    if on_gpu:
+        torch.cuda.synchronize()
+    return time.perf_counter() - began

@@ -119,6 +119,7 @@ class Training:
         if self.settings.compile and done < epochs:
             example, _ = next(self.batches.epoch(done + 1))
             self.forward = compiled(self.model, example, self.hardware, progress)
+            self.objective.compile(example, progress)
         if self.world.size > 1 and done < epochs:
             network = self.forward if isinstance(self.forward, nn.Module) else self.model
             self.forward = nn.parallel.DistributedDataParallel(network)

@@ -1,9 +1,15 @@
 """What training makes small."""
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from catro_deploy.errors import ModelError
+from catro_deploy.graph.folding import folded
+from catro_deploy.progress import Progress
+from catro_deploy.training.compiling import Forward, compiled_teacher
 from catro_deploy.training.device import Hardware
 
 __all__ = ["Objective", "distillation_loss"]
@@ -21,7 +27,7 @@ def distillation_loss(logits: torch.Tensor, teacher_logits: torch.Tensor, temper
 
 
 class Objective:
-    """(1 - distill) * cross entropy + distill * ``distillation_loss``. The teacher is moved to the device."""
+    """(1 - distill) * cross entropy + distill * ``distillation_loss``; what answers is a copy of ``teacher``."""
 
     def __init__(
         self,
@@ -35,16 +41,32 @@ class Objective:
         self._label_smoothing = label_smoothing
         self._distill = distill
         self._temperature = temperature
-        self._teacher = teacher
-        if teacher is not None:
-            # Unlike a pruned network's, its widths fill vectors with channels: half the time in this layout.
-            hardware.place(teacher).to(memory_format=torch.channels_last).eval()
+        self._teacher = _placed(teacher, hardware) if teacher is not None and distill > 0 else None
+        self._answer: Forward | None = self._teacher
+
+    def compile(self, images: torch.Tensor, progress: Progress) -> None:
+        """Let a teacher answer batches like ``images`` (n, c, h, w) by compiled code, where that is faster."""
+        if self._teacher is not None:
+            self._answer = compiled_teacher(self._teacher, _for_teacher(images), self._hardware, progress)
 
     def __call__(self, logits: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The loss of one batch, a scalar: ``logits`` (n, classes) of ``images`` (n, c, h, w), ``labels`` (n,)."""
         loss = F.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
-        if self._teacher is None or self._distill == 0:
+        if self._answer is None:
             return loss
         with torch.no_grad(), self._hardware.autocast():
-            answers = self._teacher(images.contiguous(memory_format=torch.channels_last)).float()
+            answers = self._answer(_for_teacher(images)).float()
         return (1 - self._distill) * loss + self._distill * distillation_loss(logits, answers, self._temperature)
+
+
+def _placed(teacher: nn.Module, hardware: Hardware) -> nn.Module:
+    try:
+        copied: nn.Module = folded(teacher)  # two thirds of the time
+    except ModelError:  # any network may teach, one without a graph too
+        copied = copy.deepcopy(teacher).eval()
+    # Unlike a pruned network's, its widths fill vectors with channels: half the time in this layout.
+    return hardware.place(copied).to(memory_format=torch.channels_last)
+
+
+def _for_teacher(images: torch.Tensor) -> torch.Tensor:
+    return images.contiguous(memory_format=torch.channels_last)

@@ -1,10 +1,13 @@
+import itertools
 import math
 
 import pytest
 import torch
 
+from catro_deploy.training import compiling
 from catro_deploy.training.device import Hardware
 from catro_deploy.training.objective import Objective, distillation_loss
+from tests.training.helpers import Recorder, small_network
 
 CPU = Hardware(torch.device("cpu"), None, torch.contiguous_format)
 
@@ -63,3 +66,44 @@ def test_no_gradient_reaches_the_teacher():
     Objective(CPU, teacher=teacher, distill=1.0)(logits, torch.rand(2, 1, 2, 2), torch.tensor([0, 1])).backward()
     assert logits.grad is not None
     assert all(p.grad is None for p in teacher.parameters())
+
+
+def test_the_answer_of_a_network_counts_whatever_becomes_of_its_normalisation():
+    teacher = small_network(seed=5).eval()
+    images, labels = torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 0, 1])
+    logits = torch.tensor([[0.5, -0.5, 0.1]] * 4)
+    with torch.no_grad():
+        expected = distillation_loss(logits, teacher(images), 4.0)
+    teacher.train()  # in eval mode it answers all the same
+    found = Objective(CPU, teacher=teacher, distill=1.0)(logits, images, labels)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_teacher_without_a_graph_teaches():
+    class Untraceable(torch.nn.Module):
+        def forward(self, images):
+            return torch.tensor(TEACHER) if images.sum() == 0 else torch.zeros(2, 3)
+
+    objective = Objective(CPU, teacher=Untraceable(), distill=1.0, temperature=2.0)
+    found = objective(torch.tensor(STUDENT), torch.zeros(2, 3, 4, 4), torch.tensor([0, 2]))
+    assert found.item() == pytest.approx(by_definition(STUDENT, TEACHER, 2.0), rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(("seconds", "taken"), [([1.0, 2.0], True), ([2.0, 1.0], False)])
+def test_a_compiled_teacher_says_the_same(monkeypatch, seconds, taken):
+    clock = itertools.cycle(seconds)
+    monkeypatch.setattr(compiling, "_seconds", lambda *arguments: next(clock))
+    images, labels, logits = torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 0, 1]), torch.tensor([[0.5, -0.5, 0.1]] * 4)
+    objective, recorder = Objective(CPU, teacher=small_network(seed=5), distill=1.0), Recorder()
+    expected = objective(logits, images, labels)
+    objective.compile(images, recorder)
+    assert objective(logits, images, labels).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert len(recorder.notes) == (0 if taken else 1)
+
+
+def test_nothing_is_compiled_without_a_teacher():
+    recorder = Recorder()
+    Objective(CPU).compile(torch.rand(4, 3, 8, 8), recorder)
+    assert recorder.notes == []
