@@ -66,7 +66,7 @@ class Training:
         self.settings, self.hardware = settings, hardware
         self.forward: Callable[[torch.Tensor], torch.Tensor] = model
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.optimizer = _nesterov_sgd(list(self.parameters.values()), settings)
+        self.optimizer = _nesterov_sgd(list(self.parameters.values()), settings, hardware)
         self.scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.scales_loss)
         self.average = MovingAverage(model, settings.ema) if settings.ema else None
 
@@ -235,7 +235,9 @@ class Training:
         )
 
 
-def _nesterov_sgd(parameters: Sequence[nn.Parameter], settings: OptimiserSettings) -> torch.optim.SGD:
+def _nesterov_sgd(
+    parameters: Sequence[nn.Parameter], settings: OptimiserSettings, hardware: Hardware
+) -> torch.optim.SGD:
     decayed = [p for p in parameters if p.ndim > 1]
     free = [p for p in parameters if p.ndim <= 1]
     return torch.optim.SGD(
@@ -243,5 +245,6 @@ def _nesterov_sgd(parameters: Sequence[nn.Parameter], settings: OptimiserSetting
         lr=settings.learning_rate,
         momentum=settings.momentum,
         nesterov=settings.momentum > 0,
-        fused=True,
+        # The fused form leaves its momentum uninitialised where the scaler skips the first step, as it often does.
+        fused=not hardware.scales_loss,
     )
