@@ -142,20 +142,6 @@ def _layer_groups(seed: int) -> list[Row]:
     return rows
 
 
-def _layer_groups(seed: int) -> list[Row]:
-    """Algorithm 1 alone, against L1: a third of the blocks keep a quarter of their inner channels, the others all."""
-    parts = {"shallow": "layer1", "middle": "layer2", "deep": "layer3"}
-    rows = []
-    for part, pruned in parts.items():
-        others = [layer for layer in parts.values() if layer != pruned]
-        prune = {"allocation": "uniform", "max_width": 0.25, "ignore": others}
-        for method in ("catro", "l1"):
-            rows.append(
-                Row(3, f"{part} blocks", method, "cifar_resnet20", 100, classes=(SPEED,), prune=prune, seed=seed)
-            )
-    return rows
-
-
 def _table_4(seed: int) -> list[Row]:
     """The recipes: the same networks fine-tuned by both."""
     signs = {"data": "gtsrb", "classes": (DIRECTION,)}
