@@ -1,5 +1,7 @@
 """Several processes under torchrun: the first does all there is to do, the others join its trainings."""
 
+import time
+
 import torch.distributed as dist
 
 from catro_deploy.progress import Silent
@@ -10,6 +12,8 @@ __all__ = ["dismiss", "serve"]
 
 # Of a process whose first one has gone; that one, or torchrun, says why.
 LEFT_ALONE = 1
+# Letting go takes microseconds, of a thread that a busy machine may have set aside.
+PAUSE_S = 0.5
 
 
 def serve() -> int:
@@ -42,8 +46,10 @@ def dismiss() -> None:
 
 
 def _part() -> None:
-    """Wait for each other, and meanwhile for gloo's threads to let go of the last message.
+    """Wait for each other, and then for gloo's threads to let go of the last messages.
 
-    One that does so while Python shuts down ends its process with SIGABRT.
+    One that does so while Python shuts down ends its process with SIGABRT. The barrier's message may go through another
+    thread than the one before it did, and what trained keeps the threads from being joined, so there is a pause.
     """
     dist.barrier()
+    time.sleep(PAUSE_S)
