@@ -63,7 +63,7 @@ class FinetuneOptions(TypedDict, total=False):
         ema: decay of the moving average of weights; 0: none.
         patience: epochs without a better validation accuracy that end it, the best weights kept; 0: never.
         compute: where training runs: ``"auto"`` is the GPU if PyTorch sees one.
-        amp: mixed precision, on a GPU or a CPU with AMX; True.
+        amp: mixed precision, on a GPU or a CPU fast in bfloat16; True.
         compile: torch.compile, if it is faster; False.
         seed: what dropout and the loader's shuffling draw from; 0.
         distill: weight of the unpruned network's answers in the loss; 0.

@@ -96,7 +96,7 @@ class OptimiserSettings(_Section):
     saturation: float = Field(0.0, ge=0, lt=1, description="colours get up to so much paler or more vivid")
     erase: float = Field(0.0, ge=0, le=1, description="share of the images in which a rectangle is erased")
     compute: Literal["auto", "cpu", "cuda"] = Field("auto", description="where: auto is the GPU if PyTorch sees one")
-    amp: bool = Field(True, description="mixed precision, on a GPU or a CPU with AMX")
+    amp: bool = Field(True, description="mixed precision, on a GPU or a CPU fast in bfloat16")
     compile: bool = Field(
         False, description="torch.compile, if its steps are faster, after a minute of compiling; needs a C++ compiler"
     )

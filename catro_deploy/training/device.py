@@ -1,5 +1,6 @@
 """Where a network trains, in which number format and memory layout: chosen by what was measured to be fast."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -63,7 +64,7 @@ def choose_hardware(model: nn.Module, wanted: Literal["auto", "cpu", "cuda"], am
         torch.cuda.set_device(device)
         low = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
         return Hardware(device, low if amp else None, torch.channels_last)
-    in_bfloat16 = amp and _has_amx() and not _is_depthwise(model)
+    in_bfloat16 = amp and _is_fast_in_bfloat16() and not _is_depthwise(model)
     return Hardware(device, torch.bfloat16 if in_bfloat16 else None, _cpu_memory_format(model))
 
 
@@ -81,11 +82,19 @@ def suffers_channels_last(model: nn.Module) -> bool:
     )
 
 
-def _has_amx() -> bool:
-    # AVX-512's bfloat16 alone made no step faster than float32; the matrix tiles of AMX halve it.
-    # The capabilities are public only in releases newer than the oldest that is allowed.
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return bool(capabilities.get("amx_bf16"))
+def _capabilities() -> Mapping[str, object]:
+    # Public only in releases newer than the oldest that is allowed.
+    return torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+
+
+def _is_amd() -> bool:
+    return "AMD" in str(_capabilities().get("cpu_name"))
+
+
+def _is_fast_in_bfloat16() -> bool:
+    # The matrix tiles of AMX halve a step. So does AVX-512's bfloat16 on AMD's processors (from Zen 4 on); on Intel's
+    # without these tiles it made no step faster than float32.
+    return bool(_capabilities().get("amx_bf16") or (_is_amd() and _capabilities().get("avx512_bf16")))
 
 
 def _is_depthwise(model: nn.Module) -> bool:
@@ -96,10 +105,11 @@ def _is_depthwise(model: nn.Module) -> bool:
 
 def _cpu_memory_format(model: nn.Module) -> torch.memory_format:
     # Channels last fills vectors with channels. With the odd widths of a pruned network a step took 1.3 to 2 times
-    # as long in it (batch norm most of all); with multiples of 32 it took 0.6 to 0.9 times as long.
+    # as long in it on Intel's processors (batch norm most of all), with multiples of 32 it took 0.6 to 0.9 times as
+    # long. On AMD's it took 0.6 to 0.9 times as long with either (benchmarks/layouts.py).
     if suffers_channels_last(model):
         return torch.contiguous_format
-    if _is_depthwise(model):
+    if _is_depthwise(model) or _is_amd():
         return torch.channels_last
     widths = [module.out_channels for module in model.modules() if isinstance(module, nn.Conv2d)]
     even = sum(width % 32 == 0 for width in widths)
