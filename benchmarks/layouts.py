@@ -5,8 +5,8 @@
 NAME@SIZE*SHARE is a network for square images of SIZE, of which each layer keeps SHARE of its channels. Milliseconds of
 a forward and backward pass over one batch, eager, and of a forward pass without gradients as the teacher of a
 distillation makes it; the ways take turns, and ratios to float32 in contiguous layout are medians over the turns with
-their quartiles. In bold: what a training chooses by itself on this machine. Channels last is left out where oneDNN gets
-it wrong. Weights are random. Prints a table; writes benchmarks/results/layouts.json, where other processors' rows stay.
+their quartiles. In bold: what a training chooses by itself on this machine. Weights are random. Prints a table; writes
+benchmarks/results/layouts.json, where other processors' rows stay.
 """
 
 import argparse
@@ -26,7 +26,8 @@ from torch import nn
 from catro_deploy.graph.surgery import apply_keeps_, keeps_of, spread
 from catro_deploy.graph.trace import trace
 from catro_deploy.models import build_model
-from catro_deploy.training.device import Hardware, choose_hardware, suffers_channels_last
+from catro_deploy.training.device import Hardware, choose_hardware
+from catro_deploy.training.striding import striding_first
 
 NETWORKS = [
     "cifar_resnet20@32",
@@ -68,10 +69,11 @@ def build(network: str) -> tuple[nn.Module, int]:
 
 def step(model: nn.Module, hardware: Hardware, images: torch.Tensor) -> None:
     """One pass forward and, if the model is in training mode, backward."""
-    with torch.set_grad_enabled(model.training), hardware.autocast():
-        answers = model(images.contiguous(memory_format=hardware.memory_format))
-    if model.training:
-        answers.float().square().mean().backward()
+    with torch.set_grad_enabled(model.training), striding_first(model):
+        with hardware.autocast():
+            answers = model(images.contiguous(memory_format=hardware.memory_format))
+        if model.training:
+            answers.float().square().mean().backward()
 
 
 def times_ms(steps: list[Callable[[], None]], turns: int) -> list[list[float]]:
@@ -86,19 +88,13 @@ def times_ms(steps: list[Callable[[], None]], turns: int) -> list[list[float]]:
     return found[WARM_UP:]
 
 
-def ways_of(model: nn.Module) -> list[tuple[str, str]]:
-    """Number formats and layouts in which ``model`` can be trained."""
-    layouts = ["contiguous"] if suffers_channels_last(model) else LAYOUTS
-    return list(product(FORMATS, layouts))
-
-
 def measure(network: str, batch: int, turns: int) -> dict[str, Any]:
     """Time all ways of training ``network`` and of asking it."""
     model, size = build(network)
     images = torch.rand(batch, 3, size, size)
     chosen = choose_hardware(model, "cpu", amp=True)
-    in_ways = [replace(chosen, dtype=FORMATS[way[0]], memory_format=LAYOUTS[way[1]]) for way in ways_of(model)]
-    row: dict[str, Any] = {"network": network, "batch": batch, "ways": ways_of(model), "chosen": in_ways.index(chosen)}
+    in_ways = [replace(chosen, dtype=FORMATS[way[0]], memory_format=LAYOUTS[way[1]]) for way in WAYS]
+    row: dict[str, Any] = {"network": network, "batch": batch, "chosen": in_ways.index(chosen)}
     for use in ("training", "teacher"):
         placed = [hardware.place(deepcopy(model)).train(use == "training") for hardware in in_ways]
         found = times_ms([partial(step, *pair, images) for pair in zip(placed, in_ways, strict=True)], turns)
@@ -119,8 +115,7 @@ def shown(row: dict[str, Any]) -> list[list[str]]:
             for ms, (low, middle, high) in zip(row[use]["ms"], row[use]["speedup"], strict=True)
         ]
         cells[row["chosen"]] = f"**{cells[row['chosen']]}**"
-        by_way = dict(zip(row["ways"], cells, strict=True))
-        lines.append([row["network"], use, *(by_way.get(way, "") for way in WAYS)])
+        lines.append([row["network"], use, *cells])
     return lines
 
 
@@ -130,7 +125,7 @@ def main() -> None:
     stored = read_result(RESULT).get("processors", {})
     rows = [measure(network, args.batch, args.turns) for network in args.networks]
     stored[processor()] = {"rows": rows, "environment": environment()}
-    write_result(RESULT, {"processors": stored})
+    write_result(RESULT, {"ways": WAYS, "processors": stored})
     print(table(["network", "use", *map(", ".join, WAYS)], [line for row in rows for line in shown(row)]))
 
 

@@ -8,12 +8,10 @@ import torch
 from torch import nn
 
 from catro_deploy.errors import SettingsError
+from catro_deploy.training.striding import suffers_channels_last
 from catro_deploy.training.world import local_gpu
 
-__all__ = ["Hardware", "choose_device", "choose_hardware", "suffers_channels_last"]
-
-# Channels of a vector of AVX-512; AVX2 has half of them.
-VECTOR = 16
+__all__ = ["Hardware", "choose_device", "choose_hardware"]
 
 
 @dataclass(frozen=True)
@@ -66,20 +64,6 @@ def choose_hardware(model: nn.Module, wanted: Literal["auto", "cpu", "cuda"], am
         return Hardware(device, low if amp else None, torch.channels_last)
     in_bfloat16 = amp and _is_fast_in_bfloat16() and not _is_depthwise(model)
     return Hardware(device, torch.bfloat16 if in_bfloat16 else None, _cpu_memory_format(model))
-
-
-def suffers_channels_last(model: nn.Module) -> bool:
-    """Whether a CPU must not train ``model`` in channels last.
-
-    In that layout, oneDNN's gradient of a strided 1x1 convolution with fewer input channels than a vector holds is
-    written past its workspace: it crashes, or gradients are wrong (oneDNN issue 6035, open as of version 3.14). Pruning
-    makes such convolutions, of the shortcuts of ResNets above all.
-    """
-    return any(
-        module.in_channels < VECTOR and max(module.kernel_size) == 1 and max(module.stride) > 1
-        for module in model.modules()
-        if isinstance(module, nn.Conv2d)
-    )
 
 
 def _capabilities() -> Mapping[str, object]:

@@ -24,6 +24,7 @@ from catro_deploy.training.history import Epoch, History
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.schedule import learning_rate_factor
 from catro_deploy.training.state import State, read_state, write_state
+from catro_deploy.training.striding import striding_first
 from catro_deploy.training.world import ALONE, World
 
 __all__ = ["Training", "enough_memory"]
@@ -116,14 +117,9 @@ class Training:
             StorageError: the state could not be written.
         """
         steps, epochs, done = self.batches.steps, self.settings.epochs, len(self.state.epochs)
-        if self.settings.compile and done < epochs:
-            example, _ = next(self.batches.epoch(done + 1))
-            self.forward = compiled(self.model, example, self.hardware, progress)
-            self.objective.compile(example, progress)
-        if self.world.size > 1 and done < epochs:
-            network = self.forward if isinstance(self.forward, nn.Module) else self.model
-            self.forward = nn.parallel.DistributedDataParallel(network)
-        with progress.task(title, epochs * steps, done * steps) as task:
+        with striding_first(self.model), progress.task(title, epochs * steps, done * steps) as task:
+            if done < epochs:
+                self._prepare_forward(done + 1, progress)
             for epoch in range(done + 1, epochs + 1):
                 if self._is_on_a_plateau:
                     progress.note(f"no better on validation images for {self.settings.patience} epochs: ended early")
@@ -136,6 +132,16 @@ class Training:
                 record(self.state.epochs[-1])
                 shown = "" if reached is None else f", validation {reached:.2%}"
                 task.describe(f"epoch {epoch}/{epochs}, loss {loss:.3f}{shown}")
+
+    def _prepare_forward(self, epoch: int, progress: Progress) -> None:
+        """Compile what can be, for batches as those of ``epoch``, and take part with the other processes."""
+        if self.settings.compile:
+            example, _ = next(self.batches.epoch(epoch))
+            self.forward = compiled(self.model, example, self.hardware, progress)
+            self.objective.compile(example, progress)
+        if self.world.size > 1:
+            network = self.forward if isinstance(self.forward, nn.Module) else self.model
+            self.forward = nn.parallel.DistributedDataParallel(network)
 
     @property
     def _is_on_a_plateau(self) -> bool:
