@@ -22,8 +22,10 @@ from catro_deploy.errors import DataError, NumericsError
 __all__ = ["Scatter", "ScatterMeter"]
 
 CACHED_BYTES = 2**19
-ROUNDING = 2.0**-18
-"""A mean of float32 is known to this share of it: 32 units in the last place."""
+ROUNDING = 2.0**-24
+"""What an addition in float32 is off by, at most, as a share of the sum."""
+MERGES = 64
+"""Means are counted as sums of at least so many numbers, since merging them rounds, too."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class ScatterMeter:
         self._classes: _Moments | None = None
         self._within: torch.Tensor | None = None
         self._seen: list[int] = []
+        self._most_added = MERGES
 
     def add(self, features: torch.Tensor, label: int) -> None:
         """Add feature maps of shape (n, channels, *positions), all of class ``label``.
@@ -89,6 +92,7 @@ class ScatterMeter:
             self._close_class()
             self._seen.append(label)
         flat = features.flatten(2) if features.ndim > 2 else features.unsqueeze(2)
+        self._most_added = max(self._most_added, len(flat))
         batch = _moments(flat.float())
         if not bool(torch.isfinite(batch.deviation).all()):
             raise NumericsError(
@@ -111,7 +115,9 @@ class ScatterMeter:
         if len(self._seen) < 2 or self._classes is None or self._within is None:
             raise DataError("Scatter needs samples of at least two classes.", "Choose more classes with --classes.")
         every = self._classes
-        rounding = every.count * (ROUNDING * torch.linalg.vector_norm(every.mean, dim=1).double()).square()
+        # Some processors add up the samples of a batch one by one, and each sum is rounded.
+        known_to = ROUNDING * self._most_added
+        rounding = every.count * (known_to * torch.linalg.vector_norm(every.mean, dim=1).double()).square()
         between, within = (part.where(part > rounding, 0).cpu().numpy() for part in (every.deviation, self._within))
         return Scatter(between, within)
 

@@ -72,7 +72,7 @@ def test_channels_are_taken_some_at_a_time(cached_bytes, monkeypatch):
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3, -123.4, 1e-20])
-@pytest.mark.parametrize("samples", [1, 5, 7, 37, 128, 500])
+@pytest.mark.parametrize("samples", [1, 5, 7, 37, 128, 500, 5000])
 def test_constant_maps_have_no_scatter_at_all(value, samples):
     """Whatever a mean of so many equal numbers is rounded to."""
     meter = ScatterMeter("layer")
