@@ -1,5 +1,6 @@
 """docs/paper.md, made of what benchmarks/paper.py found."""
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,8 +20,9 @@ HEAD = """\
 
 CATRO (arXiv 2110.10921) and other methods at equal multiply-accumulates, fine-tuned alike. Accuracy is that on the test
 images, of the weights after the last epoch. Baselines differ from the paper's, so the drop from **our** original stands
-beside each figure. Where there are several seeds: their mean, and the least and largest. "Untrained" is the network as
-it was cut, only the statistics of its batch norms taken again.
+beside each figure. Where there are several seeds: their mean, and the least and largest. "Error" is the standard error,
+in points, that an accuracy on so many test images has. "Untrained" is the network as it was cut, only the statistics of
+its batch norms taken again.
 """
 TITLES = {
     1: "ResNet-20 on two subtasks of GTSRB",
@@ -75,6 +77,7 @@ def _heads(number: int) -> list[str]:
         *paper,
         "untrained",
         "ours",
+        "error",
         "seeds",
         "original",
         "drop, points",
@@ -102,6 +105,7 @@ def _cells(row: Row, found: Sequence[Mapping[str, Any]]) -> list[object]:
         *([_paper(row)] if row.table in WITH_PAPER else []),
         _spread(untrained),
         _spread(reached),
+        f"{100 * _standard_error(statistics.mean(reached), found[0]['test_images']):.2f}",
         len(found),
         f"{original:.2%}",
         f"{100 * (original - statistics.mean(reached)):.2f}",
@@ -114,6 +118,11 @@ def _paper(row: Row) -> str:
     subtask, _, cut = row.case.rpartition("-")
     key = (1, subtask, int(cut), row.method) if row.table == 1 and cut.isdigit() else (2, row.case, row.method)
     return f"{PAPER[key]:.2%}" if key in PAPER else ""
+
+
+def _standard_error(share: float, count: int) -> float:
+    """Of a share of ``count`` images, drawn at random from many."""
+    return math.sqrt(share * (1 - share) / count)
 
 
 def _spread(values: Sequence[float]) -> str:
