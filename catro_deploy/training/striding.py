@@ -16,13 +16,15 @@ VECTOR = 16
 
 @contextmanager
 def striding_first(model: nn.Module) -> Iterator[None]:
-    """While this lasts, narrow 1x1 convolutions of ``model`` leave out rows and columns before they convolve.
+    """While this lasts, narrow 1x1 convolutions of a ``model`` on a CPU stride before they convolve.
 
-    The result is the same. With channels last, oneDNN's gradient of a strided 1x1 convolution with fewer input channels
-    than a vector holds is written past its workspace: it crashes, or gradients are wrong (oneDNN issue 6035, open as of
-    version 3.14). Pruning makes such convolutions, of the shortcuts of ResNets above all.
+    They leave out rows and columns first instead of meanwhile; the result is the same. With channels last, oneDNN's
+    gradient of a strided 1x1 convolution with fewer input channels than a vector holds is written past its workspace:
+    it crashes, or gradients are wrong (oneDNN issue 6035, open as of version 3.14). Pruning makes such convolutions, of
+    the shortcuts of ResNets above all.
     """
-    convolutions = [conv for conv in _narrow_and_strided(model) if _can_stride_first(conv)]
+    on_cpu = [conv for conv in _narrow_and_strided(model) if conv.weight.device.type == "cpu"]
+    convolutions = [conv for conv in on_cpu if _can_stride_first(conv)]
     for conv in convolutions:
         vars(conv)["_conv_forward"] = partial(_stride_first, conv)
     try:

@@ -121,6 +121,12 @@ def test_convolutions_stride_first_only_meanwhile():
     assert not any("slice" in name for name in before)
 
 
+def test_what_does_not_compute_on_a_cpu_stays_as_it_is():
+    conv = nn.Conv2d(4, 6, 1, stride=2, device="meta")
+    with striding_first(nn.Sequential(conv)):
+        assert vars(conv).keys() == vars(nn.Conv2d(4, 6, 1)).keys()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("numbers", ["float32", "amp"])
 def test_gradients_are_right_plain_and_compiled(numbers):
