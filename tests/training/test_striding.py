@@ -121,6 +121,19 @@ def test_convolutions_stride_first_only_meanwhile():
     assert not any("slice" in name for name in before)
 
 
+def test_compiled_code_strides_first_too():
+    model, graphs = nn.Sequential(nn.Conv2d(4, 6, 1, stride=2)), []
+
+    def backend(graph, _):
+        graphs.append(graph.code)
+        return graph.forward
+
+    with striding_first(model):
+        torch.compile(model, backend=backend)(torch.randn(1, 4, 8, 8))
+    (code,) = graphs
+    assert "slice(None, None, 2)" in code
+
+
 def test_what_does_not_compute_on_a_cpu_stays_as_it_is():
     conv = nn.Conv2d(4, 6, 1, stride=2, device="meta")
     with striding_first(nn.Sequential(conv)):
