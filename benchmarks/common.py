@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,16 @@ import torch
 
 from catro_deploy.files import write_json
 
-__all__ = ["RESULTS", "environment", "peak_memory_bytes", "processor", "read_result", "table", "write_result"]
+__all__ = [
+    "RESULTS",
+    "environment",
+    "peak_memory_bytes",
+    "processor",
+    "read_result",
+    "table",
+    "times_ms",
+    "write_result",
+]
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -44,6 +53,18 @@ def peak_memory_bytes() -> int:
     # Not getrusage: its figure is inherited from the process that started this one.
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) * 1024
+
+
+def times_ms(ways: Sequence[Callable[[], object]], turns: int) -> list[list[float]]:
+    """What each of ``ways`` takes, by turn, after two turns that warm up."""
+    found: list[list[float]] = []
+    for _ in range(2 + turns):
+        found.append([])
+        for way in ways:
+            began = time.perf_counter()
+            way()
+            found[-1].append((time.perf_counter() - began) * 1e3)
+    return found[2:]
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -11,8 +11,6 @@ benchmarks/results/layouts.json, where other processors' rows stay.
 
 import argparse
 import statistics
-import time
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -20,7 +18,7 @@ from itertools import product
 from typing import Any
 
 import torch
-from common import environment, processor, read_result, table, write_result
+from common import environment, processor, read_result, table, times_ms, write_result
 from torch import nn
 
 from catro_deploy.graph.surgery import apply_keeps_, keeps_of, spread
@@ -44,7 +42,6 @@ FORMATS = {"float32": None, "bfloat16": torch.bfloat16}
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels last": torch.channels_last}
 WAYS = tuple(product(FORMATS, LAYOUTS))
 CLASSES = 10
-WARM_UP = 2
 
 
 def arguments() -> argparse.Namespace:
@@ -74,18 +71,6 @@ def step(model: nn.Module, hardware: Hardware, images: torch.Tensor) -> None:
             answers = model(images.contiguous(memory_format=hardware.memory_format))
         if model.training:
             answers.float().square().mean().backward()
-
-
-def times_ms(steps: list[Callable[[], None]], turns: int) -> list[list[float]]:
-    """Times of each of ``steps``, by turn."""
-    found = []
-    for _ in range(WARM_UP + turns):
-        found.append([])
-        for run in steps:
-            began = time.perf_counter()
-            run()
-            found[-1].append((time.perf_counter() - began) * 1e3)
-    return found[WARM_UP:]
 
 
 def measure(network: str, batch: int, turns: int) -> dict[str, Any]:

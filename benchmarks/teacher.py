@@ -9,13 +9,12 @@ benchmarks/results/teacher.json.
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from common import environment, table, write_result
+from common import environment, table, times_ms, write_result
 
 from catro_deploy.graph.folding import folded
 from catro_deploy.models import build_model
@@ -61,14 +60,7 @@ def answers(name: str, batch: int) -> list[Callable[[], torch.Tensor]]:
 def measure(name: str, batch: int, turns: int) -> dict[str, Any]:
     """Time the ways in turns."""
     ways = answers(name, batch)
-    times_ms: list[list[float]] = []
-    for _ in range(turns + 2):
-        times_ms.append([])
-        for way in ways:
-            began = time.perf_counter()
-            way()
-            times_ms[-1].append((time.perf_counter() - began) * 1e3)
-    kept = times_ms[2:]  # the first two warm up
+    kept = times_ms(ways, turns)
     ratios = [[turn[0] / turn[place] for turn in kept] for place in range(len(WAYS))]
     return {
         "model": name,
