@@ -184,9 +184,8 @@ def _closed_loop(solver: Solver, measure: Measure, budget: Budget, budget_us: fl
 def _aim(turns: list[_Turn]) -> float:
     """What the next network may take by the cost model.
 
-    With networks on both sides of the budget it lies between the nearest two, where a power law through them says, or a
-    straight line where the model says less than nothing. Before that the model is taken to be wrong by the factor by
-    which it was wrong last.
+    With networks on both sides of the budget it lies between the nearest two, where a power law through them says.
+    Before that the model is taken to be wrong by the factor by which it was wrong last.
     """
     within = max((turn for turn in turns if turn.used <= 1), key=lambda turn: turn.used, default=None)
     above = min((turn for turn in turns if turn.used > 1), key=lambda turn: turn.used, default=None)
@@ -195,8 +194,7 @@ def _aim(turns: list[_Turn]) -> float:
     if within is None or above is None or within.allocation.cost >= above.allocation.cost:
         return wanted * turns[-1].allocation.cost / turns[-1].used
     share = max(0.0, math.log(wanted / within.used)) / math.log(above.used / within.used)
-    low_us, high_us = within.allocation.cost, above.allocation.cost
-    return low_us * math.pow(high_us / low_us, share) if low_us > 0 else low_us + share * (high_us - low_us)
+    return within.allocation.cost * math.pow(above.allocation.cost / within.allocation.cost, share)
 
 
 def _next(solver: Solver, allowed_us: float, turns: list[_Turn]) -> Allocation | None:

@@ -12,7 +12,7 @@ from catro_deploy.allocation import NEARLY_ALL, ROUNDS
 from catro_deploy.errors import MissedError
 from catro_deploy.records import Budget
 from catro_deploy.solvers import full_widths
-from tests.priced import Device, Wide, Widths, plan_of, smooth
+from tests.priced import Device, Wide, Widths, plan_of
 
 
 def test_a_model_that_is_right_needs_one_round():
@@ -110,20 +110,6 @@ def test_a_latency_that_is_far_from_straight_is_met_from_both_sides(shape, share
     used = [round_.ratio / share for round_ in plan_of(wide.decide(f"{share}x", device)).rounds]
     assert used[0] < 0.7
     assert max(one for one in used if one <= 1) > 0.9
-
-
-def test_a_model_that_says_less_than_nothing_is_put_up_with():
-    """As one fitted on noise may, for a network much smaller than those that it was fitted on."""
-
-    def price(layer, in_width, out_width):
-        return smooth(layer, in_width, out_width) - (1500 if layer.name == "fc" else 0)
-
-    wide = Wide(price, candidates={"stem": (64,), "inner": (16, 40, 128)})
-    shares = {16: 0.3, 40: 1.2, 128: 2.0}
-    device = Device(lambda widths: shares[widths["inner"]] * wide.full_us, lambda _: wide.full_us)
-    decision = wide.decide("0.5x", device)
-    assert wide.predict(decision.widths) < 0
-    assert [widths["inner"] for widths in device.asked] == [40, 16]
 
 
 def test_where_no_wider_choice_fits_it_stops():

@@ -106,7 +106,7 @@ def planted(generator: np.random.Generator, fit: Fit, count: int) -> tuple[np.nd
 
 
 @settings(deadline=None)  # the first example imports scipy
-@given(slope=st.floats(0.8, 1.2), per_node=st.floats(-2.5, 1), fixed=st.floats(-10, 50), seed=st.integers(0, 99))
+@given(slope=st.floats(0.8, 1.2), per_node=st.floats(-2.5, 1), fixed=st.floats(0, 50), seed=st.integers(0, 99))
 def test_planted_numbers_are_recovered(slope, per_node, fixed, seed):
     us, nodes, whole = planted(np.random.default_rng(seed), Fit(slope, per_node, fixed), 60)
     found = fit_whole(us, nodes, whole)
@@ -147,6 +147,17 @@ def test_networks_of_equally_many_nodes_are_fitted_too():
     assert found.slope * us + found.per_node_us * 30 + found.fixed_us == pytest.approx(whole)
     assert abs(found.per_node_us) <= 2
     assert abs(found.fixed_us) <= 60
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_network_is_foretold_to_take_less_than_nothing(seed):
+    """A plane through these latencies starts below zero; that of a network of few layers would too."""
+    generator = np.random.default_rng(seed)
+    us = generator.uniform(150, 250, 40)
+    nodes = generator.integers(20, 60, 40)
+    found = fit_whole(us, nodes, 1.5 * us - nodes - 60)
+    assert found.slope > 0
+    assert found.fixed_us >= 0
 
 
 def test_errors_by_hand():
