@@ -115,8 +115,10 @@ def _cells(row: Row, found: Sequence[Mapping[str, Any]]) -> list[object]:
 
 def _paper(row: Row) -> str:
     """The paper's accuracy for this row, if it gives one."""
-    subtask, _, cut = row.case.rpartition("-")
-    key = (1, subtask, int(cut), row.method) if row.table == 1 and cut.isdigit() else (2, row.case, row.method)
+    key: tuple[object, ...] = (row.table, row.model, row.method)
+    if row.table == 1:
+        subtask, _, cut = row.case.rpartition("-")
+        key = (1, subtask, int(cut) if cut.isdigit() else cut, row.method)
     return f"{PAPER[key]:.2%}" if key in PAPER else ""
 
 
