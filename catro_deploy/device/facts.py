@@ -37,7 +37,7 @@ def device_facts(root: Path = Path("/")) -> dict[str, Any]:
     return {
         "device": _read(root / "sys/class/dmi/id/product_name") or _read(root / "proc/device-tree/model"),
         "cpu_model": cpu.get("model name"),
-        "cores": _cores(),
+        "cores": os.cpu_count(),  # all, whichever this process may use: the load is that of all, too
         "instruction_sets": None if flags is None else [name for name in INSTRUCTION_SETS if name in flags.split()],
         "governor": _read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "highest_clock_mhz": _mhz(_read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq")),
@@ -98,14 +98,6 @@ def _cpuinfo(root: Path) -> Mapping[str, str]:
     first = (_read(root / "proc/cpuinfo") or "").split("\n\n")[0]
     pairs = (line.partition(":") for line in first.split("\n"))
     return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-def _cores() -> int | None:
-    """Cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count()
 
 
 def _memory_bytes(root: Path) -> int | None:

@@ -216,7 +216,11 @@ def _remarks_on_load(facts: Mapping[str, Any]) -> list[str]:
     found = []
     cores, load, others = facts.get("cores"), facts.get("load_average_before"), facts.get("other_load_cores")
     if cores and load is not None and load > cores:
-        found.append(f"The load average was {load:.1f} on {cores} cores when the measurement began.")
+        found.append(f"The load average was {load:.1f} on {_counted(cores)} when the measurement began.")
     if cores and others is not None and others > BUSY_SHARE * cores:
-        found.append(f"Other processes kept {others:.1f} of {cores} cores busy during the measurement.")
+        found.append(f"Other processes kept {others:.1f} of {_counted(cores)} busy during the measurement.")
     return found
+
+
+def _counted(cores: int) -> str:
+    return f"{cores} core{'s' * (cores != 1)}"

@@ -162,6 +162,7 @@ def test_a_quiet_measurement_gets_no_remark():
         ({"ratio": {"median": 1.0, "ci95": [0.9, 1.1]}}, ["0.900 to 1.100", "no difference"]),
         ({"load_average_before": 4.5}, ["load average was 4.5 on 4 cores"]),
         ({"other_load_cores": 1.5}, ["1.5 of 4 cores"]),
+        ({"cores": 1, "other_load_cores": 0.9}, ["0.9 of 1 core busy"]),
     ],
 )
 def test_each_doubt_gets_its_remark(changes, words):
