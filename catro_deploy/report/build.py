@@ -219,7 +219,7 @@ def _histogram(original_us: Sequence[float], pruned_us: Sequence[float]) -> dict
     high = max(samples[min(len(samples) - 1, int(len(samples) * 0.995))] for samples in ordered)
     margin = (high - low) * 0.03 or low * 0.05
     low, high = max(0.0, low - margin), high + margin
-    if low < high * 0.4:
+    if low < high / 2:  # then half of the latency is seen as half
         low = 0.0
     counts = [_counts(samples, low, high) for samples in ordered]
     return {

@@ -111,3 +111,13 @@ def test_histogram_of_calls_that_all_took_the_same_time():
     histogram = build_report(make_plan(), make_verify(), bench, None, "a-run")["latency_histogram"]
 
     assert sum(histogram["original"]) == 10
+
+
+@pytest.mark.parametrize(("pruned_us", "begins_at_zero"), [(450.0, True), (700.0, False)])
+def test_histogram_shows_half_of_the_latency_as_half(pruned_us, begins_at_zero):
+    bench = make_bench()
+    bench["original"]["samples_us"], bench["pruned"]["samples_us"] = [1000.0] * 10, [pruned_us] * 10
+
+    histogram = build_report(make_plan(), make_verify(), bench, None, "a-run")["latency_histogram"]
+
+    assert (histogram["low_ms"] == 0) == begins_at_zero
