@@ -3,13 +3,11 @@
 import pytest
 import torch
 
-from catro_deploy import networks, pruning, resources
+from catro_deploy import networks, resources
 from catro_deploy.errors import MissedError, ProfileError, TargetError
-from catro_deploy.files import write_text
 from catro_deploy.graph.depth import drop_branches
 from catro_deploy.graph.surgery import masked
 from catro_deploy.graph.trace import list_layers
-from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.plans import load_plan
 from catro_deploy.profiling import device, measuring, profiles_of, trial
 from catro_deploy.progress import Silent
@@ -19,46 +17,13 @@ from catro_deploy.settings import Settings
 from catro_deploy.stages.profile import profile
 from catro_deploy.stages.prune import prune
 from catro_deploy.transports import run_job
-from tests.tiny import PROFILE_PROTOCOL, SIZE, Blocks
+from tests.tiny import SIZE
 from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
+
+pytestmark = pytest.mark.usefixtures("short_trials")
 
 SHAPE = (3, SIZE, SIZE)
 BRANCHES = {"one_out": "one_in", "two_out": "two_in"}  # by their last layer: the group inside
-
-TRIAL = """\
-warmup_s = 0.05
-seconds = 0.4
-min_samples = 100
-limit_s = 5.0
-block = 5
-bootstrap_resamples = 50
-seed = 0
-"""
-
-
-def lively() -> Blocks:
-    """Blocks whose normalisations do something, so that a channel that is cut wrongly shows."""
-    torch.manual_seed(0)
-    network = Blocks(3).eval()
-    for norm in (network.bn, network.one_bn, network.two_bn):
-        for tensor, low, high in ((norm.weight, 0.5, 1.5), (norm.bias, -0.5, 0.5), (norm.running_mean, -0.3, 0.3)):
-            torch.nn.init.uniform_(tensor.data, low, high)
-    return network
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A checkpoint and short protocols."""
-    folder = tmp_path_factory.mktemp("latency")
-    save_weights(lively(), folder / "blocks.safetensors")
-    write_text(folder / "few.toml", PROFILE_PROTOCOL)
-    write_text(folder / "trial.toml", TRIAL)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def _short_trials(folder, monkeypatch):
-    monkeypatch.setattr(pruning, "TRIALS", str(folder / "trial.toml"))
 
 
 @pytest.fixture

@@ -1,23 +1,23 @@
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from catro_deploy import pruning
 from catro_deploy.data import MemorySplit
 from catro_deploy.errors import DataError, MissedError, SettingsError, TargetError
 from catro_deploy.files import write_text
-from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Silent
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages import search as search_stage
 from catro_deploy.stages.search import Point, halve, search
-from tests.stages.test_prune_latency import TRIAL, lively
-from tests.tiny import PROFILE_PROTOCOL, SIZE, command, dataset
+from tests.tiny import SIZE, command, dataset
+
+pytestmark = pytest.mark.usefixtures("short_trials")
 
 ORIGINAL = 0.9
 
@@ -65,21 +65,6 @@ def test_what_is_found_is_the_smallest_that_keeps_and_near_the_truth(least):
 @pytest.mark.parametrize(("accuracy", "drop"), [(0.895, 0.5), (0.9, 0.0), (0.91, -1.0), (None, None)])
 def test_the_drop_is_in_points(accuracy, drop):
     assert Point(0.5, validation_accuracy=accuracy).drop_points(ORIGINAL) == drop
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A checkpoint and short protocols."""
-    folder = tmp_path_factory.mktemp("search")
-    save_weights(lively(), folder / "blocks.safetensors")
-    write_text(folder / "few.toml", PROFILE_PROTOCOL)
-    write_text(folder / "trial.toml", TRIAL)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def _short_trials(folder, monkeypatch):
-    monkeypatch.setattr(pruning, "TRIALS", str(folder / "trial.toml"))
 
 
 @pytest.fixture
@@ -221,8 +206,8 @@ def test_an_interrupted_trial_goes_on_and_ended_ones_are_not_repeated(settings, 
 
 
 @pytest.mark.slow
-def test_the_smallest_latency_within_a_loss_from_the_command_to_the_report(tiny, monkeypatch):
-    save_weights(lively(), tiny / "blocks.safetensors")
+def test_the_smallest_latency_within_a_loss_from_the_command_to_the_report(tiny, folder, monkeypatch):
+    shutil.copy(folder / "blocks.safetensors", tiny)
     text = (tiny / "catro.toml").read_text().replace('budget = "50%flops"\n', "")
     write_text(tiny / "catro.toml", text)
     whole = ("run", "--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors", "--max-drop", "60")
