@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,13 @@ from common import environment, read_result, write_result
 from one_pass import prune_in_one_pass
 from paper_page import page
 from paper_rows import METHODS, PEERS, Row, rows_of
-from peers import prune_to_flops
+from peers import prune_to_widths
 from rows import finetune_and_judge, finish_in_own_process
 
 from catro_deploy.files import write_text
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress, Silent, Task
+from catro_deploy.records import GroupPlan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings, load_settings
 from catro_deploy.stages.original import open_original
@@ -130,20 +132,24 @@ def settings_of(row: Row, args: argparse.Namespace, classes: Sequence[str]) -> S
 def prune_row(row: Row, settings: Settings, run: RunFolder, args: argparse.Namespace) -> None:
     """Prune the network of ``row``, by its method and for whichever classes choose."""
     if row.method in PEERS:
-        prune_to_flops(settings, run, PEERS[row.method])
-        return
-    if row.method == "one-pass":
+        widths = {group.name: len(group.kept) for group in chosen_by_catro(row, row.classes, args)}
+        prune_to_widths(settings, run, PEERS[row.method], widths)
+    elif row.method == "one-pass":
         prune_in_one_pass(settings, run)
-        return
-    if not row.chosen_for:
+    elif row.chosen_for:
+        groups = chosen_by_catro(row, row.chosen_for, args)
+        original = open_original(settings)
+        images, _ = pruning_batches(original, settings)[0]
+        write_pruning(settings, original, None, [], groups, images, run)
+    else:
         prune(settings, run, Silent())
-        return
-    chooser = RunFolder(run.path.with_name(f"{row.name}-chooser"))
-    with chooser.lock():
-        plan = prune(settings_of(row, args, row.chosen_for), chooser, Silent())
-    original = open_original(settings)
-    images, _ = pruning_batches(original, settings)[0]
-    write_pruning(settings, original, None, [], plan.groups, images, run)
+
+
+def chosen_by_catro(row: Row, classes: Sequence[str], args: argparse.Namespace) -> Sequence[GroupPlan]:
+    """What CATRO keeps of the network of ``row`` if ``classes`` choose, in a run folder beside the row's."""
+    run = RunFolder(args.work / f"{row.name}-chooser")
+    with run.lock():
+        return prune(settings_of(replace(row, method="catro"), args, classes), run, Silent()).groups
 
 
 def run_row(row: Row, args: argparse.Namespace, progress: Progress) -> None:

@@ -35,8 +35,8 @@ NAMES = {
     "one-pass": "CATRO, layers chosen at once",
     "l1": "L1, same widths",
     "l1-uniform": "L1, uniform",
-    "fpgm": "FPGM, by torch-pruning",
-    "group-l2": "group L2, by torch-pruning",
+    "fpgm": "FPGM of torch-pruning, same widths",
+    "group-l2": "group L2 of torch-pruning, same widths",
 }
 SEEDS = range(10)
 # Tables of which the paper has figures.

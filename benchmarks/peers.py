@@ -1,14 +1,14 @@
-"""torch-pruning's pruner under our budgets: its criteria and its widths, our measuring, fine-tuning and run folder."""
+"""torch-pruning's pruner under our budgets: its criteria, our measuring, fine-tuning and run folder."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import nn
 
 from catro_deploy.errors import MissedError
-from catro_deploy.graph.trace import Network, list_layers, trace
+from catro_deploy.graph.trace import Network, trace
 from catro_deploy.profiling.trial import Trial, trial
 from catro_deploy.protocols import load_latency_protocol
 from catro_deploy.records import Budget, GroupPlan, Plan
@@ -19,11 +19,10 @@ from catro_deploy.stages.prune import pruning_batches, write_pruning
 from catro_deploy.targets import load_target
 from catro_deploy.use import use_of
 
-__all__ = ["open_trial", "prune_by_peer", "prune_to_flops"]
+__all__ = ["open_trial", "prune_by_peer", "prune_to_widths"]
 
 # Ratios that torch-pruning is tried with: halvings of the interval in which the budget is met.
 HALVINGS = 7
-FINE_HALVINGS = 10
 NEARLY_ALL = 0.97
 
 
@@ -57,19 +56,19 @@ def prune_by_peer(settings: Settings, run: RunFolder, round_to: int | None) -> P
     return _written(settings, original, best, run)
 
 
-def prune_to_flops(settings: Settings, run: RunFolder, importance: str) -> Plan:
-    """Prune by torch-pruning's ``importance`` with the smallest ratio for all layers that meets a budget of MACs."""
+def prune_to_widths(settings: Settings, run: RunFolder, importance: str, widths: Mapping[str, int]) -> Plan:
+    """Prune by torch-pruning's ``importance``; each group keeps as many channels as ``widths`` says."""
     original = open_original(settings)
     network = trace(original.model, original.input_shape)
-    whole = sum(layer.macs for layer in network.layers)
-    limit = Budget.parse(settings.prune.budget).limit(whole)
-    low, high = 0.0, 1.0
-    for _ in range(FINE_HALVINGS):
-        ratio = (low + high) / 2
-        cut, _ = peer_network(original.model, network, ratio, None, importance)
-        macs = sum(layer.macs for layer in list_layers(cut, original.input_shape))
-        low, high = (low, ratio) if macs <= limit else (ratio, high)
-    _, groups = peer_network(original.model, network, high, None, importance)
+    # A ratio half a channel too low: torch-pruning rounds what stays down.
+    ratios = {
+        layer: 1 - (widths[group.name] + 0.5) / group.width
+        for group in network.groups
+        if widths[group.name] < group.width
+        for layer in group.producers
+    }
+    _, groups = peer_network(original.model, network, 0.0, None, importance, ratios)
+    assert {group.name: len(group.kept) for group in groups} == dict(widths)
     return _written(settings, original, groups, run)
 
 
@@ -84,18 +83,19 @@ def peer_network(
     ratio: float,
     round_to: int | None,
     importance: str = "MagnitudeImportance",
+    ratios: Mapping[str, float] | None = None,
 ) -> tuple[nn.Module, tuple[GroupPlan, ...]]:
-    """``model`` cut by torch-pruning, and what that kept of each group."""
+    """``model`` cut by torch-pruning, and what that kept of each group; some layers have ``ratios`` of their own."""
     import torch_pruning
 
     options = {"p": 1} if importance == "MagnitudeImportance" else {}
-
     cut = copy.deepcopy(model)
     pruner = torch_pruning.pruner.BasePruner(
         cut,
         torch.zeros(1, *network.input_shape),
         importance=getattr(torch_pruning.importance, importance)(**options),
         pruning_ratio=ratio,
+        pruning_ratio_dict={cut.get_submodule(layer): own for layer, own in (ratios or {}).items()},
         ignored_layers=[cut.get_submodule(network.head)],
         round_to=round_to,
     )
