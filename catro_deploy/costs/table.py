@@ -25,12 +25,12 @@ __all__ = ["Cell", "Fit", "LayerTable", "TableCost", "fit_whole", "judge", "laye
 LEAST_US = 0.05
 # Relative errors beyond this weigh less in the fit: disturbed measurements, not networks.
 OUTLYING = 0.05
+# Of reweighting; the weights settle within a few dozen.
+ROUNDS = 50
 # How far what the three numbers make up lies from the usual: standard deviations, as shares of the latency.
 SPREAD = (0.2, 0.2, 0.1)
 # From the median of absolute errors to their standard deviation, if they are normal.
 TO_DEVIATION = 1.4826
-# Of latencies, relative; with it even those without noise are fitted in one way only.
-LEAST_NOISE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -124,29 +124,34 @@ def fit_whole(us: Iterable[float], nodes: Iterable[float], whole_us: Iterable[fl
     scale = 1 / np.abs(relative).mean(axis=0)
     usual = np.array([1.0, 0.0, 0.0]) / scale
 
-    found, noise = usual, LEAST_NOISE
+    found, noise = usual, 0.0
     for _ in range(2):  # the first fit tells how noisy they are
         hold = noise / np.array(SPREAD)
         rows = np.concatenate([relative * scale, np.diag(hold)])
-        found = _robust(rows, np.concatenate([np.ones(len(whole)), hold * usual]))
-        noise = max(LEAST_NOISE, TO_DEVIATION * float(np.median(np.abs(relative @ (found * scale) - 1))))
+        found = _last_not_negative(rows, np.concatenate([np.ones(len(whole)), hold * usual]))
+        noise = TO_DEVIATION * float(np.median(np.abs(relative @ (found * scale) - 1)))
     slope, per_node_us, fixed_us = (float(value) for value in found * scale)
     return Fit(slope, per_node_us, fixed_us)
+
+
+def _last_not_negative(rows: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What ``_robust`` solves, with the last of ``x`` at least 0: noise makes no part of a latency negative."""
+    found = _robust(rows, wanted)
+    # The loss is convex, so that where its minimum lies below 0 the least above is at 0.
+    return found if found[-1] >= 0 else np.append(_robust(rows[:, :-1], wanted), 0.0)
 
 
 def _robust(rows: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
     """Solve ``rows @ x = wanted`` in least squares, but errors beyond OUTLYING count by their size only.
 
-    Layers and inferences take no less than no time, whatever noise says: of ``x`` only a node's part may be negative.
+    Iteratively reweighted least squares; an error e weighs 1 / sqrt(1 + (e / OUTLYING)^2), the soft-L1 loss.
     """
-    from scipy.optimize import least_squares  # heavy
-
-    lowest = np.array([0.0, -np.inf, 0.0])
-    start = np.array([1.0, 0.0, 1.0])  # within the bounds
-    found = least_squares(
-        lambda x: rows @ x - wanted, start, lambda _: rows, bounds=(lowest, np.inf), loss="soft_l1", f_scale=OUTLYING
-    )
-    return np.asarray(found.x, dtype=np.float64)
+    weights: NDArray[np.float64] = np.ones(len(wanted))
+    for _ in range(ROUNDS):
+        roots = np.sqrt(weights)
+        found = np.asarray(np.linalg.lstsq(rows * roots[:, None], wanted * roots, rcond=None)[0], dtype=np.float64)
+        weights = 1 / np.sqrt(1 + ((rows @ found - wanted) / OUTLYING) ** 2)
+    return found
 
 
 def judge(predicted_us: Sequence[float], measured_us: Sequence[float]) -> CostErrors:

@@ -23,9 +23,9 @@ from catro_deploy.runs import RunFolder
 from catro_deploy.settings import FinetuneSettings, PruneSettings, Settings
 from catro_deploy.stages.prune import prune as prune_stage
 from catro_deploy.training.augment import normalise
+from tests.stages.conftest import TRIAL
+from tests.stages.conftest import lively as lively_blocks
 from tests.stages.test_prune import SHAPE, lively
-from tests.stages.test_prune_latency import TRIAL
-from tests.stages.test_prune_latency import lively as lively_blocks
 from tests.tiny import CLASSES, PROFILE_PROTOCOL, SIZE, TinyNet, dataset
 from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
 
