@@ -164,7 +164,6 @@ def run_row(row: Row, args: argparse.Namespace, progress: Progress) -> None:
 
 def run_missing(rows: list[Row], args: argparse.Namespace) -> None:
     """Run the rows that are not done, and keep their results."""
-    stored: dict[str, dict[str, Any]] = read_result(RESULT).get("rows", {})
     end = time.monotonic() + 60 * args.minutes
     names = ("gtsrb", "cifar10", "weights", "device", "jobs")
     flags = {name: getattr(args, name) for name in names} | ({"epochs": args.epochs} if args.epochs else {})
@@ -183,7 +182,8 @@ def run_missing(rows: list[Row], args: argparse.Namespace) -> None:
             if result is None:
                 print(f"{row.name}: goes on another time", file=sys.stderr)
             elif not args.epochs:
-                stored[row.name] = {**result, "environment": environment()}
+                # Read again: meanwhile another of these, on other cores, may have added its rows.
+                stored = read_result(RESULT).get("rows", {}) | {row.name: {**result, "environment": environment()}}
                 write_result(RESULT, {"rows": dict(sorted(stored.items()))})
 
 
