@@ -62,7 +62,9 @@ def test_where_nothing_can_be_read_facts_are_null(tmp_path):
 
 
 def test_elsewhere_than_on_linux_it_does_not_fail(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.delattr(os, "getloadavg")
+    assert device_facts(tmp_path)["cores"] == os.cpu_count()
     assert state(tmp_path)["load_average"] is None
 
 
