@@ -33,7 +33,7 @@ from common import environment, read_result, write_result
 from one_pass import prune_in_one_pass
 from paper_page import page
 from paper_rows import METHODS, PEERS, Row, rows_of
-from peers import prune_to_widths
+from peers import prune_to_widths, write_groups
 from rows import finetune_and_judge, finish_in_own_process
 
 from catro_deploy.files import write_text
@@ -43,7 +43,7 @@ from catro_deploy.records import GroupPlan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings, load_settings
 from catro_deploy.stages.original import open_original
-from catro_deploy.stages.prune import prune, pruning_batches, write_pruning
+from catro_deploy.stages.prune import prune
 
 RESULT = "paper.json"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper.md"
@@ -138,9 +138,7 @@ def prune_row(row: Row, settings: Settings, run: RunFolder, args: argparse.Names
         prune_in_one_pass(settings, run)
     elif row.chosen_for:
         groups = chosen_by_catro(row, row.chosen_for, args)
-        original = open_original(settings)
-        images, _ = pruning_batches(original, settings)[0]
-        write_pruning(settings, original, None, [], groups, images, run)
+        write_groups(settings, open_original(settings), groups, run)
     else:
         prune(settings, run, Silent())
 

@@ -1,7 +1,7 @@
 """torch-pruning's pruner under our budgets: its criteria, our measuring, fine-tuning and run folder."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -19,7 +19,7 @@ from catro_deploy.stages.prune import pruning_batches, write_pruning
 from catro_deploy.targets import load_target
 from catro_deploy.use import use_of
 
-__all__ = ["open_trial", "prune_by_peer", "prune_to_widths"]
+__all__ = ["open_trial", "prune_by_peer", "prune_to_widths", "write_groups"]
 
 # Ratios that torch-pruning is tried with: halvings of the interval in which the budget is met.
 HALVINGS = 7
@@ -53,7 +53,7 @@ def prune_by_peer(settings: Settings, run: RunFolder, round_to: int | None) -> P
                 break
     if not best:
         raise MissedError(f"not met: {fastest:.2f}x at best")
-    return _written(settings, original, best, run)
+    return write_groups(settings, original, best, run)
 
 
 def prune_to_widths(settings: Settings, run: RunFolder, importance: str, widths: Mapping[str, int]) -> Plan:
@@ -69,10 +69,11 @@ def prune_to_widths(settings: Settings, run: RunFolder, importance: str, widths:
     }
     _, groups = peer_network(original.model, network, 0.0, None, importance, ratios)
     assert {group.name: len(group.kept) for group in groups} == dict(widths)
-    return _written(settings, original, groups, run)
+    return write_groups(settings, original, groups, run)
 
 
-def _written(settings: Settings, original: Original, groups: tuple[GroupPlan, ...], run: RunFolder) -> Plan:
+def write_groups(settings: Settings, original: Original, groups: Sequence[GroupPlan], run: RunFolder) -> Plan:
+    """Cut ``original`` to what ``groups`` keep, and write it down."""
     images, _ = pruning_batches(original, settings)[0]
     return write_pruning(settings, original, None, [], groups, images, run)
 
