@@ -22,7 +22,7 @@ from catro_deploy.graph.trace import PRODUCERS, Network
 from catro_deploy.graph.tracer import is_inside
 from catro_deploy.records import Branch
 
-__all__ = ["branch_worths", "drop_branches", "find_branches"]
+__all__ = ["branch_worths", "cut_branches_", "drop_branches", "find_branches"]
 
 # Backward needs the inputs of these, never what they put out, so that may be written over.
 FORGET_OUTPUT = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -73,7 +73,7 @@ def find_branches(model: nn.Module, network: Network, ignore: Sequence[str] = ()
     others = {slot.module for group in network.groups for slot in group.slots} - dict(model.named_modules()).keys()
     read = {node.target for node in module.graph.find_nodes(op="get_attr") if node.users}
     unread = held_by(model, others).keys() - read
-    for name, operand in _operands(module).items():
+    for name, operand in _operands(module.graph, dict(module.named_modules())).items():
         inside = {*operand.modules, *operand.tensors}
         inside |= {name for name in others if is_inside(name, operand.modules)}
         groups = [group for group in network.groups if {slot.module for slot in group.slots} - unread <= inside]
@@ -110,23 +110,42 @@ def drop_branches(
     if not names:
         return model
     module = symbolic(model, ignore, sizes).module
-    graph = module.graph
-    copies = []
-    for operand in _named(module, tuple(dict.fromkeys(names))):
+    cut_branches_(module.graph, names, dict(module.named_modules()))
+    dropped = fx.GraphModule(module, module.graph, type(model).__name__)  # takes over only what the graph still names
+    return dropped.train(model.training)
+
+
+def cut_branches_(graph: fx.Graph, names: Sequence[str], modules: dict[str, nn.Module]) -> dict[fx.Node, str]:
+    """Take the branches ``names`` out of a graph that calls ``modules``; other nodes keep their names.
+
+    Returns:
+        What stands in the place of an addition that is gone, before its activation, with the name of that addition: of
+        several one after the other, the last. Nothing where the same value is read as it was before that addition, or
+        where an activation keeps it from having all the values that the addition had.
+
+    Raises:
+        ModelError: a name is not that of a branch.
+    """
+    copies, additions = [], []
+    for operand in _named(graph, modules, tuple(dict.fromkeys(names))):
         with graph.inserting_before(operand.addition):
             copies.append(graph.call_function(torch.clone, (operand.other,)))
+        additions.append(operand.addition.name)
         operand.addition.replace_all_uses_with(copies[-1])
         graph.erase_node(operand.addition)
         for node in reversed(operand.nodes):
             graph.erase_node(node)
-    modules = dict(module.named_modules())
-    for node in copies:
-        _simplify_(node, modules)
+    stand_ins: dict[fx.Node, str] = {}
+    for node, addition in zip(copies, additions, strict=True):
+        (source,) = node.all_input_nodes
+        alone = len(source.users) == 1
+        before = _before_rectifier(source, modules) if _simplify_(node, modules) else source
+        if alone and before is not None:
+            stand_ins[before] = addition
     for node in [*graph.find_nodes(op="get_attr")]:
         if not node.users:
             graph.erase_node(node)
-    dropped = fx.GraphModule(module, graph, type(model).__name__)  # takes over only what the graph still names
-    return dropped.train(model.training)
+    return stand_ins
 
 
 def branch_worths(
@@ -155,7 +174,7 @@ def branch_worths(
     module = symbolic(model, ignore).module.eval()
     modules = dict(module.named_modules())
     probes = {}
-    for place, operand in enumerate(_named(module, [branch.name for branch in branches])):
+    for place, operand in enumerate(_named(module.graph, modules, [branch.name for branch in branches])):
         probes[branches[place].name] = _probe_(module, operand, modules, f"branch{place}")
     module.recompile()
     scatters = FeatureGraph(module, [probe for pair in probes.values() for probe in pair], ignore).scatters(batches)
@@ -165,12 +184,11 @@ def branch_worths(
     }
 
 
-def _operands(module: fx.GraphModule) -> dict[str, _Operand]:
+def _operands(graph: fx.Graph, modules: dict[str, nn.Module]) -> dict[str, _Operand]:
     """The branches that the graph alone tells of, by the name of their last layer, in the order of execution."""
-    modules = dict(module.named_modules())
     upstream: dict[fx.Node, set[fx.Node]] = {}
     found: list[_Operand] = []
-    for node in module.graph.nodes:
+    for node in graph.nodes:
         upstream[node] = {node}.union(*(upstream[source] for source in node.all_input_nodes))
         terms = [*node.args, *node.kwargs.values()] if adds(node) else []
         if len(terms) == 2 and all(isinstance(term, fx.Node) for term in terms):
@@ -209,8 +227,8 @@ def _parts(name: str, modules: dict[str, nn.Module]) -> list[str]:
     return [f"{name}.{part}" for part, _ in modules[name].named_modules() if part]
 
 
-def _named(module: fx.GraphModule, names: Sequence[str]) -> list[_Operand]:
-    known = _operands(module)
+def _named(graph: fx.Graph, modules: dict[str, nn.Module], names: Sequence[str]) -> list[_Operand]:
+    known = _operands(graph, modules)
     for name in names:
         if name not in known:
             raise ModelError(
@@ -261,11 +279,22 @@ def _log_ratio(scatter: Scatter) -> float:
     return math.log(min(max(ratio, 1 / LARGEST_RATIO), LARGEST_RATIO))
 
 
-def _simplify_(node: fx.Node, modules: dict[str, nn.Module]) -> None:
-    """Take out ``node``, a clone of what stays of an addition, and a ReLU behind it, where they change nothing."""
+def _before_rectifier(node: fx.Node, modules: dict[str, nn.Module]) -> fx.Node | None:
+    """What the ReLU ``node`` alone reads; None if it is no ReLU, or not the only reader."""
+    (source,) = node.all_input_nodes[:1] or (None,)
+    return source if source is not None and is_relu(node, modules) and len(source.users) == 1 else None
+
+
+def _simplify_(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    """Take out ``node``, a clone of what stays of an addition, and a ReLU behind it, where they change nothing.
+
+    Returns:
+        Whether there was such a ReLU.
+    """
     (source,) = node.all_input_nodes
     users = list(node.users)
-    if len(users) == 1 and is_relu(users[0], modules) and is_rectified(source, modules):
+    rectified_again = len(users) == 1 and is_relu(users[0], modules) and is_rectified(source, modules)
+    if rectified_again:
         users[0].replace_all_uses_with(node)
         node.graph.erase_node(users[0])
     written = any(overwrites(user, modules) and user.all_input_nodes[0] is node for user in node.users)
@@ -273,3 +302,4 @@ def _simplify_(node: fx.Node, modules: dict[str, nn.Module]) -> None:
     if not written or (len(source.users) == 1 and isinstance(made_by, FORGET_OUTPUT)):
         node.replace_all_uses_with(source)
         node.graph.erase_node(node)
+    return rectified_again

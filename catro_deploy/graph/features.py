@@ -16,7 +16,7 @@ from catro_deploy.core.scatter import Scatter, ScatterMeter
 from catro_deploy.graph.folding import fold_batch_norm_, has_hooks
 from catro_deploy.graph.symbolic import evaluation_graph
 
-__all__ = ["FeatureGraph", "Labelled", "channelwise_after", "summed"]
+__all__ = ["FeatureGraph", "Labelled", "channelwise_after", "is_only_read", "summed"]
 
 Labelled = tuple[torch.Tensor, int]
 """A batch of normalised images (n, channels, height, width), all of one class, and that class."""
@@ -52,7 +52,8 @@ class FeatureGraph:
         traced = evaluation_graph(model, ignore, sizes)
         reasons = {name: traced.why_hidden(name) for name in producers}
         self.hidden: Mapping[str, str] = {name: reason for name, reason in reasons.items() if reason}
-        self.module = fold_batch_norm_(traced.module)
+        self.module = traced.module
+        fold_batch_norm_(self.module)
         self.nodes = [node for node in self.module.graph.nodes if node.op != "output"]
         self.input = self.nodes[0]
         self.place = {node: place for place, node in enumerate(self.nodes)}
@@ -76,13 +77,7 @@ class FeatureGraph:
 
     def is_only_read(self, node: fx.Node) -> bool:
         """Whether all that works on ``node`` surely leaves it as it is."""
-        return all(self._only_reads(user) for user in node.users)
-
-    def _only_reads(self, user: fx.Node) -> bool:
-        if user.op == "call_module":
-            module = self.module.get_submodule(str(user.target))
-            return type(module) in READING_MODULES and not has_hooks(module)
-        return user.op == "call_function" and user.target in READING_FUNCTIONS and "out" not in user.kwargs
+        return is_only_read(node, self.module)
 
     def scatters(self, batches: Iterator[Labelled] | Sequence[Labelled]) -> dict[str, Scatter]:
         """Scatter of every producer's feature maps, in one pass over ``batches``, which come class by class.
@@ -118,6 +113,18 @@ class FeatureGraph:
     def values(self) -> dict[fx.Node, Any]:
         """What nodes behind the last run will read."""
         return dict(self._interpreter.env)
+
+
+def is_only_read(node: fx.Node, module: fx.GraphModule) -> bool:
+    """Whether all that works on ``node`` in the graph of ``module`` surely leaves it as it is."""
+    return all(_only_reads(user, module) for user in node.users)
+
+
+def _only_reads(user: fx.Node, module: fx.GraphModule) -> bool:
+    if user.op == "call_module":
+        called = module.get_submodule(str(user.target))
+        return type(called) in READING_MODULES and not has_hooks(called)
+    return user.op == "call_function" and user.target in READING_FUNCTIONS and "out" not in user.kwargs
 
 
 def summed(scatters: Sequence[Scatter]) -> Scatter:

@@ -1,0 +1,88 @@
+"""The original and the cut network as graphs whose nodes go by the same names, normalisation folded away."""
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+
+from catro_deploy.graph.depth import cut_branches_
+from catro_deploy.graph.folding import fold_batch_norm_
+from catro_deploy.graph.held import held_by
+from catro_deploy.graph.surgery import apply_keeps_
+from catro_deploy.graph.symbolic import evaluation_graph
+from catro_deploy.records import Keep
+
+__all__ = ["CutGraph", "OriginalGraph"]
+
+
+@dataclass(frozen=True)
+class OriginalGraph:
+    """The unpruned network in eval mode.
+
+    Attributes:
+        module: its graph module, with normalisation folded into convolutions.
+        norms: each convolution that took in a normalisation, with the name of that.
+        shapes: shape of what each node puts out for one image, by the node's name.
+        opaque: modules that the graph only calls, each with the reason.
+    """
+
+    module: fx.GraphModule
+    norms: Mapping[str, str]
+    shapes: Mapping[str, torch.Size]
+    opaque: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        input_shape: tuple[int, int, int],
+        ignore: Sequence[str] = (),
+        sizes: Collection[str] = (),
+    ) -> "OriginalGraph":
+        """Trace a copy of ``model``; ``ignore`` is not looked into, the numbers named ``sizes`` may change with a cut.
+
+        Raises:
+            ModelError: the forward cannot be traced.
+        """
+        present = dict(model.named_modules())
+        traced = evaluation_graph(model, [name for name in ignore if name in present], sizes)
+        norms = fold_batch_norm_(traced.module)
+        device = next(model.parameters()).device
+        with torch.no_grad():
+            ShapeProp(traced.module).propagate(torch.zeros(1, *input_shape, device=device))
+        metas = {node.name: node.meta.get("tensor_meta") for node in traced.module.graph.nodes}
+        shapes = {name: meta.shape for name, meta in metas.items() if hasattr(meta, "shape")}
+        return cls(traced.module, norms, shapes, traced.opaque)
+
+    def cut(self, keeps: Mapping[str, Keep], dropped: Sequence[str] = ()) -> "CutGraph":
+        """A copy that keeps what ``keeps`` says, without the residual branches ``dropped``.
+
+        Raises:
+            ModelError: the graph has no such branch, or the keeps are not those of the network.
+        """
+        module = copy.deepcopy(self.module)
+        stand_ins = cut_branches_(module.graph, dropped, dict(module.named_modules()))
+        module.delete_all_unused_submodules()
+        module.recompile()
+        there = {name for name, _ in (*module.named_modules(), *module.named_parameters(), *module.named_buffers())}
+        there |= held_by(module, keeps).keys()
+        apply_keeps_(module, {name: keep for name, keep in keeps.items() if name in there})
+        return CutGraph(module, dict(keeps), {node.name: addition for node, addition in stand_ins.items()})
+
+
+@dataclass(frozen=True)
+class CutGraph:
+    """The cut network; nodes have the names that they have in the original's graph.
+
+    Attributes:
+        module: its graph module.
+        keeps: what each module keeps of the original's channels.
+        stand_ins: nodes that stand in the place of an addition whose branch is gone, with that addition's name.
+    """
+
+    module: fx.GraphModule
+    keeps: Mapping[str, Keep]
+    stand_ins: Mapping[str, str]

@@ -1,0 +1,125 @@
+"""Reconstruction: after a cut, all layers that read what changed are solved again, for the original's feature maps.
+
+The original and the cut network run side by side. In the order of execution each layer (or each sum of layers, see
+steps.py) is solved by ridge regression from what it reads in the cut network, for what the original puts out there. As
+in He et al. (2017, "Channel Pruning for Accelerating Very Deep Neural Networks") and Luo et al. (2017, "ThiNet"), but
+for any traced graph, with sums solved jointly and what was lost before taken into account.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import fx, nn
+
+from catro_deploy.graph.activations import MemoryLimit
+from catro_deploy.graph.kinds import is_transposed
+from catro_deploy.graph.rows import Solvable, layer_of
+from catro_deploy.progress import Progress, Silent
+from catro_deploy.reconstruction.graphs import CutGraph, OriginalGraph
+from catro_deploy.reconstruction.solve import LayerFit, StepSolver
+from catro_deploy.reconstruction.steps import Step, steps_of
+from catro_deploy.reconstruction.walk import Walk
+from catro_deploy.records import Keep
+
+__all__ = ["Reconstruction", "reconstruct_", "write_back_"]
+
+BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """How each layer was solved, by name, in order; and why other layers that changed were left as they are."""
+
+    fits: Mapping[str, LayerFit]
+    left: Mapping[str, str]
+
+
+def reconstruct_(
+    original: OriginalGraph,
+    cut: CutGraph,
+    images: Sequence[torch.Tensor],
+    limit: MemoryLimit,
+    progress: Progress | None = None,
+    *,
+    only: Collection[str] | None = None,
+    seed: int = 0,
+) -> Reconstruction:
+    """Solve the layers of ``cut`` in place; of ``only`` those, if given.
+
+    ``images`` are normalised batches (n, channels, height, width), without labels, on the device of both graphs.
+    """
+    steps, left = steps_of(original, cut)
+    if only is not None:
+        steps = [step for step in steps if any(str(node.target) in only for node in step.layers)]
+    nodes = {node.name: node for node in original.module.graph.nodes}
+    generator = torch.Generator().manual_seed(seed)
+    here = Walk(cut.module, [step.needed for step in steps], images, limit)
+    there = Walk(original.module, [(nodes[step.target],) for step in steps], images, limit)
+    count = sum(len(batch) for batch in images)
+    fits: dict[str, LayerFit] = {}
+    with (progress or Silent()).task("Reconstructing layers", len(steps)) as task, torch.inference_mode():
+        for place, step in enumerate(steps):
+            layers = [layer_of(cut.module, str(node.target)) for node in step.layers]
+            positions = original.shapes[step.layers[0].name][2:].numel()
+            solver = StepSolver(layers, positions, count, generator)
+            kept = cut.keeps.get(str(step.layers[0].target))
+            for values, (target,) in zip(here.values(place), map(dict.values, there.values(place)), strict=True):
+                solver.add([values[node] for node in step.inputs], _aim(step, layers[0], values, target, kept))
+            fits |= dict(zip((str(node.target) for node in step.layers), solver.solve_(), strict=True))
+            task.advance()
+    here.close()
+    there.close()
+    return Reconstruction(fits, left)
+
+
+def _aim(
+    step: Step, layer: Solvable, values: Mapping[fx.Node, torch.Tensor], target: torch.Tensor, keep: Keep | None
+) -> torch.Tensor:
+    """What the layers of ``step`` are to add up to: the target's kept channels less what is given."""
+    aim = target
+    if keep is not None and keep.out is not None:
+        axis = -1 if isinstance(layer, nn.Linear) else 1
+        aim = target.index_select(axis, torch.tensor(keep.out, device=target.device))
+    for node in step.given:
+        aim = aim - values[node]
+    return aim
+
+
+def write_back_(model: nn.Module, original: OriginalGraph, cut: CutGraph, found: Reconstruction) -> None:
+    """Give ``model``, cut as ``cut`` is, the weights that were ``found``; its normalisation is its own again.
+
+    A convolution and the normalisation behind it compute what the folded convolution does, in training too: filters
+    keep the norms that they had, and the normalisation gets the statistics of what they put out.
+    """
+    with torch.no_grad():
+        for name, fit in found.fits.items():
+            solved, layer = layer_of(cut.module, name), layer_of(model, name)
+            if name in original.norms:
+                _unfold_(layer, model.get_submodule(original.norms[name]), solved, fit)
+                continue
+            layer.weight.copy_(solved.weight)
+            if layer.bias is not None and solved.bias is not None:
+                layer.bias.copy_(solved.bias)
+
+
+def _unfold_(layer: Solvable, norm: nn.Module, solved: Solvable, fit: LayerFit) -> None:
+    assert isinstance(norm, BatchNorm)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert solved.bias is not None
+    axis = 1 if is_transposed(layer) else 0
+    rows = [weight.movedim(axis, 0).flatten(1).double() for weight in (layer.weight, solved.weight)]
+    old, new = (row.norm(dim=1) for row in rows)
+    scale = torch.where((old > 0) & (new > 0), new / old.clamp(min=1e-30), torch.ones_like(new))
+    shape = [1] * solved.weight.ndim
+    shape[axis] = -1
+    layer.weight.copy_(solved.weight / scale.view(shape).to(solved.weight.dtype))
+    bias = torch.zeros_like(scale) if layer.bias is None else layer.bias.double()
+    mean, variance = fit.mean / scale + bias, fit.variance / scale.square()
+    gain = scale * (variance + norm.eps).sqrt()
+    norm.running_mean.copy_(mean)
+    norm.running_var.copy_(variance)
+    if norm.weight is not None and norm.bias is not None:
+        norm.weight.copy_(gain)
+        norm.bias.copy_(solved.bias.double() + scale * (mean - bias))

@@ -1,0 +1,105 @@
+"""The closed form for one step: weights that come closest to a target, from the rows of some images."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from catro_deploy.core.least_squares import Moments, solve_from_rows
+from catro_deploy.graph.rows import Solvable, outputs_at, positions_of, rows_at, set_weight_matrix_, weight_matrix
+
+__all__ = ["LayerFit", "StepSolver"]
+
+POSITIONS = 64
+"""Of each map that are looked at; 128 did no better."""
+LARGEST_COLUMNS = 8192
+"""Wider layers are solved from as many rows at most, by a system of that size."""
+CHUNK_BYTES = 2**26
+"""Of rows that are unfolded at a time."""
+
+
+@dataclass(frozen=True)
+class LayerFit:
+    """How a layer was solved.
+
+    Attributes:
+        explained: R^2 of the outputs that the step aimed at: 1 is a perfect reconstruction.
+        mean: of what the layer puts out without its bias, (outputs,).
+        variance: likewise.
+    """
+
+    explained: float
+    mean: torch.Tensor
+    variance: torch.Tensor
+
+
+class StepSolver:
+    """Takes in the inputs of ``layers``, whose outputs are summed, with the targets of the sum; solves them in place.
+
+    ``images`` is how many there are in all. Bias is solved for if one of the layers has one.
+    """
+
+    def __init__(self, layers: Sequence[Solvable], positions: int, images: int, generator: torch.Generator) -> None:
+        self._layers, self._generator = list(layers), generator
+        self._matrices = [weight_matrix(layer) for layer in layers]
+        groups, _, outputs = self._matrices[0].shape
+        self._sizes = [matrix.shape[1] for matrix in self._matrices]
+        columns, rows = sum(self._sizes), images * min(POSITIONS, positions)
+        self._by_rows = groups == 1 and columns > min(rows, LARGEST_COLUMNS)
+        most = LARGEST_COLUMNS // max(1, images) if self._by_rows else POSITIONS
+        self._positions = max(1, min(POSITIONS, most))
+        self._moments = Moments(groups, 0 if self._by_rows else columns, outputs, self._matrices[0].device)
+        self._rows: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def add(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> None:
+        """Take in a batch: what each layer reads, and what the sum of their outputs is to be."""
+        first = self._layers[0]
+        positions = positions_of(first, target.shape, self._positions, self._generator)
+        row_bytes = sum(self._sizes) * self._moments.gram.shape[0] * len(positions) * target.element_size()
+        step = max(1, CHUNK_BYTES // max(1, row_bytes))
+        for start in range(0, len(target), step):
+            part = slice(start, start + step)
+            rows = torch.cat(
+                [rows_at(layer, value[part], positions) for layer, value in zip(self._layers, inputs, strict=True)], 2
+            )
+            goals = outputs_at(first, target[part], positions)
+            if self._by_rows:
+                self._rows.append((rows[0].clone(), goals[0].clone()))
+            else:
+                self._moments.add(rows, goals)
+
+    def solve_(self) -> list[LayerFit]:
+        """Give the layers their new weights and biases."""
+        matrix = torch.cat(self._matrices, 1)
+        with_bias = next((layer for layer in self._layers if layer.bias is not None), None)
+        if self._by_rows:
+            found, offset, explained = self._solved_by_rows(matrix[0], with_bias is not None)
+        else:
+            found, offset = self._moments.solve(matrix, bias=with_bias is not None)
+            explained = self._moments.explained(found, offset)
+        fits = []
+        first = 0
+        for layer, size in zip(self._layers, self._sizes, strict=True):
+            own = slice(first, first + size)
+            mean, variance = self._output_moments(found, own)
+            set_weight_matrix_(layer, found[:, own].to(matrix.dtype))
+            if layer.bias is not None:
+                with torch.no_grad():
+                    layer.bias.copy_(offset.flatten() if layer is with_bias else torch.zeros_like(layer.bias))
+            fits.append(LayerFit(explained, mean.flatten(), variance.flatten()))
+            first += size
+        return fits
+
+    def _solved_by_rows(self, matrix: torch.Tensor, bias: bool) -> tuple[torch.Tensor, torch.Tensor, float]:
+        rows, goals = (torch.cat(parts) for parts in zip(*self._rows, strict=True))
+        found, offset = solve_from_rows(rows, goals, matrix, bias=bias)
+        goals = goals.double()
+        lost = (rows.double() @ found + offset - goals).square().sum()
+        total = (goals - goals.mean(0)).square().sum()
+        return found[None], offset[None], 1 - float(lost / total.clamp(min=1e-300))
+
+    def _output_moments(self, found: torch.Tensor, own: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._by_rows:
+            outputs = torch.cat([rows[:, own].double() for rows, _ in self._rows]) @ found[0, own]
+            return outputs.mean(0), outputs.var(0, correction=0)
+        return self._moments.output_moments(found, own)

@@ -1,0 +1,162 @@
+"""Which layers of a cut network are solved, in which order, and for what.
+
+A layer is solved for the output that it has in the original. Layers whose outputs are added up are solved together, for
+the sum that the original has there less what comes from elsewhere: so a residual branch makes good what was lost in the
+stream before it. Where a branch behind a sum is gone, the sum aims at the stream after that branch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import fx, nn
+
+from catro_deploy.graph.calls import adds
+from catro_deploy.graph.kinds import groups_of
+from catro_deploy.graph.layers import PRODUCERS
+from catro_deploy.graph.rows import why_opaque
+from catro_deploy.reconstruction.graphs import CutGraph, OriginalGraph
+
+__all__ = ["Step", "steps_of"]
+
+TRANSPARENT = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Layers to be solved together.
+
+    Attributes:
+        layers: their nodes in the cut graph.
+        given: nodes of the cut graph that are added to the layers' outputs.
+        target: name of the node of the original's graph whose value the sum of all is to have.
+    """
+
+    layers: tuple[fx.Node, ...]
+    given: tuple[fx.Node, ...]
+    target: str
+
+    @property
+    def inputs(self) -> tuple[fx.Node, ...]:
+        """What the layers read."""
+        return tuple(node.all_input_nodes[0] for node in self.layers)
+
+    @property
+    def needed(self) -> tuple[fx.Node, ...]:
+        """Nodes of the cut graph whose values are needed to solve."""
+        return tuple(dict.fromkeys((*self.inputs, *self.given)))
+
+
+def steps_of(original: OriginalGraph, cut: CutGraph) -> tuple[list[Step], dict[str, str]]:
+    """The steps in their order, only of layers to which the cut made a difference; and why other such layers are left.
+
+    A step needs nothing but what earlier ones made.
+    """
+    modules = dict(cut.module.named_modules())
+    place = {node: at for at, node in enumerate(cut.module.graph.nodes)}
+    calls: dict[str, int] = {}
+    for node in place:
+        if node.op == "call_module":
+            calls[str(node.target)] = calls.get(str(node.target), 0) + 1
+    solvable, reasons = _solvable(cut, modules, calls, place)
+    sums = _sums(cut.module.graph, solvable, modules, original)
+    in_sum = {layer for step in sums for layer in step.layers}
+    steps = [*sums, *(Step((node,), (), node.name) for node in solvable if node not in in_sum)]
+    steps = [replace(step, target=cut.stand_ins.get(step.target, step.target)) for step in steps]
+    steps.sort(key=lambda step: max(place[node] for node in (*step.layers, *step.given)))
+    changed = _changed(cut, place)
+    aims_elsewhere = set(cut.stand_ins.values())
+    kept = [step for step in steps if step.target in aims_elsewhere or changed & {*step.needed, *step.layers}]
+    left = {str(n.target): why for n, why in reasons.items() if n in changed and set(n.all_input_nodes) & changed}
+    return kept, left
+
+
+def _solvable(
+    cut: CutGraph, modules: Mapping[str, nn.Module], calls: Mapping[str, int], place: Mapping[fx.Node, int]
+) -> tuple[list[fx.Node], dict[fx.Node, str]]:
+    """Calls of layers that can be solved, and of others why not."""
+    found, reasons = [], {}
+    owners: dict[int, int] = {}
+    for module in modules.values():
+        if isinstance(module, PRODUCERS) and "weight" in module._parameters:
+            owners[id(module.weight)] = owners.get(id(module.weight), 0) + 1
+    for node in place:
+        called = modules.get(str(node.target)) if node.op == "call_module" else None
+        if not isinstance(called, PRODUCERS):
+            continue
+        reason = why_opaque(called)
+        if not reason and (calls[str(node.target)] > 1 or owners[id(called.weight)] > 1):
+            reason = "it is called in several places with one weight"
+        if not reason and (len(node.all_input_nodes) != 1 or node.all_input_nodes[0] is not node.args[0]):
+            reason = "it is called in an unusual way"
+        if reason:
+            reasons[node] = reason
+        else:
+            found.append(node)
+    return found, reasons
+
+
+def _sums(
+    graph: fx.Graph, solvable: list[fx.Node], modules: Mapping[str, nn.Module], original: OriginalGraph
+) -> list[Step]:
+    """A step for each sum that layers of ``solvable`` alone flow into; no layer is in two."""
+    can = set(solvable)
+    steps = []
+    for root in graph.nodes:
+        if not _is_sum(root) or any(_is_sum(user) and len(root.users) == 1 for user in root.users):
+            continue
+        layers: list[fx.Node] = []
+        given: list[fx.Node] = []
+        waiting = list(reversed(root.args))
+        while waiting:
+            term = waiting.pop()
+            source = _through(term, modules)
+            same_shape = _positions(original, source) == _positions(original, root)
+            if _is_sum(source) and len(source.users) == 1:
+                waiting += reversed(source.args)
+            elif source in can and len(source.users) == 1 and same_shape:
+                layers.append(source)
+            else:
+                given.append(term)
+        if len(layers) > 1:  # a grouped layer among several is solved for its own output
+            grouped = [node for node in layers if groups_of(modules[str(node.target)]) > 1]
+            layers, given = [node for node in layers if node not in grouped], [*given, *grouped]
+        if layers:
+            steps.append(Step(tuple(layers), tuple(given), root.name))
+    return steps
+
+
+def _changed(cut: CutGraph, place: Mapping[fx.Node, int]) -> set[fx.Node]:
+    """Nodes whose value is not simply that of the original in its channels, if nothing is solved; and their layers."""
+    modules = dict(cut.module.named_modules())
+    changed: set[fx.Node] = set()
+    for node in place:
+        name = str(node.target)
+        narrowed = node.op == "call_module" and any(
+            keep.inputs is not None
+            for inner, keep in cut.keeps.items()
+            if (inner == name or inner.startswith(f"{name}.")) and groups_of(modules.get(inner, nn.Identity())) == 1
+        )
+        read = node.op == "get_attr" and name in cut.keeps and cut.keeps[name].inputs is not None
+        if narrowed or read or node.name in cut.stand_ins or changed.intersection(node.all_input_nodes):
+            changed.add(node)
+    return changed
+
+
+def _is_sum(node: fx.Node) -> bool:
+    return adds(node) and len(node.args) == 2 and not node.kwargs and all(isinstance(a, fx.Node) for a in node.args)
+
+
+def _through(node: fx.Node, modules: Mapping[str, nn.Module]) -> fx.Node:
+    """What ``node`` is a copy of, in eval mode, for this reader alone."""
+    while len(node.users) == 1 and (
+        (node.op == "call_module" and isinstance(modules[str(node.target)], TRANSPARENT))
+        or (node.op == "call_function" and node.target is torch.clone)
+    ):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _positions(original: OriginalGraph, node: fx.Node) -> tuple[int, ...]:
+    shape = original.shapes.get(node.name, torch.Size())
+    return tuple(shape[:1]) + tuple(shape[2:])
