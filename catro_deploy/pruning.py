@@ -13,7 +13,7 @@ from torch import nn
 from catro_deploy.allocation import Decision, Measure, by_flops, by_latency
 from catro_deploy.errors import FaultError
 from catro_deploy.graph.depth import branch_worths, drop_branches, find_branches
-from catro_deploy.graph.features import Labelled
+from catro_deploy.graph.features import Labelled, images_at_once
 from catro_deploy.graph.held import held_by
 from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.trace import Network, list_layers, trace
@@ -23,13 +23,13 @@ from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_latency_protocol, load_profile_protocol
 from catro_deploy.records import Branch, Budget, GroupPlan, Keep, LatencyPlan, Plan
 from catro_deploy.selection import Scored, choose_channels, score_channels
-from catro_deploy.settings import Settings
+from catro_deploy.settings import PruneSettings, Settings
 from catro_deploy.targets import Target, load_target
 from catro_deploy.training.device import choose_device
 from catro_deploy.transports.reach import profilable, reachable
 from catro_deploy.use import use_of
 
-__all__ = ["Classifier", "Pruned", "cut_classifier", "prune_classifier"]
+__all__ = ["Classifier", "Pruned", "cut_classifier", "prune_classifier", "scoring_batch_size"]
 
 LARGEST_DEVIATION = 1e-4
 # Candidates of the closed loop are timed by this protocol; the report's figures come from the bench.
@@ -72,6 +72,18 @@ class Pruned:
 
     model: nn.Module
     plan: Plan
+
+
+def scoring_batch_size(original: Classifier, settings: PruneSettings) -> int:
+    """Images in a batch that ``prune_classifier`` is given: ``batch_size`` on a GPU, on a CPU no more than run fast.
+
+    Raises:
+        SettingsError: a GPU is wanted and there is none.
+        ModelError: the network fails on an image.
+    """
+    if choose_device(settings.compute).type != "cpu":
+        return settings.batch_size
+    return images_at_once(original.model, original.input_shape, settings.batch_size)
 
 
 def prune_classifier(

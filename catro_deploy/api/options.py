@@ -24,7 +24,7 @@ class PruneOptions(TypedDict, total=False):
         ridge: what keeping a channel costs, in mean within-scatters of its layer; 10. The paper: 0.
         epsilon: the selection ends when the trace ratio grows by no more; 1e-9.
         ignore: names of modules whose channels stay as they are, with all that is inside them.
-        batch_size: images that run at once while channels are scored; 128.
+        batch_size: most images that run at once while channels are scored; 128. On a CPU fewer, if they are large.
         activation_memory: GiB of feature maps kept in memory, more goes to a file; 2.
         compute: where channels are scored: ``"auto"`` is the GPU if PyTorch sees one.
         seed: of the random start of the selection; 0.

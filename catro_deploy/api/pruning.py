@@ -12,7 +12,7 @@ from catro_deploy.api.pruned import PrunedModel
 from catro_deploy.data.classes import resolve_classes
 from catro_deploy.data.loader import Loader, WantedClasses, class_samples, peek
 from catro_deploy.progress import Progress, Silent
-from catro_deploy.pruning import prune_classifier
+from catro_deploy.pruning import prune_classifier, scoring_batch_size
 from catro_deploy.records import Budget
 from catro_deploy.settings import Settings, load_settings
 from catro_deploy.targets import load_target
@@ -92,7 +92,7 @@ def prune(
         [whole.classes[index] for index in original.wanted],
         whole.input_shape,
         settings.prune.samples_per_class,
-        settings.prune.batch_size,
+        scoring_batch_size(original, settings.prune),
     )
     pruned = prune_classifier(original, samples, settings, progress or Silent())
     return PrunedModel(pruned.model, original.model, pruned.plan)

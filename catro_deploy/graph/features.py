@@ -14,9 +14,11 @@ from torch.nn import functional
 
 from catro_deploy.core.scatter import Scatter, ScatterMeter
 from catro_deploy.graph.folding import fold_batch_norm_, has_hooks
+from catro_deploy.graph.layers import list_layers
 from catro_deploy.graph.symbolic import evaluation_graph
+from catro_deploy.memory import reused_pages
 
-__all__ = ["FeatureGraph", "Labelled", "channelwise_after", "is_only_read", "summed"]
+__all__ = ["FeatureGraph", "Labelled", "channelwise_after", "images_at_once", "is_only_read", "summed"]
 
 Labelled = tuple[torch.Tensor, int]
 """A batch of normalised images (n, channels, height, width), all of one class, and that class."""
@@ -33,6 +35,11 @@ CHANNELWISE_FUNCTIONS = (
 # What neither writes over its input nor gives out a view of it, whatever its settings are.
 READING_MODULES = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.MaxPool2d, nn.AvgPool2d)
 READING_FUNCTIONS = (operator.add, torch.add, operator.mul, torch.mul, torch.cat)
+
+CACHED_MAP_BYTES = 16 * 2**20
+"""Feature maps of about this size still lie in a processor's cache when the next layer reads them."""
+FEWEST_IMAGES = 4
+"""With fewer, merging the means of the batches costs more than smaller maps save."""
 
 
 class FeatureGraph:
@@ -89,7 +96,7 @@ class FeatureGraph:
         names = {node: name for name in self.calls for node in self.features(name)}
         meters = {node: ScatterMeter(name) for node, name in names.items()}
         end = max((self.place[node] for node in meters), default=0) + 1
-        with torch.inference_mode():
+        with torch.inference_mode(), reused_pages():
             for images, label in batches:
                 for node, value in self.run({self.input: images}, 0, end, meters):
                     meters[node].add(value.movedim(self.channel_axis(names[node]), 1), label)
@@ -125,6 +132,19 @@ def _only_reads(user: fx.Node, module: fx.GraphModule) -> bool:
         called = module.get_submodule(str(user.target))
         return type(called) in READING_MODULES and not has_hooks(called)
     return user.op == "call_function" and user.target in READING_FUNCTIONS and "out" not in user.kwargs
+
+
+def images_at_once(model: nn.Module, input_shape: tuple[int, int, int], most: int) -> int:
+    """How many images of ``input_shape`` (channels, height, width), at most ``most``, run best together on a CPU.
+
+    Fewer than ``most`` where the largest feature map would be far larger than a cache, but one for each thread.
+
+    Raises:
+        ModelError: the model fails on such images, or has no layers.
+    """
+    largest = max(layer.positions * layer.out_channels for layer in list_layers(model, input_shape))
+    fitting = CACHED_MAP_BYTES // (largest * torch.float32.itemsize)
+    return min(most, max(fitting, FEWEST_IMAGES, torch.get_num_threads()))
 
 
 def summed(scatters: Sequence[Scatter]) -> Scatter:

@@ -16,6 +16,7 @@ from catro_deploy.graph.activations import Activations, MemoryLimit, size_bytes
 from catro_deploy.graph.features import FeatureGraph, Labelled, summed
 from catro_deploy.graph.held import held_by
 from catro_deploy.graph.surgery import apply_keeps_, further, keeps_of
+from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Progress
 from catro_deploy.records import Group, Keep
 
@@ -50,7 +51,7 @@ def select_in_order(
     walk = _Walk(graph, batches, limit)
     decided: dict[str, Sequence[int]] = {}
     keeps: dict[str, Keep] = {}
-    with progress.task("Selecting channels", len(by_producer)) as task, torch.inference_mode():
+    with progress.task("Selecting channels", len(by_producer)) as task, torch.inference_mode(), reused_pages():
         for producer in by_producer:
             scatter = walk.measure(producer)
             whole = _widened(scatter, keeps.get(producer, Keep()).out, sizes[producer][0])

@@ -161,7 +161,7 @@ class PruneSettings(_Section):
     )
     epsilon: NonNegativeFloat = Field(1e-9, description="Algorithm 1 ends when the trace ratio grows by no more")
     ignore: list[str] = Field(default_factory=list, description="modules whose channels stay as they are")
-    batch_size: PositiveInt = 128
+    batch_size: PositiveInt = Field(128, description="most images at once; on a CPU fewer, if they are large")
     activation_memory: PositiveFloat = Field(2.0, description="GiB of feature maps kept in memory; more goes to a file")
     compute: Literal["auto", "cpu", "cuda"] = Field("auto", description="where: auto is the GPU if PyTorch sees one")
     seed: NonNegativeInt = 0

@@ -12,7 +12,7 @@ from catro_deploy.graph.features import Labelled
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.plans import load_plan, save_plan
 from catro_deploy.progress import Progress
-from catro_deploy.pruning import Pruned, cut_classifier, prune_classifier
+from catro_deploy.pruning import Pruned, cut_classifier, prune_classifier, scoring_batch_size
 from catro_deploy.records import Branch, GroupPlan, LatencyPlan, Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
@@ -67,9 +67,9 @@ def pruning_batches(original: Original, settings: Settings) -> Sequence[Labelled
     """
     names = [original.classes[index] for index in original.wanted]
     chosen = settings.prune
-    drawn = labelled_batches(
-        Subset(original.dataset.train, original.wanted), names, chosen.samples_per_class, chosen.batch_size, chosen.seed
-    )
+    wanted = Subset(original.dataset.train, original.wanted)
+    batch_size = scoring_batch_size(original, chosen)
+    drawn = labelled_batches(wanted, names, chosen.samples_per_class, batch_size, chosen.seed)
     return NormalisedBatches(drawn, original.mean, original.std)
 
 

@@ -15,6 +15,8 @@ from catro_deploy.data.base import Subset
 from catro_deploy.devices import HERE
 from catro_deploy.errors import DataError, MissedError
 from catro_deploy.files import write_json
+from catro_deploy.graph.features import images_at_once
+from catro_deploy.memory import reused_pages
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress, Task
 from catro_deploy.records import Accuracy, ClassAccuracy, Plan
@@ -131,12 +133,13 @@ def _by_torch(run: RunFolder, pixels: NDArray[np.uint8], plan: Plan, batch_size:
     """Logits of both networks by PyTorch, on the CPU."""
     models = {"original": networks.load(run, weights="original"), "pruned": networks.load(run, weights="finetuned")}
     logits: dict[str, list[Floats]] = {name: [] for name in models}
-    for start in range(0, len(pixels), batch_size):
-        images = normalise(torch.from_numpy(pixels[start : start + batch_size]), plan.mean, plan.std)
-        for name, model in models.items():
-            with torch.inference_mode():
+    at_once = images_at_once(models["original"], plan.input_shape, batch_size)
+    with torch.inference_mode(), reused_pages():
+        for start in range(0, len(pixels), at_once):
+            images = normalise(torch.from_numpy(pixels[start : start + at_once]), plan.mean, plan.std)
+            for name, model in models.items():
                 logits[name].append(model(images).numpy())
-            task.advance(len(images))
+                task.advance(len(images))
     return {name: np.concatenate(parts) for name, parts in logits.items()}
 
 

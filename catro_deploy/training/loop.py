@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from catro_deploy.errors import FaultError, NumericsError
+from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Progress, Task
 from catro_deploy.settings import OptimiserSettings
 from catro_deploy.training.batches import Epochs, seed_of
@@ -117,7 +118,7 @@ class Training:
             StorageError: the state could not be written.
         """
         steps, epochs, done = self.batches.steps, self.settings.epochs, len(self.state.epochs)
-        with striding_first(self.model), progress.task(title, epochs * steps, done * steps) as task:
+        with striding_first(self.model), reused_pages(), progress.task(title, epochs * steps, done * steps) as task:
             if done < epochs:
                 self._prepare_forward(done + 1, progress)
             for epoch in range(done + 1, epochs + 1):

@@ -7,7 +7,7 @@ from torch import nn
 
 from catro_deploy.core.scatter import Scatter, ScatterMeter
 from catro_deploy.errors import NumericsError
-from catro_deploy.graph.features import FeatureGraph
+from catro_deploy.graph.features import FEWEST_IMAGES, FeatureGraph, images_at_once
 from tests.graph.networks import Residual, randomised
 from tests.graph.opaque import Between, BySize, Shared
 
@@ -109,3 +109,27 @@ def test_a_hook_may_do_anything():
     graph = FeatureGraph(model, ["last"])
     (call,) = graph.module.graph.find_nodes(op="call_module", target="read")
     assert not graph.is_only_read(call)
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "threads", "expected"),
+    [
+        (16, 128, 1, 128),  # all maps fit
+        (256, 128, 1, 8),  # 8 channels of 256 x 256 in float32 are 2 MiB
+        (1024, 128, 1, FEWEST_IMAGES),
+        (1024, 128, 32, 32),
+        (1024, 2, 32, 2),
+    ],
+)
+def test_so_many_images_run_at_once_that_their_maps_fit_the_cache(monkeypatch, size, most, threads, expected):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2))
+    assert images_at_once(network, (3, size, size), most) == expected
+
+
+def test_the_scatter_does_not_depend_on_how_many_images_run_at_once():
+    graph = FeatureGraph(randomised(Residual()), ["stem", "inner", "outer", "wide"])
+    pieces = [(piece, label) for images, label in batches() for piece in images.split(1)]
+    whole, split = graph.scatters(batches()), graph.scatters(pieces)
+    for name, expected in whole.items():
+        same(split[name], expected)

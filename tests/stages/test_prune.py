@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from catro_deploy import networks
+from catro_deploy import networks, pruning
 from catro_deploy.data import MemorySplit, open_dataset
 from catro_deploy.data.base import Subset
 from catro_deploy.errors import BudgetError, DataError
@@ -18,6 +18,7 @@ from catro_deploy.records import Keep
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages import prune as prune_stage
+from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import labelled_batches, prune
 from catro_deploy.training import accuracy, predict
 from tests.tiny import SIZE, TinyNet
@@ -146,6 +147,15 @@ def test_samples_of_each_class_come_together_and_are_so_many(per_class, batch_si
         assert set(images.flatten().tolist()) <= set(range(label, 24, 2))
     drawn = torch.cat([images for images, _ in batches]).flatten().tolist()
     assert len(set(drawn)) == len(drawn)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_batches_are_small_for_large_feature_maps_on_a_cpu_only(settings, monkeypatch, device):
+    monkeypatch.setattr(pruning, "choose_device", lambda compute: torch.device(device))
+    monkeypatch.setattr(pruning, "images_at_once", lambda model, shape, most: most // 4)
+    chosen = settings(batch_size=16)
+    batches = prune_stage.pruning_batches(open_original(chosen), chosen)
+    assert {len(images) for images, _ in batches} == {4 if device == "cpu" else 16}
 
 
 def test_a_class_with_one_image_is_refused():
