@@ -30,10 +30,10 @@ from tests.training.helpers import (
     train,
     without_seconds,
 )
+from tests.training.together_script import GENTLE, GENTLE_IMAGES
 
 SIZE = ProbeSize(steps=20, held_out=8)
-GENTLE = {"recipe": "gentle", "learning_rate": None, "ema": None}
-EPOCH_STEPS = 40  # 640 images in batches of 16: four epochs are enough for a probe of 16 steps
+EPOCH_STEPS = GENTLE_IMAGES // 16
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def probe(model, split, middle, seed=0):
 
 
 def gentle_training(path, progress=None, **changes):
-    return train(path, progress=progress, split=separable_split(640), **GENTLE | changes)
+    return train(path, progress=progress, split=separable_split(GENTLE_IMAGES), **GENTLE | changes)
 
 
 def test_the_rate_of_the_smallest_loss_is_chosen(reads_signs, signs):
