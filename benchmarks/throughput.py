@@ -58,7 +58,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         "model": {"name": "cifar_resnet20", "checkpoint": args.checkpoint, **normalisation},
         "data": {"name": "gtsrb", "root": args.data},
         "prune": {"classes": ["speed_limits"], "budget": "9.25%flops", "max_width": 0.5},
-        "finetune": {"epochs": args.epochs, "learning_rate": 0.1, "compile": True},
+        "finetune": {"recipe": "none", "epochs": args.epochs, "learning_rate": 0.1, "compile": True},
     }
     return load_settings(None, sections)
 

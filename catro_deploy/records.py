@@ -222,7 +222,7 @@ class Plan:
 
     ``dropped`` names the residual branches that are gone; ``keeps`` are of what is left. ``latency`` is None if the
     budget counts multiply-accumulates. ``search_path`` are Algorithm 2's steps under such a budget: a group and the
-    width that it grows to.
+    width that it grows to. ``reconstructed``: what is left was fitted again to the original's feature maps.
     """
 
     model: str
@@ -248,6 +248,7 @@ class Plan:
     dropped: tuple[str, ...] = ()
     latency: LatencyPlan | None = None
     search_path: tuple[tuple[str, int], ...] = ()
+    reconstructed: bool = False
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,7 @@ def test_a_checkpoint_that_is_none(tiny, kind):
         ("std", "std = [1e-44, 1e-44, 1e-44]", 1, "The feature maps of conv1 hold NaN or infinity"),
         ("epochs", "epocs = 3", 2, "finetune.epocs is not a setting. Did you mean epochs?"),
         ("epochs", "epochs = ", 2, "catro.toml cannot be read: Invalid value (at line"),
-        ("epochs", "epochs = 0", 2, "finetune.epochs = 0 does not fit"),
+        ("epochs", "epochs = -1", 2, "finetune.epochs = -1 does not fit"),
     ],
 )
 def test_wrong_lines_of_catro_toml(tiny, key, line, code, said):

@@ -81,9 +81,10 @@ def test_a_plan_without_dropped_branches_is_whole(made):
     run, _ = made
     content = json.loads(run.plan.read_text())
     assert content["dropped"] == list(DROPPED)
-    del content["dropped"]  # as written before there was depth pruning
+    del content["dropped"], content["reconstructed"]  # as written before there were such fields
     run.plan.write_text(json.dumps(content))
     assert load_plan(run).dropped == ()
+    assert not load_plan(run).reconstructed
 
 
 def test_a_branch_that_the_model_has_not_is_named(made):

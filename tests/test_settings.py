@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catro_deploy.errors import SettingsError
-from catro_deploy.settings import Settings, load_settings, settings_text
+from catro_deploy.settings import Settings, follow_recipe, load_settings, settings_text
 from catro_deploy.toml import toml_tables, toml_value
 
 
@@ -60,7 +60,7 @@ def test_absolute_and_home_paths_stay(tmp_path):
         ("epochs = 3", "epochs is not a setting. It belongs in [train] or [finetune]."),
         ("[prune]\nqqq = 3", "prune.qqq is not a setting.\n"),
         ("model = 3", "model = 3 does not fit"),
-        ("[finetune]\nepochs = 0", "finetune.epochs = 0 does not fit: Input should be greater than 0."),
+        ("[train]\nepochs = 0", "train.epochs = 0 does not fit: Input should be greater than 0."),
         ("[prune]\nsamples_per_class = 1", "prune.samples_per_class = 1 does not fit"),
         ("[finetune]\nlearning_rate = nan", "finetune.learning_rate = nan does not fit"),
         ("[prune]\nallocation = 'best'", "prune.allocation = 'best' does not fit"),
@@ -159,3 +159,49 @@ def test_settings_written_out_read_the_same_whatever_their_recipe(tmp_path):
     first = load_settings(None, {"finetune": {"recipe": "fast", "ema": 0.9}})
     (tmp_path / "run.toml").write_text(settings_text(first))
     assert load_settings(tmp_path / "run.toml", {}).finetune == first.finetune
+
+
+@pytest.mark.parametrize(
+    ("recipe", "reconstructed", "expected"),
+    [
+        ("auto", False, (0.05, 1.0, 0.0, 0.0)),
+        ("auto", True, (None, 0.0, None, 0.5)),
+        ("none", True, (0.05, 1.0, 0.0, 0.0)),
+        ("gentle", False, (None, 0.0, None, 0.5)),
+        ("fast", True, (0.1, 5.0, 0.998, 0.5)),
+        ("paper", False, (0.01, 0.0, 0.0, 0.0)),
+    ],
+)
+def test_each_recipe_has_its_values_and_auto_depends_on_the_plan(recipe, reconstructed, expected):
+    loaded = load_settings(None, {"finetune": {"recipe": recipe}}).finetune
+    found = follow_recipe(loaded, reconstructed)
+    assert (found.learning_rate, found.warmup_epochs, found.ema, found.distill) == expected
+    assert found.recipe == {"auto": "gentle" if reconstructed else "none"}.get(recipe, recipe)
+
+
+def test_without_a_recipe_it_is_auto():
+    assert load_settings(None, {}).finetune.recipe == "auto"
+
+
+@pytest.mark.parametrize("recipe", ["auto", "gentle"])
+@pytest.mark.parametrize(
+    "given", [{"learning_rate": 0.3}, {"ema": 0.0}, {"distill": 0.0}, {"warmup_epochs": 2.0}], ids=str
+)
+def test_what_is_given_stands_over_every_recipe(tmp_path, given, recipe):
+    loaded = load_settings(None, {"finetune": {"recipe": recipe, **given}})
+    again = load_settings(write(tmp_path, settings_text(loaded)), {})
+    (key,) = given
+    for settings in (loaded, again):
+        assert getattr(follow_recipe(settings.finetune, reconstructed=True), key) == given[key]
+
+
+def test_auto_after_a_recipe_forgets_its_values(tmp_path):
+    fast = load_settings(None, {"finetune": {"recipe": "fast"}})
+    continued = load_settings(write(tmp_path, settings_text(fast)), {"finetune": {"recipe": "auto"}}).finetune
+    assert (continued.learning_rate, continued.ema, continued.distill, continued.epochs) == (None, None, None, 40)
+
+
+def test_a_limit_of_steps_is_read_and_written_only_where_there_is_one(tmp_path):
+    limited = load_settings(None, {"finetune": {"steps": 100}})
+    assert load_settings(write(tmp_path, settings_text(limited)), {}).finetune.steps == 100
+    assert "steps" not in settings_text(load_settings(None, {"finetune": {"epochs": 0}}))

@@ -53,25 +53,30 @@ class FinetuneOptions(TypedDict, total=False):
     """Keywords of ``PrunedModel.finetune``: those of ``[finetune]`` in catro.toml, less what the loader decides.
 
     Attributes:
-        epochs: passes over the training images; 40.
-        learning_rate: the highest; 0.05.
+        recipe: ``"gentle"`` (low rates, chosen by the number of steps), ``"fast"`` (60 epochs), ``"paper"`` (200) or
+            ``"none"``, for all that is not given here; ``"auto"`` is gentle if pruning has reconstructed the layers,
+            else none.
+        epochs: passes over the training images; 40. With 0 there is no training.
+        steps: training ends after so many at the latest, the last epoch cut short; 0: after its epochs.
+        learning_rate: the highest; without it the recipe's.
         momentum: of Nesterov's SGD; 0.9.
         weight_decay: of weights of two or more dimensions; 0.0005.
         schedule: ``"cosine"``, or ``"step"``: a tenth after half of the epochs.
-        warmup_epochs: the learning rate rises over so many; 1.
+        warmup_epochs: the learning rate rises over so many; without it the recipe's.
         label_smoothing: share of the target that goes to the other classes; 0.
-        ema: decay of the moving average of weights; 0: none.
+        ema: decay of the moving average of weights, 0 for none; without it the recipe's.
         patience: epochs without a better validation accuracy that end it, the best weights kept; 0: never.
         compute: where training runs: ``"auto"`` is the GPU if PyTorch sees one.
         amp: mixed precision, on a GPU or a CPU fast in bfloat16; True.
         compile: torch.compile, if it is faster; False.
         seed: what dropout and the loader's shuffling draw from; 0.
-        distill: weight of the unpruned network's answers in the loss; 0.
+        distill: weight of the unpruned network's answers in the loss; without it the recipe's.
         temperature: softens both networks' answers when they are compared; 4.
-        recipe: ``"paper"`` (200 epochs) or ``"fast"`` (60) for all that is not given here.
     """
 
+    recipe: Literal["auto", "gentle", "fast", "paper", "none"]
     epochs: int
+    steps: int
     learning_rate: float
     momentum: float
     weight_decay: float
@@ -86,4 +91,3 @@ class FinetuneOptions(TypedDict, total=False):
     seed: int
     distill: float
     temperature: float
-    recipe: Literal["none", "paper", "fast"]

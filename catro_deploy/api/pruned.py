@@ -19,7 +19,7 @@ from catro_deploy.plans import load_plan, plan_text, save_plan
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import load_settings
+from catro_deploy.settings import follow_recipe, load_settings
 from catro_deploy.training import History
 from catro_deploy.training.loader import fit_loader
 
@@ -67,7 +67,7 @@ class PrunedModel:
             NumericsError: training diverged.
             FaultError: the GPU's memory is too small.
         """
-        settings = load_settings(None, {"finetune": options}).finetune
+        settings = follow_recipe(load_settings(None, {"finetune": options}).finetune, self.plan.reconstructed)
         return fit_loader(
             self.model,
             loader,
@@ -77,7 +77,7 @@ class PrunedModel:
             settings,
             progress or Silent(),
             "fine-tuning",
-            copy.deepcopy(self.original) if settings.distill > 0 else None,
+            copy.deepcopy(self.original) if settings.distill and settings.epochs else None,
         )
 
     def export(

@@ -123,13 +123,13 @@ PRUNE += _section(
 )
 
 
-def _optimiser(section: str, panel: str) -> tuple[Flag, ...]:
+def _optimiser(section: str, panel: str, epochs: str) -> tuple[Flag, ...]:
     return _section(
         section,
         panel,
-        ("epochs", int, "Passes over the training images."),
+        ("epochs", int, epochs),
         ("batch_size", int, "Images a step."),
-        ("learning_rate", float, "At the start of the schedule."),
+        ("learning_rate", float, "The highest of the schedule."),
         ("schedule", Literal["cosine", "step"], "How the learning rate falls."),
         ("ema", float, "Decay of the moving average of weights; 0: none."),
         ("patience", int, "Epochs without a better validation accuracy that end it; default: never."),
@@ -139,7 +139,7 @@ def _optimiser(section: str, panel: str) -> tuple[Flag, ...]:
 
 
 TRAIN = (
-    *_optimiser("train", "Training"),
+    *_optimiser("train", "Training", "Passes over the training images."),
     *_section(
         "train",
         "Training",
@@ -148,12 +148,12 @@ TRAIN = (
     ),
 )
 FINETUNE = (
-    *_optimiser("finetune", "Fine-tuning"),
+    *_optimiser("finetune", "Fine-tuning", "Passes over the training images; 0: no training."),
     *_section("finetune", "Fine-tuning", ("distill", float, "Weight of the unpruned network's answers in the loss.")),
     Flag(
         "finetune_recipe",
-        Literal["none", "paper", "fast"],
-        "A recipe, over what the file says: the paper's 200 epochs, or 60 with distillation.",
+        Literal["auto", "gentle", "fast", "paper", "none"],
+        "A recipe, over what the file says: low rates, 60 epochs with distillation, or the paper's 200.",
         ("finetune.recipe",),
         "Fine-tuning",
     ),

@@ -86,6 +86,8 @@ def _before_after(what: str, before: int, after: int) -> str:
 
 
 def _finetune(result: Content, run: RunFolder) -> Sequence[RenderableType]:
+    if not result["epochs"]:
+        return [f"No training: validation accuracy {percent(result['validation_accuracy'])}, as pruned"]
     minutes, seconds = divmod(round(result["seconds"]), 60)
     line = f"Fine-tuned {len(result['epochs'])} epochs in {minutes}:{seconds:02d} on {result['device']}"
     before, after = result["baseline_validation_accuracy"], result["validation_accuracy"]

@@ -72,7 +72,8 @@ def _validation(report: Mapping[str, Any]) -> Card:
     if report["validation_accuracy"] is None:
         return "Accuracy", "–", "", "not measured"
     before = percent(report["finetune"]["baseline_validation_accuracy"])
-    return "Validation accuracy", percent(report["validation_accuracy"]), "", f"after fine-tuning<br>{before} before it"
+    detail = f"after fine-tuning<br>{before} before it" if report["finetune"]["epochs"] else "without fine-tuning"
+    return "Validation accuracy", percent(report["validation_accuracy"]), "", detail
 
 
 def _size(report: Mapping[str, Any]) -> Card:

@@ -8,6 +8,7 @@ from typing import Any
 from catro_deploy.report import charts, latency_charts, latency_tables
 from catro_deploy.report.cards import badge, cards
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
+from catro_deploy.report.finetuning import finetuning_words, probe_words
 from catro_deploy.report.front import front_chart, front_table, front_words
 from catro_deploy.report.grounds import conditions, heading, how_measured
 from catro_deploy.report.precision import (
@@ -122,7 +123,7 @@ def _sections(report: Mapping[str, Any]) -> str:
     if report["latency_plan"]:
         sections += _grounds(report)
     if report["finetune"]:
-        sections.append(("Fine-tuning", charts.finetune_chart(report["finetune"])))
+        sections.append(("Fine-tuning", _finetuning(report["finetune"])))
     return "".join(f"<section><h2>{name}</h2>{content}</section>\n" for name, content in sections)
 
 
@@ -131,6 +132,13 @@ def _budget(report: Mapping[str, Any]) -> str:
     if not report["latency_plan"]["rounds"]:
         return table
     return table + latency_charts.rounds_chart(report) + _table(latency_tables.rounds_table(report))
+
+
+def _finetuning(finetune: Mapping[str, Any]) -> str:
+    if not finetune["epochs"]:
+        return f'<p class="soft">{escape(finetuning_words(finetune))}</p>'
+    probe = probe_words(finetune)
+    return charts.finetune_chart(finetune) + (f'<p class="soft">{escape(probe)}</p>' if probe else "")
 
 
 def _front(search: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from catro_deploy.report import latency_tables
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
+from catro_deploy.report.finetuning import finetuning_words, probe_words
 from catro_deploy.report.front import front_table, front_words
 from catro_deploy.report.grounds import conditions, heading, how_measured
 from catro_deploy.report.precision import precision_table, precision_words, sensitivity_table, served_file
@@ -22,7 +23,6 @@ from catro_deploy.report.tables import (
     title,
     width_table,
 )
-from catro_deploy.report.wording import count, percent
 
 __all__ = ["to_markdown"]
 
@@ -115,13 +115,7 @@ def _mark(latency: Mapping[str, Any]) -> str:
 def _finetuning(finetune: Mapping[str, Any] | None) -> list[str]:
     if finetune is None:
         return []
-    before, after = finetune["baseline_validation_accuracy"], finetune["validation_accuracy"]
-    return [
-        "## Fine-tuning",
-        f"{len(finetune['epochs'])} epochs over {count(finetune['images'])} images on "
-        f"{plain(finetune['device'])} in {count(finetune['seconds'])} s: validation accuracy {percent(before)} "
-        f"before, {percent(after)} after.",
-    ]
+    return ["## Fine-tuning", plain(f"{finetuning_words(finetune)} {probe_words(finetune)}")]
 
 
 def _use(report: Mapping[str, Any]) -> list[str]:

@@ -60,7 +60,11 @@ def _not_measured(report: Mapping[str, Any]) -> str:
 def _accuracy(report: Mapping[str, Any]) -> str:
     if report["verification"] is None:
         found = report["validation_accuracy"]
-        return "accuracy not measured" if found is None else f"validation accuracy {percent(found)} after fine-tuning"
+        if found is None:
+            return "accuracy not measured"
+        return (
+            f"validation accuracy {percent(found)} {'after' if report['finetune']['epochs'] else 'without'} fine-tuning"
+        )
     before, after = report["original"]["accuracy"], report["pruned"]["accuracy"]
     drop = report["accuracy_drop_points"]
     if drop == 0:

@@ -17,6 +17,7 @@ from catro_deploy.settings.models import (
     TrainSettings,
     VerifySettings,
 )
+from catro_deploy.settings.recipes import follow_recipe
 
 __all__ = [
     "AUTO",
@@ -33,6 +34,7 @@ __all__ = [
     "Settings",
     "TrainSettings",
     "VerifySettings",
+    "follow_recipe",
     "load_settings",
     "settings_text",
 ]

@@ -16,26 +16,12 @@ from pydantic import ValidationError as PydanticError
 
 from catro_deploy.errors import SettingsError
 from catro_deploy.settings.models import Settings
+from catro_deploy.settings.recipes import RECIPES
 from catro_deploy.toml import toml_tables
 
 __all__ = ["load_settings", "settings_text"]
 
 _PATHS = (("model", "checkpoint"), ("data", "root"))
-
-PAPER = {
-    "schedule": "step", "momentum": 0.9, "warmup_epochs": 0.0, "label_smoothing": 0.0, "ema": 0.0, "patience": 0,
-}  # fmt: skip
-RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "train": {"paper": {**PAPER, "epochs": 300, "learning_rate": 0.1}},
-    "finetune": {
-        "paper": {**PAPER, "epochs": 200, "learning_rate": 0.01, "distill": 0.0},
-        "fast": {
-            "epochs": 60, "schedule": "cosine", "learning_rate": 0.1, "warmup_epochs": 5.0, "ema": 0.998,
-            "distill": 0.5, "compile": True,
-        },
-    },
-}  # fmt: skip
-"""Section to recipe to values: ``paper`` is that of arXiv 2110.10921 as far as it is given there."""
 
 
 def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> Settings:

@@ -76,19 +76,33 @@ class DataSettings(_Section):
 
 
 class OptimiserSettings(_Section):
-    """What ``[train]`` and ``[finetune]`` share."""
+    """What ``[train]`` and ``[finetune]`` share.
 
-    epochs: PositiveInt = 40
+    Where ``learning_rate`` or ``ema`` is None a training takes it from its number of steps; where ``warmup_epochs`` is
+    None it has no warm-up.
+    """
+
+    epochs: NonNegativeInt = Field(40, description="passes over the training images")
+    # Not written where it is 0: checkpoints that were trained before there was this key keep their fingerprint.
+    steps: NonNegativeInt = Field(
+        0,
+        description="training ends after so many at the latest, the last epoch cut short; 0: after its epochs",
+        exclude_if=lambda steps: steps == 0,
+    )
     batch_size: PositiveInt = 128
-    learning_rate: PositiveFloat = 0.1
+    learning_rate: PositiveFloat | None = Field(None, description="the highest of the schedule; default: the recipe's")
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: NonNegativeFloat = 5e-4
     schedule: Literal["cosine", "step"] = Field(
         "cosine", description="step: a tenth after half of the epochs (the paper's)"
     )
-    warmup_epochs: NonNegativeFloat = 1.0
+    warmup_epochs: NonNegativeFloat | None = Field(
+        None, description="the learning rate rises over so many; default: the recipe's"
+    )
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    ema: float = Field(0.0, ge=0, lt=1, description="decay of the moving average of weights; 0: none")
+    ema: float | None = Field(
+        None, ge=0, lt=1, description="decay of the moving average of weights; 0: none; default: the recipe's"
+    )
     augment: Literal["none", "rigid", "signs", "objects"] = Field(
         "signs",
         description="signs: affine, light, no mirroring; objects: shift, mirror, light; rigid: shift only",
@@ -111,18 +125,25 @@ class TrainSettings(OptimiserSettings):
     """``[train]``: a baseline from nothing, for those who have none."""
 
     recipe: Literal["none", "paper"] = Field("none", description="paper: its 300 epochs, for keys not given here")
+    epochs: PositiveInt = Field(40, description="passes over the training images")
+    learning_rate: PositiveFloat = Field(0.1, description="the highest of the schedule")
+    warmup_epochs: NonNegativeFloat = Field(1.0, description="the learning rate rises over so many")
+    ema: float = Field(0.0, ge=0, lt=1, description="decay of the moving average of weights; 0: none")
 
 
 class FinetuneSettings(OptimiserSettings):
     """``[finetune]``: the pruned network gets its accuracy back."""
 
-    recipe: Literal["none", "paper", "fast"] = Field(
-        "none",
-        description="for keys not given here - paper: 200 epochs from rate 0.01, a tenth after half; fast: 60 with "
-        "cosine, distillation, moving average, torch.compile",
+    recipe: Literal["auto", "gentle", "fast", "paper", "none"] = Field(
+        "auto",
+        description="for keys not given here - gentle: low rates by the number of steps, distillation, moving average; "
+        "fast: 60 epochs from rate 0.1, distillation, moving average, torch.compile; paper: 200 from rate 0.01, a "
+        "tenth after half; none: rate 0.05; auto: gentle if pruning has reconstructed the layers, else none",
     )
-    learning_rate: PositiveFloat = 0.05
-    distill: float = Field(0.0, ge=0, le=1, description="weight of the unpruned network's answers in the loss")
+    epochs: NonNegativeInt = Field(40, description="passes over the training images; 0: no training")
+    distill: float | None = Field(
+        None, ge=0, le=1, description="weight of the unpruned network's answers in the loss; default: the recipe's"
+    )
     temperature: PositiveFloat = Field(4.0, description="softens both networks' answers when they are compared")
 
 

@@ -10,7 +10,7 @@ from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import Settings
+from catro_deploy.settings import Settings, follow_recipe
 from catro_deploy.training import History, fit
 
 __all__ = ["finetune"]
@@ -19,7 +19,7 @@ __all__ = ["finetune"]
 def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
     """Train the pruned network of ``run`` on its classes; write its weights and finetune.json.
 
-    An interrupted fine-tuning goes on after its last whole epoch.
+    An interrupted fine-tuning goes on after its last whole epoch. With 0 epochs the weights are those of the pruning.
 
     Raises:
         RunFolderError: there is no pruned network yet, or the plan is not one.
@@ -28,23 +28,24 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
         NumericsError: training diverged; what earlier epochs reached stays.
     """
     plan = load_plan(run)
+    options = follow_recipe(settings.finetune, plan.reconstructed)
     network = networks.load(run, weights="pruned")
-    teacher = networks.load(run, weights="original") if settings.finetune.distill > 0 else None
+    teacher = networks.load(run, weights="original") if options.distill and options.epochs else None
     channels, height, width = plan.input_shape
     dataset = open_dataset(settings.data, (height, width), channels)
     history = fit(
         network,
         Subset(dataset.train, plan.class_indices),
         Subset(dataset.validation, plan.class_indices),
-        settings.finetune,
+        options,
         plan.mean,
         plan.std,
         run.finetune_state,
         progress,
         "fine-tuning",
         teacher,
-        settings.finetune.distill,
-        settings.finetune.temperature,
+        options.distill or 0.0,
+        options.temperature,
         run.events,
     )
     # One entry only: safetensors writes several in a random order, and equal weights shall make equal files.

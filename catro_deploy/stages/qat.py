@@ -8,7 +8,7 @@ from catro_deploy.precision.aware import aware
 from catro_deploy.progress import Progress
 from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import Settings
+from catro_deploy.settings import Settings, follow_recipe
 from catro_deploy.training import History, fit
 
 __all__ = ["qat"]
@@ -39,9 +39,10 @@ def qat(
         NumericsError: training diverged.
     """
     network = aware(source, integers)
-    own = settings.quantize
+    own, options = settings.quantize, follow_recipe(settings.finetune, plan.reconstructed)
     changes = {
         "epochs": own.qat_epochs,
+        "steps": 0,
         "learning_rate": own.qat_learning_rate,
         "amp": False,
         "compile": False,
@@ -51,15 +52,15 @@ def qat(
         network.network,
         train,
         validation,
-        settings.finetune.model_copy(update=changes),
+        options.model_copy(update=changes),
         plan.mean,
         plan.std,
         run.qat_state,
         progress,
         "fine-tuning for integers",
-        networks.load(run) if settings.finetune.distill > 0 else None,
-        settings.finetune.distill,
-        settings.finetune.temperature,
+        networks.load(run) if options.distill else None,
+        options.distill or 0.0,
+        options.temperature,
     )
     run.qat_state.unlink(missing_ok=True)
     return network.trained(source), history

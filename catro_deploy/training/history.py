@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Epoch", "History"]
+__all__ = ["Epoch", "History", "Probe"]
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,35 @@ class Epoch:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """Learning rates that were tried before the training, each from the same weights and on the same batches.
+
+    Attributes:
+        steps: of each learning rate.
+        learning_rates: in ascending order.
+        losses: of each learning rate, the mean over training batches that its steps did not use; None if not finite.
+        chosen: the learning rate of the smallest loss.
+    """
+
+    steps: int
+    learning_rates: tuple[float, ...]
+    losses: tuple[float | None, ...]
+    chosen: float
+
+
+@dataclass(frozen=True)
 class History:
     """All epochs; accuracies are fractions, None without validation images.
 
     Attributes:
-        epochs: in order, those before an interruption included.
+        epochs: in order, those before an interruption included; none if there was no training.
         validation_accuracy: of the final weights.
         baseline_validation_accuracy: of the weights before the first epoch.
         seconds: sum over the epochs.
         device: ``cpu`` or ``cuda``, where the last part ran.
         images: number of training images.
         processes: how many trained together when it ended.
+        probe: how the learning rate was chosen; None if it was given or followed from the number of steps alone.
     """
 
     epochs: tuple[Epoch, ...]
@@ -45,3 +63,4 @@ class History:
     device: str
     images: int
     processes: int = 1
+    probe: Probe | None = None

@@ -85,8 +85,8 @@ def fit_loader(
 
     Both loaders give images of ``image_shape`` (channels, height, width) of all classes; those of others than the
     ``wanted`` are left out. Before the first epoch they are gone through once, to count them and for the accuracy to
-    start from. Of ``settings`` all counts but batch_size and augment, which are the loader's. ``teacher`` gives logits
-    over the wanted classes; it is moved to where training runs.
+    start from. Of ``settings``, whose recipe has been followed, all counts but batch_size and augment, which are the
+    loader's. ``teacher`` gives logits over the wanted classes; it is moved to where training runs.
 
     Raises:
         SettingsError: a GPU is wanted, and there is none.
@@ -97,7 +97,9 @@ def fit_loader(
     hardware = choose_hardware(model, settings.compute, settings.amp)
     with enough_memory('Let the loader give smaller batches, or train with compute="cpu".'):
         batches = LoaderBatches(train, wanted, image_shape, hardware)
-        objective = Objective(hardware, settings.label_smoothing, teacher, settings.distill, settings.temperature)
+        objective = Objective(
+            hardware, settings.label_smoothing, teacher, settings.distill or 0.0, settings.temperature
+        )
 
         def validate(network: nn.Module) -> float | None:
             if validation is None:

@@ -80,7 +80,8 @@ def fit(
 
     After every epoch all that is needed to go on is in ``state_path``; the caller deletes it when the weights are safe.
     If it is there at the start and belongs to this very training, that goes on after its last whole epoch. ``mean``
-    and ``std`` (a value a channel, of pixels in 0..1) are subtracted and divided by. ``validation`` may be empty.
+    and ``std`` (a value a channel, of pixels in 0..1) are subtracted and divided by. ``validation`` may be empty. A
+    learning rate or a moving average that ``settings`` leave open follows from the number of steps, see ``gentle``.
     ``teacher`` gives logits over the same classes, and ``distill`` is its share of the loss. ``events`` is the folder
     of event files, if settings ask for such. Under torchrun all its processes train together.
 
@@ -109,7 +110,9 @@ def train_together(
         raise DataError(f"There are {count} training images; 2 are the least.", "Choose other classes, or add images.")
     fingerprint = job.fingerprint
     with enough_memory(f'Lower batch_size (now {settings.batch_size}) or set compute = "cpu".'):
-        pixels = hold(job.train, hardware.device, progress, "reading training images")
+        pixels = job.train
+        if settings.epochs:
+            pixels = hold(pixels, hardware.device, progress, "reading training images")
         batches = Batches(pixels, settings, mean, std, hardware, world)
         held_out = job.validation
         if world.is_first:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,7 +18,7 @@ from safetensors.torch import save
 
 from catro_deploy.errors import CheckpointError
 from catro_deploy.files import write_bytes
-from catro_deploy.training.history import Epoch
+from catro_deploy.training.history import Epoch, Probe
 
 __all__ = ["State", "read_state", "tensors_hash", "write_state"]
 
@@ -37,6 +38,7 @@ class State:
         ema: averaged weights and buffers by name; empty where none are kept.
         best: weights and buffers after the epoch of the best validation accuracy; empty without patience.
         scaler: state of the loss scaling; empty where there is none.
+        probe: how the learning rate was chosen; None where none were tried.
     """
 
     fingerprint: str
@@ -47,6 +49,7 @@ class State:
     ema: dict[str, torch.Tensor]
     best: dict[str, torch.Tensor]
     scaler: dict[str, float]
+    probe: Probe | None = None
 
     @property
     def best_epoch(self) -> Epoch | None:
@@ -73,6 +76,7 @@ def write_state(path: Path, state: State) -> None:
         "epochs": [asdict(epoch) for epoch in state.epochs],
         "baseline": state.baseline,
         "scaler": state.scaler,
+        "probe": asdict(state.probe) if state.probe else None,
     }
     write_bytes(path, save(tensors, {METADATA_KEY: json.dumps(record)}))
 
@@ -96,6 +100,7 @@ def read_state(path: Path) -> State:
             ema=_part(tensors, "ema."),
             best=_part(tensors, "best."),
             scaler=record["scaler"],
+            probe=_probe(record.get("probe")),
         )
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
@@ -111,6 +116,13 @@ def tensors_hash(tensors: Mapping[str, torch.Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _probe(record: Mapping[str, Any] | None) -> Probe | None:
+    if record is None:
+        return None
+    tried = {key: tuple(record[key]) for key in ("learning_rates", "losses")}
+    return Probe(**{**record, **tried})
 
 
 def _part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

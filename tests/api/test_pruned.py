@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 import json
 
 import pytest
@@ -46,6 +47,20 @@ def test_fine_tuning_learns_the_wanted_classes_of_a_loader_of_all(pruned):
     assert history.epochs[-1].loss < history.epochs[0].loss
     assert history.validation_accuracy == 1.0
     assert not pruned.model.training
+
+
+def test_without_epochs_nothing_is_trained(pruned):
+    before = copy.deepcopy(pruned.model)
+    history = pruned.finetune(loader(), validation=loader("validation"), **TRAINING | {"epochs": 0})
+    assert history.epochs == ()
+    assert history.validation_accuracy == history.baseline_validation_accuracy
+    assert same(pruned.model, before)
+
+
+def test_a_reconstructed_network_is_fine_tuned_gently(pruned):
+    reconstructed = dataclasses.replace(pruned, plan=dataclasses.replace(pruned.plan, reconstructed=True))
+    history = reconstructed.finetune(loader(), epochs=4, compute="cpu")
+    assert max(epoch.learning_rate for epoch in history.epochs) < 0.001
 
 
 @pytest.mark.parametrize("distill", [0.0, 0.5])

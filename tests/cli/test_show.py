@@ -11,7 +11,15 @@ from catro_deploy.cli.show import RESULTS
 from catro_deploy.plans import save_plan
 from catro_deploy.report.build import build_report
 from catro_deploy.runs import RunFolder
-from tests.report.made import make_bench, make_estimate, make_finetune, make_plan, make_timed_plan, make_verify
+from tests.report.made import (
+    make_bench,
+    make_estimate,
+    make_finetune,
+    make_plan,
+    make_timed_plan,
+    make_untrained,
+    make_verify,
+)
 
 
 def lines(stage, content):
@@ -103,3 +111,7 @@ def test_a_report_without_measurements_shows_estimates_by_that_name(finetune, ac
     assert "latency, estimate 1.00 ms 480 us 2.08x" in shown
     assert not [line for line in shown if line.startswith("p50")]
     assert any(line.startswith("not measured on jetson-orin: estimate 0.480x") for line in shown)
+
+
+def test_a_fine_tuning_of_no_epochs_is_called_no_training():
+    assert lines("finetune", make_untrained()) == ["No training: validation accuracy 41.00%, as pruned"]

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 
 import pytest
 from safetensors import safe_open
@@ -9,6 +10,7 @@ from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Subset
 from catro_deploy.errors import CheckpointError, RunFolderError
 from catro_deploy.files import file_hash
+from catro_deploy.plans import load_plan, save_plan
 from catro_deploy.progress import Silent
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
@@ -17,7 +19,7 @@ from catro_deploy.stages.prune import prune
 from catro_deploy.stages.train import train
 from catro_deploy.training import accuracy, predict
 from tests.training.conftest import one_thread  # noqa: F401 - these networks are small too
-from tests.training.helpers import MEAN, STD, InterruptedTrainingError, Recorder
+from tests.training.helpers import MEAN, STD, InterruptedTrainingError, Recorder, assert_same_bits
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +65,7 @@ def test_the_pruned_network_learns_its_classes(settings, run):
         "device",
         "images",
         "processes",
+        "probe",
     }
     assert names == set(record)
     with safe_open(run.weights, framework="pt") as file:
@@ -89,6 +92,33 @@ def test_a_killed_fine_tuning_goes_on_and_ends_the_same(settings, run):
     finetune(settings, run, recorder)
     assert recorder.notes == ["going on from epoch 2 of 8"]
     assert file_hash(run.weights) == expected
+
+
+def changed(settings, **finetune):
+    return settings.model_copy(update={"finetune": settings.finetune.model_copy(update=finetune)})
+
+
+def test_of_no_epochs_the_weights_are_those_of_the_pruning(settings, run):
+    history = finetune(changed(settings, epochs=0), run, Silent())
+    record = json.loads(run.finetune.read_text())
+    assert record["epochs"] == []
+    assert record["validation_accuracy"] == record["baseline_validation_accuracy"] == history.validation_accuracy
+    with safe_open(run.weights, framework="pt") as file:
+        assert file.metadata() == {"plan": file_hash(run.plan)}
+    assert_same_bits(networks.load(run), networks.load(run, weights="pruned"))
+    assert not run.finetune_state.exists()
+
+
+@pytest.mark.parametrize("reconstructed", [False, True])
+def test_auto_follows_the_plan(settings, run, reconstructed):
+    """20 steps: too few for a probe, and the least rate of a gentle training."""
+    save_plan(dataclasses.replace(load_plan(run), reconstructed=reconstructed), run.plan)
+    auto = changed(settings, epochs=20, steps=20, ema=None, distill=None, augment="none")
+    history = finetune(auto, run, Silent())
+    # The last of 20 steps on a cosine, of which the first 3 warm up without a reconstruction.
+    share = (1 + math.cos(math.pi * (19 / 20 if reconstructed else 16 / 17))) / 2
+    assert history.epochs[-1].learning_rate == pytest.approx(share * (0.001 if reconstructed else 0.05))
+    assert load_plan(run).reconstructed == reconstructed
 
 
 def test_a_damaged_state_stops_it_and_harms_nothing(settings, run):

@@ -10,7 +10,7 @@ from torch import nn
 
 from catro_deploy.data.base import Dataset, MemorySplit, Split
 from catro_deploy.progress import Progress, Silent
-from catro_deploy.settings import DataSettings, FinetuneSettings
+from catro_deploy.settings import DataSettings, FinetuneSettings, follow_recipe
 from catro_deploy.training import History, fit
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
@@ -50,9 +50,9 @@ def colours(settings: DataSettings, size: tuple[int, int], channels: int) -> Dat
 
 
 def options(**changes: object) -> FinetuneSettings:
-    """Settings for quick tests on a CPU."""
+    """Settings for quick tests on a CPU; their recipe is followed as for a network that was not reconstructed."""
     values: dict[str, object] = {"epochs": 4, "batch_size": 16, "augment": "signs", "compute": "cpu", "ema": 0.9}
-    return FinetuneSettings.model_validate(values | changes)
+    return follow_recipe(FinetuneSettings.model_validate(values | changes), reconstructed=False)
 
 
 class InterruptedTrainingError(Exception):

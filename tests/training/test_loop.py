@@ -180,3 +180,52 @@ def test_channels_last_and_back(tmp_path):
     model, history = train(tmp_path, model=model, epochs=8, ema=0.0, learning_rate=0.2)
     assert history.validation_accuracy == 1.0
     assert model[0].weight.is_contiguous()
+
+
+@pytest.mark.parametrize("steps", [1, STEPS, STEPS + 2])
+def test_a_training_ends_after_so_many_steps(tmp_path, steps):
+    recorder = Recorder()
+    _, history = train(tmp_path, progress=recorder, steps=steps, ema=0.0)
+    assert recorder.steps == steps
+    assert recorder.bars["test"] == (steps, 0)
+    assert len(history.epochs) == -(-steps // STEPS)
+    assert history.validation_accuracy == history.epochs[-1].validation_accuracy
+
+
+def test_the_learning_rate_falls_within_the_limit_of_steps(tmp_path):
+    _, history = train(tmp_path, steps=STEPS + 3, warmup_epochs=0)
+    # Of 8 steps, the fifth: (1 + cos(4/8 * 180 degrees)) / 2 = 0.5; and the last: (1 + cos(7/8 * 180 degrees)) / 2.
+    assert [epoch.learning_rate for epoch in history.epochs] == pytest.approx([0.05 * 0.5, 0.05 * 0.0380602])
+
+
+def test_a_limit_beyond_the_epochs_changes_nothing(tmp_path):
+    unlimited, _ = train(tmp_path / "a")
+    limited, history = train(tmp_path / "b", steps=100)
+    assert len(history.epochs) == 4
+    assert_same_bits(unlimited, limited)
+
+
+def test_a_training_cut_short_is_resumed_to_the_bit(tmp_path):
+    unbroken, _ = train(tmp_path / "a", steps=STEPS + 2)
+    with pytest.raises(InterruptedTrainingError):
+        train(tmp_path / "b", progress=Recorder(at_step=STEPS + 1), steps=STEPS + 2)
+    again = Recorder()
+    resumed, _ = train(tmp_path / "b", progress=again, steps=STEPS + 2)
+    assert again.notes == ["going on from epoch 1 of 2"]
+    assert again.bars["test"] == (STEPS + 2, STEPS)
+    assert_same_bits(unbroken, resumed)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"recipe": "gentle", "learning_rate": None, "ema": None}, {"patience": 2}], ids=str
+)
+def test_without_epochs_the_network_stays_as_it_is(tmp_path, changes):
+    model, recorder = small_network(), Recorder()
+    _, history = train(tmp_path, model=model, progress=recorder, epochs=0, **changes)
+    assert_same_bits(model, small_network())
+    assert not model.training
+    assert (history.epochs, history.seconds, history.probe) == ((), 0, None)
+    assert history.validation_accuracy == history.baseline_validation_accuracy
+    assert history.validation_accuracy is not None
+    assert not (tmp_path / "state.safetensors").exists()
+    assert "reading training images" not in recorder.bars

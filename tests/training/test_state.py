@@ -3,7 +3,7 @@ import torch
 from safetensors.torch import save_file
 
 from catro_deploy.errors import CheckpointError
-from catro_deploy.training.history import Epoch
+from catro_deploy.training.history import Epoch, Probe
 from catro_deploy.training.state import State, read_state, tensors_hash, write_state
 
 
@@ -18,6 +18,7 @@ def state():
         ema={},
         best={"a.weight": shared + 1},
         scaler={"scale": 65536.0},
+        probe=Probe(50, (0.001, 0.003, 0.009), (0.1 + 0.2, 0.25, None), 0.003),
     )
 
 
@@ -29,11 +30,12 @@ def test_what_was_written_is_read(tmp_path):
         own, theirs = getattr(read, part), getattr(written, part)
         assert own.keys() == theirs.keys()
         assert all(torch.equal(own[name], theirs[name]) for name in own)
-    assert (read.fingerprint, read.epochs, read.baseline, read.scaler) == (
+    assert (read.fingerprint, read.epochs, read.baseline, read.scaler, read.probe) == (
         written.fingerprint,
         written.epochs,
         written.baseline,
         written.scaler,
+        written.probe,
     )
     assert [p.name for p in tmp_path.iterdir()] == ["state.safetensors"]
 

@@ -1,5 +1,6 @@
 """Two processes that torchrun starts, against one: the same training, and what is left when one of them dies."""
 
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from catro_deploy.training.device import choose_hardware
 from catro_deploy.training.state import read_state
 from catro_deploy.training.world import World
 from tests.training.helpers import MEAN, STD, Recorder, options, separable_split, small_network
-from tests.training.together_script import network
+from tests.training.together_script import GENTLE, GENTLE_IMAGES, network
 
 CHECKOUT = Path(__file__).parents[2]
 LIMIT_S = 240
@@ -97,6 +98,21 @@ def test_two_processes_train_a_compiled_network_together(together, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * LIMIT_S)
+def test_two_processes_choose_the_learning_rate_that_one_does(tmp_path):
+    done = script(tmp_path, "--gentle")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "probe.json").read_text())
+    alone, settings = network(), options(amp=False, **GENTLE)
+    images, held_out = separable_split(GENTLE_IMAGES), separable_split(21, seed=1)
+    history = fit(alone, images, held_out, settings, MEAN, STD, tmp_path / "alone.safetensors", Recorder(), "test")
+    assert found["chosen"] == history.probe.chosen
+    assert found["losses"] == pytest.approx(list(history.probe.losses), abs=1e-5)
+    for name, tensor in load_file(tmp_path / "weights.safetensors").items():
+        torch.testing.assert_close(tensor, alone.state_dict()[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(4 * LIMIT_S)
 def test_where_a_process_dies_all_end_and_the_training_goes_on(together, tmp_path):
     """Five steps an epoch: it dies in the third."""
@@ -118,11 +134,13 @@ def test_the_command_line_under_torchrun(tiny_run):
     """One of the processes writes and talks; a stage that trains nothing runs in it alone."""
     tiny_run.weights.unlink()
     program = ("--no-python", "--", Path(sys.executable).with_name("catro-deploy"))  # torchrun takes --run for its own
-    done = torchrun(*program, "finetune", "--run", "run", cwd=Path.cwd())
-    assert done.returncode == 0, done.stderr
-    assert tiny_run.weights.is_file()
-    assert tiny_run.read_json(tiny_run.finetune, "finetune")["processes"] == 2
-    assert done.stderr.count("finetune: done") == 1
+    for epochs in (2, 0):
+        done = torchrun(*program, "finetune", "--run", "run", "--epochs", epochs, cwd=Path.cwd())
+        assert done.returncode == 0, done.stderr
+        assert tiny_run.weights.is_file()
+        record = tiny_run.read_json(tiny_run.finetune, "finetune")
+        assert (record["processes"], len(record["epochs"])) == (2, epochs)
+        assert done.stderr.count("finetune: done") == 1
     refused = torchrun(*program, "export", "--run", "nowhere", cwd=Path.cwd())
     assert refused.returncode != 0
     assert refused.stderr.count("is not a run folder") == 1

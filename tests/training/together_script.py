@@ -1,8 +1,10 @@
 """A training as the command line does it under torchrun: the first process asks for it, the others take part."""
 
 import argparse
+import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -12,6 +14,10 @@ from torch import nn
 from catro_deploy.training import fit, loop
 from catro_deploy.training.together import dismiss, serve
 from tests.training.helpers import MEAN, STD, Recorder, options, separable_split
+
+GENTLE = {"recipe": "gentle", "learning_rate": None, "ema": None}
+# 40 steps an epoch: four of them are enough to try learning rates before.
+GENTLE_IMAGES = 640
 
 
 def network() -> nn.Module:
@@ -39,6 +45,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where state and weights go")
     parser.add_argument("--dies-at", type=int, help="the step before which the second process vanishes")
+    parser.add_argument("--gentle", action="store_true", help="try learning rates first")
     parser.add_argument("--compiled", action="store_true", help="use torch.compile, even if it is no faster")
     return parser.parse_args()
 
@@ -50,11 +57,13 @@ def main() -> None:
         loop.compiled = lambda model, *_: torch.compile(model)
     if os.environ["RANK"] == "0":
         model, recorder = network(), Recorder()
-        images, held_out = separable_split(90), separable_split(21, seed=1)
-        settings = options(amp=False, compile=args.compiled)
+        images, held_out = separable_split(GENTLE_IMAGES if args.gentle else 90), separable_split(21, seed=1)
+        settings = options(amp=False, compile=args.compiled, **(GENTLE if args.gentle else {}))
         history = fit(model, images, held_out, settings, MEAN, STD, args.folder / "state.safetensors", recorder, "test")
         save_file(model.state_dict(), args.folder / "weights.safetensors")
         sys.stdout.write(f"processes {history.processes}, {recorder.notes}\n")
+        if history.probe:
+            (args.folder / "probe.json").write_text(json.dumps(asdict(history.probe)))
         dismiss()
         return
     if args.dies_at:

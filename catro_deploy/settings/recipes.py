@@ -1,0 +1,38 @@
+"""Recipes: what ``[train]`` and ``[finetune]`` take for keys that are not given."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from catro_deploy.settings.models import FinetuneSettings
+
+__all__ = ["RECIPES", "follow_recipe"]
+
+PAPER = {
+    "schedule": "step", "momentum": 0.9, "warmup_epochs": 0.0, "label_smoothing": 0.0, "ema": 0.0, "patience": 0,
+}  # fmt: skip
+RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "train": {"paper": {**PAPER, "epochs": 300, "learning_rate": 0.1}},
+    "finetune": {
+        "none": {"learning_rate": 0.05, "warmup_epochs": 1.0, "ema": 0.0, "distill": 0.0},
+        "paper": {**PAPER, "epochs": 200, "learning_rate": 0.01, "distill": 0.0},
+        "fast": {
+            "epochs": 60, "schedule": "cosine", "learning_rate": 0.1, "warmup_epochs": 5.0, "ema": 0.998,
+            "distill": 0.5, "compile": True,
+        },
+        # Without learning_rate and ema: the training takes them from its number of steps (training/gentle.py).
+        "gentle": {"schedule": "cosine", "warmup_epochs": 0.0, "distill": 0.5},
+    },
+}  # fmt: skip
+"""Section to recipe to values: ``paper`` is that of arXiv 2110.10921 as far as it is given there."""
+
+
+def follow_recipe(settings: FinetuneSettings, reconstructed: bool) -> FinetuneSettings:
+    """``settings`` with the values of their recipe where they have none.
+
+    ``auto`` is ``gentle`` for a network whose layers pruning has ``reconstructed``, and ``none`` for another.
+    """
+    name = settings.recipe
+    if name == "auto":
+        name = "gentle" if reconstructed else "none"
+    missing = {key: value for key, value in RECIPES["finetune"][name].items() if getattr(settings, key) is None}
+    return settings.model_copy(update={"recipe": name, **missing})

@@ -1,0 +1,64 @@
+"""A short trial of learning rates before a training."""
+
+import math
+from itertools import islice
+
+import torch
+from torch import nn
+
+from catro_deploy.progress import Progress
+from catro_deploy.training.batches import Epochs, seed_of
+from catro_deploy.training.gentle import PROBE_FACTORS, ProbeSize
+from catro_deploy.training.history import Probe
+from catro_deploy.training.schedule import learning_rate_factor
+from catro_deploy.training.stepper import Stepper, seeded
+from catro_deploy.training.striding import striding_first
+from catro_deploy.training.world import World
+
+__all__ = ["probe_learning_rates"]
+
+# Its order and augmentation are those of no epoch of the training, which count from 1.
+PROBE_EPOCH = 0
+
+
+def probe_learning_rates(
+    stepper: Stepper, batches: Epochs, middle: float, size: ProbeSize, world: World, progress: Progress
+) -> Probe:
+    """Try a third of the learning rate ``middle``, it, and three times it; what ``stepper`` trains stays as it is.
+
+    Each rate trains a copy of the network on the same batches and falls along half a cosine; without that the noise of
+    the last steps would count against high rates. Judged is the loss, in eval mode, on training batches that come
+    after. The smallest loss wins, of equals the lowest rate; if all diverge, the lowest. All processes of ``world``
+    take part and get the same outcome.
+    """
+    learning_rates = tuple(middle * factor for factor in PROBE_FACTORS)
+    copies = [stepper.copy() for _ in learning_rates]
+    for one in copies:
+        one.join(world)
+    networks = nn.ModuleList(one.model for one in copies)
+    drawn = islice(batches.epoch(PROBE_EPOCH), size.steps + size.held_out)
+    held_out: list[list[torch.Tensor]] = []
+    seed = seed_of(stepper.settings.seed, PROBE_EPOCH, 2 + world.rank)
+    with (
+        striding_first(networks),
+        seeded(seed, stepper.hardware),
+        progress.task("trying learning rates", size.steps + size.held_out) as task,
+    ):
+        networks.train()
+        for number, (images, labels) in enumerate(drawn):
+            if number < size.steps:
+                factor = learning_rate_factor("cosine", number, size.steps)
+                for one, rate in zip(copies, learning_rates, strict=True):
+                    one.step(images, labels, rate * factor)
+            else:
+                networks.eval()
+                held_out.append([one.loss(images, labels) for one in copies])
+            task.advance()
+    means = world.mean(torch.stack([torch.stack(losses) for losses in held_out]).mean(dim=0)).tolist()
+    losses = tuple(loss if math.isfinite(loss) else None for loss in means)
+    return world.share(Probe(size.steps, learning_rates, losses, _best(learning_rates, losses)))
+
+
+def _best(learning_rates: tuple[float, ...], losses: tuple[float | None, ...]) -> float:
+    finite = [(loss, rate) for rate, loss in zip(learning_rates, losses, strict=True) if loss is not None]
+    return min(finite)[1] if finite else min(learning_rates)

@@ -1,0 +1,84 @@
+"""One step after another: a network with its optimiser, on its hardware."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from catro_deploy.settings import OptimiserSettings
+from catro_deploy.training.device import Hardware
+from catro_deploy.training.objective import Objective
+from catro_deploy.training.world import World
+
+__all__ = ["Stepper", "seeded"]
+
+
+@contextmanager
+def seeded(seed: int, hardware: Hardware) -> Iterator[None]:
+    """Let dropout and the like draw from ``seed`` in this block; the global generators are the caller's afterwards."""
+    gpus = [torch.cuda.current_device()] if hardware.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
+        torch.manual_seed(seed)
+        yield
+
+
+class Stepper:
+    """Nesterov SGD on ``model``, without weight decay on biases and batch norm (everything of one dimension).
+
+    ``forward`` is what steps call: the model, or what stands for it (compiled, or shared among processes).
+    """
+
+    def __init__(self, model: nn.Module, objective: Objective, settings: OptimiserSettings, hardware: Hardware) -> None:
+        self.model = hardware.place(model)
+        self.objective, self.settings, self.hardware = objective, settings, hardware
+        self.forward: Callable[[torch.Tensor], torch.Tensor] = model
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.optimizer = _nesterov_sgd(list(self.parameters.values()), settings, hardware)
+        self.scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.scales_loss)
+
+    def copy(self) -> "Stepper":
+        """Another one with a copy of the model as it is now; its optimiser has no momentum yet."""
+        return Stepper(copy.deepcopy(self.model), self.objective, self.settings, self.hardware)
+
+    def join(self, world: World) -> None:
+        """From now on average gradients over the processes of ``world``."""
+        if world.size > 1:
+            network = self.forward if isinstance(self.forward, nn.Module) else self.model
+            self.forward = nn.parallel.DistributedDataParallel(network)
+
+    def step(self, images: torch.Tensor, labels: torch.Tensor, learning_rate: float) -> torch.Tensor:
+        """Take a step on a batch, ``images`` (n, c, h, w) and ``labels`` (n,); return its loss, a scalar."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        with self.hardware.autocast():
+            logits = self.forward(images)
+        loss = self.objective(logits.float(), images, labels)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss.detach()
+
+    @torch.no_grad()
+    def loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The loss of a batch without a step, a scalar; the model stays in its mode."""
+        with self.hardware.autocast():
+            logits = self.model(images)
+        return self.objective(logits.float(), images, labels)
+
+
+def _nesterov_sgd(
+    parameters: Sequence[nn.Parameter], settings: OptimiserSettings, hardware: Hardware
+) -> torch.optim.SGD:
+    decayed = [p for p in parameters if p.ndim > 1]
+    free = [p for p in parameters if p.ndim <= 1]
+    return torch.optim.SGD(
+        [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": free, "weight_decay": 0.0}],
+        lr=0.0,  # each step sets its own
+        momentum=settings.momentum,
+        nesterov=settings.momentum > 0,
+        # The fused form leaves its momentum uninitialised where the scaler skips the first step, as it often does.
+        fused=not hardware.scales_loss,
+    )

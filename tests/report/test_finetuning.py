@@ -1,0 +1,64 @@
+"""What the reports say of fine-tuning, of the rates tried before it, and of none at all."""
+
+import re
+
+import pytest
+
+from catro_deploy.report.build import build_report
+from catro_deploy.report.finetuning import finetuning_words, probe_words
+from catro_deploy.report.html import to_html
+from catro_deploy.report.markdown import to_markdown
+from tests.report.made import (
+    PROBE,
+    make_bench,
+    make_estimate,
+    make_finetune,
+    make_plan,
+    make_untrained,
+    make_verify,
+)
+from tests.report.pages import Page
+
+NO_TRAINING = "No training took place: the weights are those of the pruning, validation accuracy 41.00%."
+
+
+def reports(finetune):
+    report = build_report(make_plan(), make_verify(), make_bench(), finetune, "a-run")
+    return to_markdown(report), to_html(report)
+
+
+def test_a_training_is_told_in_a_sentence():
+    assert finetuning_words(make_finetune(1)).startswith("1 epoch over 9,000 images on cpu in 6 s: validation accuracy")
+    assert finetuning_words(make_finetune(2)).startswith("2 epochs over")
+
+
+def test_rates_that_were_tried_are_told_with_their_losses():
+    words = probe_words(make_finetune(probe=PROBE))
+    assert words == (
+        "Learning rates tried before, for 50 steps each: 0.0005 (loss 0.25), 0.0015 (loss 0.125), 0.0045 (loss not "
+        "finite), on training images held out from them. Chosen: 0.0015."
+    )
+    for text in reports(make_finetune(probe=PROBE)):
+        assert words in text
+
+
+@pytest.mark.parametrize("finetune", [make_finetune(), {k: v for k, v in make_finetune().items() if k != "probe"}])
+def test_without_a_probe_nothing_is_said_of_it(finetune):
+    assert probe_words(finetune) == ""
+
+
+def test_no_training_is_said_in_one_sentence_and_has_no_chart():
+    markdown, html = reports(make_untrained())
+    assert markdown.count("No training took place") == html.count("No training took place") == 1
+    assert f"## Fine-tuning\n\n{NO_TRAINING}\n" in markdown
+    assert NO_TRAINING in html
+    assert not re.search("epochs? over|Training loss", markdown + html)
+    parsed = Page(html)
+    assert len(parsed.ids) == len(set(parsed.ids))
+
+
+def test_an_accuracy_without_training_is_not_called_one_after_it():
+    report = build_report(make_estimate(), None, None, make_untrained(), "a-run")
+    assert report["verdict"].endswith("validation accuracy 41.00% without fine-tuning")
+    assert "without fine-tuning" in to_html(report)
+    assert "after fine-tuning" not in to_html(report)

@@ -1,0 +1,53 @@
+"""A run whose fine-tuning has no epochs: every later stage works on the network as it was pruned."""
+
+import json
+
+import pytest
+
+import catro_deploy
+from catro_deploy import networks
+from catro_deploy.files import file_hash
+from tests.tiny import command, went_well
+from tests.training.helpers import assert_same_bits
+
+LATER = ("export", "verify", "bench", "report")
+
+
+@pytest.fixture
+def untrained(tiny_run):
+    """The stages from finetune on, run again with 0 epochs."""
+    done = command("finetune", "--run", "run", "--epochs", "0")
+    assert done.exit_code == 0, done.stderr
+    assert "No training: validation accuracy" in done.stdout
+    for stage in LATER:
+        done = command(stage, "--run", "run")
+        assert went_well(done.exit_code, done.stderr), done.stderr
+    return tiny_run
+
+
+def test_every_stage_works_without_training(untrained):
+    pruned = networks.load(untrained, weights="pruned")
+    assert_same_bits(networks.load(untrained), pruned)
+    assert_same_bits(catro_deploy.load(untrained.path), pruned)
+    record = json.loads(untrained.finetune.read_text())
+    assert record["epochs"] == []
+    assert record["validation_accuracy"] == record["baseline_validation_accuracy"]
+    for suffix in ("md", "html"):
+        assert untrained.report(suffix).read_text(encoding="utf-8").count("No training took place") == 1
+    report = json.loads(untrained.report("json").read_text())
+    assert report["verification"]["pruned"]["agreement"] == 1.0
+    assert report["pruned"]["accuracy"] == report["verification"]["pruned"]["torch"]
+
+
+def test_a_run_that_was_not_trained_is_trained_by_the_same_command(untrained):
+    before = file_hash(untrained.weights)
+    assert "unchanged, skipped" in command("finetune", "--run", "run").stderr
+    done = command("finetune", "--run", "run", "--epochs", "1")
+    assert done.exit_code == 0, done.stderr
+    assert file_hash(untrained.weights) != before
+
+
+def test_training_a_baseline_takes_an_epoch(tiny):
+    done = command("train", "--epochs", "0")
+    assert done.exit_code == 2
+    assert "train.epochs = 0 does not fit" in done.stderr

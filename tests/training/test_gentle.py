@@ -1,0 +1,56 @@
+"""Learning rates, averages and probes from the number of steps, against values worked out by hand."""
+
+import pytest
+
+from catro_deploy.training import gentle
+from catro_deploy.training.gentle import ProbeSize, probe_size
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (0, 0.001),
+        (100, 0.001),
+        (350, 0.001),
+        (11_200, 0.008),  # 32 times 350 steps, and 32^0.6 = 2^3
+        (16_000, 0.0099091),
+        (17_000, 0.01),
+        (1_000_000, 0.01),
+    ],
+)
+def test_the_rate_grows_with_the_steps_between_two_bounds(steps, expected):
+    assert gentle.learning_rate(steps) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(("steps", "measured"), [(350, 0.001), (1_050, 0.002), (3_500, 0.004)])
+def test_the_rate_passes_near_those_that_were_measured(steps, measured):
+    assert gentle.learning_rate(steps) == pytest.approx(measured, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("steps", "epoch_steps", "expected"),
+    [
+        (3_500, 350, 1 - 1 / 175),  # half an epoch
+        (1_050, 350, 1 - 1 / 105),  # a tenth of all steps
+        (100, 350, 0.9),
+        (8, 5, 0.0),
+        (0, 350, 0.0),
+    ],
+)
+def test_the_average_is_over_half_an_epoch_or_a_tenth_of_the_steps(steps, epoch_steps, expected):
+    assert gentle.ema_decay(steps, epoch_steps) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("steps", "epoch_steps", "expected"),
+    [
+        (149, 149, None),
+        (10_000, 19, None),
+        (150, 150, ProbeSize(15, 8)),
+        (350, 350, ProbeSize(35, 8)),
+        (3_500, 350, ProbeSize(50, 8)),
+        (3_500, 20, ProbeSize(16, 4)),  # all of an epoch
+    ],
+)
+def test_a_probe_is_short_and_within_one_epoch(steps, epoch_steps, expected):
+    assert probe_size(steps, epoch_steps) == expected

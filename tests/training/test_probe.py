@@ -1,0 +1,161 @@
+"""Learning rates tried on small networks: the outcome is a good one, is reproducible, and is kept."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from catro_deploy.data.base import MemorySplit
+from catro_deploy.data.signs import draw_split
+from catro_deploy.training.batches import Batches
+from catro_deploy.training.device import choose_hardware
+from catro_deploy.training.gentle import ProbeSize
+from catro_deploy.training.objective import Objective
+from catro_deploy.training.probe import probe_learning_rates
+from catro_deploy.training.state import read_state
+from catro_deploy.training.stepper import Stepper
+from catro_deploy.training.world import ALONE
+from tests.training.helpers import (
+    MEAN,
+    STD,
+    InterruptedTrainingError,
+    Recorder,
+    assert_same_bits,
+    options,
+    separable_split,
+    small_network,
+    train,
+    without_seconds,
+)
+from tests.training.together_script import GENTLE, GENTLE_IMAGES
+
+SIZE = ProbeSize(steps=20, held_out=8)
+EPOCH_STEPS = GENTLE_IMAGES // 16
+
+
+@pytest.fixture(scope="module")
+def signs():
+    """Sixteen classes of drawn signs."""
+    pixels = torch.from_numpy(draw_split("train", 640, (16, 16), seed=0).transpose(0, 3, 1, 2).copy())
+    return MemorySplit(pixels, np.arange(640) % 16)
+
+
+@pytest.fixture(scope="module")
+def reads_signs(signs, tmp_path_factory):
+    """A network that has learnt some of them."""
+    folder = tmp_path_factory.mktemp("signs")
+    model, _ = train(folder, small_network(16), split=signs, validation=separable_split(0), epochs=6, learning_rate=0.2)
+    return model
+
+
+def probe(model, split, middle, seed=0):
+    hardware = choose_hardware(model, "cpu", amp=False)
+    settings = options(augment="none", seed=seed)
+    stepper = Stepper(model, Objective(hardware), settings, hardware)
+    batches = Batches(split, settings, MEAN, STD, hardware)
+    return probe_learning_rates(stepper, batches, middle, SIZE, ALONE, Recorder())
+
+
+def gentle_training(path, progress=None, **changes):
+    return train(path, progress=progress, split=separable_split(GENTLE_IMAGES), **GENTLE | changes)
+
+
+def test_the_rate_of_the_smallest_loss_is_chosen(reads_signs, signs):
+    found = probe(copy.deepcopy(reads_signs), signs, 1.0)
+    assert found.learning_rates == pytest.approx((1 / 3, 1.0, 3.0))
+    assert found.steps == SIZE.steps
+    assert found.chosen == found.learning_rates[0]
+    assert found.losses[0] == min(found.losses)
+    assert found.losses[2] > np.log(16)  # worse than a guess among the classes
+
+
+def test_for_a_network_that_knows_nothing_a_high_rate_is_chosen(signs):
+    found = probe(small_network(16), signs, 0.001)
+    assert found.chosen == pytest.approx(0.003)
+
+
+def test_rates_that_diverge_have_no_loss_and_are_not_chosen(reads_signs, signs):
+    found = probe(copy.deepcopy(reads_signs), signs, 1e30)
+    assert found.losses == (None, None, None)
+    assert found.chosen == found.learning_rates[0]
+    json.dumps(found.losses, allow_nan=False)
+
+
+def test_the_network_is_left_as_it_is_and_so_are_random_numbers(reads_signs, signs):
+    model = copy.deepcopy(reads_signs)
+    torch.manual_seed(5)
+    expected = torch.rand(4)
+    torch.manual_seed(5)
+    probe(model, signs, 0.01)
+    assert torch.equal(torch.rand(4), expected)
+    assert_same_bits(model, reads_signs)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_the_outcome_follows_from_the_seed(reads_signs, signs):
+    first, again, other = (probe(copy.deepcopy(reads_signs), signs, 0.1, seed) for seed in (3, 3, 4))
+    assert first == again
+    assert first.losses != other.losses
+
+
+def test_all_rates_have_the_same_batches_and_none_to_be_judged_by():
+    """Each image has a colour of its own, so that a network may tell which it has seen."""
+    pixels = torch.arange(640, dtype=torch.int32).view(-1, 1, 1, 1)
+    coloured = torch.cat([pixels % 256, pixels // 256, pixels * 0], dim=1).to(torch.uint8).expand(-1, -1, 8, 8)
+    seen = {True: [], False: []}
+
+    class Watched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = small_network()
+
+        def forward(self, images):
+            colours = (images[:, :2, 0, 0] * 0.25 + 0.5) * 255
+            seen[self.training].append([round(float(red + 256 * green)) for red, green in colours])
+            return self.body(images)
+
+    probe(Watched(), MemorySplit(coloured.contiguous(), np.arange(640) % 3), 0.01)
+    for batches, count in ((seen[True], SIZE.steps), (seen[False], SIZE.held_out)):
+        assert batches[0::3] == batches[1::3] == batches[2::3]
+        assert len(batches) == 3 * count
+    trained, judged = ({image for batch in seen[training] for image in batch} for training in (True, False))
+    assert (len(trained), len(judged)) == (SIZE.steps * 16, SIZE.held_out * 16)
+    assert not trained & judged
+
+
+def test_a_gentle_training_takes_the_rate_that_was_chosen(tmp_path):
+    recorder = Recorder()
+    _, history = gentle_training(tmp_path, recorder, warmup_epochs=None)
+    assert history.probe.steps == 16
+    assert history.probe.learning_rates == pytest.approx((0.001 / 3, 0.001, 0.003))
+    assert history.probe.chosen == pytest.approx(0.003)  # the network knows nothing yet
+    assert recorder.notes == ["learning rate 0.003: the best of 0.00033, 0.001, 0.003 after 16 steps each"]
+    # Along a cosine without a warm-up, of 160 steps: (1 + cos(39/160 * 180 degrees)) / 2 = 0.8604.
+    assert history.epochs[0].learning_rate == pytest.approx(0.003 * 0.8604, rel=1e-4)
+
+
+@pytest.mark.parametrize("changes", [{"learning_rate": 0.01}, {"epochs": 3}, {"steps": 149}], ids=str)
+def test_no_rates_are_tried_where_one_is_given_or_the_training_is_short(tmp_path, changes):
+    _, history = gentle_training(tmp_path, **{"epochs": 4} | changes)
+    assert history.probe is None
+    highest = changes.get("learning_rate", 0.001)
+    assert history.epochs[-1].learning_rate < history.epochs[0].learning_rate < highest
+
+
+@pytest.mark.parametrize("interrupt_after", [EPOCH_STEPS // 2, 2 * EPOCH_STEPS + 5], ids=["first epoch", "third epoch"])
+def test_an_interrupted_gentle_training_ends_with_the_same_bits(tmp_path, interrupt_after):
+    unbroken, history = gentle_training(tmp_path / "a")
+    with pytest.raises(InterruptedTrainingError):
+        gentle_training(tmp_path / "b", Recorder(at_step=interrupt_after))
+    saved, in_the_first_epoch = tmp_path / "b" / "state.safetensors", interrupt_after < EPOCH_STEPS
+    assert saved.exists() or in_the_first_epoch
+    assert in_the_first_epoch or read_state(saved).probe == history.probe
+    recorder = Recorder()
+    resumed, resumed_history = gentle_training(tmp_path / "b", recorder)
+    assert_same_bits(unbroken, resumed)
+    assert without_seconds(history) == without_seconds(resumed_history)
+    assert history.probe == resumed_history.probe
+    assert ("trying learning rates" in recorder.bars) == in_the_first_epoch
