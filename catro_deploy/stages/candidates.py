@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from catro_deploy.core.agreement import accuracy_of
 from catro_deploy.data.base import Subset
 from catro_deploy.errors import DataError, FaultError
 from catro_deploy.files import write_text
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.precision.samples import Samples, evenly
-from catro_deploy.precision.sensitivity import accuracy_of
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_int8_recipe, load_latency_protocol
 from catro_deploy.records import Plan

@@ -1,0 +1,63 @@
+"""How the answers of classifiers compare: with labels, or with those of another network where there are none."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Agreement", "accuracy_of", "agreement_of", "answers_of", "mean_kl_nats"]
+
+Floats = NDArray[np.float32]
+NO_ANSWER = -1
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How a network agrees with a reference network on the same images.
+
+    Attributes:
+        share: of the images to which both give the same class, 0 to 1.
+        mean_kl_nats: mean over the images of KL(reference || network) of their softmax outputs, in nats; infinite
+            where a logit is not finite.
+    """
+
+    share: float
+    mean_kl_nats: float
+
+
+def answers_of(logits: Floats) -> NDArray[np.int64]:
+    """The class of each image, shape (n,), from ``logits`` (n, classes); -1 where a logit is not finite."""
+    return np.where(np.isfinite(logits).all(axis=1), logits.argmax(axis=1), NO_ANSWER).astype(np.int64)
+
+
+def accuracy_of(logits: Floats, expected: NDArray[np.int64]) -> float:
+    """The share of images that ``logits`` (n, classes) give their ``expected`` class (n,), 0 to 1.
+
+    A row with a logit that is not finite is never right.
+    """
+    answers = answers_of(logits)
+    return float(((answers == expected) & (answers != NO_ANSWER)).mean())
+
+
+def agreement_of(reference: Floats, logits: Floats) -> Agreement:
+    """How ``logits`` agree with those of a ``reference``; both (n, classes), of the same images, at least one."""
+    return Agreement(accuracy_of(logits, answers_of(reference)), mean_kl_nats(reference, logits))
+
+
+def mean_kl_nats(reference: Floats, logits: Floats) -> float:
+    """Mean over the images of KL(softmax(reference) || softmax(logits)), in nats; both (n, classes).
+
+    Computed in float64 from logarithms, so that no probability that rounds to 0 is divided by. Infinite where a logit
+    is not finite.
+    """
+    if not (np.isfinite(reference).all() and np.isfinite(logits).all()):
+        return float("inf")
+    log_p, log_q = _log_softmax(reference), _log_softmax(logits)
+    divergence = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
+    return max(float(divergence.mean()), 0.0)  # rounding may put that of equal distributions below 0
+
+
+def _log_softmax(logits: Floats) -> NDArray[np.float64]:
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return result
