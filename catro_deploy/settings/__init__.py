@@ -4,6 +4,7 @@ from catro_deploy.settings.loading import load_settings, settings_text
 from catro_deploy.settings.models import (
     AUTO,
     TARGETS_OWN,
+    UNLABELLED,
     BenchSettings,
     DataSettings,
     ExportSettings,
@@ -21,6 +22,7 @@ from catro_deploy.settings.models import (
 __all__ = [
     "AUTO",
     "TARGETS_OWN",
+    "UNLABELLED",
     "BenchSettings",
     "DataSettings",
     "ExportSettings",

@@ -17,6 +17,7 @@ from pydantic import (
 __all__ = [
     "AUTO",
     "TARGETS_OWN",
+    "UNLABELLED",
     "BenchSettings",
     "DataSettings",
     "ExportSettings",
@@ -35,6 +36,9 @@ TARGETS_OWN = "target"
 """The ``precision`` of whoever asks for none."""
 AUTO = "auto"
 """The ``budget`` that is searched: the smallest latency that ``[verify] max_drop`` allows."""
+
+UNLABELLED = "images"
+"""The ``name`` of the dataset whose images have no labels."""
 
 
 class _Section(BaseModel):
@@ -64,7 +68,9 @@ class ModelSettings(_Section):
 class DataSettings(_Section):
     """``[data]``: the images."""
 
-    name: str = Field("signs", description="gtsrb, imagefolder, signs (drawn), or package.module:factory")
+    name: str = Field(
+        "signs", description="gtsrb, imagefolder, images (without labels), signs (drawn), or package.module:factory"
+    )
     root: Path = Field(Path("data"), description="the folder that holds them")
     size: PositiveInt | None = Field(
         None, description="images are resized to this height and width; default: the model's own"
@@ -73,6 +79,17 @@ class DataSettings(_Section):
     validation: float = Field(0.1, gt=0, lt=1, description="share of the training set held out for choices")
     seed: NonNegativeInt = 0
     groups: dict[str, list[int | str]] = Field(default_factory=dict, description="your own names for sets of classes")
+    classes: list[str] = Field(
+        default_factory=list,
+        description="images: names of the network's classes, or a text file with one a line; "
+        "default: those in the checkpoint, else 0, 1, ...",
+    )
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        if len(set(self.classes)) != len(self.classes):
+            raise ValueError("classes has a name twice")
+        return self
 
 
 class OptimiserSettings(_Section):
