@@ -1,11 +1,20 @@
 """How the answers of classifiers compare: with labels, or with those of another network where there are none."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Agreement", "accuracy_of", "agreement_of", "answers_of", "mean_kl_nats"]
+__all__ = [
+    "Agreement",
+    "ClassAgreement",
+    "accuracy_of",
+    "agreement_by_class",
+    "agreement_of",
+    "answers_of",
+    "mean_kl_nats",
+]
 
 Floats = NDArray[np.float32]
 NO_ANSWER = -1
@@ -25,6 +34,15 @@ class Agreement:
     mean_kl_nats: float
 
 
+@dataclass(frozen=True)
+class ClassAgreement:
+    """How many ``images`` the reference gives the class ``name``, and the ``share`` of them that the network does."""
+
+    name: str
+    images: int
+    share: float
+
+
 def answers_of(logits: Floats) -> NDArray[np.int64]:
     """The class of each image, shape (n,), from ``logits`` (n, classes); -1 where a logit is not finite."""
     return np.where(np.isfinite(logits).all(axis=1), logits.argmax(axis=1), NO_ANSWER).astype(np.int64)
@@ -42,6 +60,19 @@ def accuracy_of(logits: Floats, expected: NDArray[np.int64]) -> float:
 def agreement_of(reference: Floats, logits: Floats) -> Agreement:
     """How ``logits`` agree with those of a ``reference``; both (n, classes), of the same images, at least one."""
     return Agreement(accuracy_of(logits, answers_of(reference)), mean_kl_nats(reference, logits))
+
+
+def agreement_by_class(reference: Floats, logits: Floats, names: Sequence[str]) -> tuple[ClassAgreement, ...]:
+    """Agreement on the images of each class that the reference's logits give; a class of no image is left out.
+
+    Both logits are (n, classes), and ``names`` those of their columns.
+    """
+    expected, given = answers_of(reference), answers_of(logits)
+    return tuple(
+        ClassAgreement(name, int((expected == k).sum()), float((given[expected == k] == k).mean()))
+        for k, name in enumerate(names)
+        if (expected == k).any()
+    )
 
 
 def mean_kl_nats(reference: Floats, logits: Floats) -> float:
