@@ -26,12 +26,12 @@ class Agreement:
 
     Attributes:
         share: of the images to which both give the same class, 0 to 1.
-        mean_kl_nats: mean over the images of KL(reference || network) of their softmax outputs, in nats; infinite
-            where a logit is not finite.
+        mean_kl_nats: mean over the images of KL(reference || network) of their softmax outputs, in nats; None where a
+            logit is not finite.
     """
 
     share: float
-    mean_kl_nats: float
+    mean_kl_nats: float | None
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ def agreement_by_class(reference: Floats, logits: Floats, names: Sequence[str]) 
     )
 
 
-def mean_kl_nats(reference: Floats, logits: Floats) -> float:
+def mean_kl_nats(reference: Floats, logits: Floats) -> float | None:
     """Mean over the images of KL(softmax(reference) || softmax(logits)), in nats; both (n, classes).
 
-    Computed in float64 from logarithms, so that no probability that rounds to 0 is divided by. Infinite where a logit
-    is not finite.
+    Computed in float64 from logarithms, so that no probability that rounds to 0 is divided by. None where a logit is
+    not finite.
     """
     if not (np.isfinite(reference).all() and np.isfinite(logits).all()):
-        return float("inf")
+        return None
     log_p, log_q = _log_softmax(reference), _log_softmax(logits)
     divergence = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
     return max(float(divergence.mean()), 0.0)  # rounding may put that of equal distributions below 0

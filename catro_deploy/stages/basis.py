@@ -59,6 +59,6 @@ def basis_of(original: Floats, labels: NDArray[np.int64]) -> Basis:
         return Basis("agreement", answers_of(original), None, "the images have no labels")
     accuracy = accuracy_of(original, labels)
     if accuracy > LARGEST_HONEST_ACCURACY:
-        reason = f"the original has {accuracy:.2%} of the validation images right: it was probably trained on them"
+        reason = f"the original has {accuracy:.2%} of the validation images right, and was probably trained on them"
         return Basis("agreement", answers_of(original), accuracy, reason)
     return Basis("accuracy", labels, accuracy)

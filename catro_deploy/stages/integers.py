@@ -41,7 +41,7 @@ MUCH = 0.01
 
 @dataclass(frozen=True)
 class Images:
-    """Normalised images: some to calibrate by, and others, with ``labels``, to judge by.
+    """Normalised images: some to calibrate by, and others, with ``labels`` or what counts as such, to judge by.
 
     Layers are tried alone on the images to judge by at the places ``few``.
     """
