@@ -20,7 +20,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_int8_recipe, load_latency_protocol, load_profile_protocol
 from catro_deploy.runs import RunFolder, hold
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
-from catro_deploy.stages.labels import require_labels_unneeded
+from catro_deploy.settings.labels import require_labels_unneeded
 from catro_deploy.stages.table import (
     BUILD,
     PRUNE,

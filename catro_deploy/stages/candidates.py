@@ -19,9 +19,9 @@ from catro_deploy.protocols import load_int8_recipe, load_latency_protocol
 from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
+from catro_deploy.settings.labels import require_distillation
 from catro_deploy.stages.basis import Basis, basis_of
 from catro_deploy.stages.integers import Images, calibration_samples, write_int8
-from catro_deploy.stages.labels import require_distillation
 from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_device, packed
 from catro_deploy.stages.qat import qat
 from catro_deploy.stages.served import model_of

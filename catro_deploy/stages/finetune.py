@@ -11,7 +11,7 @@ from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
-from catro_deploy.stages.labels import require_distillation
+from catro_deploy.settings.labels import require_distillation
 from catro_deploy.training import History, fit
 
 __all__ = ["finetune"]

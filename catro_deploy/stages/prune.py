@@ -16,7 +16,7 @@ from catro_deploy.pruning import Pruned, cut_classifier, prune_classifier
 from catro_deploy.records import Branch, GroupPlan, LatencyPlan, Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
-from catro_deploy.stages.labels import require_label_free_criterion
+from catro_deploy.settings.labels import require_label_free_criterion
 from catro_deploy.stages.original import Original, open_original
 from catro_deploy.stages.trials import trial_folder
 from catro_deploy.training.normalised import NormalisedBatches

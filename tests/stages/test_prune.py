@@ -16,8 +16,7 @@ from catro_deploy.plans import load_plan
 from catro_deploy.progress import Silent
 from catro_deploy.records import Keep
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import Settings
-from catro_deploy.stages import labels
+from catro_deploy.settings import Settings, labels
 from catro_deploy.stages import prune as prune_stage
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import labelled_batches, prune, pruning_batches

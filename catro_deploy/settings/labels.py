@@ -1,9 +1,9 @@
-"""What cannot be done with images that have no labels, said before anything is computed. Light: no torch."""
+"""What cannot be done with images that have no labels, said before anything is computed."""
 
 from collections.abc import Collection
 
 from catro_deploy.errors import SettingsError
-from catro_deploy.settings import UNLABELLED, Settings
+from catro_deploy.settings.models import UNLABELLED, Settings
 
 __all__ = ["LABEL_FREE", "require_distillation", "require_label_free_criterion", "require_labels_unneeded"]
 
@@ -34,7 +34,7 @@ def require_label_free_criterion(settings: Settings) -> None:
     if settings.prune.criterion not in LABEL_FREE:
         raise SettingsError(
             f"The images have no labels, and the criterion {settings.prune.criterion} needs them.",
-            'Set criterion = "obs" in [prune] of catro.toml, or give labelled images.',
+            'Choose one that does without: criterion = "obs" ([prune] in catro.toml). Or give labelled images.',
         )
 
 
