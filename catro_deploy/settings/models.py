@@ -199,7 +199,11 @@ class QuantizeSettings(_Section):
         description="target: the target's own; auto: the fastest that keeps the accuracy; or that one, if it does",
     )
     recipe: str = Field("standard", description="a file of calibration/int8, or the calibration.toml of a run")
-    max_drop: NonNegativeFloat = Field(0.5, description="points of accuracy on validation images that it may cost")
+    max_drop: NonNegativeFloat = Field(
+        0.5,
+        description="points of accuracy (without labels: of agreement with the original) that it may "
+        "cost on validation images",
+    )
     qat_epochs: NonNegativeInt = Field(
         0, description="of quantisation-aware fine-tuning, if integers cost more than max_drop; 0: none"
     )
@@ -230,7 +234,9 @@ class VerifySettings(_Section):
         "in fp16 3% of the largest logit",
     )
     max_drop: NonNegativeFloat | None = Field(
-        None, description="points of accuracy that may be lost; more ends with exit code 3"
+        None,
+        description="points of accuracy (without labels: of agreement with the original) that may be lost; more ends "
+        "with exit code 3",
     )
     batch_size: PositiveInt = 256
 
