@@ -16,7 +16,7 @@ DISTILLING = "[finetune]\ndistill = 1.0\n"
 
 @pytest.fixture
 def unlabelled(tiny):
-    """The working folder, whose pictures are now a pile without labels."""
+    """The working folder, whose images now come without labels."""
     text = (tiny / "catro.toml").read_text().replace('name = "imagefolder"', 'name = "images"')
     write_text(tiny / "catro.toml", text.replace("[finetune]\n", DISTILLING))
     return tiny

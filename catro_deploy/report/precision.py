@@ -52,7 +52,7 @@ def precision_words(report: Mapping[str, Any]) -> str:
     text = (
         f"Asked for: {quantize['asked']}. On {count(quantize['validation_images'])} validation images at least "
         f"{percent(quantize['least_score'])} {MEASURES[measure_of(quantize)]} had to be kept; latencies were measured "
-        f"in turns with the original in {quantize['own']}."
+        f"alternately with the original in {quantize['own']}."
     )
     made = quantize["made"].get("int8")
     if made is None:
