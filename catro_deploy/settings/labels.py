@@ -44,7 +44,7 @@ def require_distillation(settings: Settings, epochs: int) -> None:
     Raises:
         SettingsError: labels count in the loss.
     """
-    distill = settings.finetune.distill
+    distill = settings.finetune.distill or 0.0  # no recipe teaches by the original alone
     if epochs and distill < 1:
         raise SettingsError(
             f"The images have no labels, and fine-tuning with distill = {distill:g} needs them.",
