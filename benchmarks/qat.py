@@ -19,12 +19,13 @@ import onnx
 from common import environment, table, write_result
 from precision import WHOLE, Case, settings_of
 
+from catro_deploy.core.agreement import accuracy_of
 from catro_deploy.data.base import Split, Subset
 from catro_deploy.plans import load_plan
 from catro_deploy.precision.int8 import X86, quantised
 from catro_deploy.precision.ranges import find_ranges
 from catro_deploy.precision.samples import Samples
-from catro_deploy.precision.sensitivity import accuracy_of, logits_of
+from catro_deploy.precision.sensitivity import logits_of
 from catro_deploy.progress import Silent
 from catro_deploy.protocols import load_int8_recipe
 from catro_deploy.records import Plan

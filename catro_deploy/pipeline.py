@@ -20,6 +20,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_int8_recipe, load_latency_protocol, load_profile_protocol
 from catro_deploy.runs import RunFolder, hold
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
+from catro_deploy.settings.labels import require_labels_unneeded
 from catro_deploy.stages.table import (
     BUILD,
     PRUNE,
@@ -159,6 +160,7 @@ def run_stages(
     """
     missed: list[MissedError] = []
     _check_protocols(settings)  # before the run folder takes these settings for its own
+    require_labels_unneeded(names, settings)
     with run.lock():
         if settings.prune.budget != AUTO:
             table = _left_out(table, [stage for stage in table if stage.name == SEARCH], run)

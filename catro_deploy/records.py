@@ -263,10 +263,13 @@ class ClassAccuracy:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How one network does on the test images; accuracies and agreement are fractions."""
+    """How one network does on the test images, and how PyTorch and the runtime agree about that; fractions.
 
-    torch: float
-    runtime: float
+    Without labels there are no accuracies: ``torch`` and ``runtime`` are None, and ``per_class`` is empty.
+    """
+
+    torch: float | None
+    runtime: float | None
     agreement: float
     largest_logit_difference: float
     per_class: tuple[ClassAccuracy, ...]

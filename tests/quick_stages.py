@@ -91,7 +91,7 @@ def export(settings, run, progress):
 def quantize(settings, run, progress):
     _begin(run, "quantize")
     shipped = "fp32" if settings.quantize.precision == "auto" else settings.quantize.precision
-    one = {"accuracy": 0.98, "ratio": 0.5, "ratio_ci95": [0.49, 0.51], "us": 500.0, "lost": ""}
+    one = {"score": 0.98, "ratio": 0.5, "ratio_ci95": [0.49, 0.51], "us": 500.0, "lost": ""}
     write_json(run.quantize, {"shipped": shipped, "candidates": {shipped: one}, "lost": {}, "made": {}})
     if shipped != "fp32":
         write_text(run.onnx("pruned", shipped), f"{run.weights.read_text()} in {shipped}")

@@ -110,6 +110,13 @@ def dataset(settings: DataSettings, size: tuple[int, int], channels: int) -> Dat
     return Dataset("tiny", CLASSES, {"stripes": (0, 1)}, *splits)
 
 
+def unlabelled(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
+    """The same images, and nobody knows what they are."""
+    known = dataset(settings, size, channels)
+    splits = [MemorySplit(s.pixels, np.full(len(s.labels), -1)) for s in (known.train, known.validation, known.test)]
+    return Dataset("tiny", (), {}, *splits)
+
+
 def identical_images(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
     """Every class has one image, again and again."""
     labels = np.repeat(np.arange(3), 8)

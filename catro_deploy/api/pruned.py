@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Unpack
 
+import numpy as np
+import torch
 from torch import nn
 
 from catro_deploy import networks
 from catro_deploy.api.options import FinetuneOptions
-from catro_deploy.data.loader import Loader, WantedClasses
+from catro_deploy.core.agreement import Agreement, agreement_of
+from catro_deploy.data.loader import Loader, WantedClasses, image_batches, open_loader
 from catro_deploy.errors import RunFolderError
 from catro_deploy.files import text_hash
 from catro_deploy.models.checkpoint import save_weights
@@ -79,6 +82,29 @@ class PrunedModel:
             "fine-tuning",
             copy.deepcopy(self.original) if settings.distill and settings.epochs else None,
         )
+
+    def agreement(self, loader: Loader) -> Agreement:
+        """How ``model`` agrees with ``original`` on the images of ``loader``: it needs no labels, and is no accuracy.
+
+        Args:
+            loader: gives normalised images, alone or with labels, which do not count. Take images that neither
+                pruning nor fine-tuning has seen.
+
+        Returns:
+            The share of images to which both give the same class, and the mean KL divergence in nats.
+
+        Raises:
+            DataError: the loader is empty, or gives something else.
+        """
+        opened = open_loader(loader)
+        both = (self.original.cpu().eval(), self.model.cpu().eval())
+        with torch.inference_mode():
+            batches = [
+                tuple(network(images).numpy() for network in both)
+                for images in image_batches(opened.batches, self.plan.input_shape)
+            ]
+        reference, found = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+        return agreement_of(reference, found)
 
     def export(
         self,

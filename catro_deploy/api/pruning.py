@@ -10,11 +10,13 @@ from catro_deploy.api.classifier import classifier_of, with_classes
 from catro_deploy.api.options import PruneOptions
 from catro_deploy.api.pruned import PrunedModel
 from catro_deploy.data.classes import resolve_classes
-from catro_deploy.data.loader import Loader, WantedClasses, class_samples, peek
+from catro_deploy.data.loader import Loader, Opened, WantedClasses, class_samples, image_samples, open_loader
+from catro_deploy.graph.features import Labelled
 from catro_deploy.progress import Progress, Silent
-from catro_deploy.pruning import prune_classifier, scoring_batch_size
+from catro_deploy.pruning import Classifier, prune_classifier, scoring_batch_size
 from catro_deploy.records import Budget
 from catro_deploy.settings import Settings, load_settings
+from catro_deploy.settings.labels import require_label_free_criterion
 from catro_deploy.targets import load_target
 from catro_deploy.transports.reach import require_latency
 
@@ -47,7 +49,7 @@ def prune(
         model: maps images (n, channels, height, width) to logits (n, all classes).
         loader: gives pairs of normalised float images (n, channels, height, width) and integer labels (n,), as a torch
             DataLoader does. It is gone through once, until each class has ``samples_per_class`` images: shuffle it, or
-            the first ones of each class decide.
+            the first ones of each class decide. With ``criterion="obs"`` it may give images alone.
         target: a device of ``catro-deploy targets list``, or the path of a target file.
         classes: those that the pruned network shall tell apart, by index or by one of ``class_names``; None: all. Its
             logits are theirs, in ascending order of the indices.
@@ -69,7 +71,8 @@ def prune(
         The pruned network, with the plan that says what was kept and why.
 
     Raises:
-        SettingsError: an option is not known, or its value does not fit.
+        SettingsError: an option is not known, or its value does not fit; or the loader gives images alone, and the
+            criterion needs labels.
         BudgetError: the budget cannot be read, or no network meets it.
         TargetError: the target is not known, or cannot be measured or estimated.
         DataError: the loader gives something else, or fewer than two images of a class.
@@ -83,19 +86,30 @@ def prune(
     bench = {"threads": threads, "batch": batch}
     settings = load_settings(None, {"prune": chosen, "bench": bench, "profile": {"protocol": profile}})
     _require_reachable(settings)
-    images, batches = peek(loader)
-    whole = classifier_of(model, images, class_names, tuple(mean), tuple(std), name)
-    original = with_classes(whole, resolve_classes(whole.classes, {}, named), images)
-    samples = class_samples(
-        batches,
-        WantedClasses(len(whole.classes), original.wanted),
-        [whole.classes[index] for index in original.wanted],
-        whole.input_shape,
-        settings.prune.samples_per_class,
-        scoring_batch_size(original, settings.prune),
-    )
-    pruned = prune_classifier(original, samples, settings, progress or Silent())
+    opened = open_loader(loader)
+    if not opened.labelled:
+        require_label_free_criterion(settings)
+    whole = classifier_of(model, opened.images, class_names, tuple(mean), tuple(std), name)
+    original = with_classes(whole, resolve_classes(whole.classes, {}, named), opened.images)
+    pruned = prune_classifier(original, _samples(opened, original, settings), settings, progress or Silent())
     return PrunedModel(pruned.model, original.model, pruned.plan)
+
+
+def _samples(opened: Opened, original: Classifier, settings: Settings) -> list[Labelled]:
+    """What channels are judged on; images without labels are as many as there would be of all classes together."""
+    chosen, shape = settings.prune, original.input_shape
+    batch_size = scoring_batch_size(original, chosen)
+    if not opened.labelled:
+        count = chosen.samples_per_class * len(original.wanted)
+        return image_samples(opened.batches, shape, count, batch_size)
+    return class_samples(
+        opened.batches,
+        WantedClasses(len(original.classes), original.wanted),
+        [original.classes[index] for index in original.wanted],
+        shape,
+        chosen.samples_per_class,
+        batch_size,
+    )
 
 
 def _require_reachable(settings: Settings) -> None:

@@ -34,7 +34,7 @@ mean = [0.485, 0.456, 0.406]    # as in your training: subtracted from pixels in
 std = [0.229, 0.224, 0.225]     # then divided by
 
 [data]
-name = "imagefolder"            # train/ and val/ (or test/) of class folders; or gtsrb, or your own
+name = "imagefolder"            # train/ and val/ (or test/) of class folders; images: without labels
 root = "data"
 # groups = {{mine = ["first class", "second class"]}}    # your own names for sets of classes
 

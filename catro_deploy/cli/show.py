@@ -7,9 +7,10 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
+from catro_deploy.report.agreement import validation_heading
 from catro_deploy.report.front import front_line
 from catro_deploy.report.verdict import OUTCOMES, budget_words, foretold
-from catro_deploy.report.wording import count, duration, ms, percent, points, ratios
+from catro_deploy.report.wording import count, duration, ms, nats, percent, points, ratios
 from catro_deploy.runs import RunFolder
 
 __all__ = ["RESULTS", "Result"]
@@ -106,10 +107,10 @@ def _show_export(result: Content, run: RunFolder) -> Sequence[RenderableType]:
 
 
 def _quantize(result: Content, run: RunFolder) -> Sequence[RenderableType]:
-    table = _table("precision", "validation accuracy", "p50", "of the original", "")
+    table = _table("precision", validation_heading(result).lower(), "p50", "of the original", "")
     for name, one in sorted(result["candidates"].items(), key=lambda item: item[1]["ratio"]):
         outcome = "served" if name == result["shipped"] else one["lost"]
-        table.add_row(name, percent(one["accuracy"]), duration(one["us"]), f"{one['ratio']:.3f}x", outcome)
+        table.add_row(name, percent(one["score"]), duration(one["us"]), f"{one['ratio']:.3f}x", outcome)
     for name in result["lost"].keys() - result["candidates"].keys():
         table.add_row(name, "", "", "", result["lost"][name])
     made = result["made"].get("int8") or {}
@@ -135,6 +136,9 @@ def _build(build: Content, run: RunFolder) -> Sequence[RenderableType]:
 
 
 def _verify(result: Content, run: RunFolder) -> Sequence[RenderableType]:
+    images = f"{count(result['test_images'])} test images"
+    if not result.get("labelled", True):
+        return [_runtime_table(result), f"{images} without labels: {_agreement(result)}", *result["problems"]]
     table = _table("accuracy", "PyTorch", result["runtime"], "agreement", "largest logit difference")
     for name in ("original", "pruned"):
         of = result[name]
@@ -146,7 +150,22 @@ def _verify(result: Content, run: RunFolder) -> Sequence[RenderableType]:
             cells = ("", percent(of["accuracy"]), percent(of["agreement"]), _difference(of))
             table.add_row(f"{name}, {beside['runtime']} here", *cells)
     drop = points(-result["accuracy_drop_points"])
-    return [table, f"{count(result['test_images'])} test images: {drop} points", *result["problems"]]
+    agreement = [f"{images}: {_agreement(result)}"] if "agreement_with_original" in result else []
+    return [table, f"{images}: {drop} points", *agreement, *result["problems"]]
+
+
+def _runtime_table(result: Content) -> Table:
+    """How PyTorch and the runtime agree, without accuracies."""
+    table = _table(f"PyTorch and {result['runtime']}", "agreement", "largest logit difference")
+    for name in ("original", "pruned"):
+        table.add_row(name, percent(result[name]["agreement"]), _difference(result[name]))
+    return table
+
+
+def _agreement(result: Content) -> str:
+    found = result["agreement_with_original"]
+    same = percent(found["share"])
+    return f"the pruned network gives the original's answer to {same}, mean KL {nats(found['mean_kl_nats'])}"
 
 
 def _difference(of: Content) -> str:
@@ -187,6 +206,8 @@ def _report(report: Content, run: RunFolder) -> Sequence[RenderableType]:
 
 
 def _accuracy(report: Content) -> tuple[str, str, str, str]:
+    if not report.get("labelled", True):
+        return "same answer as the original", "", percent(report["agreement"]["share"]), "not an accuracy"
     before, after = (report[name]["accuracy"] for name in ("original", "pruned"))
     if after is not None:
         return "accuracy", percent(before), percent(after), f"{points(-report['accuracy_drop_points'])} points"

@@ -1,40 +1,58 @@
-"""Names to datasets: ``gtsrb``, ``imagefolder``, ``signs``, ``package.module:factory``."""
+"""Names to datasets: ``gtsrb``, ``imagefolder``, ``images``, ``signs``, ``package.module:factory``."""
 
 import dataclasses
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
-from catro_deploy.data.base import Dataset, MemorySplit, Split, Subset
-from catro_deploy.data.classes import resolve_classes, resolve_group
+from catro_deploy.data.base import Dataset, MemorySplit, Split, Subset, is_unlabelled
+from catro_deploy.data.classes import NAMES_SHOWN, resolve_classes, resolve_group
 from catro_deploy.data.gtsrb import open_gtsrb
 from catro_deploy.data.imagefolder import open_imagefolder
+from catro_deploy.data.images import open_images
 from catro_deploy.data.signs import open_signs
 from catro_deploy.errors import DataError
 from catro_deploy.factories import load_factory, users_code
 from catro_deploy.settings import DataSettings
 
-__all__ = ["DATASETS", "Dataset", "MemorySplit", "Split", "Subset", "open_dataset", "resolve_classes"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "MemorySplit",
+    "Split",
+    "Subset",
+    "open_dataset",
+    "resolve_classes",
+    "with_class_names",
+]
 
 Opener = Callable[[DataSettings, tuple[int, int], int], Dataset]
 
-DATASETS: dict[str, Opener] = {"gtsrb": open_gtsrb, "imagefolder": open_imagefolder, "signs": open_signs}
+DATASETS: dict[str, Opener] = {
+    "gtsrb": open_gtsrb,
+    "imagefolder": open_imagefolder,
+    "images": open_images,
+    "signs": open_signs,
+}
 
 FACTORY_FORM = (
     "It is called with settings (a catro_deploy.settings.DataSettings), size (height, width) and channels (1 or 3). "
-    "It must return a catro_deploy.data.Dataset whose splits give uint8 images (n, channels, height, width)."
+    "It must return a catro_deploy.data.Dataset whose splits give uint8 images (n, channels, height, width); "
+    "their labels are whole numbers from 0, or all -1 if nobody knows them."
 )
 
 
 def open_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
     """Open ``settings.name`` with images of ``size`` (height, width) and 3 (RGB) or 1 (grey) ``channels``.
 
-    The groups of ``settings.groups`` are added to the dataset's own, and win over those of the same name.
+    The groups of ``settings.groups`` are added to the dataset's own, and win over those of the same name. A dataset
+    without class names gets those of ``settings.classes``; if there are none either, it is returned without.
 
     Raises:
-        DataError: the name is not known, the images are not there, or a group names no class.
+        DataError: the name is not known, the images are not there, a group names no class, or ``settings.classes``
+            are not the dataset's.
     """
     if channels not in (1, 3):
         raise DataError(
@@ -51,8 +69,27 @@ def open_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -
             f"There is no dataset {settings.name!r}." + (f" Did you mean {near[0]}?" if near else ""),
             f"Known are {', '.join(DATASETS)} and package.module:factory.",
         )
-    own = {name: resolve_group(name, members, dataset.classes) for name, members in settings.groups.items()}
-    return dataclasses.replace(dataset, groups={**dataset.groups, **own})
+    names = tuple(settings.classes) or dataset.classes
+    if dataset.classes and names != dataset.classes:
+        raise DataError(
+            f"The classes of {dataset.name} are {_shortened(dataset.classes)}; data.classes has {_shortened(names)}.",
+            "Leave data.classes out: it is for images without labels.",
+        )
+    return with_class_names(dataset, names, settings) if names else dataset
+
+
+def with_class_names(dataset: Dataset, names: Sequence[str], settings: DataSettings) -> Dataset:
+    """``dataset`` with the class ``names``, and with the groups of ``settings`` that are made of them.
+
+    Raises:
+        DataError: a group names no class.
+    """
+    own = {name: resolve_group(name, members, names) for name, members in settings.groups.items()}
+    return dataclasses.replace(dataset, classes=tuple(names), groups={**dataset.groups, **own})
+
+
+def _shortened(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMES_SHOWN]) + (" ..." if len(names) > NAMES_SHOWN else "")
 
 
 def _from_factory(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
@@ -75,6 +112,8 @@ def _fault(dataset: object, size: tuple[int, int], channels: int) -> str:
         fault = _split_fault(getattr(dataset, name), len(dataset.classes), expected)
         if fault:
             return f"a {name} split {fault}"
+    if len({is_unlabelled(split.labels) for split in (dataset.train, dataset.validation, dataset.test)}) > 1:
+        return "labels for some splits only"
     return ""
 
 
@@ -82,7 +121,7 @@ def _split_fault(split: Split, classes: int, expected: tuple[int, ...]) -> str:
     labels = np.asarray(split.labels)
     if labels.ndim != 1 or not len(labels) or labels.dtype.kind != "i":
         return f"whose labels are {labels.dtype} of shape {labels.shape}, not whole numbers (N,)"
-    if labels.min() < 0 or labels.max() >= classes:
+    if not is_unlabelled(labels) and (labels.min() < 0 or labels.max() >= classes):
         return f"with labels {labels.min()} to {labels.max()} for {classes} classes"
     image: object = split.images([0])
     if not isinstance(image, torch.Tensor):

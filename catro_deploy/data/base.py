@@ -1,4 +1,4 @@
-"""What every dataset gives: three splits of labelled uint8 images, class names, and named groups of classes."""
+"""What every dataset gives: three splits of uint8 images, class names, and named groups of classes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["Dataset", "MemorySplit", "Split", "Subset"]
+__all__ = ["UNKNOWN", "Dataset", "MemorySplit", "Split", "Subset", "is_unlabelled"]
+
+UNKNOWN = -1
+"""The label of an image whose class is not known."""
 
 
 class Split(Protocol):
-    """N labelled images of one size. Images are decoded when they are asked for."""
+    """N images of one size with their labels. Images are decoded when they are asked for."""
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """Class indices, shape (N,)."""
+        """Class indices, shape (N,); all UNKNOWN in a dataset without labels."""
 
     def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
         """The images at ``indices``: uint8, shape (n, channels, height, width), in their order.
@@ -28,7 +31,10 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class Dataset:
-    """Train, validation and test images. Validation is part of the training set; test is for final figures only."""
+    """Train, validation and test images. Validation is part of the training set; test is for final figures only.
+
+    ``classes`` may be empty in a dataset without labels: they are then those of the network.
+    """
 
     name: str
     classes: tuple[str, ...]
@@ -36,6 +42,11 @@ class Dataset:
     train: Split
     validation: Split
     test: Split
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the classes of the images are known; nothing may be called an accuracy where they are not."""
+        return not is_unlabelled(self.train.labels)
 
 
 @dataclass(frozen=True)
@@ -51,12 +62,15 @@ class MemorySplit:
 
 
 class Subset:
-    """The images of some classes of a split, relabelled 0..k-1 in the order of ``classes``."""
+    """The images of some classes of a split, relabelled 0..k-1 in the order of ``classes``.
+
+    Images without a label may be of any class: they are all there, and stay UNKNOWN.
+    """
 
     def __init__(self, split: Split, classes: Sequence[int]) -> None:
-        new_label = {old: new for new, old in enumerate(classes)}
+        new_label = {UNKNOWN: UNKNOWN} | {old: new for new, old in enumerate(classes)}
         self._split = split
-        self._indices = np.flatnonzero(np.isin(split.labels, list(classes)))
+        self._indices = np.flatnonzero(np.isin(split.labels, list(new_label)))
         self.labels: NDArray[np.int64] = np.array(
             [new_label[int(label)] for label in split.labels[self._indices]], dtype=np.int64
         )
@@ -64,3 +78,8 @@ class Subset:
     def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
         """The images at ``indices`` of the subset."""
         return self._split.images(self._indices[np.asarray(indices, dtype=np.int64)])
+
+
+def is_unlabelled(labels: NDArray[np.int64]) -> bool:
+    """Whether there are images, and none of them has a label."""
+    return bool(len(labels)) and bool((labels == UNKNOWN).all())

@@ -12,7 +12,7 @@ from PIL import Image
 
 from catro_deploy.errors import DataError
 
-__all__ = ["FORMATS", "REMEMBERED_BYTES", "SUFFIXES", "FileSplit", "decode", "file_splits"]
+__all__ = ["FORMATS", "REMEMBERED_BYTES", "SUFFIXES", "FileSplit", "decode", "file_splits", "image_files"]
 
 FORMATS = ("PNG", "PPM", "JPEG", "BMP", "WEBP", "TIFF")
 SUFFIXES = frozenset({".png", ".ppm", ".pgm", ".pbm", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff"})
@@ -82,6 +82,15 @@ class FileSplit:
         for place, image in enumerate(_decode_all(paths, self._size, self._channels)):
             pixels[place] = image
         return pixels
+
+
+def image_files(folder: Path) -> list[Path]:
+    """All image files below ``folder``, by their suffix, sorted; nothing whose name begins with a dot."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
 
 
 def file_splits(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy.data.base import Dataset
-from catro_deploy.data.files import SUFFIXES, file_splits
+from catro_deploy.data.files import SUFFIXES, file_splits, image_files
 from catro_deploy.data.holdout import hold_out
 from catro_deploy.errors import DataError
 from catro_deploy.settings import DataSettings
@@ -77,7 +77,7 @@ def _scan(folder: Path, classes: Sequence[str]) -> Samples:
 
 
 def _image_files(folder: Path) -> list[Path]:
-    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+    files = image_files(folder)
     if not files:
         raise DataError(
             f"There are no images in {folder}.",

@@ -1,4 +1,7 @@
-"""Batches of a loader of the caller's, such as a torch DataLoader: checked, and only those of the wanted classes."""
+"""Batches of a loader of the caller's, such as a torch DataLoader: checked, and only those of the wanted classes.
+
+One that gives images alone can serve where no labels are needed.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,13 +11,23 @@ import torch
 
 from catro_deploy.errors import DataError
 
-__all__ = ["Batch", "Loader", "WantedClasses", "class_samples", "peek"]
+__all__ = [
+    "Batch",
+    "Loader",
+    "Opened",
+    "WantedClasses",
+    "class_samples",
+    "image_batches",
+    "image_samples",
+    "open_loader",
+    "peek",
+]
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Normalised images, float32 (n, channels, height, width), and their labels, int64 (n,)."""
 
-Loader = Iterable[Sequence[torch.Tensor]]
-"""Anything that gives pairs of images and labels, batch by batch."""
+Loader = Iterable[Sequence[torch.Tensor] | torch.Tensor]
+"""Anything that gives pairs of images and labels or, where these are not needed, images alone, batch by batch."""
 
 FORM = (
     "It must give pairs of normalised float images (n, channels, height, width) and integer labels (n,), as a torch "
@@ -40,11 +53,7 @@ class WantedClasses:
         places[list(self.indices)] = torch.arange(len(self.indices))
         for batch in loader:
             images, labels = _checked(batch)
-            if images.shape[1:] != torch.Size(image_shape):
-                raise DataError(
-                    f"The loader gives images of shape {tuple(images.shape[1:])} after ones of {tuple(image_shape)}.",
-                    "Resize or crop all of them to one shape.",
-                )
+            _require_shape(images, image_shape)
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.total:
                 raise DataError(
                     f"The loader gives labels from {int(labels.min())} to {int(labels.max())}; there are "
@@ -57,18 +66,81 @@ class WantedClasses:
                 yield (images, place) if wanted.all() else (images[wanted], place[wanted])
 
 
+@dataclass(frozen=True)
+class Opened:
+    """A loader whose first batch was looked at.
+
+    Attributes:
+        images: of the first batch.
+        labelled: whether it has labels.
+        batches: all batches, to be gone through once.
+    """
+
+    images: torch.Tensor
+    labelled: bool
+    batches: Loader
+
+
+def open_loader(loader: Loader) -> Opened:
+    """Look at the first batch of ``loader``.
+
+    Raises:
+        DataError: it is empty, or its first batch is not images, with labels or alone.
+    """
+    batches = iter(loader)
+    first = next(batches, None)
+    if first is None:
+        raise DataError("The loader is empty.", "Give one that can be gone through: a generator is used up once.")
+    alone = _alone(first)
+    images = _checked(first)[0] if alone is None else _checked_images(alone)
+    return Opened(images, alone is None, chain([first], batches))
+
+
 def peek(loader: Loader) -> tuple[torch.Tensor, Loader]:
     """The images of the first batch of ``loader``, and all of its batches, to be gone through once.
 
     Raises:
         DataError: it is empty, or its first batch is not images with labels.
     """
-    batches = iter(loader)
-    first = next(batches, None)
-    if first is None:
-        raise DataError("The loader is empty.", "Give one that can be gone through: a generator is used up once.")
-    images, _ = _checked(first)
-    return images, chain([first], batches)
+    opened = open_loader(loader)
+    if not opened.labelled:
+        raise DataError("The loader gives images without labels.", FORM)
+    return opened.images, opened.batches
+
+
+def image_batches(loader: Loader, image_shape: Sequence[int]) -> Iterator[torch.Tensor]:
+    """The images of every batch of ``loader``, float32 (n, *image_shape); labels, if there are any, are left out.
+
+    Raises:
+        DataError: what the loader gives is not images of ``image_shape``.
+    """
+    for batch in loader:
+        alone = _alone(batch)
+        images = _checked(batch)[0] if alone is None else _checked_images(alone)
+        _require_shape(images, image_shape)
+        yield images
+
+
+def image_samples(
+    loader: Loader, image_shape: Sequence[int], count: int, batch_size: int
+) -> list[tuple[torch.Tensor, int]]:
+    """The first ``count`` images of ``loader`` (fewer where there are fewer), in batches, all of them of class 0.
+
+    Raises:
+        DataError: there are fewer than two images, or the loader's batches are not as they must be.
+    """
+    found: list[torch.Tensor] = []
+    missing = count
+    for images in image_batches(loader, image_shape):
+        found.append(images[:missing])
+        missing -= len(found[-1])
+        if not missing:
+            break
+    if count - missing < FEWEST:
+        raise DataError(
+            f"The loader gives {count - missing} image(s); at least {FEWEST} are needed to prune by.", "Give more."
+        )
+    return [(piece, 0) for piece in torch.split(torch.cat(found), batch_size)]
 
 
 def class_samples(
@@ -113,10 +185,30 @@ def _checked(batch: object) -> Batch:
         what = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, Sequence) else "")
         raise DataError(f"A batch of the loader is {what}, not a pair of tensors.", FORM)
     images, labels = batch
-    if images.ndim != 4 or not images.is_floating_point():
-        raise DataError(f"The images of a batch are {images.dtype} {tuple(images.shape)}.", FORM)
+    images = _checked_images(images)
     if labels.shape != images.shape[:1] or labels.is_floating_point() or labels.is_complex():
         raise DataError(
             f"The labels of a batch are {labels.dtype} {tuple(labels.shape)} for {len(images)} images.", FORM
         )
-    return images.detach().float().cpu(), labels.detach().long().cpu()
+    return images, labels.detach().long().cpu()
+
+
+def _checked_images(images: torch.Tensor) -> torch.Tensor:
+    if images.ndim != 4 or not images.is_floating_point():
+        raise DataError(f"The images of a batch are {images.dtype} {tuple(images.shape)}.", FORM)
+    return images.detach().float().cpu()
+
+
+def _alone(batch: object) -> torch.Tensor | None:
+    """The images of a batch that has nothing else: a tensor, or a sequence of one; else None."""
+    if isinstance(batch, Sequence) and len(batch) == 1:
+        (batch,) = batch
+    return batch if isinstance(batch, torch.Tensor) else None
+
+
+def _require_shape(images: torch.Tensor, image_shape: Sequence[int]) -> None:
+    if images.shape[1:] != torch.Size(image_shape):
+        raise DataError(
+            f"The loader gives images of shape {tuple(images.shape[1:])} after ones of {tuple(image_shape)}.",
+            "Resize or crop all of them to one shape.",
+        )

@@ -1,19 +1,23 @@
 """Weights in and out, without pickle: safetensors, or torch files that hold tensors only."""
 
 import io
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import nn
 
 from catro_deploy.errors import CheckpointError
 from catro_deploy.files import write_bytes
 
-__all__ = ["load_checkpoint", "save_weights"]
+__all__ = ["RECORD_KEY", "load_checkpoint", "read_weights", "save_weights", "training_record"]
+
+RECORD_KEY = "train"
+"""Under which ``train`` puts its record, as JSON, into the metadata of a safetensors file."""
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 LISTED_KEYS = 12
@@ -29,7 +33,7 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
     Raises:
         CheckpointError: no such file, corrupt, not finite, or its tensors are not the model's; mismatches are listed.
     """
-    weights = _strip_prefix(_unwrap(_read(path)))
+    weights = read_weights(path)
     own = model.state_dict()
     weights = {key: value for key, value in weights.items() if key in own or not key.startswith(AUXILIARY_HEADS)}
     counters = [key for key in own if key.endswith("num_batches_tracked")]
@@ -52,6 +56,25 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
         )
     own.update(weights)  # its own, for that knows the versions of the modules' formats; files do not
     model.load_state_dict(own)
+
+
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of ``path`` by name, without wrapper and prefix.
+
+    Raises:
+        CheckpointError: no such file, corrupt, or not a mapping of names to tensors.
+    """
+    return _strip_prefix(_unwrap(_read(path)))
+
+
+def training_record(path: Path) -> dict[str, Any]:
+    """What ``train`` recorded in ``path``; empty if it was not made by it, or cannot be read."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            record = json.loads((file.metadata() or {}).get(RECORD_KEY, "{}"))
+    except (OSError, SafetensorError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str] | None = None) -> None:

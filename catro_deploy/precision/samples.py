@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from catro_deploy.data.base import Split
+from catro_deploy.data.base import Split, is_unlabelled
 from catro_deploy.device.verify import normalise
 from catro_deploy.errors import DataError
 
@@ -34,11 +34,15 @@ class Samples:
 def draw_samples(split: Split, classes: Sequence[str], per_class: int, seed: int) -> Samples:
     """``per_class`` images of each class of ``split``, or all where there are fewer; class by class.
 
-    ``classes`` are the names of its labels 0, 1, ... Equal seeds and equal images give equal samples.
+    ``classes`` are the names of its labels 0, 1, ... Of images without labels it is as many as of all classes together.
+    Equal seeds and equal images give equal samples.
 
     Raises:
         DataError: a class has no image, or one cannot be read.
     """
+    if is_unlabelled(split.labels):
+        chosen = evenly(split.labels, per_class * len(classes), seed)
+        return Samples(split.images(chosen).numpy(), split.labels[chosen])
     if missing := [name for label, name in enumerate(classes) if not np.any(split.labels == label)]:
         raise DataError(
             f"There is no image of {', '.join(missing)} to quantise by.",

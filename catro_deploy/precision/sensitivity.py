@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from catro_deploy.core.agreement import accuracy_of
 from catro_deploy.precision.graph import images_at_a_time
 
-__all__ = ["Sensitivity", "accuracy_of", "fewest_kept", "logits_of", "sensitivities"]
+__all__ = ["Sensitivity", "fewest_kept", "logits_of", "sensitivities"]
 
 Floats = NDArray[np.float32]
 Quantise = Callable[[Collection[str]], Any]
@@ -40,11 +41,11 @@ def sensitivities(
 ) -> list[Sensitivity]:
     """Try each of ``layers`` on normalised ``images``, the worst first; ``report`` is called after each."""
     expected = logits_of(original, images)
-    right, power = float((expected.argmax(axis=1) == labels).mean()), float((expected**2).mean())
+    right, power = accuracy_of(expected, labels), float((expected**2).mean())
     found = []
     for layer in layers:
         logits = logits_of(quantise([layer]), images)
-        drop = 100 * (right - float((logits.argmax(axis=1) == labels).mean()))
+        drop = 100 * (right - accuracy_of(logits, labels))
         found.append(Sensitivity(layer, round(drop, 9), float(((logits - expected) ** 2).mean()) / max(power, 1e-30)))
         report()
     return sorted(found, key=lambda one: (-one.drop_points, -one.error))
@@ -82,9 +83,3 @@ def logits_of(proto: Any, images: Floats) -> Floats:  # noqa: ANN401 - as above
         session.run(None, {name: images[start : start + size]})[0] for start in range(0, len(images), size)
     ]
     return np.concatenate(parts)
-
-
-def accuracy_of(logits: Floats, labels: NDArray[np.int64]) -> float:
-    """The share of images whose largest logit is at their label; a logit that is not finite is never right."""
-    answers = np.where(np.isfinite(logits).all(axis=1), logits.argmax(axis=1), -1)
-    return float((answers == labels).mean())

@@ -8,6 +8,7 @@ from typing import Any
 
 from catro_deploy import __version__
 from catro_deploy.records import Budget, GroupPlan, Plan
+from catro_deploy.report.agreement import basis_warnings
 from catro_deploy.report.engines import engine_records, mode_records
 from catro_deploy.report.grounds import basis
 from catro_deploy.report.latency import budget_used, latency_record
@@ -17,7 +18,7 @@ __all__ = ["build_report"]
 
 BINS = 120
 PACKAGES = ("torch", "torchvision", "onnx", "onnxruntime", "numpy")
-NOT_FINETUNED = "The pruned network was not fine-tuned: its accuracy is that right after pruning."
+NOT_FINETUNED = "The pruned network was not fine-tuned: all figures are of what pruning left."
 NOT_FINETUNED_NOR_VERIFIED = "The pruned network was not fine-tuned, and its accuracy was not measured."
 
 
@@ -43,8 +44,9 @@ def build_report(
         quantize: quantize.json, or None if the target's own precision is served unasked.
 
     Returns:
-        What report.json holds: accuracies are fractions, latencies milliseconds (microseconds where a name ends in
-        ``_us``, and where a budget counts them), drops percentage points. What was not measured is None or empty.
+        What report.json holds: accuracies and agreements are fractions, latencies milliseconds (microseconds where a
+        name ends in ``_us``, and where a budget counts them), drops percentage points. What was not measured is None or
+        empty.
     """
     report = {
         "format": 1,
@@ -60,7 +62,9 @@ def build_report(
         "energy": (bench or {}).get("energy"),
         "quantize": dict(quantize) if quantize else None,
         "engines": engine_records(build) if build else {},
+        "labelled": verify.get("labelled", True) if verify else True,
         "accuracy_drop_points": _drop_points(verify),
+        "agreement": (verify or {}).get("agreement_with_original"),
         "validation_accuracy": finetune["validation_accuracy"] if finetune else None,
         "per_class": _per_class(verify) if verify else [],
         "groups": _groups(plan),
@@ -70,7 +74,7 @@ def build_report(
         "search": dict(search) if search else None,
         "finetune": dict(finetune) if finetune else None,
         "verification": _verification(verify) if verify else None,
-        "warnings": _warnings(plan, verify, bench, finetune, quantize),
+        "warnings": _warnings(plan, verify, bench, finetune, search, quantize),
         "protocol": dict(bench["protocol"]) if bench else {},
         "environment": dict(bench["environment"]) if bench else {"target": plan.target, "how": "not measured"},
         "versions": _versions(),
@@ -116,7 +120,10 @@ def _network(
 
 
 def _drop_points(verify: Mapping[str, Any] | None) -> float | None:
-    return None if verify is None else round((verify["original"]["runtime"] - verify["pruned"]["runtime"]) * 100, 9)
+    if verify is None or not verify.get("labelled", True):
+        return None
+    before, after = (float(verify[name]["runtime"]) for name in ("original", "pruned"))
+    return round((before - after) * 100, 9)
 
 
 def _warnings(
@@ -124,12 +131,14 @@ def _warnings(
     verify: Mapping[str, Any] | None,
     bench: Mapping[str, Any] | None,
     finetune: Mapping[str, Any] | None,
+    search: Mapping[str, Any] | None,
     quantize: Mapping[str, Any] | None,
 ) -> list[str]:
-    """What to read first, each once: what verification found, how widths were chosen, how it was measured."""
+    """What to read first, each once: what verification found, how it was chosen, and how it was measured."""
     found = [
         *(verify["problems"] if verify else ()),
         *_not_shipped(quantize),
+        *basis_warnings(verify, search, quantize),
         *(plan.latency.warnings if plan.latency else ()),
         *(bench["warnings"] if bench else ()),
         *(() if finetune else (NOT_FINETUNED if verify else NOT_FINETUNED_NOR_VERIFIED,)),

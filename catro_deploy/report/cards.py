@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from catro_deploy.report.verdict import budget_words, foretold
-from catro_deploy.report.wording import change, count, duration, minus, ms, percent, points, ratios, typeset
+from catro_deploy.report.wording import change, count, duration, minus, ms, nats, percent, points, ratios, typeset
 
 __all__ = ["badge", "cards"]
 
@@ -61,11 +61,20 @@ def _budget(report: Mapping[str, Any]) -> Card:
 
 
 def _accuracy(report: Mapping[str, Any]) -> Card:
+    if not report["labelled"]:
+        return _agreement(report)
     gain = -report["accuracy_drop_points"]
     before, after = (percent(report[name]["accuracy"]) for name in ("original", "pruned"))
     detail = f"{before} → {after}<br>{count(report['verification']['test_images'])} test images"
     tone = "good" if gain > 0 else "" if report["verification"]["passed"] else "bad"
     return "Accuracy", f"{minus(points(gain))} <small>points</small>", tone, detail
+
+
+def _agreement(report: Mapping[str, Any]) -> Card:
+    found, verification = report["agreement"], report["verification"]
+    images = f"{count(verification['test_images'])} test images without labels"
+    detail = f"same answer<br>{images}<br>mean KL {nats(found['mean_kl_nats'])}"
+    return "Agreement with the original", percent(found["share"]), "" if verification["passed"] else "bad", detail
 
 
 def _validation(report: Mapping[str, Any]) -> Card:

@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 from catro_deploy.report import svg
+from catro_deploy.report.agreement import MEASURES, measure_of, validation_heading
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import minus, percent, points
 
@@ -17,37 +18,44 @@ def front_line(search: Mapping[str, Any]) -> str:
     """What the search found, in one line."""
     (chosen,) = [one for one in search["front"] if one["budget"] == search["budget"]]
     lost = points(-chosen["drop_points"])
+    of_what = f" of {MEASURES['agreement']}" if measure_of(search) == "agreement" else ""
     return (
         f"budget {search['budget']}: the smallest of {len(search['front'])} tried that loses at most "
-        f"{search['max_drop']:g} points; {lost} on validation images after {_epochs(search)} of fine-tuning"
+        f"{search['max_drop']:g} points{of_what}; {lost} on validation images after {_epochs(search)} of fine-tuning"
     )
 
 
 def front_words(search: Mapping[str, Any]) -> str:
-    """What the accuracies of the front are of, and what they are not."""
+    """What the scores of the front are of, and what they are not."""
+    if measure_of(search) == "accuracy":
+        original = f"where the original has {percent(search['original_validation_accuracy'])}"
+    else:
+        original = f"and not an accuracy, since {search['judged_by_reason']}"
+    measure = MEASURES[measure_of(search)]
     return (
         f"{len(search['front'])} budgets were tried for the smallest latency that loses at most "
-        f"{search['max_drop']:g} points of accuracy. Each was pruned, measured and fine-tuned for {_epochs(search)} "
-        "only; its accuracy is on validation images, which come out of the training set, where the original has "
-        f"{percent(search['original_validation_accuracy'])}. The test images were not looked at. The network of the "
-        f"budget kept, {search['budget']}, was then fine-tuned in full: it is what the rest of this report is about."
+        f"{search['max_drop']:g} points of {measure}. Each was pruned, measured and fine-tuned for {_epochs(search)} "
+        f"only; its {measure} is on validation images, which come out of the training set, {original}. The test images "
+        f"were not looked at. The network of the budget kept, {search['budget']}, was then fine-tuned in full: it is "
+        "what the rest of this report is about."
     )
 
 
 def front_table(search: Mapping[str, Any]) -> Table:
     """Every budget that was tried, the smallest first."""
+    score = "validation_accuracy" if measure_of(search) == "accuracy" else "agreement"
     rows = tuple(
         (
             one["budget"],
             "no network meets it" if one["ratio"] is None else f"{one['ratio']:.3f}x",
-            "" if one["ratio"] is None else percent(one["validation_accuracy"]),
+            "" if one["ratio"] is None else percent(one[score]),
             "" if one["ratio"] is None else points(-one["drop_points"]),
             "" if one["ratio"] is None else percent(one["macs_share"]),
             _outcome(one, search),
         )
         for one in search["front"]
     )
-    head = ("Budget", "Latency, measured", "Validation accuracy", "Points", "MACs used", "Within the loss allowed")
+    head = ("Budget", "Latency, measured", validation_heading(search), "Points", "MACs used", "Within the loss allowed")
     return Table(head, rows, frozenset({1, 2, 3, 4}))
 
 
@@ -71,8 +79,9 @@ def front_chart(search: Mapping[str, Any]) -> str:
         parts.append(_point(one, across.place(one["ratio"]), height(one["drop_points"]), search))
     unmet = [one["budget"] for one in search["front"] if one["ratio"] is None]
     caption = (
-        "Points of accuracy lost on validation images, after a short fine-tuning, over latency as a share of the "
-        f"original's, measured. Both axes are zoomed: latency runs from {across.format(across.low)}x to 1x."
+        f"Points of {MEASURES[measure_of(search)]} lost on validation images, after a short fine-tuning, over latency "
+        "as a share of the original's, measured. Both axes are zoomed: latency runs from "
+        f"{across.format(across.low)}x to 1x."
         + (f" Not drawn, since no network meets it: {escape(', '.join(unmet))}." if unmet else "")
     )
     legend = svg.legend(

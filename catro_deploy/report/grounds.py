@@ -40,7 +40,8 @@ def heading(report: Mapping[str, Any]) -> str:
 def basis(report: Mapping[str, Any]) -> str:
     """Which figures were measured, counted, predicted or estimated."""
     latency = "Latencies were measured on the device named under environment."
-    accuracy = "Accuracies were measured on the test images with the runtime named under verification."
+    what = "Accuracies and agreement" if report["labelled"] else "Agreement with the original"
+    accuracy = f"{what} were measured on the test images with the runtime named under verification."
     return " ".join(
         (
             latency if report["speedup"] else _out_of_reach(report),
@@ -75,10 +76,14 @@ def _timing(report: Mapping[str, Any]) -> str:
 
 def _testing(report: Mapping[str, Any]) -> str:
     verification = report["verification"]
-    return (
-        f"Accuracy is top-1 on {count(verification['test_images'])} test images, which neither pruning nor "
-        f"fine-tuning looked at, computed by {verification['runtime']}."
+    images = (
+        f"{count(verification['test_images'])} test images, which neither pruning nor fine-tuning looked at, computed "
+        f"by {verification['runtime']}."
     )
+    same = "the share of images to which both networks give the same class"
+    if not report["labelled"]:
+        return f"Agreement is {same}, on {images} The images have no labels: which answers are right is not known."
+    return f"Accuracy is top-1 on {images}" + (f" Agreement is {same}." if report["agreement"] else "")
 
 
 def _out_of_reach(report: Mapping[str, Any]) -> str:

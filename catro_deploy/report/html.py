@@ -6,6 +6,7 @@ from importlib import resources
 from typing import Any
 
 from catro_deploy.report import charts, latency_charts, latency_tables
+from catro_deploy.report.agreement import agreement_chart, agreement_table
 from catro_deploy.report.cards import badge, cards
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.finetuning import finetuning_words, probe_words
@@ -113,6 +114,9 @@ def _sections(report: Mapping[str, Any]) -> str:
     if report["per_class"]:
         table = _folded("All figures by class", class_table(report))
         sections.append(("Accuracy by class", charts.accuracy_chart(report["per_class"]) + table))
+    if not report["labelled"] and report["agreement"]["per_class"]:
+        table = _folded("All figures by class", agreement_table(report))
+        sections.append(("Agreement with the original by class", agreement_chart(report) + table))
     depth = latency_tables.depth_words(report)
     gone = f'<p class="soft">{escape(depth)}</p>' if depth else ""
     table = _folded("All groups, with the grounds", width_table(report))

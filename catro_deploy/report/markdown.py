@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from catro_deploy.report import latency_tables
+from catro_deploy.report.agreement import agreement_table
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.finetuning import finetuning_words, probe_words
 from catro_deploy.report.front import front_table, front_words
@@ -42,7 +43,7 @@ def to_markdown(report: Mapping[str, Any]) -> str:
         *_precision(report),
         *_budget(report),
         *_front(report["search"]),
-        *(["## Accuracy by class", _table(class_table(report))] if report["per_class"] else []),
+        *_by_class(report),
         "## Widths",
         _table(width_table(report)),
         *filter(None, [plain(latency_tables.depth_words(report))]),
@@ -86,6 +87,15 @@ def _budget(report: Mapping[str, Any]) -> list[str]:
     if latency["rounds"]:
         blocks += ["Rounds of the closed loop:", _table(latency_tables.rounds_table(report))]
     return blocks
+
+
+def _by_class(report: Mapping[str, Any]) -> list[str]:
+    """Accuracy by class or, without labels, agreement with the original."""
+    if report["per_class"]:
+        return ["## Accuracy by class", _table(class_table(report))]
+    if not report["labelled"] and report["agreement"]["per_class"]:
+        return ["## Agreement with the original by class", _table(agreement_table(report))]
+    return []
 
 
 def _front(search: Mapping[str, Any] | None) -> list[str]:

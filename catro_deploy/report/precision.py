@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 from catro_deploy.report import svg
+from catro_deploy.report.agreement import MEASURES, measure_of, validation_heading
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, duration, minus, percent, points, ratios
 
@@ -37,11 +38,11 @@ def precision_table(report: Mapping[str, Any]) -> Table | None:
     for name, one in sorted(quantize["candidates"].items(), key=lambda item: item[1]["ratio"]):
         faster, low, high = ratios(1 / one["ratio"], 1 / one["ratio_ci95"][1], 1 / one["ratio_ci95"][0])
         outcome = "served" if name == quantize["shipped"] else one["lost"]
-        rows.append((name, percent(one["accuracy"]), duration(one["us"]), f"{faster}x ({low} to {high})", outcome))
+        rows.append((name, percent(one["score"]), duration(one["us"]), f"{faster}x ({low} to {high})", outcome))
     rows += [
         (name, "", "", "", reason) for name, reason in quantize["lost"].items() if name not in quantize["candidates"]
     ]
-    head = ("Precision", "Validation accuracy", "p50", "Original / pruned (95% CI)", "Outcome")
+    head = ("Precision", validation_heading(quantize), "p50", "Original / pruned (95% CI)", "Outcome")
     return Table(head, tuple(rows), frozenset({1, 2, 3}))
 
 
@@ -50,8 +51,8 @@ def precision_words(report: Mapping[str, Any]) -> str:
     quantize = report["quantize"]
     text = (
         f"Asked for: {quantize['asked']}. On {count(quantize['validation_images'])} validation images at least "
-        f"{percent(quantize['least_accuracy'])} had to be kept; latencies were measured in turns with the original in "
-        f"{quantize['own']}."
+        f"{percent(quantize['least_score'])} {MEASURES[measure_of(quantize)]} had to be kept; latencies were measured "
+        f"alternately with the original in {quantize['own']}."
     )
     made = quantize["made"].get("int8")
     if made is None:
@@ -86,7 +87,8 @@ def sensitivity_table(report: Mapping[str, Any]) -> Table | None:
     if not found:
         return None
     rows = tuple((one["layer"], points(-one["drop_points"]), f"{one['error']:.2e}") for one in found)
-    return Table(("Layer, alone in integers", "Points of accuracy", "Squared error of logits"), rows, frozenset({1, 2}))
+    head = ("Layer, alone in integers", f"Points of {_measure(report)}", "Squared error of logits")
+    return Table(head, rows, frozenset({1, 2}))
 
 
 def sensitivity_chart(report: Mapping[str, Any]) -> str:
@@ -108,12 +110,16 @@ def sensitivity_chart(report: Mapping[str, Any]) -> str:
     more = len(_sensitivity(report)) - len(found)
     caption = (
         "Mean squared error of the logits, in thousandths of their mean square, when one layer alone is in integers; "
-        "at the right, what that does to the accuracy, in points, on some validation images."
+        f"at the right, what that does to the {_measure(report)}, in points, on some validation images."
         + (f" The {more} layers that mind least are in the table." if more else "")
     )
     entries = [("pruned", "in integers"), *([("original", "keeps its floating point")] if kept else [])]
     described = "; ".join(f"{escape(one['layer'])}: {one['error']:.2e}" for one in found[:5])
     return svg.figure("Sensitivity", described, parts, f"--rows:{len(found)}", "rows", caption, svg.legend(*entries))
+
+
+def _measure(report: Mapping[str, Any]) -> str:
+    return MEASURES[measure_of(report["quantize"])]
 
 
 def _sensitivity(report: Mapping[str, Any]) -> list[dict[str, Any]]:

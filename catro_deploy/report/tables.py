@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catro_deploy.report.verdict import foretold
-from catro_deploy.report.wording import change, count, flatten, label, large, ms, percent, points, value
+from catro_deploy.report.wording import change, count, flatten, label, large, ms, nats, percent, points, value
 
 __all__ = [
     "FEEDING",
@@ -60,19 +60,25 @@ def spent(report: Mapping[str, Any]) -> str:
 def summary_table(report: Mapping[str, Any]) -> Table:
     """Original, pruned and change; without a measurement what there is in its place, by its name."""
     before, after = report["original"], report["pruned"]
-    rows = [_accuracy_row(report), *_latency_rows(report)]
+    rows = [*_accuracy_rows(report), *_latency_rows(report)]
     for key, name in (("macs", "MACs per image"), ("params", "Parameters")):
         rows.append((name, large(before[key]), large(after[key]), change(before[key], after[key])))
     return Table(("", "Original", "Pruned", "Change"), tuple(rows), frozenset({1, 2, 3}))
 
 
-def _accuracy_row(report: Mapping[str, Any]) -> tuple[str, ...]:
+def _accuracy_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
     if report["verification"] is None:
         found = report["validation_accuracy"]
         name, after = ("Accuracy", "not measured") if found is None else ("Accuracy, validation images", percent(found))
-        return name, "not measured", after, ""
-    accuracies = [percent(report[name]["accuracy"]) for name in ("original", "pruned")]
-    return "Accuracy", *accuracies, f"{points(-report['accuracy_drop_points'])} points"
+        return [(name, "not measured", after, "")]
+    rows: list[tuple[str, ...]] = []
+    if report["labelled"]:
+        accuracies = [percent(report[name]["accuracy"]) for name in ("original", "pruned")]
+        rows.append(("Accuracy", *accuracies, f"{points(-report['accuracy_drop_points'])} points"))
+    if agreement := report["agreement"]:
+        rows.append(("Same answer as the original", "", percent(agreement["share"]), ""))
+        rows.append(("Mean KL from the original's answers", "", nats(agreement["mean_kl_nats"]), ""))
+    return rows
 
 
 def _latency_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:

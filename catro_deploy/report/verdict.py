@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from catro_deploy.report.wording import beside, duration, percent, points, ratios
+from catro_deploy.report.wording import beside, count, duration, percent, points, ratios
 
 __all__ = ["OUTCOMES", "budget_words", "foretold", "verdict"]
 
@@ -62,9 +62,12 @@ def _accuracy(report: Mapping[str, Any]) -> str:
         found = report["validation_accuracy"]
         if found is None:
             return "accuracy not measured"
-        return (
-            f"validation accuracy {percent(found)} {'after' if report['finetune']['epochs'] else 'without'} fine-tuning"
-        )
+        trained = "after" if report["finetune"]["epochs"] else "without"
+        return f"validation accuracy {percent(found)} {trained} fine-tuning"
+    if not report["labelled"]:
+        images = count(report["verification"]["test_images"])
+        same = percent(report["agreement"]["share"])
+        return f"the original's answer to {same} of {images} test images without labels (accuracy not known)"
     before, after = report["original"]["accuracy"], report["pruned"]["accuracy"]
     drop = report["accuracy_drop_points"]
     if drop == 0:

@@ -14,6 +14,7 @@ __all__ = [
     "large",
     "minus",
     "ms",
+    "nats",
     "percent",
     "points",
     "ratios",
@@ -97,6 +98,11 @@ def ms(milliseconds: float) -> str:
         if milliseconds < bound:
             return f"{milliseconds:.{decimals}f}"
     return f"{milliseconds:,.0f}"
+
+
+def nats(divergence: float | None) -> str:
+    """A divergence with three significant digits: ``0.0123 nats``; None is one of logits that are not finite."""
+    return "not finite" if divergence is None else f"{divergence:.3g} nats"
 
 
 def duration(us: float) -> str:

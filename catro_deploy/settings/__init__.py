@@ -4,6 +4,7 @@ from catro_deploy.settings.loading import load_settings, settings_text
 from catro_deploy.settings.models import (
     AUTO,
     TARGETS_OWN,
+    UNLABELLED,
     BenchSettings,
     DataSettings,
     ExportSettings,
@@ -22,6 +23,7 @@ from catro_deploy.settings.recipes import follow_recipe
 __all__ = [
     "AUTO",
     "TARGETS_OWN",
+    "UNLABELLED",
     "BenchSettings",
     "DataSettings",
     "ExportSettings",

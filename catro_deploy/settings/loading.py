@@ -28,7 +28,7 @@ def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
     """Merge ``flags`` (section to key to value; None means not given) over ``file`` over the defaults.
 
     Relative paths of the file, and the defaults of those that it leaves out, start at the file's folder;
-    those of flags at the working folder.
+    those of flags at the working folder. Class names in a text file are read from there.
 
     Raises:
         SettingsError: the file is not there or not TOML, a key is unknown, or a value does not fit.
@@ -80,7 +80,21 @@ def _read(file: Path) -> dict[str, Any]:
         table = content.setdefault(section, {})
         if isinstance(table, dict) and isinstance(path := table.get(key, _default(section, key)), str | Path):
             table[key] = str(file.parent / Path(path).expanduser())
+    if isinstance(data := content["data"], dict) and isinstance(names := data.get("classes"), str):
+        data["classes"] = _class_names(file.parent / Path(names).expanduser())
     return content
+
+
+def _class_names(path: Path) -> list[str]:
+    """The lines of a text file that are not empty."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"data.classes names the file {path}, which cannot be read: {error}.",
+            "Give a text file with the name of a class on each line, or a list of names.",
+        ) from None
+    return [line.strip() for line in lines if line.strip()]
 
 
 def _default(section: str, key: str) -> Path:

@@ -17,6 +17,7 @@ from pydantic import (
 __all__ = [
     "AUTO",
     "TARGETS_OWN",
+    "UNLABELLED",
     "BenchSettings",
     "DataSettings",
     "ExportSettings",
@@ -35,6 +36,9 @@ TARGETS_OWN = "target"
 """The ``precision`` of whoever asks for none."""
 AUTO = "auto"
 """The ``budget`` that is searched: the smallest latency that ``[verify] max_drop`` allows."""
+
+UNLABELLED = "images"
+"""The ``name`` of the dataset whose images have no labels."""
 
 
 class _Section(BaseModel):
@@ -64,7 +68,9 @@ class ModelSettings(_Section):
 class DataSettings(_Section):
     """``[data]``: the images."""
 
-    name: str = Field("signs", description="gtsrb, imagefolder, signs (drawn), or package.module:factory")
+    name: str = Field(
+        "signs", description="gtsrb, imagefolder, images (without labels), signs (drawn), or package.module:factory"
+    )
     root: Path = Field(Path("data"), description="the folder that holds them")
     size: PositiveInt | None = Field(
         None, description="images are resized to this height and width; default: the model's own"
@@ -73,6 +79,17 @@ class DataSettings(_Section):
     validation: float = Field(0.1, gt=0, lt=1, description="share of the training set held out for choices")
     seed: NonNegativeInt = 0
     groups: dict[str, list[int | str]] = Field(default_factory=dict, description="your own names for sets of classes")
+    classes: list[str] = Field(
+        default_factory=list,
+        description="images: names of the network's classes, or a text file with one a line; "
+        "default: those in the checkpoint, else 0, 1, ...",
+    )
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        if len(set(self.classes)) != len(self.classes):
+            raise ValueError("classes has a name twice")
+        return self
 
 
 class OptimiserSettings(_Section):
@@ -203,7 +220,11 @@ class QuantizeSettings(_Section):
         description="target: the target's own; auto: the fastest that keeps the accuracy; or that one, if it does",
     )
     recipe: str = Field("standard", description="a file of calibration/int8, or the calibration.toml of a run")
-    max_drop: NonNegativeFloat = Field(0.5, description="points of accuracy on validation images that it may cost")
+    max_drop: NonNegativeFloat = Field(
+        0.5,
+        description="points of accuracy (without labels: of agreement with the original) that it may "
+        "cost on validation images",
+    )
     qat_epochs: NonNegativeInt = Field(
         0, description="of quantisation-aware fine-tuning, if integers cost more than max_drop; 0: none"
     )
@@ -234,7 +255,9 @@ class VerifySettings(_Section):
         "in fp16 3% of the largest logit",
     )
     max_drop: NonNegativeFloat | None = Field(
-        None, description="points of accuracy that may be lost; more ends with exit code 3"
+        None,
+        description="points of accuracy (without labels: of agreement with the original) that may be lost; more ends "
+        "with exit code 3",
     )
     batch_size: PositiveInt = 256
 

@@ -6,18 +6,21 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from catro_deploy.core.agreement import agreement_of
 from catro_deploy.data.base import Subset
 from catro_deploy.errors import DataError, FaultError
 from catro_deploy.files import write_text
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.precision.samples import Samples, evenly
-from catro_deploy.precision.sensitivity import accuracy_of
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_int8_recipe, load_latency_protocol
 from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
+from catro_deploy.settings.labels import require_distillation
+from catro_deploy.stages.basis import Basis, basis_of
 from catro_deploy.stages.integers import Images, calibration_samples, write_int8
 from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_device, packed
 from catro_deploy.stages.qat import qat
@@ -30,6 +33,7 @@ from catro_deploy.use import use_of
 
 __all__ = ["Candidate", "Candidates"]
 
+Floats = NDArray[np.float32]
 Proto = Any
 """An onnx.ModelProto, which has no annotations."""
 
@@ -42,12 +46,16 @@ class Candidate:
     """The pruned network in one precision.
 
     Attributes:
-        accuracy: on the validation images, a fraction.
+        score: accuracy on the validation images or, where that is what counts, agreement with the original; a fraction.
+        agreement: the share of validation images that it gives the same class as the original.
+        mean_kl_nats: of its answers from the original's, on them; None where a logit is not finite.
         ratio: its latency over the original's; with ``ratio_ci95``, the 95% interval.
         us: the median of its latency.
     """
 
-    accuracy: float
+    score: float
+    agreement: float
+    mean_kl_nats: float | None
     ratio: float
     ratio_ci95: tuple[float, float]
     us: float
@@ -62,7 +70,8 @@ class Candidates:
         """Open the images.
 
         Raises:
-            SettingsError: there is no such recipe or protocol.
+            SettingsError: there is no such recipe or protocol; or images have no labels, and [quantize] qat_epochs
+                would need them.
             DataError: the dataset is not the plan's, or there are no validation images.
         """
         self._settings, self._run, self._plan, self._progress = settings, run, plan, progress
@@ -70,6 +79,8 @@ class Candidates:
         self._recipe = load_int8_recipe(settings.quantize.recipe)
         self._protocol = load_latency_protocol(settings.bench.protocol)
         dataset = dataset_of(settings, plan)
+        if not dataset.labelled:
+            require_distillation(settings, settings.quantize.qat_epochs)
         self._train = Subset(dataset.train, plan.class_indices)
         self._validation = Subset(dataset.validation, plan.class_indices)
         if not len(self._validation.labels):
@@ -88,8 +99,18 @@ class Candidates:
         """What the device and its runtime are."""
         return self._result({"job": "facts", "runtime": self._use.runtime}, ())
 
-    def accuracies(self, networks: Mapping[str, tuple[str, Precision]]) -> dict[str, float]:
-        """Accuracy on the validation images, by key, of ``original`` or ``pruned`` in a precision."""
+    @cached_property
+    def own(self) -> dict[str, Floats]:
+        """Logits of ``original`` and ``pruned`` in the target's own precision, for the validation images."""
+        return self._logits({name: (name, self._target.precision) for name in ("original", "pruned")})
+
+    @cached_property
+    def basis(self) -> Basis:
+        """What they are judged by."""
+        return basis_of(self.own["original"], self._validation.labels)
+
+    def _logits(self, networks: Mapping[str, tuple[str, Precision]]) -> dict[str, Floats]:
+        """Logits for the validation images, by key, of ``original`` or ``pruned`` in a precision."""
         run, plan, settings = self._run, self._plan, self._settings
         models = {key: model_of(run, *of) for key, of in networks.items()}
         errand = logits_errand("Classifying the validation images", settings, run, plan, self._use, models)
@@ -98,12 +119,12 @@ class Candidates:
             packed(run, self._validation, plan, settings.verify.batch_size),
         ):
             logits, _ = logits_on_device(run, errand, self._device, len(plan.classes), task, self._progress.note)
-        return {key: accuracy_of(of, self._validation.labels) for key, of in logits.items()}
+        return logits
 
     def make(self, precision: Precision, floor: float) -> dict[str, Any]:
         """Write the network in ``precision``; how that went: ``kept`` are the parts that stay in more bits.
 
-        In integers its accuracy is at least ``floor`` or, if that cannot be, ``kept`` is None.
+        In integers its score is at least ``floor`` or, if that cannot be, ``kept`` is None.
         """
         run, plan = self._run, self._plan
         path, source = run.onnx("pruned", precision), run.require(run.pruned_onnx, "export")
@@ -113,15 +134,14 @@ class Candidates:
         calibration = samples.normalised(plan.mean, plan.std)
         if precision == "fp16":
             return {"kept": list(write_fp16(source, path, calibration))}
-        validation = Samples(
-            self._validation.images(np.arange(self.validation_images)).numpy(), self._validation.labels
-        )
+        expected = self.basis.expected
+        validation = Samples(self._validation.images(np.arange(len(expected))).numpy(), expected)
         per_class = max(1, self._recipe.sensitivity_images // len(plan.classes))
         images = Images(
             calibration,
             validation.normalised(plan.mean, plan.std),
-            validation.labels,
-            evenly(validation.labels, per_class, self._recipe.seed),
+            expected,
+            evenly(expected, per_class, self._recipe.seed),
         )
         path.unlink(missing_ok=True)
         sets = self.facts.get("instruction_sets") or ()
@@ -133,12 +153,12 @@ class Candidates:
         return {"calibration_images": len(samples.labels), "images_sha256": samples.sha256, **made}
 
     def measured(self, precisions: Sequence[Precision]) -> dict[Precision, Candidate]:
-        """Accuracy and latency of the pruned network in each of ``precisions``."""
-        accuracies = self.accuracies({precision: ("pruned", precision) for precision in precisions})
+        """What the pruned network scores in each of ``precisions``, and its latency."""
+        logits = self._logits({precision: ("pruned", precision) for precision in precisions})
         with self._progress.task("Measuring each precision in turns with the original", len(precisions)) as task:
             found = {}
             for precision in precisions:
-                found[precision] = self._candidate(precision, accuracies[precision])
+                found[precision] = self._candidate(precision, logits[precision])
                 task.advance()
         return found
 
@@ -146,7 +166,7 @@ class Candidates:
         images = (self._train, self._validation)
         return qat(source, integers, *images, self._settings, self._run, self._plan, self._progress)
 
-    def _candidate(self, precision: Precision, accuracy: float) -> Candidate:
+    def _candidate(self, precision: Precision, logits: Floats) -> Candidate:
         models = {
             "original": model_of(self._run, "original", self._target.precision),
             "pruned": model_of(self._run, "pruned", precision),
@@ -160,7 +180,15 @@ class Candidates:
         }
         result = self._result(job, [model["file"] for model in models.values()])
         low, high = result["speedup"]["ci95"]
-        return Candidate(accuracy, 1 / result["speedup"]["median"], (1 / high, 1 / low), result["pruned"]["p50_us"])
+        found = agreement_of(self.own["original"], logits)
+        return Candidate(
+            score=self.basis.score(logits),
+            agreement=found.share,
+            mean_kl_nats=found.mean_kl_nats,
+            ratio=1 / result["speedup"]["median"],
+            ratio_ci95=(1 / high, 1 / low),
+            us=result["pruned"]["p50_us"],
+        )
 
     def _keep_recipe(self, samples: Samples, kept: Sequence[str] | None) -> None:
         """Write what was done as a recipe of its own."""

@@ -11,6 +11,7 @@ from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings, follow_recipe
+from catro_deploy.settings.labels import require_distillation
 from catro_deploy.training import History, fit
 
 __all__ = ["finetune"]
@@ -22,6 +23,7 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
     An interrupted fine-tuning goes on after its last whole epoch. With 0 epochs the weights are those of the pruning.
 
     Raises:
+        SettingsError: the images have no labels, and the loss needs them.
         RunFolderError: there is no pruned network yet, or the plan is not one.
         DataError: the images are missing or broken, or there are fewer than 2.
         CheckpointError: the weights or the state of the interrupted fine-tuning are damaged.
@@ -33,6 +35,8 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
     teacher = networks.load(run, weights="original") if options.distill and options.epochs else None
     channels, height, width = plan.input_shape
     dataset = open_dataset(settings.data, (height, width), channels)
+    if not dataset.labelled:
+        require_distillation(settings, settings.finetune.epochs)
     history = fit(
         network,
         Subset(dataset.train, plan.class_indices),

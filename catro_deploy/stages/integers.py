@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from catro_deploy.core.agreement import accuracy_of
 from catro_deploy.data.base import Split
 from catro_deploy.errors import DataError, ModelError
 from catro_deploy.files import write_bytes
@@ -18,7 +19,7 @@ from catro_deploy.precision.graph import layers_of
 from catro_deploy.precision.int8 import X86, Form, for_scales_in_half, form_of, quantised, seven_bits
 from catro_deploy.precision.ranges import Range, find_ranges
 from catro_deploy.precision.samples import Samples, draw_samples
-from catro_deploy.precision.sensitivity import Sensitivity, accuracy_of, fewest_kept, logits_of, sensitivities
+from catro_deploy.precision.sensitivity import Sensitivity, fewest_kept, logits_of, sensitivities
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import Int8Recipe
 from catro_deploy.records import Plan
@@ -40,7 +41,7 @@ MUCH = 0.01
 
 @dataclass(frozen=True)
 class Images:
-    """Normalised images: some to calibrate by, and others, with ``labels``, to judge by.
+    """Normalised images: some to calibrate by, and others, with ``labels`` or what counts as such, to judge by.
 
     Layers are tried alone on the images to judge by at the places ``few``.
     """

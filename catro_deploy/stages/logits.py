@@ -30,11 +30,15 @@ LIMIT_S = 4 * 3600
 def dataset_of(settings: Settings, plan: Plan) -> Dataset:
     """The dataset that ``settings`` name, in the size that the network of ``plan`` takes.
 
+    One without class names is of any classes, those of the plan too.
+
     Raises:
         DataError: its classes are not those of the plan.
     """
     channels, height, width = plan.input_shape
     dataset = open_dataset(settings.data, (height, width), channels)
+    if not dataset.classes:
+        return dataset
     names = tuple(dataset.classes[i] for i in plan.class_indices if i < len(dataset.classes))
     if names != plan.classes:
         raise DataError(

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from catro_deploy.data import open_dataset, resolve_classes
+from catro_deploy.data import open_dataset, resolve_classes, with_class_names
 from catro_deploy.data.base import Dataset
 from catro_deploy.graph.surgery import apply_keeps_
 from catro_deploy.graph.trace import find_head
 from catro_deploy.models import build_model, default_size
 from catro_deploy.models.checkpoint import load_checkpoint
+from catro_deploy.models.classes import checkpoint_classes
 from catro_deploy.models.plain import write_out_weights_
 from catro_deploy.pruning import Classifier
 from catro_deploy.records import Keep
@@ -26,6 +27,8 @@ class Original(Classifier):
 def open_original(settings: Settings) -> Original:
     """Build the checkpoint's network; of its logits only those of the wanted classes are left.
 
+    Images without class names get those of the checkpoint.
+
     Raises:
         UsageError: model, checkpoint, data or classes do not go together.
     """
@@ -33,6 +36,8 @@ def open_original(settings: Settings) -> Original:
     size = (settings.data.size, settings.data.size) if settings.data.size else default_size(chosen.name)
     input_shape = (len(chosen.mean), *size)
     dataset = open_dataset(settings.data, size, input_shape[0])
+    if not dataset.classes:
+        dataset = with_class_names(dataset, checkpoint_classes(chosen.name, chosen.checkpoint), settings.data)
     wanted = resolve_classes(dataset.classes, dataset.groups, settings.prune.classes)
     model = build_model(chosen.name, len(dataset.classes))
     load_checkpoint(model, chosen.checkpoint)

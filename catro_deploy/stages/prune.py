@@ -16,11 +16,12 @@ from catro_deploy.pruning import Pruned, cut_classifier, prune_classifier, scori
 from catro_deploy.records import Branch, GroupPlan, LatencyPlan, Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
+from catro_deploy.settings.labels import require_label_free_criterion
 from catro_deploy.stages.original import Original, open_original
 from catro_deploy.stages.trials import trial_folder
 from catro_deploy.training.normalised import NormalisedBatches
 
-__all__ = ["labelled_batches", "prune", "pruning_batches", "write_pruning"]
+__all__ = ["labelled_batches", "prune", "pruning_batches", "unlabelled_batches", "write_pruning"]
 
 
 def prune(settings: Settings, run: RunFolder, progress: Progress) -> Plan:
@@ -62,14 +63,20 @@ def write_pruning(
 def pruning_batches(original: Original, settings: Settings) -> Sequence[Labelled]:
     """Normalised images of the wanted classes that channels are judged on, drawn as [prune] says, class by class.
 
+    Images without labels are all of class 0, and as many as there would be of all classes together.
+
     Raises:
         DataError: a class has fewer than two images.
+        SettingsError: the images have no labels, and the criterion needs them.
     """
     names = [original.classes[index] for index in original.wanted]
-    chosen = settings.prune
-    wanted = Subset(original.dataset.train, original.wanted)
+    chosen, train = settings.prune, Subset(original.dataset.train, original.wanted)
     batch_size = scoring_batch_size(original, chosen)
-    drawn = labelled_batches(wanted, names, chosen.samples_per_class, batch_size, chosen.seed)
+    if original.dataset.labelled:
+        drawn = labelled_batches(train, names, chosen.samples_per_class, batch_size, chosen.seed)
+    else:
+        require_label_free_criterion(settings)
+        drawn = unlabelled_batches(train, chosen.samples_per_class * len(names), batch_size, chosen.seed)
     return NormalisedBatches(drawn, original.mean, original.std)
 
 
@@ -95,6 +102,13 @@ def labelled_batches(
         pieces = np.array_split(drawn, -(-len(drawn) // batch_size))
         batches += [(split.images(piece), label) for piece in pieces]
     return batches
+
+
+def unlabelled_batches(split: Split, count: int, batch_size: int, seed: int) -> list[tuple[torch.Tensor, int]]:
+    """Draw ``count`` uint8 images (fewer where there are fewer), in batches, all of them of class 0."""
+    drawn = np.sort(np.random.default_rng(seed).permutation(len(split.labels))[:count])
+    pieces = np.array_split(drawn, -(-len(drawn) // batch_size))
+    return [(split.images(piece), 0) for piece in pieces]
 
 
 def _take_over(original: Original, trial: RunFolder, run: RunFolder) -> Plan:

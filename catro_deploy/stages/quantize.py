@@ -2,6 +2,8 @@
 
 Each precision that comes into question is written; its accuracy is measured on validation images and its latency in
 turns with the original, both on the device. One that is slower, or costs more accuracy than is allowed, is not shipped.
+Where the images have no labels, or the original was probably trained on them, agreement with the original counts in
+place of accuracy.
 """
 
 from collections.abc import Mapping
@@ -12,6 +14,7 @@ from catro_deploy.errors import MissedError
 from catro_deploy.files import write_json
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
+from catro_deploy.report.agreement import MEASURES, Measure
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import AUTO, Settings
 from catro_deploy.stages.candidates import Candidate, Candidates
@@ -21,7 +24,7 @@ from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["decide", "quantize"]
 
-NOTHING_LEFT = "no part of it in integers keeps the accuracy"
+NOTHING_LEFT = "no part of it in integers keeps what must be kept"
 EVERY: tuple[Precision, ...] = ("fp32", "fp16", "int8")
 
 
@@ -42,19 +45,20 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> dict[str
     own: Precision = target.precision
     asked = settings.quantize.precision
     others = [one for one in EVERY if one != own and asked in (one, AUTO)]
-    accuracies = work.accuracies({"original": ("original", own), "pruned": ("pruned", own)})
-    floor = _floor(accuracies["original"], accuracies["pruned"], settings)
+    basis = work.basis
+    if basis.reason:
+        progress.note(f"quantize: goes by agreement with the original, since {basis.reason}")
+    floor = _floor(basis.score(work.own["original"]), basis.score(work.own["pruned"]), settings)
     made = {precision: work.make(precision, floor) for precision in others}
     measured = work.measured([own, *(precision for precision, how in made.items() if how["kept"] is not None)])
-    shipped, lost = decide(measured, own, floor)
+    shipped, lost = decide(measured, own, floor, basis.measure)
     lost |= {one: NOTHING_LEFT for one in made if one not in measured}
     content = {
         "asked": asked,
         "own": own,
         "shipped": shipped,
-        "validation_images": work.validation_images,
-        "original_accuracy": accuracies["original"],
-        "least_accuracy": floor,
+        **basis.record,
+        "least_score": floor,
         "candidates": {name: asdict(one) | {"lost": lost.get(name, "")} for name, one in measured.items()},
         "lost": lost,
         "made": made,
@@ -71,9 +75,9 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> dict[str
 
 
 def decide(
-    candidates: Mapping[Precision, Candidate], own: Precision, floor: float
+    candidates: Mapping[Precision, Candidate], own: Precision, floor: float, measure: Measure = "accuracy"
 ) -> tuple[Precision, dict[Precision, str]]:
-    """The fastest of ``candidates`` that is shown to be faster than ``own`` at an accuracy of at least ``floor``.
+    """The fastest of ``candidates`` that is shown to be faster than ``own`` and scores at least ``floor``.
 
     Returns:
         It, or ``own``; and why each of the others lost, half a sentence each.
@@ -83,8 +87,9 @@ def decide(
     for name, one in candidates.items():
         if name == own:
             continue
-        if one.accuracy < floor:
-            lost[name] = f"its accuracy on validation images is {one.accuracy:.2%}, at least {floor:.2%} is to be kept"
+        if one.score < floor:
+            kept = f"{one.score:.2%}, at least {floor:.2%} is to be kept"
+            lost[name] = f"its {MEASURES[measure]} on validation images is {kept}"
         elif one.ratio_ci95[1] >= mine.ratio_ci95[0]:
             lost[name] = f"it takes {one.ratio / mine.ratio:.2f} of the time that {own} takes"
     left = [name for name in candidates if name != own and name not in lost]
@@ -96,7 +101,7 @@ def decide(
 
 
 def _floor(original: float, pruned: float, settings: Settings) -> float:
-    """The accuracy to be kept: of what pruning left, and of the original's where the pruned network keeps that."""
+    """The score to be kept: of what pruning left, and of the original's where the pruned network keeps that."""
     least = pruned - settings.quantize.max_drop / 100
     allowed = settings.verify.max_drop
     whole = least if allowed is None else original - allowed / 100

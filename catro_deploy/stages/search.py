@@ -1,5 +1,8 @@
 """``search``: the smallest latency at which accuracy on validation images falls by no more than is allowed.
 
+Where the images have no labels, or the original was probably trained on them, agreement with the original counts in
+place of accuracy.
+
 A few budgets, each pruned and fine-tuned for a short while; the interval between the smallest that keeps the accuracy
 and the largest that does not is halved, on a logarithmic scale. The network found is then fine-tuned in full.
 """
@@ -9,25 +12,35 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from catro_deploy.data.base import Subset
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from catro_deploy import networks
+from catro_deploy.core.agreement import agreement_of
+from catro_deploy.data.base import Split, Subset
 from catro_deploy.errors import DataError, MissedError, SettingsError
 from catro_deploy.files import write_json
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
+from catro_deploy.report.agreement import MEASURES
 from catro_deploy.report.latency import latency_record
 from catro_deploy.report.wording import points
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
+from catro_deploy.stages.basis import Basis, basis_of
 from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import shortened, trial_folder
 from catro_deploy.targets import load_target
 from catro_deploy.training.device import choose_device
-from catro_deploy.training.evaluate import accuracy, predict
+from catro_deploy.training.evaluate import predict
 from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["Point", "halve", "search"]
+
+Floats = NDArray[np.float32]
 
 POINTS = 5
 FIRST, LEAST = 0.5, 0.1
@@ -40,29 +53,44 @@ class Point:
     Attributes:
         share: of the original's latency, as asked.
         ratio: the same as measured; None, like all that follow, if no network met the budget.
-        validation_accuracy: after a short fine-tuning, a fraction.
+        validation_accuracy: after a short fine-tuning, a fraction; None without labels.
         macs_share: of the original's multiply-accumulates.
+        agreement: the share of validation images that it gives the same class as the original.
+        mean_kl_nats: of its answers from the original's, on them.
     """
 
     share: float
     ratio: float | None = None
     validation_accuracy: float | None = None
     macs_share: float | None = None
+    agreement: float | None = None
+    mean_kl_nats: float | None = None
 
     @property
     def budget(self) -> str:
         """As ``--budget`` takes it."""
         return f"{self.share:g}x"
 
-    def drop_points(self, original_accuracy: float) -> float | None:
-        """Percentage points of accuracy lost; negative if it rose."""
-        if self.validation_accuracy is None:
+    def drop_points(self, basis: Basis) -> float | None:
+        """Percentage points of accuracy lost, negative if it rose; or what the agreement lacks of 100%."""
+        if basis.measure == "agreement":
+            return None if self.agreement is None else round((1 - self.agreement) * 100, 9)
+        if self.validation_accuracy is None or basis.original_accuracy is None:
             return None
-        return round((original_accuracy - self.validation_accuracy) * 100, 9)
+        return round((basis.original_accuracy - self.validation_accuracy) * 100, 9)
+
+
+@dataclass(frozen=True)
+class _HeldOut:
+    """The validation images of the wanted classes, what the original makes of them, and what to judge by there."""
+
+    images: Split
+    logits: Floats
+    basis: Basis
 
 
 def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
-    """Find the smallest budget whose validation drop is within ``[verify] max_drop``; write and return search.json.
+    """Find the smallest budget that loses no more on validation images than ``[verify] max_drop``; write search.json.
 
     A budget whose trial has ended is not tried again; one that was interrupted goes on.
 
@@ -76,16 +104,19 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
     allowed = settings.verify.max_drop
     if allowed is None:
         raise SettingsError("A search needs to know what may be lost.", "Say so in points: --max-drop 0.5")
-    original = _original_accuracy(settings)
+    held_out = _held_out(settings)
+    basis = held_out.basis
+    if basis.reason:
+        progress.note(f"search: goes by agreement with the original, since {basis.reason}")
 
     def keeps(point: Point) -> bool:
-        drop = point.drop_points(original)
+        drop = point.drop_points(basis)
         return drop is not None and drop <= allowed
 
     def attempt(share: float) -> bool:
-        point = _try(share, settings, run, progress)
+        point = _try(share, settings, run, progress, held_out)
         tried.append(point)
-        drop = point.drop_points(original)
+        drop = point.drop_points(basis)
         outcome = "no network meets it" if drop is None else f"{points(-drop)} points on validation images"
         progress.note(f"search {len(tried)} of {POINTS}: {point.budget}, {outcome}")
         return keeps(point)
@@ -94,18 +125,18 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
     found = halve(attempt)
     if found is None:
         raise MissedError(
-            f"None of the budgets {', '.join(point.budget for point in tried)} keeps the accuracy on validation "
-            f"images within {allowed:g} points after a short fine-tuning.",
+            f"None of the budgets {', '.join(point.budget for point in tried)} keeps the {MEASURES[basis.measure]} on "
+            f"validation images within {allowed:g} points after a short fine-tuning.",
             "Allow more (--max-drop), fine-tune longer (--epochs), or name a budget (--budget 0.9x).",
         )
     ordered = sorted(tried, key=lambda point: point.share)
     content = {
         "budget": Point(found).budget,
         "max_drop": allowed,
-        "original_validation_accuracy": original,
+        **basis.record,
         "epochs": shortened(settings).finetune.epochs,
         "front": [
-            {"budget": point.budget, **asdict(point), "drop_points": point.drop_points(original), "kept": keeps(point)}
+            {"budget": point.budget, **asdict(point), "drop_points": point.drop_points(basis), "kept": keeps(point)}
             for point in ordered
         ],
     }
@@ -114,7 +145,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
 
 
 def halve(keeps: Callable[[float], bool]) -> float | None:
-    """The smallest of ``POINTS`` shares that ``keeps`` the accuracy, None if none does.
+    """The smallest of ``POINTS`` shares that ``keeps`` what must be kept, None if none does.
 
     Taken to be monotone: below a share that does not keep it, none is tried.
     """
@@ -129,22 +160,26 @@ def halve(keeps: Callable[[float], bool]) -> float | None:
     return best
 
 
-def _original_accuracy(settings: Settings) -> float:
-    """Of the unpruned network on the validation images of the wanted classes, a fraction."""
+def _held_out(settings: Settings) -> _HeldOut:
+    """What is chosen by: the validation images of the wanted classes, and the unpruned network's logits for them."""
     original = open_original(settings)
-    held_out = Subset(original.dataset.validation, original.wanted)
-    if not len(held_out.labels):
+    images = Subset(original.dataset.validation, original.wanted)
+    if not len(images.labels):
         raise DataError(
-            "There are no validation images of these classes, so no budget can be searched by accuracy.",
+            "There are no validation images of these classes, so no budget can be searched.",
             "Hold some out ([data] validation), or name a budget: --budget 0.5x",
         )
-    mean, std = settings.model.mean, settings.model.std
-    device = choose_device(settings.finetune.compute)
-    logits = predict(original.model, held_out, mean, std, settings.verify.batch_size, device)
-    return accuracy(logits, held_out.labels)
+    logits = _logits(original.model, images, settings)
+    return _HeldOut(images, logits, basis_of(logits, images.labels))
 
 
-def _try(share: float, settings: Settings, run: RunFolder, progress: Progress) -> Point:
+def _logits(network: nn.Module, images: Split, settings: Settings) -> Floats:
+    """The network's logits for ``images``, shape (n, classes)."""
+    mean, std, device = settings.model.mean, settings.model.std, choose_device(settings.finetune.compute)
+    return predict(network, images, mean, std, settings.verify.batch_size, device).numpy()
+
+
+def _try(share: float, settings: Settings, run: RunFolder, progress: Progress, held_out: _HeldOut) -> Point:
     """Prune to ``share`` of the original's latency and fine-tune for a short while, in a folder of its own.
 
     What is left there in the end is point.json, and the pruned network for who goes on with it.
@@ -156,7 +191,7 @@ def _try(share: float, settings: Settings, run: RunFolder, progress: Progress) -
     if result.is_file():
         return Point(**folder.read_json(result, "run"))
     with folder.lock():
-        point = _prune_and_finetune(share, shortened(asked), folder, progress)
+        point = _prune_and_finetune(share, shortened(asked), folder, progress, held_out)
         write_json(result, asdict(point))
         for file in folder.path.glob("*"):
             if file not in (result, folder.plan, folder.pruned_weights, folder.path / ".lock"):
@@ -164,7 +199,9 @@ def _try(share: float, settings: Settings, run: RunFolder, progress: Progress) -
     return point
 
 
-def _prune_and_finetune(share: float, tried: Settings, folder: RunFolder, progress: Progress) -> Point:
+def _prune_and_finetune(
+    share: float, tried: Settings, folder: RunFolder, progress: Progress, held_out: _HeldOut
+) -> Point:
     try:
         plan = load_plan(folder) if folder.plan.is_file() else prune(tried, folder, progress)
     except MissedError:
@@ -173,4 +210,6 @@ def _prune_and_finetune(share: float, tried: Settings, folder: RunFolder, progre
     record = latency_record(plan)
     assert record is not None
     (ratio,) = [one["ratio"] for one in record["rounds"] if one["taken"]]
-    return Point(share, ratio, history.validation_accuracy, plan.pruned_macs / plan.original_macs)
+    found = agreement_of(held_out.logits, _logits(networks.load(folder), held_out.images, tried))
+    macs_share = plan.pruned_macs / plan.original_macs
+    return Point(share, ratio, history.validation_accuracy, macs_share, found.share, found.mean_kl_nats)

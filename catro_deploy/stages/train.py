@@ -6,22 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from catro_deploy.data import Dataset, open_dataset
-from catro_deploy.errors import SettingsError
+from catro_deploy.errors import DataError, SettingsError
 from catro_deploy.files import text_hash, write_json
 from catro_deploy.models import build_model, default_size
-from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.models.checkpoint import RECORD_KEY, save_weights, training_record
 from catro_deploy.progress import Progress
 from catro_deploy.settings import Settings, TrainSettings
 from catro_deploy.training import fit
 from catro_deploy.training.splits import NOT_IN_FINGERPRINT
 
 __all__ = ["train"]
-
-RECORD_KEY = "train"
 
 
 def train(settings: Settings, progress: Progress) -> dict[str, Any]:
@@ -53,6 +50,11 @@ def _train(settings: Settings, options: TrainSettings, fingerprint: str, progres
     checkpoint, name, mean = settings.model.checkpoint, settings.model.name, settings.model.mean
     size = (settings.data.size, settings.data.size) if settings.data.size else default_size(name)
     dataset = open_dataset(settings.data, size, len(mean))
+    if not dataset.labelled:
+        raise DataError(
+            f"The images of {dataset.name} have no labels, and a baseline cannot be trained without.",
+            "Name a trained network's file: [model] checkpoint.",
+        )
     model = _new_model(name, len(dataset.classes), options.seed)
     state = checkpoint.with_name(f"{checkpoint.stem}.resume.safetensors")
     history = fit(
@@ -94,7 +96,7 @@ def _record(settings: Settings, options: TrainSettings, fingerprint: str, datase
 def _fingerprint(settings: Settings, options: TrainSettings) -> str:
     content = {
         "model": settings.model.model_dump(mode="json", exclude={"checkpoint"}),
-        "data": settings.data.model_dump(mode="json", exclude={"root", "download", "groups"})
+        "data": settings.data.model_dump(mode="json", exclude={"root", "download", "groups", "classes"})
         | {"root": str(settings.data.root.resolve())},
         "train": options.model_dump(mode="json", exclude=NOT_IN_FINGERPRINT),
     }
@@ -110,11 +112,7 @@ def _existing_record(checkpoint: Path, fingerprint: str) -> dict[str, Any] | Non
         )
     if not checkpoint.exists():
         return None
-    try:
-        with safe_open(checkpoint, framework="pt") as file:
-            record: dict[str, Any] = json.loads((file.metadata() or {}).get(RECORD_KEY, "{}"))
-    except (OSError, SafetensorError, ValueError):
-        record = {}
+    record = training_record(checkpoint)
     if record.get("fingerprint") != fingerprint:
         made = "was trained with other settings" if record else "was not made by train"
         raise SettingsError(

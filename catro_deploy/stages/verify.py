@@ -1,9 +1,12 @@
-"""``verify``: accuracy of both networks on the test images, by PyTorch and by the runtime that will serve."""
+"""``verify``: both networks on the test images, by PyTorch and by the runtime that will serve.
+
+Their accuracy, where the images have labels, and how the pruned network agrees with the original.
+"""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from catro_deploy import networks
-from catro_deploy.data.base import Subset
+from catro_deploy.data.base import Subset, is_unlabelled
 from catro_deploy.devices import HERE
 from catro_deploy.errors import DataError, MissedError
 from catro_deploy.files import write_json
@@ -19,9 +22,10 @@ from catro_deploy.graph.features import images_at_once
 from catro_deploy.memory import reused_pages
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress, Task
-from catro_deploy.records import Accuracy, ClassAccuracy, Plan
+from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
+from catro_deploy.stages.judging import Verdict, compare, compare_with_original, judge
 from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_device, packed
 from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.targets import Precision, load_target
@@ -31,28 +35,13 @@ from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.reach import require_reachable
 from catro_deploy.use import Use, use_of
 
-__all__ = ["Verdict", "judge", "verify", "verify_errand"]
+__all__ = ["verify", "verify_errand"]
 
 Floats = NDArray[np.float32]
 
 ORT = "onnxruntime"
 # Of logits in float32; in half precision, whose numbers have 11 bits, a share of the largest logit.
 TOLERANCE, TOLERANCE_SHARE = 1e-3, 0.03
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Both networks' accuracy, the percentage points lost in the runtime, and what is wrong."""
-
-    original: Accuracy
-    pruned: Accuracy
-    accuracy_drop_points: float
-    problems: tuple[str, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.problems
 
 
 def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
@@ -65,8 +54,9 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
         TargetError: networks cannot be run on the target from here.
         RunFolderError, ModelError: the plan, the weights or an ONNX file is missing, corrupt, or stale.
         DataError: the dataset is not the plan's, or a class has no test image.
-        MissedError: runtime and PyTorch differ by more than the tolerance, a logit is not finite, or more
-            accuracy is lost than ``max_drop`` allows. verify.json is written before.
+        MissedError: runtime and PyTorch differ by more than the tolerance, a logit is not finite, or more accuracy
+            (without labels: agreement with the original) is lost than ``max_drop`` allows. verify.json is written
+            before.
     """
     target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
     require_reachable(target, device, "verify")
@@ -87,11 +77,13 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
     largest = max(float(np.abs(logits).max()) for logits in by_torch.values())
     tolerance = settings.verify.tolerance or _tolerance(target.precision, largest)
     in_integers = [name for name, precision in precisions.items() if precision == "int8"]
-    verdict = judge(found["original"], found["pruned"], tolerance, settings.verify.max_drop, in_integers)
+    agreement = compare_with_original(by_runtime["original"], by_runtime["pruned"], plan.classes)
+    verdict = judge(found["original"], found["pruned"], agreement, tolerance, settings.verify.max_drop, in_integers)
     content = {
         "target": target.name,
         "classes": plan.classes,
         "test_images": len(test.labels),
+        "labelled": not is_unlabelled(test.labels),
         "tolerance": tolerance,
         "precision": precisions,
         "runtime": runtime,
@@ -108,6 +100,8 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
 
 def _test_images(settings: Settings, plan: Plan) -> Subset:
     test = Subset(dataset_of(settings, plan).test, plan.class_indices)
+    if is_unlabelled(test.labels):
+        return test
     images = np.bincount(test.labels, minlength=len(plan.classes))
     if empty := [name for name, count in zip(plan.classes, images, strict=True) if count == 0]:
         raise DataError(
@@ -170,59 +164,9 @@ def _agreements(
     }
 
 
-def compare(by_torch: Floats, by_runtime: Floats, labels: NDArray[np.int64], names: Sequence[str]) -> Accuracy:
-    """Accuracies of two sets of logits, both (images, classes), and how far they are apart."""
-    answers = {"torch": _answers(by_torch), "runtime": _answers(by_runtime)}
-    right = {side: given == labels for side, given in answers.items()}
-    per_class = tuple(
-        ClassAccuracy(
-            name,
-            int((labels == k).sum()),
-            float(right["torch"][labels == k].mean()),
-            float(right["runtime"][labels == k].mean()),
-        )
-        for k, name in enumerate(names)
-    )
-    return Accuracy(
-        torch=float(right["torch"].mean()),
-        runtime=float(right["runtime"].mean()),
-        agreement=float((answers["torch"] == answers["runtime"]).mean()),
-        largest_logit_difference=float(np.abs(by_torch - by_runtime).max()),
-        per_class=per_class,
-    )
-
-
-def _answers(logits: Floats) -> NDArray[np.int64]:
-    """The class of each image; -1, which is never right, where a logit is not finite."""
-    return np.where(np.isfinite(logits).all(axis=1), logits.argmax(axis=1), -1)
-
-
 def _tolerance(precision: Precision, largest: float) -> float:
     """What logits may differ by that are at most ``largest``, where the user does not say."""
     return TOLERANCE if precision == "fp32" else TOLERANCE_SHARE * largest
-
-
-def judge(
-    original: Accuracy, pruned: Accuracy, tolerance: float, max_drop: float | None, in_integers: Collection[str] = ()
-) -> Verdict:
-    """Hold both networks against the largest difference of logits, and the points of accuracy, that are allowed.
-
-    Logits ``in_integers`` differ by more than rounding, and what that costs is accuracy: they must be finite.
-    """
-    problems = []
-    for name, result in (("original", original), ("pruned", pruned)):
-        difference = result.largest_logit_difference
-        if not math.isfinite(difference):
-            problems.append(f"The {name} network gives logits that are not finite.")
-        elif difference > tolerance and name not in in_integers:
-            problems.append(
-                f"The {name} network's logits differ by {difference:.3g} between PyTorch and the runtime; "
-                f"verify.tolerance allows {tolerance:g}."
-            )
-    drop = 100 * (original.runtime - pruned.runtime)
-    if max_drop is not None and drop > max_drop:
-        problems.append(f"Pruning cost {drop:.2f} points of accuracy; verify.max_drop allows {max_drop:g}.")
-    return Verdict(original, pruned, drop, tuple(problems))
 
 
 def _finite(content: Any) -> Any:  # noqa: ANN401 - whatever JSON can hold

@@ -51,12 +51,15 @@ class Objective:
 
     def __call__(self, logits: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The loss of one batch, a scalar: ``logits`` (n, classes) of ``images`` (n, c, h, w), ``labels`` (n,)."""
-        loss = F.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
         if self._answer is None:
-            return loss
+            return F.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
         with torch.no_grad(), self._hardware.autocast():
             answers = self._answer(_for_teacher(images)).float()
-        return (1 - self._distill) * loss + self._distill * distillation_loss(logits, answers, self._temperature)
+        distilled = distillation_loss(logits, answers, self._temperature)
+        if self._distill == 1:  # labels need not be known
+            return distilled
+        loss = F.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
+        return (1 - self._distill) * loss + self._distill * distilled
 
 
 def _placed(teacher: nn.Module, hardware: Hardware) -> nn.Module:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from catro_deploy.data.base import Split
+from catro_deploy.data.base import Split, is_unlabelled
 from catro_deploy.errors import DataError
 from catro_deploy.files import text_hash
 from catro_deploy.progress import Progress
@@ -80,10 +80,11 @@ def fit(
 
     After every epoch all that is needed to go on is in ``state_path``; the caller deletes it when the weights are safe.
     If it is there at the start and belongs to this very training, that goes on after its last whole epoch. ``mean``
-    and ``std`` (a value a channel, of pixels in 0..1) are subtracted and divided by. ``validation`` may be empty. A
-    learning rate or a moving average that ``settings`` leave open follows from the number of steps, see ``gentle``.
-    ``teacher`` gives logits over the same classes, and ``distill`` is its share of the loss. ``events`` is the folder
-    of event files, if settings ask for such. Under torchrun all its processes train together.
+    and ``std`` (a value a channel, of pixels in 0..1) are subtracted and divided by. ``validation`` may be empty, or
+    without labels: no accuracy is recorded then. A learning rate or a moving average that ``settings`` leave open
+    follows from the number of steps, see ``gentle``. ``teacher`` gives logits over the same classes, and ``distill`` is
+    its share of the loss. ``events`` is the folder of event files, if settings ask for such. Under torchrun all its
+    processes train together.
 
     Raises:
         SettingsError: a GPU is wanted, or event files are, and there is none or no TensorBoard.
@@ -120,7 +121,7 @@ def train_together(
         objective = Objective(hardware, settings.label_smoothing, job.teacher, job.distill, job.temperature)
 
         def validate(network: nn.Module) -> float | None:
-            if not len(held_out.labels):
+            if not len(held_out.labels) or is_unlabelled(held_out.labels):
                 return None
             logits = predict(network, held_out, mean, std, settings.batch_size, hardware.device)
             return accuracy(logits, held_out.labels)

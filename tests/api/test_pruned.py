@@ -173,3 +173,15 @@ def test_a_run_folder_of_the_command_line_is_not_written_over(pruned, tmp_path):
     with pytest.raises(RunFolderError, match="run folder of the command line"):
         pruned.save(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["run.toml"]
+
+
+def test_agreement_with_the_original_needs_no_labels(pruned):
+    alone = [images for images, _ in loader("test")]
+    found = pruned.agreement(alone)
+    assert found == pruned.agreement(loader("test"))
+    with torch.inference_mode():
+        answers = [network(torch.cat(alone)).argmax(1) for network in (pruned.original, pruned.model)]
+    assert found.share == pytest.approx(float((answers[0] == answers[1]).float().mean()))
+    assert found.mean_kl_nats > 0
+    same_network = PrunedModel(pruned.original, pruned.original, pruned.plan).agreement(alone)
+    assert (same_network.share, same_network.mean_kl_nats) == (1, 0)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
-from catro_deploy.data.loader import WantedClasses, class_samples, peek
+from catro_deploy.data.loader import WantedClasses, class_samples, image_batches, image_samples, open_loader, peek
 from catro_deploy.errors import DataError
 
 SHAPE = (1, 1, 1)
@@ -112,3 +112,29 @@ def test_a_look_at_the_first_batch_loses_nothing():
 def test_an_empty_loader_is_refused():
     with pytest.raises(DataError, match="empty"):
         peek([])
+
+
+@pytest.mark.parametrize("wrap", [lambda images: images, lambda images: [images], lambda images: (images,)])
+def test_images_may_come_alone(wrap):
+    batches = [wrap(images) for images, _ in numbered([0] * 10)]
+    opened = open_loader(batches)
+    assert (opened.labelled, numbers(opened.images)) == (False, [0, 1, 2, 3])
+    samples = image_samples(opened.batches, SHAPE, 7, 3)
+    assert [(numbers(images), label) for images, label in samples] == [([0, 1, 2], 0), ([3, 4, 5], 0), ([6], 0)]
+    with pytest.raises(DataError, match="images without labels"):
+        peek(batches)
+
+
+def test_labels_that_are_not_needed_are_left_out():
+    opened = open_loader(numbered([0, 1, 0, 1, 1]))
+    assert opened.labelled
+    assert [numbers(images) for images in image_batches(opened.batches, SHAPE)] == [[0, 1, 2, 3], [4]]
+
+
+def test_images_alone_are_checked():
+    with pytest.raises(DataError, match=r"gives 1 image\(s\)"):
+        image_samples([torch.zeros(1, *SHAPE)], SHAPE, 8, 4)
+    with pytest.raises(DataError, match="images of shape"):
+        image_samples([torch.zeros(2, *SHAPE), torch.zeros(2, 1, 2, 2)], SHAPE, 8, 4)
+    with pytest.raises(DataError, match=r"torch\.uint8"):
+        open_loader([torch.zeros(2, *SHAPE, dtype=torch.uint8)])

@@ -44,6 +44,18 @@ def empty(settings, size, channels):
     part = split(size, channels)
     return Dataset("mine", ("cat", "dog"), {}, part, part, split(size, channels, labels=()))
 
+def unlabelled(settings, size, channels):
+    part = split(size, channels, labels=(-1, -1))
+    return Dataset("mine", (), {}, part, part, part)
+
+def partly(settings, size, channels):
+    part = split(size, channels)
+    return Dataset("mine", ("cat", "dog"), {}, part, part, split(size, channels, labels=(-1, -1)))
+
+def mixed(settings, size, channels):
+    part = split(size, channels, labels=(-1, 0))
+    return Dataset("mine", ("cat", "dog"), {}, part, part, part)
+
 def twins(settings, size, channels):
     part = split(size, channels)
     return Dataset("mine", ("cat", "cat"), {}, part, part, part)
@@ -68,6 +80,16 @@ def test_a_factory_of_the_working_folder_is_called(factory_module):
     assert dataset.test.images([2]).shape == (1, 1, 4, 6)
 
 
+def test_a_factory_may_know_no_labels(factory_module):
+    dataset = open_dataset(DataSettings(name=f"{factory_module}:unlabelled", classes=["cat", "dog"]), (4, 6), 1)
+    assert (dataset.labelled, dataset.classes) == (False, ("cat", "dog"))
+
+
+def test_class_names_that_are_not_the_datasets_are_refused(factory_module):
+    with pytest.raises(DataError, match=r"The classes of mine are cat, dog; data\.classes has dog, cat"):
+        open_dataset(DataSettings(name=f"{factory_module}:good", classes=["dog", "cat"]), (4, 6), 1)
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -78,6 +100,8 @@ def test_a_factory_of_the_working_folder_is_called(factory_module):
         ("floats", "first image is torch.float32"),
         ("labels_above", "labels 0 to 2 for 2 classes"),
         ("empty", "a test split whose labels are"),
+        ("partly", "returned labels for some splits only"),
+        ("mixed", "labels -1 to 0 for 2 classes"),
         ("twins", "two classes of the same name"),
     ],
 )
@@ -100,7 +124,7 @@ def test_a_module_that_is_not_there_is_named():
 
 def test_an_unknown_name_has_a_nearest():
     with pytest.raises(
-        DataError, match=r"no dataset 'gtsr'\. Did you mean gtsrb\?\nKnown are gtsrb, imagefolder, signs"
+        DataError, match=r"no dataset 'gtsr'\. Did you mean gtsrb\?\nKnown are gtsrb, imagefolder, images, signs"
     ):
         open_dataset(DataSettings(name="gtsr"), (32, 32), 3)
 

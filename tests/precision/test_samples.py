@@ -43,3 +43,11 @@ def test_even_shares(labels, per_class, seed):
     assert len(set(places.tolist())) == len(places)
     counts, taken = np.bincount(labels, minlength=5), np.bincount(labels[places], minlength=5)
     assert taken.tolist() == np.minimum(counts, per_class).tolist()
+
+
+def test_without_labels_there_are_as_many_of_any_class():
+    unlabelled = split(np.full(8, -1))
+    found = draw_samples(unlabelled, ("a", "b"), 3, seed=0)
+    assert found.labels.tolist() == [-1] * 6
+    assert len(np.unique(found.pixels.reshape(6, -1), axis=0)) == 6
+    assert len(draw_samples(unlabelled, ("a", "b"), 9, seed=0).labels) == 8

@@ -113,6 +113,19 @@ def make_verify(
     } | changes
 
 
+def make_agreement(share: float = 0.982, mean_kl_nats: float | None = 0.01234, **changes: Any) -> dict[str, Any]:
+    """The original never gives the second class."""
+    per_class = [{"name": CLASSES[0], "images": 5000, "share": share}]
+    return {"share": share, "mean_kl_nats": mean_kl_nats, "per_class": per_class} | changes
+
+
+def make_unlabelled(**changes: Any) -> dict[str, Any]:
+    """verify.json of 5,000 images without labels, 98.2% of which get the original's answer."""
+    network = {"torch": None, "runtime": None, "agreement": 1.0, "largest_logit_difference": 2e-6, "per_class": []}
+    unknown = {"labelled": False, "original": network, "pruned": network, "accuracy_drop_points": None}
+    return make_verify(**(unknown | {"agreement_with_original": make_agreement()} | changes))
+
+
 def _timing(median_us: float) -> dict[str, Any]:
     samples = [median_us - 10, *[median_us] * 97, median_us + 50, median_us + 500]
     return {

@@ -2,13 +2,14 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 from safetensors import safe_open
 
 from catro_deploy import networks
-from catro_deploy.data import open_dataset
+from catro_deploy.data import MemorySplit, open_dataset
 from catro_deploy.data.base import Subset
-from catro_deploy.errors import CheckpointError, RunFolderError
+from catro_deploy.errors import CheckpointError, RunFolderError, SettingsError
 from catro_deploy.files import file_hash
 from catro_deploy.plans import load_plan, save_plan
 from catro_deploy.progress import Silent
@@ -19,7 +20,7 @@ from catro_deploy.stages.prune import prune
 from catro_deploy.stages.train import train
 from catro_deploy.training import accuracy, predict
 from tests.training.conftest import one_thread  # noqa: F401 - these networks are small too
-from tests.training.helpers import MEAN, STD, InterruptedTrainingError, Recorder, assert_same_bits
+from tests.training.helpers import MEAN, STD, InterruptedTrainingError, Recorder, assert_same_bits, colours
 
 
 @pytest.fixture(scope="module")
@@ -134,3 +135,22 @@ def test_without_a_plan_it_says_which_stage_makes_one(settings, tmp_path):
     with pytest.raises(RunFolderError, match=r"plan\.json is not there") as caught:
         finetune(settings, RunFolder(tmp_path), Silent())
     assert "catro-deploy prune" in caught.value.hint
+
+
+def without_labels(settings, size, channels):
+    known = colours(settings, size, channels)
+    splits = [MemorySplit(s.pixels, np.full(len(s.labels), -1)) for s in (known.train, known.validation, known.test)]
+    return dataclasses.replace(known, train=splits[0], validation=splits[1], test=splits[2])
+
+
+def test_images_without_labels_teach_by_the_originals_answers_alone(settings, run):
+    data = settings.data.model_copy(update={"name": "tests.stages.test_finetune:without_labels"})
+    mixed = settings.model_copy(update={"data": data})
+    with pytest.raises(SettingsError, match=r"with distill = 0\.5 needs them[\s\S]*--epochs 0"):
+        finetune(mixed, run, Silent())
+    assert not run.weights.exists()
+    alone = mixed.model_copy(update={"finetune": mixed.finetune.model_copy(update={"distill": 1.0})})
+    history = finetune(alone, run, Silent())
+    assert (history.validation_accuracy, history.baseline_validation_accuracy) == (None, None)
+    known = Subset(open_dataset(settings.data, (8, 8), 3).test, load_plan(run).class_indices)
+    assert accuracy(predict(networks.load(run), known, MEAN, STD, 16), known.labels) == 1.0

@@ -7,7 +7,7 @@ import torch
 from catro_deploy import networks, pruning
 from catro_deploy.data import MemorySplit, open_dataset
 from catro_deploy.data.base import Subset
-from catro_deploy.errors import BudgetError, DataError
+from catro_deploy.errors import BudgetError, DataError, SettingsError
 from catro_deploy.graph.surgery import masked
 from catro_deploy.graph.trace import list_layers
 from catro_deploy.models import build_model
@@ -16,10 +16,10 @@ from catro_deploy.plans import load_plan
 from catro_deploy.progress import Silent
 from catro_deploy.records import Keep
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import Settings
+from catro_deploy.settings import Settings, labels
 from catro_deploy.stages import prune as prune_stage
 from catro_deploy.stages.original import open_original
-from catro_deploy.stages.prune import labelled_batches, prune
+from catro_deploy.stages.prune import labelled_batches, prune, pruning_batches
 from catro_deploy.training import accuracy, predict
 from tests.tiny import SIZE, TinyNet
 from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
@@ -205,3 +205,27 @@ def test_the_original_knows_the_speed_limits_of_gtsrb(gtsrb_root, test_data, tmp
     whole = build_model(settings.model.name, 43)
     load_checkpoint(whole, settings.model.checkpoint)
     torch.testing.assert_close(predict(whole, test, plan.mean, plan.std, 256)[:, 1:9], logits, rtol=0, atol=1e-4)
+
+
+@pytest.fixture
+def unlabelled(settings):
+    """Settings over images without labels."""
+    made = settings(classes=[0, 2], samples_per_class=10, batch_size=8)
+    return made.model_copy(update={"data": made.data.model_copy(update={"name": "tests.tiny:unlabelled"})})
+
+
+def test_without_labels_batches_are_of_all_images_and_one_class(unlabelled, monkeypatch):
+    monkeypatch.setattr(labels, "LABEL_FREE", frozenset({"catro"}))
+    original = open_original(unlabelled)
+    assert (original.classes, original.wanted) == (("0", "1", "2"), (0, 2))
+    assert original.model(torch.zeros(1, *SHAPE)).shape == (1, 2)
+    batches = pruning_batches(original, unlabelled)
+    assert [(len(images), label) for images, label in batches] == [(7, 0), (7, 0), (6, 0)]
+    again = pruning_batches(original, unlabelled)
+    assert torch.equal(batches[1][0], again[1][0])
+
+
+def test_a_criterion_that_compares_classes_is_refused_without_labels(unlabelled, run):
+    with pytest.raises(SettingsError, match=r'the criterion catro needs them[\s\S]*criterion = "obs"'):
+        prune(unlabelled, run, Silent())
+    assert not run.plan.exists()

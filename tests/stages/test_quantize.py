@@ -24,7 +24,7 @@ from tests.tiny import command
 
 
 def candidate(ratio, accuracy=0.99, width=0.01):
-    return Candidate(accuracy, ratio, (ratio - width, ratio + width), 1000 * ratio)
+    return Candidate(accuracy, 1.0, 0.0, ratio, (ratio - width, ratio + width), 1000 * ratio)
 
 
 def test_the_fastest_that_keeps_the_accuracy_is_served():
@@ -42,6 +42,12 @@ def test_one_that_loses_accuracy_is_not():
     shipped, lost = decide(found, "fp32", floor=0.985)
     assert shipped == "fp32"
     assert lost == {"int8": "its accuracy on validation images is 97.00%, at least 98.50% is to be kept"}
+
+
+def test_what_is_lost_goes_by_the_name_of_what_was_measured():
+    found = {"fp32": candidate(0.5), "int8": candidate(0.25, accuracy=0.97)}
+    (reason,) = decide(found, "fp32", 0.985, "agreement")[1].values()
+    assert reason.startswith("its agreement with the original on validation images is 97.00%")
 
 
 def test_nor_is_one_that_is_not_shown_to_be_faster():
@@ -192,6 +198,10 @@ def test_the_command_decides_and_all_that_follows_goes_by_it(tiny_run):
     assert set(found["candidates"]) == {"fp32", "fp16", "int8"}
     assert found["shipped"] in found["candidates"]
     assert set(found["lost"]) == {"fp32", "fp16", "int8"} - {found["shipped"]}
+    assert found["judged_by"] == "accuracy"
+    for one in found["candidates"].values():
+        assert 0 <= one["agreement"] <= 1
+        assert one["mean_kl_nats"] >= 0
     assert command("quantize", "--run", "run").stderr.count("unchanged, skipped") == 1
     for stage in ("verify", "bench", "report"):
         assert command(stage, "--run", "run").exit_code in (0, 3)

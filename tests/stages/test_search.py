@@ -14,12 +14,27 @@ from catro_deploy.progress import Silent
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages import search as search_stage
+from catro_deploy.stages.basis import Basis
 from catro_deploy.stages.search import Point, halve, search
 from tests.tiny import SIZE, command, dataset
+from tests.training.helpers import Recorder
 
 pytestmark = pytest.mark.usefixtures("short_trials")
 
 ORIGINAL = 0.9
+
+
+def by_accuracy(original=ORIGINAL):
+    return Basis("accuracy", np.zeros(10, np.int64), original)
+
+
+def by_agreement():
+    return Basis("agreement", np.zeros(10, np.int64), None, "the images have no labels")
+
+
+def judging_by(basis):
+    """In place of looking at the validation images."""
+    return lambda settings: search_stage._HeldOut(None, None, basis)
 
 
 def halved(keeps):
@@ -64,7 +79,12 @@ def test_what_is_found_is_the_smallest_that_keeps_and_near_the_truth(least):
 
 @pytest.mark.parametrize(("accuracy", "drop"), [(0.895, 0.5), (0.9, 0.0), (0.91, -1.0), (None, None)])
 def test_the_drop_is_in_points(accuracy, drop):
-    assert Point(0.5, validation_accuracy=accuracy).drop_points(ORIGINAL) == drop
+    assert Point(0.5, validation_accuracy=accuracy, agreement=0.5).drop_points(by_accuracy()) == drop
+
+
+@pytest.mark.parametrize(("agreement", "drop"), [(0.995, 0.5), (1.0, 0.0), (None, None)])
+def test_by_agreement_the_drop_is_what_it_lacks(agreement, drop):
+    assert Point(0.5, validation_accuracy=0.1, agreement=agreement).drop_points(by_agreement()) == drop
 
 
 @pytest.fixture
@@ -96,14 +116,15 @@ def tried(monkeypatch):
     """Points by a rule in place of pruning: accuracy ORIGINAL from 0.3x on, less below, no network below 0.23x."""
     asked = []
 
-    def made(share, of, folder, progress):
+    def made(share, of, folder, progress, held_out):
         asked.append(share)
         if share < 0.23:
             return Point(share)
-        return Point(share, share - 0.01, ORIGINAL if share >= 0.3 else ORIGINAL - 0.1, share + 0.1)
+        accuracy, agreement = (ORIGINAL, 1.0) if share >= 0.3 else (ORIGINAL - 0.1, 0.8)
+        return Point(share, share - 0.01, accuracy, share + 0.1, agreement, 0.01)
 
     monkeypatch.setattr(search_stage, "_prune_and_finetune", made)
-    monkeypatch.setattr(search_stage, "_original_accuracy", lambda settings: ORIGINAL)
+    monkeypatch.setattr(search_stage, "_held_out", judging_by(by_accuracy()))
     return asked
 
 
@@ -112,6 +133,7 @@ def test_the_front_holds_every_budget_and_names_the_one_kept(settings, run, trie
     assert content == json.loads(run.search.read_text())
     assert tried == [0.5, 0.224, 0.335, 0.274, 0.303]
     assert (content["budget"], content["max_drop"], content["epochs"]) == ("0.303x", 0.5, 2)
+    assert (content["judged_by"], content["original_validation_accuracy"]) == ("accuracy", ORIGINAL)
     outcomes = [(one["budget"], one["drop_points"], one["kept"]) for one in content["front"]]
     assert outcomes == [
         ("0.224x", None, False),
@@ -120,6 +142,17 @@ def test_the_front_holds_every_budget_and_names_the_one_kept(settings, run, trie
         ("0.335x", 0.0, True),
         ("0.5x", 0.0, True),
     ]
+
+
+def test_without_labels_budgets_are_judged_by_agreement(settings, run, tried, monkeypatch):
+    monkeypatch.setattr(search_stage, "_held_out", judging_by(by_agreement()))
+    recorder = Recorder("")
+    content = search(settings(), run, recorder)
+    assert (content["judged_by"], content["judged_by_reason"]) == ("agreement", "the images have no labels")
+    assert content["original_validation_accuracy"] is None
+    assert content["budget"] == "0.303x"
+    assert [one["drop_points"] for one in content["front"]] == [None, 20.0, 0.0, 0.0, 0.0]
+    assert recorder.notes[0] == "search: goes by agreement with the original, since the images have no labels"
 
 
 @pytest.mark.parametrize(("epochs", "short"), [(1, 1), (2, 2), (8, 2), (40, 10), (41, 11)])
@@ -140,7 +173,7 @@ def test_budgets_that_were_tried_serve_for_another_loss_but_not_for_other_settin
 
 
 def test_a_loss_that_no_budget_keeps_is_missed(settings, run, tried, monkeypatch):
-    monkeypatch.setattr(search_stage, "_original_accuracy", lambda settings: 0.99)
+    monkeypatch.setattr(search_stage, "_held_out", judging_by(by_accuracy(0.99)))
     with pytest.raises(MissedError, match=r"None of the budgets 0\.5x, 0\.707x.* within 0\.5 points") as caught:
         search(settings(), run, Silent())
     assert caught.value.exit_code == 3
@@ -200,6 +233,8 @@ def test_an_interrupted_trial_goes_on_and_ended_ones_are_not_repeated(settings, 
     for one, asked in zip(content["front"], (0.748, 0.8), strict=True):
         assert 0 < one["ratio"] <= asked
         assert 0 <= one["validation_accuracy"] <= 1
+        assert 0 <= one["agreement"] <= 1
+        assert one["mean_kl_nats"] >= 0
         assert 0 < one["macs_share"] < 1
     kept = {path.name for path in run.searched.glob("*/*")} - {".lock"}
     assert kept == {"point.json", "plan.json", "pruned.safetensors"}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from catro_deploy.errors import SettingsError
+from catro_deploy.errors import DataError, SettingsError
 from catro_deploy.files import file_hash
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint, save_weights
@@ -50,6 +50,14 @@ def test_what_is_trained_is_not_trained_again(tmp_path):
     assert again == json.loads(json.dumps(record))
     assert checkpoint.stat().st_mtime_ns == before
     assert checkpoint.with_suffix(".json").is_file()
+
+
+def test_images_without_labels_train_nothing(tmp_path):
+    settings = settings_for(tmp_path / "base.safetensors")
+    data = settings.data.model_copy(update={"name": "tests.stages.test_finetune:without_labels"})
+    with pytest.raises(DataError, match="have no labels, and a baseline cannot be trained without"):
+        train(settings.model_copy(update={"data": data}), Silent())
+    assert not list(tmp_path.iterdir())
 
 
 def test_weights_of_others_are_never_overwritten(tmp_path):

@@ -1,0 +1,94 @@
+"""How the answers of classifiers compare: with labels, or with those of another network where there are none."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Agreement",
+    "ClassAgreement",
+    "accuracy_of",
+    "agreement_by_class",
+    "agreement_of",
+    "answers_of",
+    "mean_kl_nats",
+]
+
+Floats = NDArray[np.float32]
+NO_ANSWER = -1
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How a network agrees with a reference network on the same images.
+
+    Attributes:
+        share: of the images to which both give the same class, 0 to 1.
+        mean_kl_nats: mean over the images of KL(reference || network) of their softmax outputs, in nats; None where a
+            logit is not finite.
+    """
+
+    share: float
+    mean_kl_nats: float | None
+
+
+@dataclass(frozen=True)
+class ClassAgreement:
+    """How many ``images`` the reference gives the class ``name``, and the ``share`` of them that the network does."""
+
+    name: str
+    images: int
+    share: float
+
+
+def answers_of(logits: Floats) -> NDArray[np.int64]:
+    """The class of each image, shape (n,), from ``logits`` (n, classes); -1 where a logit is not finite."""
+    return np.where(np.isfinite(logits).all(axis=1), logits.argmax(axis=1), NO_ANSWER).astype(np.int64)
+
+
+def accuracy_of(logits: Floats, expected: NDArray[np.int64]) -> float:
+    """The share of images that ``logits`` (n, classes) give their ``expected`` class (n,), 0 to 1.
+
+    A row with a logit that is not finite is never right.
+    """
+    answers = answers_of(logits)
+    return float(((answers == expected) & (answers != NO_ANSWER)).mean())
+
+
+def agreement_of(reference: Floats, logits: Floats) -> Agreement:
+    """How ``logits`` agree with those of a ``reference``; both (n, classes), of the same images, at least one."""
+    return Agreement(accuracy_of(logits, answers_of(reference)), mean_kl_nats(reference, logits))
+
+
+def agreement_by_class(reference: Floats, logits: Floats, names: Sequence[str]) -> tuple[ClassAgreement, ...]:
+    """Agreement on the images of each class that the reference's logits give; a class of no image is left out.
+
+    Both logits are (n, classes), and ``names`` those of their columns.
+    """
+    expected, given = answers_of(reference), answers_of(logits)
+    return tuple(
+        ClassAgreement(name, int((expected == k).sum()), float((given[expected == k] == k).mean()))
+        for k, name in enumerate(names)
+        if (expected == k).any()
+    )
+
+
+def mean_kl_nats(reference: Floats, logits: Floats) -> float | None:
+    """Mean over the images of KL(softmax(reference) || softmax(logits)), in nats; both (n, classes).
+
+    Computed in float64 from logarithms, so that no probability that rounds to 0 is divided by. None where a logit is
+    not finite.
+    """
+    if not (np.isfinite(reference).all() and np.isfinite(logits).all()):
+        return None
+    log_p, log_q = _log_softmax(reference), _log_softmax(logits)
+    divergence = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
+    return max(float(divergence.mean()), 0.0)  # rounding may put that of equal distributions below 0
+
+
+def _log_softmax(logits: Floats) -> NDArray[np.float64]:
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return result

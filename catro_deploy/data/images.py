@@ -1,0 +1,55 @@
+"""A folder of images without labels, such as those that a device's own camera has taken."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from catro_deploy.data.base import UNKNOWN, Dataset
+from catro_deploy.data.files import SUFFIXES, file_splits, image_files
+from catro_deploy.data.holdout import hold_out
+from catro_deploy.errors import DataError
+from catro_deploy.settings import DataSettings
+
+__all__ = ["open_images"]
+
+HELD = {"test": "verification", "val": "choices"}
+"""Folders whose images are held out, and what for."""
+FEWEST = 2
+
+
+def open_images(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
+    """Open all images below ``settings.root``, in any subfolder; their labels are UNKNOWN.
+
+    Those below ``test/`` are the test images and those below ``val/`` the validation images. Where one of the folders
+    is missing, the share ``settings.validation`` of the other images is drawn in its place. The dataset has no class
+    names: they are those of the network.
+
+    Raises:
+        DataError: the folder is missing, or holds too few images.
+    """
+    root = settings.root
+    if not root.is_dir():
+        raise DataError(f"There is no folder {root}.", "Set data.root to the folder that holds the images.")
+    found = image_files(root)
+    held = {name: [path for path in found if path.relative_to(root).parts[0] == name] for name in HELD}
+    rest = [path for path in found if path.relative_to(root).parts[0] not in HELD]
+    drawn = [name for name, paths in held.items() if not paths]
+    if len(rest) < FEWEST + len(drawn):
+        raise DataError(_too_few(root, rest, drawn), f"Files that end in {', '.join(sorted(SUFFIXES))} count.")
+    for name in drawn:
+        rest, held[name] = _held_out(rest, settings)
+    parts = [(paths, np.full(len(paths), UNKNOWN, np.int64)) for paths in (rest, held["val"], held["test"])]
+    return Dataset("images", (), {}, *file_splits(parts, size, channels))
+
+
+def _held_out(paths: Sequence[Path], settings: DataSettings) -> tuple[list[Path], list[Path]]:
+    alike = np.zeros(len(paths), np.int64)
+    sides = hold_out(alike, range(len(paths)), settings.validation, settings.seed)
+    kept, held = ([paths[index] for index in side] for side in sides)
+    return kept, held
+
+
+def _too_few(root: Path, rest: Sequence[Path], drawn: Sequence[str]) -> str:
+    purposes = "".join(f" and 1 for {HELD[name]}, which {root / name} does not hold" for name in drawn)
+    return f"There are {len(rest)} images in {root}; at least {FEWEST} are needed to prune by{purposes}."

@@ -1,0 +1,64 @@
+"""What networks are judged by on the validation images, where something is chosen by them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.core.agreement import accuracy_of, answers_of
+from catro_deploy.data.base import is_unlabelled
+from catro_deploy.report.agreement import Measure
+
+__all__ = ["LARGEST_HONEST_ACCURACY", "Basis", "basis_of"]
+
+Floats = NDArray[np.float32]
+
+LARGEST_HONEST_ACCURACY = 0.999
+"""An original that scores more on the validation images was probably trained on them: its accuracy says little."""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What networks are judged by: ``accuracy``, or ``agreement`` with the original.
+
+    Attributes:
+        measure: which of the two.
+        expected: the class that each image should be given, shape (n,): its label, or the original's own answer.
+        original_accuracy: of the original on these images, a fraction; None without labels.
+        reason: why it is not accuracy; empty if it is.
+    """
+
+    measure: Measure
+    expected: NDArray[np.int64]
+    original_accuracy: float | None
+    reason: str = ""
+
+    def score(self, logits: Floats) -> float:
+        """Accuracy or agreement of ``logits`` (n, classes), a fraction."""
+        return accuracy_of(logits, self.expected)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the JSON of a decision says of it."""
+        return {
+            "judged_by": self.measure,
+            "judged_by_reason": self.reason,
+            "validation_images": len(self.expected),
+            "original_validation_accuracy": self.original_accuracy,
+        }
+
+
+def basis_of(original: Floats, labels: NDArray[np.int64]) -> Basis:
+    """What to judge by on images with ``labels`` (n,) that the original network gives the logits ``original``.
+
+    Agreement with the original, where nobody knows the labels, and where the original has nearly all of them right:
+    it was then probably trained on these images, and no network could be as good on new ones.
+    """
+    if is_unlabelled(labels):
+        return Basis("agreement", answers_of(original), None, "the images have no labels")
+    accuracy = accuracy_of(original, labels)
+    if accuracy > LARGEST_HONEST_ACCURACY:
+        reason = f"the original has {accuracy:.2%} of the validation images right, and was probably trained on them"
+        return Basis("agreement", answers_of(original), accuracy, reason)
+    return Basis("accuracy", labels, accuracy)

@@ -1,0 +1,108 @@
+"""What the logits of verified networks say: accuracy, agreement with the original, and what is wrong."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.core.agreement import Agreement, ClassAgreement, agreement_by_class, agreement_of, answers_of
+from catro_deploy.data.base import is_unlabelled
+from catro_deploy.records import Accuracy, ClassAccuracy
+
+__all__ = ["PrunedAgreement", "Verdict", "compare", "compare_with_original", "judge"]
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class PrunedAgreement(Agreement):
+    """How the pruned network agrees with the original on the test images, by the original's answers as well."""
+
+    per_class: tuple[ClassAgreement, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Both networks' accuracy, the percentage points lost in the runtime, their agreement, and what is wrong.
+
+    ``accuracy_drop_points`` is None for images without labels.
+    """
+
+    original: Accuracy
+    pruned: Accuracy
+    accuracy_drop_points: float | None
+    agreement_with_original: PrunedAgreement
+    problems: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+def compare(by_torch: Floats, by_runtime: Floats, labels: NDArray[np.int64], names: Sequence[str]) -> Accuracy:
+    """Accuracies of two sets of logits, both (images, classes), and how far they are apart."""
+    answers = {"torch": answers_of(by_torch), "runtime": answers_of(by_runtime)}
+    agreement = float((answers["torch"] == answers["runtime"]).mean())
+    difference = float(np.abs(by_torch - by_runtime).max())
+    if is_unlabelled(labels):
+        return Accuracy(None, None, agreement, difference, ())
+    right = {side: given == labels for side, given in answers.items()}
+    per_class = tuple(
+        ClassAccuracy(
+            name,
+            int((labels == k).sum()),
+            float(right["torch"][labels == k].mean()),
+            float(right["runtime"][labels == k].mean()),
+        )
+        for k, name in enumerate(names)
+    )
+    return Accuracy(float(right["torch"].mean()), float(right["runtime"].mean()), agreement, difference, per_class)
+
+
+def compare_with_original(original: Floats, pruned: Floats, names: Sequence[str]) -> PrunedAgreement:
+    """How the logits of the pruned network agree with the original's, both (images, classes)."""
+    whole = agreement_of(original, pruned)
+    return PrunedAgreement(whole.share, whole.mean_kl_nats, agreement_by_class(original, pruned, names))
+
+
+def judge(
+    original: Accuracy,
+    pruned: Accuracy,
+    agreement: PrunedAgreement,
+    tolerance: float,
+    max_drop: float | None,
+    in_integers: Collection[str] = (),
+) -> Verdict:
+    """Hold both networks against the largest difference of logits, and the points of accuracy, that are allowed.
+
+    Without labels ``max_drop`` is what the pruned network's agreement with the original may lack of 100%. Logits
+    ``in_integers`` differ by more than rounding, and what that costs is accuracy: they must be finite.
+    """
+    problems = []
+    for name, result in (("original", original), ("pruned", pruned)):
+        difference = result.largest_logit_difference
+        if not math.isfinite(difference):
+            problems.append(f"The {name} network gives logits that are not finite.")
+        elif difference > tolerance and name not in in_integers:
+            problems.append(
+                f"The {name} network's logits differ by {difference:.3g} between PyTorch and the runtime; "
+                f"verify.tolerance allows {tolerance:g}."
+            )
+    drop, lost = None, 100 * (1 - agreement.share)
+    if original.runtime is not None and pruned.runtime is not None:
+        drop = lost = 100 * (original.runtime - pruned.runtime)
+    if max_drop is not None and round(lost, 9) > max_drop:
+        problems.append(_too_much(lost, max_drop, by_accuracy=drop is not None))
+    return Verdict(original, pruned, drop, agreement, tuple(problems))
+
+
+def _too_much(lost: float, max_drop: float, *, by_accuracy: bool) -> str:
+    if by_accuracy:
+        return f"Pruning cost {lost:.2f} points of accuracy; verify.max_drop allows {max_drop:g}."
+    return (
+        f"The pruned network gives {lost:.2f}% of the images another class than the original; verify.max_drop, which "
+        f"counts these where images have no labels, allows {max_drop:g}%."
+    )

@@ -1,0 +1,41 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from catro_deploy.errors import CheckpointError
+from catro_deploy.models import build_model
+from catro_deploy.models.checkpoint import RECORD_KEY, save_weights
+from catro_deploy.models.classes import checkpoint_classes
+
+
+class TwoHeads(nn.Module):
+    """As many logits as classes, and a layer of twice as many rows before them."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.wide = nn.Linear(4, classes)
+        self.head = nn.Linear(classes, classes if classes == 2 else classes + 1)
+
+
+def test_names_are_those_that_train_recorded(tmp_path):
+    record = {RECORD_KEY: json.dumps({"classes": ["cat", "dog", "owl"]})}
+    save_weights(build_model("tests.tiny:network", 3), tmp_path / "a.safetensors", record)
+    assert checkpoint_classes("tests.tiny:network", tmp_path / "a.safetensors") == ("cat", "dog", "owl")
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"), [("tests.tiny:network", 7), ("cifar_resnet20", 43), ("cifar_resnet20", 2)]
+)
+def test_without_a_record_logits_are_counted(tmp_path, name, classes):
+    torch.save({"state_dict": build_model(name, classes).state_dict()}, tmp_path / "a.pth")
+    assert checkpoint_classes(name, tmp_path / "a.pth") == tuple(map(str, range(classes)))
+
+
+def test_what_cannot_be_counted_asks_for_names(tmp_path):
+    save_weights(TwoHeads(5), tmp_path / "a.safetensors")
+    with pytest.raises(CheckpointError, match=r"differs in tensors of 5, 6 rows.[\s\S]*\[data\] classes"):
+        checkpoint_classes("tests.models.test_classes:TwoHeads", tmp_path / "a.safetensors")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        checkpoint_classes("tests.tiny:network", tmp_path / "gone.safetensors")

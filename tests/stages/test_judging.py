@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+
+from catro_deploy.core.agreement import ClassAgreement
+from catro_deploy.records import Accuracy
+from catro_deploy.stages.judging import PrunedAgreement, compare, compare_with_original, judge
+
+SAME = PrunedAgreement(1.0, 0.0)
+
+
+def test_nan_logits_are_never_right_and_do_not_pass():
+    """A network that answers NaN for the last image, in PyTorch only: class 0 must not win by default."""
+    by_runtime = np.array([[2, 1], [0, 3], [4, 0]], dtype=np.float32)
+    by_torch = np.array([[2, 1], [0, 3], [np.nan, np.nan]], dtype=np.float32)
+    found = compare(by_torch, by_runtime, np.array([0, 1, 0]), ("a", "b"))
+    assert found.torch == pytest.approx(2 / 3)
+    assert found.runtime == 1
+    assert np.isnan(found.largest_logit_difference)
+    verdict = judge(found, found, SAME, 1e-3, None)
+    assert not verdict.passed
+    assert "not finite" in verdict.problems[0]
+
+
+def test_compare_by_hand():
+    by_torch = np.array([[2, 1], [0, 3], [1, 0], [0, 1]], dtype=np.float32)
+    by_runtime = np.array([[2, 1], [0, 3], [1, 1.25], [0, 1]], dtype=np.float32)
+    found = compare(by_torch, by_runtime, np.array([0, 1, 0, 0]), ("a", "b"))
+    assert (found.torch, found.runtime, found.agreement, found.largest_logit_difference) == (0.75, 0.5, 0.75, 1.25)
+    assert [(entry.name, entry.images, entry.torch, entry.runtime) for entry in found.per_class] == [
+        ("a", 3, pytest.approx(2 / 3), pytest.approx(1 / 3)),
+        ("b", 1, 1, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("difference", "drop", "max_drop", "problems"),
+    [
+        (9e-4, 0.0, None, 0),
+        (2e-3, 0.0, None, 2),
+        (0, 0.02, None, 0),
+        (0, 0.02, 1.0, 1),
+        (0, -0.02, 0.0, 0),
+        (0, 0.0, 0.0, 0),
+    ],
+)
+def test_judge(difference, drop, max_drop, problems):
+    original = Accuracy(0.9, 0.9, 1.0, difference, ())
+    pruned = Accuracy(0.9, 0.9 - drop, 1.0, difference, ())
+    verdict = judge(original, pruned, SAME, 1e-3, max_drop)
+    assert len(verdict.problems) == problems
+    assert verdict.passed == (problems == 0)
+    assert verdict.accuracy_drop_points == pytest.approx(100 * drop)
+
+
+def test_without_labels_there_is_no_accuracy_to_compare():
+    logits = np.array([[2, 1], [0, 3]], dtype=np.float32)
+    found = compare(logits, logits + 1, np.array([-1, -1]), ("a", "b"))
+    assert found == Accuracy(None, None, 1.0, 1.0, ())
+
+
+def test_agreement_by_class_goes_by_the_originals_answers():
+    original = np.array([[2, 1, 0], [2, 0, 0], [0, 3, 0]], dtype=np.float32)
+    pruned = np.array([[3, 1, 0], [0, 3, 0], [0, 3, 0]], dtype=np.float32)
+    found = compare_with_original(original, pruned, ("a", "b", "c"))
+    assert found.share == pytest.approx(2 / 3)
+    assert found.per_class == (ClassAgreement("a", 2, 0.5), ClassAgreement("b", 1, 1.0))
+
+
+@pytest.mark.parametrize(("share", "max_drop", "problems"), [(0.99, 1.0, 0), (0.98, 1.0, 1), (0.5, None, 0)])
+def test_without_labels_the_loss_allowed_is_one_of_agreement(share, max_drop, problems):
+    unknown = Accuracy(None, None, 1.0, 0.0, ())
+    verdict = judge(unknown, unknown, PrunedAgreement(share, 0.1), 1e-3, max_drop)
+    assert len(verdict.problems) == problems
+    assert verdict.accuracy_drop_points is None
