@@ -6,21 +6,28 @@ The command line's stage opens a checkpoint and a dataset for it, the Python API
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import nn
 
 from catro_deploy.allocation import Decision, Measure, by_flops, by_latency
 from catro_deploy.errors import FaultError
+from catro_deploy.graph.activations import MemoryLimit
 from catro_deploy.graph.depth import branch_worths, drop_branches, find_branches
 from catro_deploy.graph.features import Labelled, images_at_once
 from catro_deploy.graph.held import held_by
 from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.trace import Network, list_layers, trace
+from catro_deploy.memory import reused_pages
 from catro_deploy.pricing import Pricing, estimated_pricing, measured_pricing, profile_of
 from catro_deploy.profiling.trial import trial
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_latency_protocol, load_profile_protocol
+from catro_deploy.reconstruction.choice import Eliminations
+from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.loss import divergence
+from catro_deploy.reconstruction.refit import reconstruct_, write_back_
 from catro_deploy.records import Branch, Budget, GroupPlan, Keep, LatencyPlan, Plan
 from catro_deploy.selection import Scored, choose_channels, score_channels
 from catro_deploy.settings import PruneSettings, Settings
@@ -115,10 +122,76 @@ def prune_classifier(
     shallow, rest = _without(original.model.cpu(), network, gone, chosen.ignore)
     if gone and any(decision.widths.get(group.name) for group in rest.groups):
         scored = score_channels(shallow.to(device), rest, batches, chosen, progress).keeping(scored)
+    images = _some_images(batches, chosen.reconstruct_images) if chosen.reconstruct else []
     groups = choose_channels(shallow.to(device), rest, scored, decision.widths, batches, chosen, progress)
-    images = batches[0][0].cpu()
-    pruned = cut_classifier(original, decision.latency, gone, groups, images, settings, allocation=decision.method)
+    if chosen.reconstruct and chosen.criterion != "l1":
+        graph = OriginalGraph.of(original.model.to(device), original.input_shape, chosen.ignore, network.sizes)
+        groups = _chosen_by_readers(graph, rest, groups, decision.widths, images, settings, progress)
+        original.model.cpu()
+    pruned = cut_classifier(
+        original, decision.latency, gone, groups, batches[0][0].cpu(), settings, allocation=decision.method
+    )
+    if chosen.reconstruct:
+        pruned = reconstruct_classifier(original, pruned, images, settings, progress)
     return replace(pruned, plan=replace(pruned.plan, search_path=decision.path))
+
+
+def reconstruct_classifier(
+    original: Classifier, pruned: Pruned, images: Sequence[torch.Tensor], settings: Settings, progress: Progress
+) -> Pruned:
+    """``pruned`` with every layer that reads what changed solved again for the feature maps of ``original``.
+
+    ``images`` are normalised batches (n, channels, height, width), without labels. The weights stay as they are where
+    solving them would move the answers further from the original's.
+    """
+    chosen, device = settings.prune, choose_device(settings.prune.compute)
+    plan = pruned.plan
+    network = trace(original.model.cpu(), original.input_shape, chosen.ignore)
+    graph = OriginalGraph.of(original.model.to(device), original.input_shape, chosen.ignore, network.sizes)
+    keeps = {name: keep for name, keep in plan.keeps.items() if name != plan.head}
+    if plan.head in plan.keeps and (inputs := plan.keeps[plan.head].inputs) is not None:
+        keeps[plan.head] = Keep(None, inputs)  # its outputs are those of the wanted classes already
+    cut = graph.cut(keeps, plan.dropped)
+    limit = MemoryLimit(int(chosen.activation_memory * 2**30))
+    solved = copy.deepcopy(pruned.model)
+    with reused_pages():
+        before = divergence(graph.module, cut.module, images)
+        found = reconstruct_(graph, cut, images, limit, progress, seed=chosen.seed)
+        after = divergence(graph.module, cut.module, images)
+    original.model.cpu()
+    progress.note(f"reconstructed: KL to the original's answers {before:.3f} -> {after:.3f} nats")
+    if not after <= before:
+        return pruned
+    write_back_(solved, graph, cut, found)
+    return Pruned(solved, replace(plan, reconstructed=True))
+
+
+def _chosen_by_readers(
+    graph: OriginalGraph,
+    network: Network,
+    groups: Sequence[GroupPlan],
+    widths: Mapping[str, int],
+    images: Sequence[torch.Tensor],
+    settings: Settings,
+    progress: Progress,
+) -> list[GroupPlan]:
+    """``groups`` with the channels that the layers behind them can least do without, where those can be followed."""
+    chosen = settings.prune
+    criterion: Literal["catro", "obs"] = "obs" if chosen.criterion == "obs" else "catro"
+    narrowed = {group.name: group for group in network.groups if widths.get(group.name, group.width) < group.width}
+    eliminations = Eliminations(graph, list(narrowed.values()), images, criterion, progress, chosen.seed)
+    found = []
+    for plan in groups:
+        kept = eliminations.kept(narrowed[plan.name], widths[plan.name]) if plan.name in narrowed else None
+        found.append(plan if kept is None else replace(plan, kept=kept, trace_ratio=None, rounds=None))
+    return found
+
+
+def _some_images(batches: Sequence[Labelled], count: int) -> list[torch.Tensor]:
+    """About ``count`` of the images of ``batches``, evenly from all, in batches of mixed classes."""
+    each = max(1, round(count / len(batches)))
+    pieces = [images[:each] for images, _ in batches]
+    return list(torch.split(torch.cat(pieces)[:count], len(batches[0][0])))
 
 
 def cut_classifier(

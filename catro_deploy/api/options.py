@@ -10,7 +10,11 @@ class PruneOptions(TypedDict, total=False):
 
     Attributes:
         device: which of `catro-deploy device list` the target is; "", this machine.
-        criterion: which channels stay: ``"catro"`` (class separation), or ``"l1"`` (norms of filters).
+        criterion: which channels stay: ``"catro"`` (what the wanted classes are told apart by), ``"obs"`` (what the
+            next layers read, whatever the class), or ``"l1"`` (norms of filters).
+        reconstruct: whether every layer is solved again for the original's feature maps after the cut; True. False is
+            the paper's method.
+        reconstruct_images: how many images layers are solved from; 1,024.
         allocation: ``"exact"`` (a proven optimum), ``"greedy"`` (the paper's, by the budget's own cost), ``"flops"``
             (the same by multiply-accumulates), ``"uniform"`` (one share for all), or ``"auto"``: exact for latency,
             flops for multiply-accumulates.
@@ -31,7 +35,9 @@ class PruneOptions(TypedDict, total=False):
     """
 
     device: str
-    criterion: Literal["catro", "l1"]
+    criterion: Literal["catro", "obs", "l1"]
+    reconstruct: bool
+    reconstruct_images: int
     allocation: Literal["auto", "exact", "greedy", "flops", "uniform"]
     depth: Literal["auto", "never"]
     samples_per_class: int

@@ -104,7 +104,7 @@ PRUNE = _section(
     ("device", str, "Which of your devices that is: see catro-deploy device list; default: this machine."),
     ("classes", list[str], "A group, class names or indices, with commas or repeated; default: all."),
     ("budget", str, "What may be used: 0.5x or 400us of latency on the target, or 50%flops; auto: run searches it."),
-    ("criterion", Literal["catro", "l1"], "What makes a channel worth keeping."),
+    ("criterion", Literal["catro", "obs", "l1"], "What makes a channel worth keeping."),
     ("allocation", Literal["auto", "exact", "greedy", "flops", "uniform"], "How many channels each layer gets."),
     ("depth", Literal["auto", "never"], "Whether residual branches may vanish whole."),
     ("prune_first", bool, "Whether the first convolution's channels may go."),

@@ -177,7 +177,16 @@ class PruneSettings(_Section):
         description="what may be used of the original's latency on the target (0.5x, 400us, 1.5ms), "
         "or of its multiply-accumulates (50%flops); auto: `run` searches the smallest latency within max_drop",
     )
-    criterion: Literal["catro", "l1"] = "catro"
+    criterion: Literal["catro", "obs", "l1"] = Field(
+        "catro",
+        description="catro: what the wanted classes are told apart by; obs: what the next layers read, whatever the "
+        "class; l1: norms of filters",
+    )
+    reconstruct: bool = Field(
+        False,
+        description="after the cut, solve every layer again for the original's feature maps; false: the paper's method",
+    )
+    reconstruct_images: PositiveInt = Field(1024, description="that layers are solved from, without their labels")
     allocation: Literal["auto", "exact", "greedy", "flops", "uniform"] = Field(
         "auto",
         description="exact: a proven optimum; greedy: the paper's Algorithm 2 by the budget's own cost; flops: the "

@@ -1,0 +1,65 @@
+"""Which errors of a layer's outputs change the answer: those along which the wanted classes' logits differ.
+
+For random differences v between logits, g = J'v is the direction of a layer's output that they depend on; the mean of
+g g' weighs the squared error of a reconstruction by what it does to those differences. It is the output side of K-FAC
+(Martens and Grosse, 2015, "Optimizing Neural Networks with Kronecker-factored Approximate Curvature"), for differences
+of logits instead of a loss, so that no labels are needed; logits of classes that are not wanted do not count.
+"""
+
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import fx
+
+from catro_deploy.progress import Progress
+from catro_deploy.reconstruction.graphs import OriginalGraph
+
+__all__ = ["logit_directions"]
+
+EPSILON = 1e-6
+"""Share of the largest eigenvalue that every direction counts with."""
+
+
+def logit_directions(
+    original: OriginalGraph,
+    layers: Collection[str],
+    images: Sequence[torch.Tensor],
+    progress: Progress,
+    seed: int = 0,
+) -> dict[str, torch.Tensor]:
+    """For each layer a matrix R (outputs, outputs), float64: errors e of its outputs count as the square of R'e.
+
+    One forward and backward pass over ``images``, normalised batches (n, channels, height, width).
+    """
+    module, generator = original.module, torch.Generator().manual_seed(seed)
+    order = list(module.graph.nodes)
+    watched = {node for node in order if node.op == "call_module" and str(node.target) in layers}
+    found: dict[str, torch.Tensor] = {}
+
+    def watch(name: str, axis: int, output: torch.Tensor) -> None:
+        def add(gradient: torch.Tensor) -> None:
+            rows = gradient.movedim(axis, -1).flatten(0, -2)
+            found[name] = found.get(name, 0) + (rows.mT @ rows).double()
+
+        output.register_hook(add)  # type: ignore[no-untyped-call]
+
+    with progress.task("Finding what logits depend on", len(images)) as task, torch.enable_grad():
+        for batch in images:
+            interpreter = fx.Interpreter(module)
+            interpreter.env = {order[0]: batch.clone().requires_grad_()}
+            for node in order[1:-1]:
+                interpreter.env[node] = output = interpreter.run_node(node)
+                if node in watched:
+                    linear = isinstance(module.get_submodule(str(node.target)), torch.nn.Linear)
+                    watch(str(node.target), -1 if linear else 1, output)
+            logits = interpreter.env[order[-1].args[0]]
+            draw = torch.randn(logits.shape, generator=generator).to(logits.device)
+            logits.backward(draw - draw.mean(1, keepdim=True))
+            task.advance()
+    return {name: _root(matrix) for name, matrix in found.items()}
+
+
+def _root(matrix: torch.Tensor) -> torch.Tensor:
+    values, vectors = torch.linalg.eigh(matrix)
+    root: torch.Tensor = vectors * values.clamp(min=EPSILON * max(float(values[-1]), 1e-300)).sqrt()
+    return root
