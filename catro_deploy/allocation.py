@@ -18,10 +18,11 @@ from catro_deploy.graph.trace import Network
 from catro_deploy.pricing import Pricing
 from catro_deploy.profiling.trial import TrialResult
 from catro_deploy.progress import Progress
+from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, Budget, LatencyPlan, Round
 from catro_deploy.selection import Scored, values_of
 from catro_deploy.settings import PruneSettings
-from catro_deploy.solvers import Method, Solver, all_widths, full_widths, solver_of
+from catro_deploy.solvers import Method, Solver, all_widths, full_widths, solver_of, values_by_loss
 
 __all__ = ["Decision", "Measure", "by_flops", "by_latency"]
 
@@ -48,14 +49,20 @@ class Decision:
     path: tuple[tuple[str, int], ...] = ()
 
 
-def by_flops(network: Network, scored: Scored, budget: Budget, settings: PruneSettings) -> Decision:
+def by_flops(
+    network: Network, scored: Scored, budget: Budget, settings: PruneSettings, keeper: Reconstructor | None = None
+) -> Decision:
     """Widths by Algorithm 2 of the paper (or as ``settings.allocation`` says) under a budget of multiply-accumulates.
 
     Raises:
         BudgetError: no network within the bounds of ``settings`` meets ``budget``.
     """
     cost = FlopsCost(network.layers, scored.prunable)
-    values = values_of(scored, all_widths(scored, settings), settings)
+    candidates = all_widths(scored, settings)
+    if scored.scatters or keeper is None:
+        values = values_of(scored, candidates, settings)
+    else:
+        values = values_by_loss(scored, candidates, keeper, ())
     whole = sum(layer.macs for layer in network.layers)
     limit = budget.limit(whole)
     least = cost.predict({group.choice.name: group.choice.smallest for group in values})
@@ -69,6 +76,8 @@ def by_flops(network: Network, scored: Scored, budget: Budget, settings: PruneSe
         case "uniform":
             return Decision("uniform", uniform(values, full_widths(scored), cost, limit).widths)
         case "exact":
+            return Decision("exact", exact(values, cost, limit).widths)
+        case "auto" if not scored.scatters:
             return Decision("exact", exact(values, cost, limit).widths)
         case _:
             path: list[tuple[str, int]] = []
@@ -85,10 +94,12 @@ def by_latency(
     pricing: Pricing,
     measure: Measure | None,
     progress: Progress,
+    keeper: Reconstructor | None = None,
 ) -> Decision:
     """Widths under a budget of latency; ``measure`` times a candidate on the target, None where that is an estimate.
 
-    ``worths`` are of the branches that may vanish.
+    ``worths`` are of the branches that may go. ``keeper`` measures what widths are worth where ``scored`` has no
+    scatters.
 
     Raises:
         BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
@@ -96,7 +107,7 @@ def by_latency(
     """
     full = full_widths(scored)
     budget_us = budget.limit(pricing.original_us)
-    solver = solver_of(network, scored, worths, settings, pricing)
+    solver = solver_of(network, scored, worths, settings, pricing, keeper)
     if measure is None:
         turns, found = [], _estimated(solver, budget, budget_us, pricing.original_us)
         warnings = [*pricing.warnings, *_not_measured(pricing, found)]

@@ -6,31 +6,26 @@ The command line's stage opens a checkpoint and a dataset for it, the Python API
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import nn
 
 from catro_deploy.allocation import Decision, Measure, by_flops, by_latency
 from catro_deploy.errors import FaultError
-from catro_deploy.graph.activations import MemoryLimit
 from catro_deploy.graph.depth import branch_worths, drop_branches, find_branches
 from catro_deploy.graph.features import Labelled, images_at_once
 from catro_deploy.graph.held import held_by
 from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.trace import Network, list_layers, trace
-from catro_deploy.memory import reused_pages
 from catro_deploy.pricing import Pricing, estimated_pricing, measured_pricing, profile_of
 from catro_deploy.profiling.trial import trial
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_latency_protocol, load_profile_protocol
-from catro_deploy.reconstruction.choice import Eliminations
-from catro_deploy.reconstruction.graphs import OriginalGraph
-from catro_deploy.reconstruction.loss import divergence
-from catro_deploy.reconstruction.refit import reconstruct_, write_back_
+from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, Budget, GroupPlan, Keep, LatencyPlan, Plan
-from catro_deploy.selection import Scored, choose_channels, score_channels
+from catro_deploy.selection import Scored, choose_channels, chosen_by_readers, score_channels, survey_groups
 from catro_deploy.settings import PruneSettings, Settings
+from catro_deploy.solvers import measures_worth
 from catro_deploy.targets import Target, load_target
 from catro_deploy.training.device import choose_device
 from catro_deploy.transports.reach import profilable, reachable
@@ -111,87 +106,51 @@ def prune_classifier(
     network = trace(original.model, original.input_shape, chosen.ignore)
     if device.type != "cpu":  # batches that are made when they are read stay so: there may be many
         batches = [(images.to(device), label) for images, label in batches]
-    scored = score_channels(original.model.to(device), network, batches, chosen, progress)
-    if budget.unit == "flops":
-        decision, branches = by_flops(network, scored, budget, chosen), {}
+    images = _some_images(batches, chosen.reconstruct_images)
+    keeper = Reconstructor(original.model.to(device), network, images, chosen, progress) if chosen.reconstruct else None
+    if keeper is not None and measures_worth(chosen, budget):
+        scored = survey_groups(network, keeper.follows, chosen)
     else:
-        branches = _branches(original.model, network, scored, batches, settings)
-        decision = _by_latency(original.model, network, scored, branches, budget, target, settings, progress)
+        scored = score_channels(original.model, network, batches, chosen, progress)
+    branches = _branches(original.model, network, scored, batches, budget, chosen)
+    if budget.unit == "flops":
+        decision = by_flops(network, scored, budget, chosen, keeper)
+    else:
+        decision = _by_latency(original.model, network, scored, branches, budget, target, settings, progress, keeper)
 
     gone = [branch for branch in branches if not any(decision.widths[name] for name in branch.groups)]
     shallow, rest = _without(original.model.cpu(), network, gone, chosen.ignore)
-    if gone and any(decision.widths.get(group.name) for group in rest.groups):
-        scored = score_channels(shallow.to(device), rest, batches, chosen, progress).keeping(scored)
-    images = _some_images(batches, chosen.reconstruct_images) if chosen.reconstruct else []
-    groups = choose_channels(shallow.to(device), rest, scored, decision.widths, batches, chosen, progress)
-    if chosen.reconstruct and chosen.criterion != "l1":
-        graph = OriginalGraph.of(original.model.to(device), original.input_shape, chosen.ignore, network.sizes)
-        groups = _chosen_by_readers(graph, rest, groups, decision.widths, images, settings, progress)
-        original.model.cpu()
+    by_readers = {}
+    if keeper is not None and chosen.criterion != "l1":
+        by_readers = chosen_by_readers(rest, scored, keeper, decision.widths)
+    if all(group.name in by_readers for group in rest.groups):
+        groups = list(by_readers.values())
+    else:
+        if gone and any(decision.widths.get(group.name) for group in rest.groups):
+            scored = score_channels(shallow.to(device), rest, batches, chosen, progress).keeping(scored)
+        groups = choose_channels(shallow.to(device), rest, scored, decision.widths, batches, chosen, progress)
+        groups = [by_readers.get(group.name, group) for group in groups]
     pruned = cut_classifier(
         original, decision.latency, gone, groups, batches[0][0].cpu(), settings, allocation=decision.method
     )
-    if chosen.reconstruct:
-        pruned = reconstruct_classifier(original, pruned, images, settings, progress)
-    return replace(pruned, plan=replace(pruned.plan, search_path=decision.path))
+    pruned = replace(pruned, plan=replace(pruned.plan, search_path=decision.path))
+    return pruned if keeper is None else _reconstructed(original, pruned, keeper)
 
 
-def reconstruct_classifier(
-    original: Classifier, pruned: Pruned, images: Sequence[torch.Tensor], settings: Settings, progress: Progress
-) -> Pruned:
-    """``pruned`` with every layer that reads what changed solved again for the feature maps of ``original``.
-
-    ``images`` are normalised batches (n, channels, height, width), without labels. The weights stay as they are where
-    solving them would move the answers further from the original's.
-    """
-    chosen, device = settings.prune, choose_device(settings.prune.compute)
-    plan = pruned.plan
-    network = trace(original.model.cpu(), original.input_shape, chosen.ignore)
-    graph = OriginalGraph.of(original.model.to(device), original.input_shape, chosen.ignore, network.sizes)
-    keeps = {name: keep for name, keep in plan.keeps.items() if name != plan.head}
-    if plan.head in plan.keeps and (inputs := plan.keeps[plan.head].inputs) is not None:
-        keeps[plan.head] = Keep(None, inputs)  # its outputs are those of the wanted classes already
-    cut = graph.cut(keeps, plan.dropped)
-    limit = MemoryLimit(int(chosen.activation_memory * 2**30))
-    solved = copy.deepcopy(pruned.model)
-    with reused_pages():
-        before = divergence(graph.module, cut.module, images)
-        found = reconstruct_(graph, cut, images, limit, progress, seed=chosen.seed)
-        after = divergence(graph.module, cut.module, images)
-    original.model.cpu()
-    progress.note(f"reconstructed: KL to the original's answers {before:.3f} -> {after:.3f} nats")
-    if not after <= before:
-        return pruned
-    write_back_(solved, graph, cut, found)
-    return Pruned(solved, replace(plan, reconstructed=True))
-
-
-def _chosen_by_readers(
-    graph: OriginalGraph,
-    network: Network,
-    groups: Sequence[GroupPlan],
-    widths: Mapping[str, int],
-    images: Sequence[torch.Tensor],
-    settings: Settings,
-    progress: Progress,
-) -> list[GroupPlan]:
-    """``groups`` with the channels that the layers behind them can least do without, where those can be followed."""
-    chosen = settings.prune
-    criterion: Literal["catro", "obs"] = "obs" if chosen.criterion == "obs" else "catro"
-    narrowed = {group.name: group for group in network.groups if widths.get(group.name, group.width) < group.width}
-    eliminations = Eliminations(graph, list(narrowed.values()), images, criterion, progress, chosen.seed)
-    found = []
-    for plan in groups:
-        kept = eliminations.kept(narrowed[plan.name], widths[plan.name]) if plan.name in narrowed else None
-        found.append(plan if kept is None else replace(plan, kept=kept, trace_ratio=None, rounds=None))
-    return found
+def _reconstructed(original: Classifier, pruned: Pruned, keeper: Reconstructor) -> Pruned:
+    keeps = dict(pruned.plan.keeps)
+    if not original.has_whole_head:  # the head of what is at hand makes the logits of the wanted classes alone already
+        keeps[original.head] = Keep(None, keeps[original.head].inputs)
+    model, record = keeper.reconstructed(pruned.model, keeps, pruned.plan.dropped)
+    return Pruned(model, replace(pruned.plan, reconstruction=record))
 
 
 def _some_images(batches: Sequence[Labelled], count: int) -> list[torch.Tensor]:
     """About ``count`` of the images of ``batches``, evenly from all, in batches of mixed classes."""
     each = max(1, round(count / len(batches)))
     pieces = [images[:each] for images, _ in batches]
-    return list(torch.split(torch.cat(pieces)[:count], len(batches[0][0])))
+    mixed = torch.cat(pieces)[torch.randperm(sum(map(len, pieces)), generator=torch.Generator().manual_seed(0))]
+    return list(torch.split(mixed[:count], len(batches[0][0])))
 
 
 def cut_classifier(
@@ -222,15 +181,22 @@ def cut_classifier(
 
 
 def _branches(
-    model: nn.Module, network: Network, scored: Scored, batches: Sequence[Labelled], settings: Settings
+    model: nn.Module,
+    network: Network,
+    scored: Scored,
+    batches: Sequence[Labelled],
+    budget: Budget,
+    settings: PruneSettings,
 ) -> dict[Branch, float]:
-    """The residual branches that may vanish, and what each is worth."""
-    if settings.prune.depth == "never" or settings.prune.allocation in ("flops", "uniform"):
+    """The residual branches that may go; what each is worth by class separation, where widths are judged by that."""
+    if budget.unit == "flops" or settings.depth == "never" or settings.allocation in ("flops", "uniform"):
         return {}
     prunable = {group.name for group in scored.prunable}
-    found = find_branches(model, network, settings.prune.ignore)
+    found = find_branches(model, network, settings.ignore)
     branches = [branch for branch in found if prunable.issuperset(branch.groups)]
-    worths = branch_worths(model, branches, batches, settings.prune.ignore)
+    if not scored.scatters:
+        return dict.fromkeys(branches, 0.0)
+    worths = branch_worths(model, branches, batches, settings.ignore)
     return {branch: worths[branch.name] for branch in branches}
 
 
@@ -243,12 +209,13 @@ def _by_latency(
     target: Target,
     settings: Settings,
     progress: Progress,
+    keeper: Reconstructor | None,
 ) -> Decision:
     use, opset, shape = use_of(target, settings), settings.export.opset, network.input_shape
     on_cpu = copy.deepcopy(model).cpu()
 
     def decide(pricing: Pricing, measure: Measure | None) -> Decision:
-        return by_latency(network, scored, branches, budget, settings.prune, pricing, measure, progress)
+        return by_latency(network, scored, branches, budget, settings.prune, pricing, measure, progress, keeper)
 
     there = reachable(target, settings.prune.device)
     if there and profilable(target):

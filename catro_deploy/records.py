@@ -20,6 +20,7 @@ __all__ = [
     "LatencyPlan",
     "Layer",
     "Plan",
+    "ReconstructionPlan",
     "Round",
     "Slot",
     "Staircase",
@@ -217,12 +218,27 @@ class LatencyPlan:
 
 
 @dataclass(frozen=True)
+class ReconstructionPlan:
+    """What solving the layers of the cut network again gave back.
+
+    ``kl_cut`` and ``kl_reconstructed`` are the mean KL divergence, in nats at temperature 2, of the original's answers
+    from those of the network right after the cut and after reconstruction. ``explained`` is R^2 of what each solved
+    layer was to put out; ``left`` says why other layers that the cut changed were left as they are.
+    """
+
+    kl_cut: float
+    kl_reconstructed: float
+    explained: dict[str, float]
+    left: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Plan:
     """All that is needed, with the weights, to build the pruned network again.
 
     ``dropped`` names the residual branches that are gone; ``keeps`` are of what is left. ``latency`` is None if the
     budget counts multiply-accumulates. ``search_path`` are Algorithm 2's steps under such a budget: a group and the
-    width that it grows to. ``reconstructed``: what is left was fitted again to the original's feature maps.
+    width that it grows to. ``reconstruction`` is None if the layers that are left keep their weights.
     """
 
     model: str
@@ -248,7 +264,12 @@ class Plan:
     dropped: tuple[str, ...] = ()
     latency: LatencyPlan | None = None
     search_path: tuple[tuple[str, int], ...] = ()
-    reconstructed: bool = False
+    reconstruction: ReconstructionPlan | None = None
+
+    @property
+    def reconstructed(self) -> bool:
+        """Whether the layers that are left were solved again for the original's feature maps."""
+        return self.reconstruction is not None
 
 
 @dataclass(frozen=True)

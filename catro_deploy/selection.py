@@ -26,10 +26,11 @@ from catro_deploy.graph.features import FeatureGraph, Labelled
 from catro_deploy.graph.sequential import select_in_order
 from catro_deploy.graph.trace import Network
 from catro_deploy.progress import Progress
+from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, Group, GroupPlan, Slot
 from catro_deploy.settings import PruneSettings
 
-__all__ = ["Scored", "choose_channels", "score_channels", "values_of"]
+__all__ = ["Scored", "choose_channels", "chosen_by_readers", "score_channels", "survey_groups", "values_of"]
 
 MOST_REASONS = 6
 """How many groups an error tells the reasons of."""
@@ -91,6 +92,39 @@ def score_channels(
     if dead and not scatters:
         raise dead
     return Scored(tuple(group for group in prunable if group.name in scatters), scatters, fixed, alone)
+
+
+def survey_groups(network: Network, follows: Callable[[Group], bool], settings: PruneSettings) -> Scored:
+    """The groups of ``network`` that may be pruned without looking at labels: those whose readers can be followed.
+
+    Raises:
+        BudgetError: no group may be pruned.
+    """
+    fixed = {group.name: _reason_to_fix(group, network, settings) for group in network.groups}
+    for group in network.groups:
+        if not fixed[group.name] and not follows(group):
+            fixed[group.name] = "what reads its channels cannot be followed"
+    prunable = tuple(group for group in network.groups if not fixed[group.name])
+    if not prunable:
+        raise _none_left(fixed)
+    return Scored(prunable, {}, fixed, {})
+
+
+def chosen_by_readers(
+    network: Network, scored: Scored, keeper: Reconstructor, widths: Mapping[str, int]
+) -> dict[str, GroupPlan]:
+    """For groups of ``network``, so many channels as ``widths`` says: those that what reads them can least do without.
+
+    Groups whose readers cannot be followed are left out, unless they keep all channels.
+    """
+    plans = {}
+    for group in network.groups:
+        width = widths.get(group.name, group.width)
+        kept = tuple(range(group.width)) if width == group.width else keeper.kept(group, width)
+        if kept is not None:
+            fixed = scored.fixed[group.name]
+            plans[group.name] = GroupPlan(group.name, group.width, kept, group.producers, fixed=fixed)
+    return plans
 
 
 def values_of(

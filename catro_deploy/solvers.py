@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Literal
 
-from catro_deploy.core.allocate import Allocation, CostModel, GroupValue, uniform, weigh
+import numpy as np
+
+from catro_deploy.core.allocate import Allocation, CostModel, GroupChoice, GroupValue, uniform, weigh
 from catro_deploy.core.exact import exact
 from catro_deploy.core.greedy import greedy
 from catro_deploy.costs.axes import LayerCost
@@ -14,11 +16,12 @@ from catro_deploy.costs.flops import FlopsCost
 from catro_deploy.errors import BudgetError
 from catro_deploy.graph.trace import Network
 from catro_deploy.pricing import Pricing
-from catro_deploy.records import Branch
+from catro_deploy.reconstruction.reconstructor import Reconstructor
+from catro_deploy.records import Branch, Budget
 from catro_deploy.selection import Scored, values_of
 from catro_deploy.settings import PruneSettings
 
-__all__ = ["Method", "Solver", "all_widths", "full_widths", "solver_of"]
+__all__ = ["Method", "Solver", "all_widths", "full_widths", "measures_worth", "solver_of", "values_by_loss"]
 
 Method = Literal["exact", "greedy", "flops", "uniform"]
 
@@ -38,10 +41,25 @@ class Solver:
     fastest: Allocation
 
 
+def measures_worth(settings: PruneSettings, budget: Budget) -> bool:
+    """Whether a width is worth what is lost without it, measured, and not its share of class separation."""
+    if settings.worth != "auto" or not settings.reconstruct:
+        return settings.worth == "measured" and settings.reconstruct
+    by_loss = settings.criterion != "l1" and settings.allocation in ("auto", "exact", "greedy")
+    return by_loss and budget.unit != "flops"
+
+
 def solver_of(
-    network: Network, scored: Scored, worths: Mapping[Branch, float], settings: PruneSettings, pricing: Pricing
+    network: Network,
+    scored: Scored,
+    worths: Mapping[Branch, float],
+    settings: PruneSettings,
+    pricing: Pricing,
+    keeper: Reconstructor | None = None,
 ) -> Solver:
-    """The solver that ``settings`` ask for; ``worths`` are of the branches that may vanish.
+    """The solver that ``settings`` ask for; ``worths`` are of the branches that may go.
+
+    ``keeper`` measures what widths are worth where ``scored`` has no scatters.
 
     Raises:
         BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
@@ -54,11 +72,36 @@ def solver_of(
             "uniform", partial(uniform, values, full_widths(scored), pricing.cost), _least(values, pricing.cost)
         )
     cost, branches = pricing.cost, tuple(worths)
-    values = values_of(scored, _useful_widths(scored, settings, pricing), settings, worths)
+    candidates = _useful_widths(scored, settings, pricing)
+    if scored.scatters or keeper is None:
+        values = values_of(scored, candidates, settings, worths)
+    else:
+        values = values_by_loss(scored, candidates, keeper, branches)
     fastest = _fastest(values, cost)
     if _method(settings, values, cost) == "greedy":
         return Solver("greedy", lambda limit_us: greedy(values, cost, limit_us, branches), fastest)
     return Solver("exact", lambda limit_us: exact(values, cost, limit_us, branches), fastest)
+
+
+def values_by_loss(
+    scored: Scored, candidates: Mapping[str, tuple[int, ...]], keeper: Reconstructor, branches: Sequence[Branch]
+) -> list[GroupValue]:
+    """What the ``candidates`` of each prunable group are worth: the loss, in nats, that they spare.
+
+    It is compared with the loss at the smallest width, or without the branch that the group lies in, of which each of
+    the branch's groups has an equal part. A width that loses more than the branch is worth nothing.
+    """
+    losses = keeper.losses(candidates, branches)
+    entry = {name: losses.branches[b.name] / len(b.groups) for b in branches for name in b.groups}
+    values = []
+    for group in scored.prunable:
+        name, widths = group.name, candidates[group.name]
+        lost = np.maximum.accumulate([losses.widths[name][width] for width in reversed(widths)])[::-1]
+        spared = np.maximum(0, entry.get(name, lost[0]) - lost)
+        if name in entry:
+            widths, spared = (0, *widths), np.concatenate([[0.0], spared])
+        values.append(GroupValue(GroupChoice(name, widths, len(group.producers)), spared))
+    return values
 
 
 def full_widths(scored: Scored) -> dict[str, int]:

@@ -81,7 +81,7 @@ def test_a_plan_without_dropped_branches_is_whole(made):
     run, _ = made
     content = json.loads(run.plan.read_text())
     assert content["dropped"] == list(DROPPED)
-    del content["dropped"], content["reconstructed"]  # as written before there were such fields
+    del content["dropped"], content["reconstruction"]  # as written before there were such fields
     run.plan.write_text(json.dumps(content))
     assert load_plan(run).dropped == ()
     assert not load_plan(run).reconstructed

@@ -17,8 +17,10 @@ from catro_deploy.cli.main import app
 from catro_deploy.data import Dataset, MemorySplit
 from catro_deploy.files import write_text
 from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.records import ReconstructionPlan
 from catro_deploy.settings import DataSettings
 
+RECONSTRUCTION = ReconstructionPlan(1.0, 0.5, {"stem": 0.9}, {})
 CLASSES = ("across", "down", "even")
 SIZE = 16
 CHECKOUT = Path(__file__).parents[1]

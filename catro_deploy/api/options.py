@@ -14,6 +14,8 @@ class PruneOptions(TypedDict, total=False):
             next layers read, whatever the class), or ``"l1"`` (norms of filters).
         reconstruct: whether every layer is solved again for the original's feature maps after the cut; True. False is
             the paper's method.
+        worth: what a width is worth: ``"measured"`` (what the answers lose without it), ``"scatter"`` (its class
+            separation, as in the paper), or ``"auto"``: measured for latency, if layers are reconstructed.
         reconstruct_images: how many images layers are solved from; 1,024.
         allocation: ``"exact"`` (a proven optimum), ``"greedy"`` (the paper's, by the budget's own cost), ``"flops"``
             (the same by multiply-accumulates), ``"uniform"`` (one share for all), or ``"auto"``: exact for latency,
@@ -37,6 +39,7 @@ class PruneOptions(TypedDict, total=False):
     device: str
     criterion: Literal["catro", "obs", "l1"]
     reconstruct: bool
+    worth: Literal["auto", "measured", "scatter"]
     reconstruct_images: int
     allocation: Literal["auto", "exact", "greedy", "flops", "uniform"]
     depth: Literal["auto", "never"]

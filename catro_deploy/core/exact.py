@@ -105,7 +105,8 @@ class _Program:
             choice.name: np.arange(end - len(choice.widths), end)
             for choice, end in zip(self._choices, ends, strict=True)
         }
-        self._gain = np.concatenate([*gains, *(np.zeros(table.size) for table in tables.pair.values())])
+        lost = [gain[-1] - gain for gain in gains]
+        self._lost = np.concatenate([*lost, *(np.zeros(table.size) for table in tables.pair.values())])
         singles = [tables.single[choice.name] for choice in self._choices]
         self._cost = np.concatenate([*singles, *(table.ravel() for table in tables.pair.values())])
         self._equations = self._written(tables, branches, int(ends[-1]))
@@ -118,14 +119,17 @@ class _Program:
         matrix, right = self._equations.arrays()
         scale = SCALE / (abs(budget) or 1.0)
         within = LinearConstraint(self._cost[None, :] * scale, -np.inf, (budget - self._constant) * scale)
+        # What is lost against the largest widths is minimised, for the solver's gap is relative to its objective.
         found = milp(
-            -SCALE * self._gain / (self._most or 1.0),
+            SCALE * self._lost / (self._most or 1.0),
             integrality=self._binaries,
             bounds=Bounds(0, 1),
             constraints=[LinearConstraint(matrix, right, right), within],
             options={"time_limit": limit_s, "mip_rel_gap": gap},
         )
-        bound = -found.mip_dual_bound * self._most / SCALE if found.mip_dual_bound is not None else math.inf
+        bound = math.inf
+        if found.mip_dual_bound is not None:
+            bound = self._most - found.mip_dual_bound * self._most / SCALE
         if found.x is None:
             return None, self._base + bound
         return {

@@ -6,7 +6,7 @@ has. The ridge pulls towards given weights instead of zero, so a layer whose inp
 
 import torch
 
-__all__ = ["DampedGram", "Moments", "damped", "solve_from_rows"]
+__all__ = ["DampedGram", "Moments", "damped", "solve_from_rows", "with_ridge"]
 
 RIDGE = 1e-3
 """Share of the mean diagonal of the Gram matrix; the weights move less along directions weaker than that."""
@@ -107,11 +107,16 @@ class DampedGram:
 
 
 def damped(gram: torch.Tensor, ridge: float = RIDGE) -> DampedGram:
-    """Factors of ``gram`` + ridge * mean(diagonal) * identity; columns that are always zero do no harm."""
+    """Factors of ``with_ridge(gram)``."""
+    return DampedGram(with_ridge(gram, ridge))
+
+
+def with_ridge(gram: torch.Tensor, ridge: float = RIDGE) -> torch.Tensor:
+    """``gram`` (g, columns, columns) + ridge * mean(diagonal) * identity; columns that are always zero do no harm."""
     diagonal = gram.diagonal(dim1=1, dim2=2)
     added = ridge * diagonal.mean(1) + ROUNDING * diagonal.amax(1)
     added = added.where(added > 0, torch.ones_like(added))  # all columns are constant: any weights do as well
-    return DampedGram(gram + torch.diag_embed(added[:, None].expand_as(diagonal)))
+    return gram + torch.diag_embed(added[:, None].expand_as(diagonal))
 
 
 def solve_from_rows(

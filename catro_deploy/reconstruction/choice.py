@@ -5,13 +5,14 @@ wanted classes, see sensitivity.py: of the paper's trace ratio, taken of what th
 is lost between classes counts, and what is lost elsewhere does not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
 
 from catro_deploy.core.obs import eliminate
-from catro_deploy.graph.rows import layer_of, weight_matrix
+from catro_deploy.graph.rows import layer_of, set_weight_matrix_, weight_matrix
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.readers import Readers, readers_of
@@ -43,14 +44,43 @@ class Eliminations:
         if criterion == "catro":
             roots = logit_directions(original, layers, images, progress, seed)
             self._weights = {name: weights @ roots[name] for name, weights in self._weights.items()}
-        self._dropped: dict[str, tuple[int, ...]] = {}
+        self._module = original.module
+        self._paths: dict[str, tuple[list[int], list[float]]] = {}
 
     def kept(self, group: Group, width: int) -> tuple[int, ...] | None:
         """The ``width`` channels of ``group`` that stay, ascending; None if there is nothing to tell by."""
         if not self.readers[group.name]:
             return None
-        if group.name not in self._dropped:
-            consumers = self._grams.consumers(self.readers[group.name], self._weights)
-            self._dropped[group.name] = tuple(step.dropped for step in eliminate(consumers, group.width))
-        gone = set(self._dropped[group.name][: group.width - width])
+        gone = set(self._path(group)[0][: group.width - width])
         return tuple(channel for channel in range(group.width) if channel not in gone)
+
+    def error(self, group: Group, width: int) -> float:
+        """Squared error of the readers' outputs at ``width``, a share of what they vary by, added over them."""
+        return self._path(group)[1][group.width - width]
+
+    @contextmanager
+    def cut_alone_(self, group: Group, width: int) -> Iterator[None]:
+        """Let the readers of ``group`` in the original's graph do with ``width`` channels as well as they can."""
+        gone = self._path(group)[0][: group.width - width]
+        layers = [(reader, layer_of(self._module, reader.layer)) for reader in self.readers[group.name]]
+        before = [(layer.weight.detach().clone(), layer.bias) for _, layer in layers]
+        found = [self._grams.refit(reader, gone) for reader, _ in layers]
+        try:
+            for (_, layer), (matrix, shift) in zip(layers, found, strict=True):
+                set_weight_matrix_(layer, matrix[None].to(layer.weight.dtype))
+                if layer.bias is not None:
+                    layer.bias = torch.nn.Parameter((layer.bias.double() + shift).to(layer.weight.dtype), False)
+            yield
+        finally:
+            for (_, layer), (weight, bias) in zip(layers, before, strict=True):
+                with torch.no_grad():
+                    layer.weight.copy_(weight)
+                layer.bias = bias
+
+    def _path(self, group: Group) -> tuple[list[int], list[float]]:
+        """The channels in the order in which they go, and the error after so many."""
+        if group.name not in self._paths:
+            consumers = self._grams.consumers(self.readers[group.name], self._weights)
+            steps = list(eliminate(consumers, group.width))
+            self._paths[group.name] = ([step.dropped for step in steps], [0.0, *(step.error for step in steps)])
+        return self._paths[group.name]

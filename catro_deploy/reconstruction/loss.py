@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["TEMPERATURE", "divergence"]
+__all__ = ["TEMPERATURE", "divergence", "divergence_of", "softened"]
 
 TEMPERATURE = 2.0
 """Softens both answers: errors count before they change one."""
@@ -17,13 +17,16 @@ def divergence(original: nn.Module, other: nn.Module, images: Sequence[torch.Ten
     total, count = 0.0, 0
     with torch.inference_mode():
         for batch in images:
-            expected, found = (network(batch).double() / TEMPERATURE for network in (original, other))
-            total += float(divergence_of(expected, found) * len(batch))
+            total += float(divergence_of(softened(original(batch)), softened(other(batch))) * len(batch))
             count += len(batch)
     return total / max(count, 1)
 
 
+def softened(logits: torch.Tensor) -> torch.Tensor:
+    """Logarithms of the softened answers, float64 (n, classes)."""
+    return functional.log_softmax(logits.double() / TEMPERATURE, dim=1)
+
+
 def divergence_of(expected: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
-    """Mean KL of two sets of logits (n, classes)."""
-    theirs, ours = functional.log_softmax(expected, dim=1), functional.log_softmax(found, dim=1)
-    return functional.kl_div(ours, theirs, reduction="batchmean", log_target=True)
+    """Mean KL(expected || found) of two sets of ``softened`` answers."""
+    return functional.kl_div(found, expected, reduction="batchmean", log_target=True)

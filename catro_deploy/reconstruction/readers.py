@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from catro_deploy.core.least_squares import Moments
+from catro_deploy.core.least_squares import Moments, with_ridge
 from catro_deploy.core.obs import Consumer
 from catro_deploy.graph.kinds import groups_of
 from catro_deploy.graph.layers import PRODUCERS
@@ -100,9 +100,31 @@ class Readers:
                     found.append(Consumer(gram, matrix[block], channels, reader.columns[channels] - first, scale))
         return found
 
-    def rows_of(self, layer: str) -> int:
-        """How many rows were looked at."""
-        return self._moments[layer][0].count
+    def refit(self, reader: Reader, gone: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The best weights of a layer that does without the channels ``gone``, and what its bias changes by.
+
+        Weights are of the form of ``weight_matrix``, zero where channels are gone; both float64.
+        """
+        module = self._modules[reader.layer]
+        before = weight_matrix(module)[0].double()
+        after, shift = before.clone(), before.new_zeros(before.shape[1])
+        lost = torch.zeros(len(before), dtype=torch.bool, device=before.device)
+        lost[reader.columns[list(gone)].flatten()] = True
+        for block, moments in zip(self._blocks[reader.layer], self._moments[reader.layer], strict=True):
+            out = lost[block]
+            if not bool(out.any()):
+                continue
+            gram = (moments.centred_gram() if module.bias is not None else moments.gram)[0]
+            gram = with_ridge(gram[None])[0]
+            kept, removed = block[~out], block[out]
+            after[removed] = 0
+            if len(kept):
+                factor = torch.linalg.cholesky(gram[~out][:, ~out])
+                after[kept] += torch.cholesky_solve(gram[~out][:, out] @ before[removed], factor)
+            if module.bias is not None:
+                mean = moments.row_sum[0] / max(moments.count, 1)
+                shift += mean @ (before[block] - after[block])
+        return after, shift
 
     def _measure(self, images: Sequence[torch.Tensor], progress: Progress, generator: torch.Generator) -> None:
         graph = self._original.module.graph

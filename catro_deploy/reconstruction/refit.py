@@ -6,7 +6,7 @@ in He et al. (2017, "Channel Pruning for Accelerating Very Deep Neural Networks"
 for any traced graph, with sums solved jointly and what was lost before taken into account.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,16 +42,15 @@ def reconstruct_(
     limit: MemoryLimit,
     progress: Progress | None = None,
     *,
-    only: Collection[str] | None = None,
+    first: int | None = None,
     seed: int = 0,
 ) -> Reconstruction:
-    """Solve the layers of ``cut`` in place; of ``only`` those, if given.
+    """Solve the layers of ``cut`` in place; only those of the ``first`` steps, if given.
 
     ``images`` are normalised batches (n, channels, height, width), without labels, on the device of both graphs.
     """
     steps, left = steps_of(original, cut)
-    if only is not None:
-        steps = [step for step in steps if any(str(node.target) in only for node in step.layers)]
+    steps = steps[:first]
     nodes = {node.name: node for node in original.module.graph.nodes}
     generator = torch.Generator().manual_seed(seed)
     here = Walk(cut.module, [step.needed for step in steps], images, limit)

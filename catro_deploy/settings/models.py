@@ -186,6 +186,11 @@ class PruneSettings(_Section):
         False,
         description="after the cut, solve every layer again for the original's feature maps; false: the paper's method",
     )
+    worth: Literal["auto", "measured", "scatter"] = Field(
+        "auto",
+        description="measured: of a width, what the answers lose without it; scatter: its class separation (the "
+        "paper's); auto: measured for a budget of latency, if layers are reconstructed",
+    )
     reconstruct_images: PositiveInt = Field(1024, description="that layers are solved from, without their labels")
     allocation: Literal["auto", "exact", "greedy", "flops", "uniform"] = Field(
         "auto",

@@ -14,7 +14,7 @@ from catro_deploy.runtimes import open_runner
 from tests.api.test_prune import MEAN, QUICK, STD, loader
 from tests.stages.test_prune import SHAPE, lively
 from tests.test_onnx_export import assert_same_as_torch
-from tests.tiny import CLASSES, TinyNet
+from tests.tiny import CLASSES, RECONSTRUCTION, TinyNet
 from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
 
 TRAINING = {"epochs": 4, "learning_rate": 0.05, "compute": "cpu"}
@@ -58,7 +58,7 @@ def test_without_epochs_nothing_is_trained(pruned):
 
 
 def test_a_reconstructed_network_is_fine_tuned_gently(pruned):
-    reconstructed = dataclasses.replace(pruned, plan=dataclasses.replace(pruned.plan, reconstructed=True))
+    reconstructed = dataclasses.replace(pruned, plan=dataclasses.replace(pruned.plan, reconstruction=RECONSTRUCTION))
     history = reconstructed.finetune(loader(), epochs=4, compute="cpu")
     assert max(epoch.learning_rate for epoch in history.epochs) < 0.001
 

@@ -19,6 +19,7 @@ from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.train import train
 from catro_deploy.training import accuracy, predict
+from tests.tiny import RECONSTRUCTION
 from tests.training.conftest import one_thread  # noqa: F401 - these networks are small too
 from tests.training.helpers import MEAN, STD, InterruptedTrainingError, Recorder, assert_same_bits, colours
 
@@ -113,7 +114,7 @@ def test_of_no_epochs_the_weights_are_those_of_the_pruning(settings, run):
 @pytest.mark.parametrize("reconstructed", [False, True])
 def test_auto_follows_the_plan(settings, run, reconstructed):
     """20 steps: too few for a probe, and the least rate of a gentle training."""
-    save_plan(dataclasses.replace(load_plan(run), reconstructed=reconstructed), run.plan)
+    save_plan(dataclasses.replace(load_plan(run), reconstruction=RECONSTRUCTION if reconstructed else None), run.plan)
     auto = changed(settings, epochs=20, steps=20, ema=None, distill=None, augment="none")
     history = finetune(auto, run, Silent())
     # The last of 20 steps on a cosine, of which the first 3 warm up without a reconstruction.

@@ -1,0 +1,89 @@
+"""What reconstruction does for one pruning, on the same images: worth, choice of channels, and the solved network."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import nn
+
+from catro_deploy.graph.activations import MemoryLimit
+from catro_deploy.graph.trace import Network
+from catro_deploy.memory import reused_pages
+from catro_deploy.progress import Progress
+from catro_deploy.reconstruction.choice import Eliminations
+from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.loss import divergence
+from catro_deploy.reconstruction.readers import readers_of
+from catro_deploy.reconstruction.refit import reconstruct_, write_back_
+from catro_deploy.reconstruction.worth import Losses, measure_losses
+from catro_deploy.records import Branch, Group, Keep, ReconstructionPlan
+from catro_deploy.settings import PruneSettings
+
+__all__ = ["Reconstructor"]
+
+
+@dataclass(frozen=True)
+class Reconstructor:
+    """For ``model`` (eval mode, traced as ``network``), on normalised batches ``images``, all on one device."""
+
+    model: nn.Module
+    network: Network
+    images: Sequence[torch.Tensor]
+    settings: PruneSettings
+    progress: Progress
+
+    @cached_property
+    def graph(self) -> OriginalGraph:
+        """The unpruned network."""
+        return OriginalGraph.of(self.model, self.network.input_shape, self.settings.ignore, self.network.sizes)
+
+    @cached_property
+    def eliminations(self) -> Eliminations:
+        """In which order the channels of each group go."""
+        groups = [group for group in self.network.groups if self.follows(group)]
+        criterion: Literal["catro", "obs"] = "obs" if self.settings.criterion == "obs" else "catro"
+        with reused_pages():
+            return Eliminations(self.graph, groups, self.images, criterion, self.progress, self.settings.seed)
+
+    def follows(self, group: Group) -> bool:
+        """Whether what reads the channels of ``group`` can tell what they are worth."""
+        return bool(readers_of(group, self.graph))
+
+    def kept(self, group: Group, width: int) -> tuple[int, ...] | None:
+        """The ``width`` channels of ``group`` that stay, ascending; None if what reads it cannot be followed."""
+        return self.eliminations.kept(group, width) if self.follows(group) else None
+
+    def losses(self, candidates: Mapping[str, Sequence[int]], branches: Sequence[Branch]) -> Losses:
+        """What is lost at each of the ``candidates`` (group to widths), and without each of ``branches``."""
+        groups = [group for group in self.network.groups if group.name in candidates]
+        macs = sum(layer.macs for layer in self.network.layers)
+        images, limit = self.images, self._limit()
+        with reused_pages():
+            return measure_losses(
+                self.graph, self.eliminations, groups, candidates, branches, images, limit, self.progress, macs
+            )
+
+    def reconstructed(
+        self, pruned: nn.Module, keeps: Mapping[str, Keep], dropped: Sequence[str]
+    ) -> tuple[nn.Module, ReconstructionPlan]:
+        """A copy of ``pruned``, cut by ``keeps`` without the branches ``dropped``, with its layers solved again.
+
+        Layers stay as they are where solving them would take the answers further from the original's.
+        """
+        cut = self.graph.cut(keeps, dropped)
+        with reused_pages():
+            before = divergence(self.graph.module, cut.module, self.images)
+            found = reconstruct_(self.graph, cut, self.images, self._limit(), self.progress, seed=self.settings.seed)
+            after = divergence(self.graph.module, cut.module, self.images)
+        self.progress.note(f"reconstructed: KL from the original's answers {before:.3f} -> {after:.3f} nats")
+        solved = copy.deepcopy(pruned).cpu()
+        if after < before:
+            write_back_(solved, self.graph, cut, found)
+        explained = {name: fit.explained for name, fit in found.fits.items()}
+        return solved, ReconstructionPlan(before, min(after, before), explained, dict(found.left))
+
+    def _limit(self) -> MemoryLimit:
+        return MemoryLimit(int(self.settings.activation_memory * 2**30))

@@ -1,0 +1,120 @@
+"""What widths and residual branches are worth: what is lost when one alone is cut and what reads it is solved again.
+
+The loss is the KL divergence of the original's answers from those of the network that is left. Few widths of each group
+are measured; those between follow from the squared errors of the elimination, which rise with every channel.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from catro_deploy.graph.activations import MemoryLimit
+from catro_deploy.progress import Progress
+from catro_deploy.reconstruction.choice import Eliminations
+from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.loss import divergence_of, softened
+from catro_deploy.reconstruction.refit import reconstruct_
+from catro_deploy.reconstruction.suffix import Suffix
+from catro_deploy.records import Branch, Group
+
+__all__ = ["Losses", "measure_losses"]
+
+MEASURED_WIDTHS = 4
+"""Of each group, the full one not counted."""
+BRANCH_STEPS = 4
+"""Steps that are solved again where a branch is gone: the sum before it, and the layers of the block behind it."""
+MACS = 4e12
+"""Multiply-accumulates that all measurements together shall take, about a minute of one core."""
+FEWEST_IMAGES, MOST_IMAGES = 48, 512
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What is lost, in nats: by each group at each of its candidate widths, and by each branch that is gone."""
+
+    widths: Mapping[str, Mapping[int, float]]
+    branches: Mapping[str, float]
+
+
+def measure_losses(
+    original: OriginalGraph,
+    eliminations: Eliminations,
+    groups: Sequence[Group],
+    candidates: Mapping[str, Sequence[int]],
+    branches: Sequence[Branch],
+    images: Sequence[torch.Tensor],
+    limit: MemoryLimit,
+    progress: Progress,
+    macs: int,
+) -> Losses:
+    """Measure the ``candidates`` of ``groups``, and ``branches``; ``macs`` is what the network takes for one image."""
+    some = _some(images, macs, len(groups), len(branches))
+    with torch.inference_mode():
+        expected = [softened(original.module(batch)) for batch in some]
+    with progress.task("Measuring what widths are worth", len(groups) + len(branches)) as task:
+        widths = _width_losses(original, eliminations, groups, candidates, some, expected, limit, task.advance)
+        gone = {}
+        for branch in branches:
+            cut = original.cut({}, [branch.name])
+            reconstruct_(original, cut, some, limit, first=BRANCH_STEPS)
+            with torch.inference_mode():
+                gone[branch.name] = _loss(expected, (cut.module(batch) for batch in some))
+            task.advance()
+    return Losses(widths, gone)
+
+
+def _width_losses(
+    original: OriginalGraph,
+    eliminations: Eliminations,
+    groups: Sequence[Group],
+    candidates: Mapping[str, Sequence[int]],
+    images: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    limit: MemoryLimit,
+    advance: Callable[[], None],
+) -> dict[str, dict[int, float]]:
+    place = {str(node.target): at for at, node in enumerate(original.module.graph.nodes) if node.op == "call_module"}
+    first = {group.name: min(place[r.layer] for r in eliminations.readers[group.name]) for group in groups}
+    suffix = Suffix(original.module, images, limit)
+    found: dict[str, dict[int, float]] = {}
+    for group in sorted(groups, key=lambda group: first[group.name]):
+        with torch.inference_mode():
+            suffix.advance(first[group.name])
+        points = {group.width: 0.0}
+        for width in _measured(group.width, candidates[group.name]):
+            with eliminations.cut_alone_(group, width), torch.inference_mode():
+                points[width] = _loss(expected, suffix.logits())
+        errors = {width: eliminations.error(group, width) for width in {*points, *candidates[group.name]}}
+        found[group.name] = _interpolated(points, errors)
+        advance()
+    suffix.close()
+    return found
+
+
+def _measured(full: int, candidates: Sequence[int]) -> list[int]:
+    """At most MEASURED_WIDTHS of the candidates below ``full``, the smallest and others evenly spaced."""
+    narrow = sorted(width for width in candidates if width < full)
+    places = np.linspace(0, len(narrow) - 1, min(len(narrow), MEASURED_WIDTHS)).round().astype(int)
+    return [narrow[place] for place in places]
+
+
+def _interpolated(points: Mapping[int, float], errors: Mapping[int, float]) -> dict[int, float]:
+    """The loss at every width of ``errors``, which rise as widths fall, from the losses at some; it never falls so."""
+    known = sorted(points, reverse=True)
+    rising = np.maximum.accumulate([points[width] for width in known])
+    at = np.maximum.accumulate([errors[width] for width in known])
+    return {width: float(np.interp(error, at, rising)) for width, error in errors.items()}
+
+
+def _loss(expected: Sequence[torch.Tensor], answers: Iterable[torch.Tensor]) -> float:
+    total = sum(float(divergence_of(e, softened(a))) * len(e) for e, a in zip(expected, answers, strict=True))
+    return total / sum(len(batch) for batch in expected)
+
+
+def _some(images: Sequence[torch.Tensor], macs: int, groups: int, branches: int) -> list[torch.Tensor]:
+    """As many of ``images`` as the measurements may take, for which half of the network runs again each time."""
+    passes = groups * MEASURED_WIDTHS / 2 + branches * 3
+    count = int(min(max(MACS / (macs * max(passes, 1)), FEWEST_IMAGES), MOST_IMAGES))
+    return list(torch.split(torch.cat(list(images))[:count], len(images[0])))
