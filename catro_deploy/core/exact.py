@@ -33,6 +33,8 @@ __all__ = ["exact"]
 
 # The solver takes sums within 1e-6 of a bound for equal to it: what exceeds the budget is sought again below it.
 MARGINS = (0.0, 2e-6, 2e-5)
+# Of the largest gain that there is: the solver's bound is no more exact.
+ROUNDING = 1e-9
 # What the budget and the largest value are scaled to, well above that tolerance.
 SCALE = 100.0
 
@@ -139,7 +141,8 @@ class _Program:
     def gap(self, value: float, bound: float) -> float:
         """The share of the gain over the smallest network that ``value`` may miss if none is above ``bound``."""
         most = min(bound - self._base, self._most)
-        return max(0.0, 1 - (value - self._base) / most) if most > 0 else 0.0
+        missing = most - (value - self._base)
+        return missing / most if missing > ROUNDING * self._most else 0.0
 
     def _written(self, tables: CostTables, branches: Sequence[Branch], first: int) -> "_Equations":
         equations = _Equations(len(self._cost))
