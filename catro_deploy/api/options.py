@@ -16,7 +16,7 @@ class PruneOptions(TypedDict, total=False):
             the paper's method.
         worth: what a width is worth: ``"measured"`` (what the answers lose without it), ``"scatter"`` (its class
             separation, as in the paper), or ``"auto"``: measured for latency, if layers are reconstructed.
-        reconstruct_images: how many images layers are solved from; 1,024.
+        reconstruct_images: how many images layers are solved from; 1024.
         allocation: ``"exact"`` (a proven optimum), ``"greedy"`` (the paper's, by the budget's own cost), ``"flops"``
             (the same by multiply-accumulates), ``"uniform"`` (one share for all), or ``"auto"``: exact for latency,
             flops for multiply-accumulates.
