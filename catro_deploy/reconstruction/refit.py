@@ -24,6 +24,9 @@ from catro_deploy.records import Keep
 
 __all__ = ["Reconstruction", "reconstruct_", "write_back_"]
 
+LEAST_NORM = 0.25
+"""Of a filter that is solved, as a share of the mean norm of its layer's filters."""
+
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
 
 
@@ -110,7 +113,9 @@ def _unfold_(layer: Solvable, norm: nn.Module, solved: Solvable, fit: LayerFit) 
     axis = 1 if is_transposed(layer) else 0
     rows = [weight.movedim(axis, 0).flatten(1).double() for weight in (layer.weight, solved.weight)]
     old, new = (row.norm(dim=1) for row in rows)
-    scale = torch.where((old > 0) & (new > 0), new / old.clamp(min=1e-30), torch.ones_like(new))
+    # A dead filter has a norm near zero, at which any training step would be huge.
+    wanted = old.clamp(min=float(old.mean()) * LEAST_NORM)
+    scale = torch.where((wanted > 0) & (new > 0), new / wanted.clamp(min=1e-30), torch.ones_like(new))
     shape = [1] * solved.weight.ndim
     shape[axis] = -1
     layer.weight.copy_(solved.weight / scale.view(shape).to(solved.weight.dtype))

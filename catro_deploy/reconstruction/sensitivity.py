@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import fx
 
+from catro_deploy.graph.rows import layer_of, weight_matrix
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.graphs import OriginalGraph
 
@@ -56,7 +57,13 @@ def logit_directions(
             draw = torch.randn(logits.shape, generator=generator).to(logits.device)
             logits.backward(draw - draw.mean(1, keepdim=True))
             task.advance()
-    return {name: _root(matrix) for name, matrix in found.items()}
+    return {name: _root(found[name]) if name in found else _nothing(module, name) for name in layers}
+
+
+def _nothing(module: fx.GraphModule, name: str) -> torch.Tensor:
+    """Of a layer that the logits do not depend on."""
+    weights = weight_matrix(layer_of(module, name))
+    return weights.new_zeros(weights.shape[2], weights.shape[2], dtype=torch.float64)
 
 
 def _root(matrix: torch.Tensor) -> torch.Tensor:
