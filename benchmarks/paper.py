@@ -121,6 +121,7 @@ def settings_of(row: Row, args: argparse.Namespace, classes: Sequence[str]) -> S
                 "budget": f"{row.kept_percent}%flops",
                 "seed": row.seed,
                 "compute": args.device,
+                "reconstruct": False,  # the paper's method, and the others', as they are published
                 **METHODS[row.method],
                 **(row.prune or {}),
             },

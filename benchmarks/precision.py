@@ -113,7 +113,7 @@ def settings_of(case: Case, budget: str, args: argparse.Namespace) -> Settings:
         {
             "model": {"name": case.model, "checkpoint": args.weights / case.checkpoint, **pixels},
             "data": {"name": name, "root": root, "size": case.size},
-            "prune": {"target": "x86-cpu", "classes": list(case.classes), "budget": budget},
+            "prune": {"target": "x86-cpu", "classes": list(case.classes), "budget": budget, "reconstruct": False},
             "finetune": {
                 "epochs": args.epochs, "learning_rate": 0.1, "distill": 0.5, "ema": 0.998, "compile": True,
                 "augment": augment,

@@ -231,6 +231,7 @@ samples_per_class = 16
 compute = "cpu"
 
 [finetune]
+recipe = "none"
 epochs = {epochs}
 batch_size = 16
 augment = "none"

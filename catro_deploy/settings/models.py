@@ -183,7 +183,7 @@ class PruneSettings(_Section):
         "class; l1: norms of filters",
     )
     reconstruct: bool = Field(
-        False,
+        True,
         description="after the cut, solve every layer again for the original's feature maps; false: the paper's method",
     )
     worth: Literal["auto", "measured", "scatter"] = Field(

@@ -17,7 +17,7 @@ from tests.test_onnx_export import assert_same_as_torch
 from tests.tiny import CLASSES, RECONSTRUCTION, TinyNet
 from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
 
-TRAINING = {"epochs": 4, "learning_rate": 0.05, "compute": "cpu"}
+TRAINING = {"recipe": "none", "epochs": 4, "learning_rate": 0.05, "compute": "cpu"}
 
 
 @pytest.fixture(scope="module")

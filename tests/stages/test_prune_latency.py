@@ -90,7 +90,7 @@ def assert_pruned_is_masked(run):
 
 def test_a_share_of_the_measured_latency(settings, run):
     notes = Notes()
-    plan = prune(settings(budget="0.6x"), run, notes)
+    plan = prune(settings(budget="0.6x", reconstruct=False), run, notes)
     assert plan == load_plan(run)
     latency = plan.latency
     assert (plan.budget, plan.allocation, latency.how) == ("0.6x", "exact", "measured")
@@ -135,7 +135,7 @@ def test_a_second_pruning_uses_the_profile_again(settings, run, jobs):
 
 @pytest.mark.slow
 def test_without_depth_all_branches_stay(settings, run):
-    plan = prune(settings(budget="0.8x", depth="never"), run, Silent())
+    plan = prune(settings(budget="0.8x", depth="never", reconstruct=False), run, Silent())
     assert plan.dropped == ()
     assert_pruned_is_masked(run)
 
@@ -143,7 +143,7 @@ def test_without_depth_all_branches_stay(settings, run):
 @pytest.mark.slow
 @pytest.mark.parametrize("allocation", ["greedy", "flops", "uniform"])
 def test_other_allocations(settings, run, allocation):
-    plan = prune(settings(budget="0.8x", allocation=allocation), run, Silent())
+    plan = prune(settings(budget="0.8x", allocation=allocation, reconstruct=False), run, Silent())
     assert plan.allocation == allocation
     assert plan.latency.gap is None
     assert min(round_.ratio for round_ in plan.latency.rounds) <= 0.8
@@ -177,7 +177,7 @@ def test_a_damaged_profile_is_refused(settings, run):
 
 
 def test_for_a_device_elsewhere_the_estimate_decides_and_nothing_runs(settings, run, jobs):
-    plan = prune(settings(target="jetson-orin", budget="0.8x"), run, Silent())
+    plan = prune(settings(target="jetson-orin", budget="0.8x", reconstruct=False), run, Silent())
     assert jobs == []
     latency = plan.latency
     assert (latency.how, latency.rounds, latency.errors) == ("estimate", (), None)
@@ -194,7 +194,7 @@ def test_a_device_elsewhere_cannot_be_profiled(settings):
 
 def test_all_that_may_be_pruned_can_vanish(settings, run):
     """The stream stays; at a budget that only depth meets both branches go, and no channel is left to choose."""
-    tight = settings(target="jetson-orin", ignore=["stem"], budget="1us")
+    tight = settings(target="jetson-orin", ignore=["stem"], budget="1us", reconstruct=False)
     with pytest.raises(MissedError) as caught:
         prune(tight, run, Silent())
     least = caught.value.hint.split("Allow ")[1].split(" ")[0]
@@ -207,3 +207,11 @@ def test_all_that_may_be_pruned_can_vanish(settings, run):
 def test_profiles_lie_in_the_users_cache(settings):
     profile(settings(), Silent())
     assert all(folder.parent == resources.profiles_folder() for folder, _ in profiles_of("x86-cpu"))
+
+
+def test_what_is_cut_for_latency_is_reconstructed(settings, run):
+    plan = prune(settings(target="jetson-orin", budget="0.7x"), run, Silent())
+    found = plan.reconstruction
+    assert 0 <= found.kl_reconstructed <= found.kl_cut
+    assert plan.allocation == "exact"
+    assert networks.load(run, weights="pruned")(torch.zeros(2, *SHAPE)).shape == (2, 3)
