@@ -4,25 +4,23 @@ The command line's stage opens a checkpoint and a dataset for it, the Python API
 """
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from catro_deploy.allocation import Decision, Measure, by_flops, by_latency
-from catro_deploy.errors import FaultError
-from catro_deploy.graph.depth import branch_worths, drop_branches, find_branches
+from catro_deploy.cutting import Classifier, Pruned, cut_classifier, of_widths, without_branches
+from catro_deploy.graph.depth import branch_worths, find_branches
 from catro_deploy.graph.features import Labelled, images_at_once
-from catro_deploy.graph.held import held_by
-from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked, spread
-from catro_deploy.graph.trace import Network, list_layers, trace
+from catro_deploy.graph.trace import Network, trace
 from catro_deploy.pricing import Pricing, estimated_pricing, measured_pricing, profile_of
 from catro_deploy.profiling.trial import trial
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_latency_protocol, load_profile_protocol
 from catro_deploy.reconstruction.reconstructor import Reconstructor
-from catro_deploy.records import Branch, Budget, GroupPlan, Keep, LatencyPlan, Plan
+from catro_deploy.records import Branch, Budget, Keep
 from catro_deploy.selection import Scored, choose_channels, chosen_by_readers, score_channels, survey_groups
 from catro_deploy.settings import PruneSettings, Settings
 from catro_deploy.solvers import measures_worth
@@ -31,49 +29,10 @@ from catro_deploy.training.device import choose_device
 from catro_deploy.transports.reach import profilable, reachable
 from catro_deploy.use import use_of
 
-__all__ = ["Classifier", "Pruned", "cut_classifier", "prune_classifier", "scoring_batch_size"]
+__all__ = ["prune_classifier", "scoring_batch_size"]
 
-LARGEST_DEVIATION = 1e-4
 # Candidates of the closed loop are timed by this protocol; the report's figures come from the bench.
 TRIALS = "quick"
-
-
-@dataclass(frozen=True)
-class Classifier:
-    """A trained network on the CPU in eval mode, of whose logits only those of the wanted classes are left.
-
-    Attributes:
-        model: maps normalised images (n, *input_shape) to logits (n, wanted classes).
-        input_shape: (channels, height, width) of one image.
-        head: name of the layer that makes the logits.
-        classes: names of all classes that the network was trained for.
-        wanted: indices of the classes that are left, ascending.
-        name: factory that builds the network with all classes; empty if there is none.
-        mean: what images were normalised with, a value a channel; empty if nobody said.
-        std: likewise.
-    """
-
-    model: nn.Module
-    input_shape: tuple[int, int, int]
-    head: str
-    classes: tuple[str, ...]
-    wanted: tuple[int, ...]
-    name: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    @property
-    def has_whole_head(self) -> bool:
-        """Whether all classes are wanted."""
-        return len(self.wanted) == len(self.classes)
-
-
-@dataclass(frozen=True)
-class Pruned:
-    """The cut network, on the CPU in eval mode, and all that is needed, with weights, to build it again."""
-
-    model: nn.Module
-    plan: Plan
 
 
 def scoring_batch_size(original: Classifier, settings: PruneSettings) -> int:
@@ -119,7 +78,7 @@ def prune_classifier(
         decision = _by_latency(original.model, network, scored, branches, budget, target, settings, progress, keeper)
 
     gone = [branch for branch in branches if not any(decision.widths[name] for name in branch.groups)]
-    shallow, rest = _without(original.model.cpu(), network, gone, chosen.ignore)
+    shallow, rest = without_branches(original.model.cpu(), network, gone, chosen.ignore)
     by_readers = {}
     if keeper is not None and chosen.criterion != "l1":
         by_readers = chosen_by_readers(rest, scored, keeper, decision.widths)
@@ -151,33 +110,6 @@ def _some_images(batches: Sequence[Labelled], count: int) -> list[torch.Tensor]:
     pieces = [images[:each] for images, _ in batches]
     mixed = torch.cat(pieces)[torch.randperm(sum(map(len, pieces)), generator=torch.Generator().manual_seed(0))]
     return list(torch.split(mixed[:count], len(batches[0][0])))
-
-
-def cut_classifier(
-    original: Classifier,
-    latency: LatencyPlan | None,
-    gone: Sequence[Branch],
-    groups: Sequence[GroupPlan],
-    images: torch.Tensor,
-    settings: Settings,
-    *,
-    allocation: str = "",
-) -> Pruned:
-    """Cut ``original`` to what ``groups`` keep, without the branches ``gone``; check it on ``images``.
-
-    ``allocation`` is the method that was used, if it is not what ``settings`` say.
-
-    Raises:
-        FaultError: the pruned network does not compute what the masked original computes.
-    """
-    model = original.model.cpu()
-    network = trace(model, original.input_shape, settings.prune.ignore)
-    shallow, rest = _without(model, network, gone, settings.prune.ignore)
-    keeps = keeps_of(rest.groups, {group.name: group.kept for group in groups}, rest.sizes)
-    pruned = apply_keeps_(copy.deepcopy(shallow), keeps)
-    _check_equal(pruned, masked(shallow, keeps), images)
-    method = allocation or settings.prune.allocation
-    return Pruned(pruned, _plan(original, method, latency, gone, groups, keeps, pruned, settings))
 
 
 def _branches(
@@ -233,82 +165,5 @@ def _by_latency(
             pricing = replace(pricing, original_us=pricing.original_us / trials.measure(on_cpu).ratio)
         return decide(
             pricing,
-            lambda widths: trials.measure(_of_widths(on_cpu, network, branches, widths, settings.prune.ignore)),
+            lambda widths: trials.measure(of_widths(on_cpu, network, branches, widths, settings.prune.ignore)),
         )
-
-
-def _without(
-    model: nn.Module, network: Network, gone: Sequence[Branch], ignore: Sequence[str]
-) -> tuple[nn.Module, Network]:
-    """``model`` and ``network`` after the branches ``gone``, found with ``ignore``, have vanished."""
-    if not gone:
-        return model, network
-    shallow = drop_branches(model, [branch.name for branch in gone], ignore, network.sizes)
-    unread = held_by(model, network.sizes).keys() - held_by(shallow, network.sizes).keys()
-    return shallow.eval(), network.without(unread.union(*(branch.modules for branch in gone)))
-
-
-def _of_widths(
-    model: nn.Module,
-    network: Network,
-    branches: Iterable[Branch],
-    widths: Mapping[str, int],
-    ignore: Sequence[str],
-) -> nn.Module:
-    """A network of these widths, whichever channels it keeps: its latency does not depend on that."""
-    gone = [branch for branch in branches if not any(widths[name] for name in branch.groups)]
-    shallow, rest = _without(model, network, gone, ignore)
-    kept = {group.name: spread(group, widths[group.name]) for group in rest.groups if group.name in widths}
-    return apply_keeps_(copy.deepcopy(shallow), keeps_of(rest.groups, kept, rest.sizes))
-
-
-def _check_equal(pruned: nn.Module, reference: nn.Module, images: torch.Tensor) -> None:
-    with torch.inference_mode():
-        expected, found = reference.eval()(images), pruned.eval()(images)
-    deviation = float((expected - found).abs().max() / expected.abs().max().clamp(min=1e-12))
-    if not deviation <= LARGEST_DEVIATION:
-        raise FaultError(
-            f"The pruned network deviates from the masked original by {deviation:.2g} of the largest logit "
-            f"(at most {LARGEST_DEVIATION:.0e} is rounding): its channels were coupled wrongly.",
-            "Nothing was written. Leave the part that is built unusually as it is: [prune] ignore in catro.toml.",
-        )
-
-
-def _plan(
-    original: Classifier,
-    allocation: str,
-    latency: LatencyPlan | None,
-    gone: Sequence[Branch],
-    groups: Sequence[GroupPlan],
-    keeps: Mapping[str, Keep],
-    pruned: nn.Module,
-    settings: Settings,
-) -> Plan:
-    head, wanted, classes = original.head, original.wanted, original.classes
-    with_head = {} if original.has_whole_head else {head: Keep(wanted, keeps.get(head, Keep()).inputs)}
-    networks = (original.model, pruned)
-    macs = [sum(layer.macs for layer in list_layers(network, original.input_shape)) for network in networks]
-    params = [sum(p.numel() for p in network.parameters()) for network in networks]
-    return Plan(
-        model=original.name,
-        model_classes=len(classes),
-        input_shape=original.input_shape,
-        mean=original.mean,
-        std=original.std,
-        classes=tuple(classes[index] for index in wanted),
-        class_indices=wanted,
-        head=head,
-        target=settings.prune.target,
-        budget=str(Budget.parse(settings.prune.budget)),
-        criterion=settings.prune.criterion,
-        allocation=allocation,
-        groups=tuple(groups),
-        keeps={**keeps, **with_head},
-        original_macs=macs[0],
-        pruned_macs=macs[1],
-        original_params=params[0],
-        pruned_params=params[1],
-        settings=settings.prune.model_dump(mode="json"),
-        dropped=tuple(branch.name for branch in gone),
-        latency=latency,
-    )

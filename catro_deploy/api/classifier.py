@@ -7,12 +7,12 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from catro_deploy.cutting import Classifier
 from catro_deploy.errors import DataError, ModelError
 from catro_deploy.graph.surgery import apply_keeps_
 from catro_deploy.graph.trace import find_head
 from catro_deploy.models import build_model
 from catro_deploy.models.plain import write_out_weights_
-from catro_deploy.pruning import Classifier
 from catro_deploy.records import Keep
 
 __all__ = ["classifier_of", "with_classes"]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from catro_deploy.cutting import Classifier
 from catro_deploy.data import open_dataset, resolve_classes, with_class_names
 from catro_deploy.data.base import Dataset
 from catro_deploy.graph.surgery import apply_keeps_
@@ -10,7 +11,6 @@ from catro_deploy.models import build_model, default_size
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.models.classes import checkpoint_classes
 from catro_deploy.models.plain import write_out_weights_
-from catro_deploy.pruning import Classifier
 from catro_deploy.records import Keep
 from catro_deploy.settings import Settings
 

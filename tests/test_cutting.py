@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from catro_deploy.cutting import _check_equal
 from catro_deploy.errors import FaultError
 from catro_deploy.graph.surgery import apply_keeps_, masked
-from catro_deploy.pruning import _check_equal
 from catro_deploy.records import Keep
 from tests.stages.test_prune import SHAPE, lively
 
