@@ -20,9 +20,9 @@ from catro_deploy.profiling.trial import TrialResult
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, Budget, LatencyPlan, Round
-from catro_deploy.selection import Scored, values_of
+from catro_deploy.selection import Scored
 from catro_deploy.settings import PruneSettings
-from catro_deploy.solvers import Method, Solver, all_widths, full_widths, solver_of, values_by_loss
+from catro_deploy.solvers import Method, Solver, all_widths, exact_by_flops, full_widths, solver_of, values_for
 
 __all__ = ["Decision", "Measure", "by_flops", "by_latency"]
 
@@ -59,25 +59,22 @@ def by_flops(
     """
     cost = FlopsCost(network.layers, scored.prunable)
     candidates = all_widths(scored, settings)
-    if scored.scatters or keeper is None:
-        values = values_of(scored, candidates, settings)
-    else:
-        values = values_by_loss(scored, candidates, keeper, ())
     whole = sum(layer.macs for layer in network.layers)
     limit = budget.limit(whole)
-    least = cost.predict({group.choice.name: group.choice.smallest for group in values})
+    least = cost.predict({name: widths[0] for name, widths in candidates.items()})
     if least > limit:
         raise BudgetError(
             f"The budget {budget} is below the smallest network of these settings, which needs "
             f"{math.ceil(least / whole * 1e4) / 100:g}%flops.",
             "Allow that much (--budget), or fewer channels per group (--d-min), or pruning of the first convolution.",
         )
+    values = values_for(scored, candidates, settings, {}, keeper)
     match settings.allocation:
         case "uniform":
             return Decision("uniform", uniform(values, full_widths(scored), cost, limit).widths)
+        case "auto" | "exact" if not scored.scatters:
+            return Decision(*exact_by_flops(values, cost, limit, settings))
         case "exact":
-            return Decision("exact", exact(values, cost, limit).widths)
-        case "auto" if not scored.scatters:
             return Decision("exact", exact(values, cost, limit).widths)
         case _:
             path: list[tuple[str, int]] = []

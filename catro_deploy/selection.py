@@ -185,7 +185,7 @@ def choose_channels(
             trace_ratio=_finite(chosen[group.name].ratio) if group.name in chosen else None,
             rounds=chosen[group.name].rounds if group.name in chosen else None,
             scale=float(np.mean([scored.producers[p].mean_total for p in group.producers]))
-            if group.name in chosen
+            if group.name in chosen and scored.scatters
             else None,
             fixed=scored.fixed[group.name],
         )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Literal
 
@@ -21,12 +21,24 @@ from catro_deploy.records import Branch, Budget
 from catro_deploy.selection import Scored, values_of
 from catro_deploy.settings import PruneSettings
 
-__all__ = ["Method", "Solver", "all_widths", "full_widths", "measures_worth", "solver_of", "values_by_loss"]
+__all__ = [
+    "Method",
+    "Solver",
+    "all_widths",
+    "exact_by_flops",
+    "full_widths",
+    "measures_worth",
+    "solver_of",
+    "values_by_loss",
+    "values_for",
+]
 
 Method = Literal["exact", "greedy", "flops", "uniform"]
 
 # Trials of a share of multiply-accumulates, to meet a latency: more would be finer than the staircase.
 BISECTIONS = 12
+# Widths of a group that an exact allocation by multiply-accumulates chooses from: it looks at pairs of two groups'.
+EXACT_WIDTHS = 32
 
 
 @dataclass(frozen=True)
@@ -65,22 +77,37 @@ def solver_of(
         BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
     """
     if settings.allocation in ("flops", "uniform"):
-        values = values_of(scored, all_widths(scored, settings), settings)
+        values = values_for(scored, all_widths(scored, settings), settings, {}, keeper)
         if settings.allocation == "flops":
             return _by_share_of_flops(values, FlopsCost(network.layers, scored.prunable), pricing.cost)
         return Solver(
             "uniform", partial(uniform, values, full_widths(scored), pricing.cost), _least(values, pricing.cost)
         )
     cost, branches = pricing.cost, tuple(worths)
-    candidates = _useful_widths(scored, settings, pricing)
-    if scored.scatters or keeper is None:
-        values = values_of(scored, candidates, settings, worths)
-    else:
-        values = values_by_loss(scored, candidates, keeper, branches)
+    values = values_for(scored, _useful_widths(scored, settings, pricing), settings, worths, keeper)
     fastest = _fastest(values, cost)
     if _method(settings, values, cost) == "greedy":
         return Solver("greedy", lambda limit_us: greedy(values, cost, limit_us, branches), fastest)
     return Solver("exact", lambda limit_us: exact(values, cost, limit_us, branches), fastest)
+
+
+def values_for(
+    scored: Scored,
+    candidates: Mapping[str, tuple[int, ...]],
+    settings: PruneSettings,
+    worths: Mapping[Branch, float],
+    keeper: Reconstructor | None,
+) -> list[GroupValue]:
+    """What the ``candidates`` are worth: by class separation, or where ``scored`` has no scatters by loss.
+
+    One share for all groups needs no worth; without scatters it is 0.
+    """
+    if scored.scatters or keeper is None:
+        return values_of(scored, candidates, settings, worths)
+    if settings.allocation == "uniform":
+        choices = [GroupChoice(group.name, candidates[group.name], len(group.producers)) for group in scored.prunable]
+        return [GroupValue(choice, np.zeros(len(choice.widths))) for choice in choices]
+    return values_by_loss(scored, candidates, keeper, tuple(worths))
 
 
 def values_by_loss(
@@ -129,6 +156,26 @@ def _useful_widths(scored: Scored, settings: PruneSettings, pricing: Pricing) ->
 def _bounds(width: int, settings: PruneSettings) -> tuple[int, int]:
     largest = max(1, math.floor(settings.max_width * width))
     return min(settings.d_min, largest), largest
+
+
+def exact_by_flops(
+    values: Sequence[GroupValue], cost: FlopsCost, limit: float, settings: PruneSettings
+) -> tuple[Method, Mapping[str, int]]:
+    """Widths within ``limit`` multiply-accumulates, and the method that found them.
+
+    An optimum over some of each group's widths is found first; from there groups grow to any as far as they can.
+    """
+    some = [_thinned(group) for group in values]
+    method = _method(settings, some, cost)
+    found = exact(some, cost, limit) if method == "exact" else greedy(some, cost, limit)
+    return method, greedy(values, cost, limit, start=found.widths).widths
+
+
+def _thinned(group: GroupValue) -> GroupValue:
+    """At most EXACT_WIDTHS of the candidates, evenly spaced, with the smallest and the largest."""
+    widths = group.choice.widths
+    places = np.linspace(0, len(widths) - 1, min(len(widths), EXACT_WIDTHS)).round().astype(int)
+    return GroupValue(replace(group.choice, widths=tuple(widths[place] for place in places)), group.value[places])
 
 
 def _method(settings: PruneSettings, values: Sequence[GroupValue], cost: LayerCost) -> Literal["exact", "greedy"]:

@@ -48,9 +48,13 @@ class Reconstructor:
         with reused_pages():
             return Eliminations(self.graph, groups, self.images, criterion, self.progress, self.settings.seed)
 
+    @cached_property
+    def _followed(self) -> frozenset[str]:
+        return frozenset(group.name for group in self.network.groups if readers_of(group, self.graph))
+
     def follows(self, group: Group) -> bool:
-        """Whether what reads the channels of ``group`` can tell what they are worth."""
-        return bool(readers_of(group, self.graph))
+        """Whether what reads the channels of ``group`` in the unpruned network can tell what they are worth."""
+        return group.name in self._followed
 
     def kept(self, group: Group, width: int) -> tuple[int, ...] | None:
         """The ``width`` channels of ``group`` that stay, ascending; None if what reads it cannot be followed."""
