@@ -1,4 +1,4 @@
-"""Pruning a classifier that is at hand: from labelled images to a cut network and the plan of it.
+"""Pruning a classifier that is at hand: from images to a cut network and the plan of it.
 
 The command line's stage opens a checkpoint and a dataset for it, the Python API a module and a loader of the caller's.
 """
@@ -20,7 +20,7 @@ from catro_deploy.profiling.trial import trial
 from catro_deploy.progress import Progress
 from catro_deploy.protocols import load_latency_protocol, load_profile_protocol
 from catro_deploy.reconstruction.reconstructor import Reconstructor
-from catro_deploy.records import Branch, Budget, Keep
+from catro_deploy.records import Branch, Budget, GroupPlan, Keep
 from catro_deploy.selection import Scored, choose_channels, chosen_by_readers, score_channels, survey_groups
 from catro_deploy.settings import PruneSettings, Settings
 from catro_deploy.solvers import measures_worth
@@ -48,11 +48,17 @@ def scoring_batch_size(original: Classifier, settings: PruneSettings) -> int:
 
 
 def prune_classifier(
-    original: Classifier, batches: Sequence[Labelled], settings: Settings, progress: Progress
+    original: Classifier,
+    batches: Sequence[Labelled],
+    settings: Settings,
+    progress: Progress,
+    *,
+    labelled: bool = True,
 ) -> Pruned:
     """Choose the channels of ``original`` that stay, by ``batches`` of normalised images, class by class, and cut it.
 
-    Of ``settings`` count [prune], [profile], [bench] and [export].
+    Of ``settings`` count [prune], [profile], [bench] and [export]. If images are not ``labelled`` what widths are worth
+    is always measured, and channels are chosen by what reads them or by norms; see ``require_pruning_without_labels``.
 
     Raises:
         UsageError: settings, network, images or budget do not go together.
@@ -65,9 +71,11 @@ def prune_classifier(
     network = trace(original.model, original.input_shape, chosen.ignore)
     if device.type != "cpu":  # batches that are made when they are read stay so: there may be many
         batches = [(images.to(device), label) for images, label in batches]
-    images = _some_images(batches, chosen.reconstruct_images)
-    keeper = Reconstructor(original.model.to(device), network, images, chosen, progress) if chosen.reconstruct else None
-    if keeper is not None and measures_worth(chosen, budget):
+    keeper = None
+    if chosen.reconstruct or chosen.criterion == "obs":
+        images = _some_images(batches, chosen.reconstruct_images)
+        keeper = Reconstructor(original.model.to(device), network, images, chosen, progress)
+    if keeper is not None and (not labelled or measures_worth(chosen, budget)):
         scored = survey_groups(network, keeper.follows, chosen)
     else:
         scored = score_channels(original.model, network, batches, chosen, progress)
@@ -79,21 +87,36 @@ def prune_classifier(
 
     gone = [branch for branch in branches if not any(decision.widths[name] for name in branch.groups)]
     shallow, rest = without_branches(original.model.cpu(), network, gone, chosen.ignore)
-    by_readers = {}
-    if keeper is not None and chosen.criterion != "l1":
-        by_readers = chosen_by_readers(rest, scored, keeper, decision.widths)
-    if all(group.name in by_readers for group in rest.groups):
-        groups = list(by_readers.values())
-    else:
-        if gone and any(decision.widths.get(group.name) for group in rest.groups):
-            scored = score_channels(shallow.to(device), rest, batches, chosen, progress).keeping(scored)
-        groups = choose_channels(shallow.to(device), rest, scored, decision.widths, batches, chosen, progress)
-        groups = [by_readers.get(group.name, group) for group in groups]
+    groups = _chosen(shallow, rest, scored, decision.widths, batches, chosen, progress, keeper)
     pruned = cut_classifier(
         original, decision.latency, gone, groups, batches[0][0].cpu(), settings, allocation=decision.method
     )
     pruned = replace(pruned, plan=replace(pruned.plan, search_path=decision.path))
-    return pruned if keeper is None else _reconstructed(original, pruned, keeper)
+    return pruned if keeper is None or not chosen.reconstruct else _reconstructed(original, pruned, keeper)
+
+
+def _chosen(
+    shallow: nn.Module,
+    rest: Network,
+    scored: Scored,
+    widths: Mapping[str, int],
+    batches: Sequence[Labelled],
+    settings: PruneSettings,
+    progress: Progress,
+    keeper: Reconstructor | None,
+) -> list[GroupPlan]:
+    """The channels that stay of what is left of the network: by what reads them where that can be followed."""
+    by_readers = {}
+    if keeper is not None and settings.criterion != "l1":
+        by_readers = chosen_by_readers(rest, scored, keeper, widths)
+    if all(group.name in by_readers for group in rest.groups):
+        return list(by_readers.values())
+    model = shallow.to(choose_device(settings.compute))
+    some_gone = not all(widths.values())
+    if scored.scatters and some_gone and any(widths.get(group.name) for group in rest.groups):
+        scored = score_channels(model, rest, batches, settings, progress).keeping(scored)
+    groups = choose_channels(model, rest, scored, widths, batches, settings, progress)
+    return [by_readers.get(group.name, group) for group in groups]
 
 
 def _reconstructed(original: Classifier, pruned: Pruned, keeper: Reconstructor) -> Pruned:

@@ -1,73 +1,141 @@
-"""A whole run on images without labels: pruned, distilled, quantised, verified, measured and reported."""
+"""Whole runs on images without labels: pruned, distilled, quantised, verified, measured and reported."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
+from catro_deploy import pruning
+from catro_deploy.data import MemorySplit
 from catro_deploy.files import write_text
-from catro_deploy.settings import labels
-from catro_deploy.stages import prune as prune_stage
+from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.plans import load_plan
+from catro_deploy.progress import Silent
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import load_settings
+from catro_deploy.stages import qat as qat_stage
 from tests.report.pages import Page
-from tests.tiny import command, went_well
-
-DISTILLING = "[finetune]\ndistill = 1.0\n"
+from tests.tiny import Blocks, command, went_well
 
 
 @pytest.fixture
-def unlabelled(tiny):
-    """The working folder, whose images now come without labels."""
+def unlabelled(tiny, monkeypatch):
+    """The working folder, whose images now come without labels; [prune] and [finetune] choose no method.
+
+    Whatever compares classes fails.
+    """
     text = (tiny / "catro.toml").read_text().replace('name = "imagefolder"', 'name = "images"')
-    write_text(tiny / "catro.toml", text.replace("[finetune]\n", DISTILLING))
+    write_text(tiny / "catro.toml", text.replace('recipe = "none"\n', ""))
+    monkeypatch.setattr("catro_deploy.stages.prune.labelled_batches", None)
+    monkeypatch.setattr(pruning, "score_channels", None)
+    monkeypatch.setattr(pruning, "choose_channels", None)
     return tiny
 
 
-@pytest.fixture
-def any_criterion(monkeypatch):
-    """The channels of this network are told apart by classes that stand for nothing."""
-
-    def batches(split, count, batch_size, seed):
-        images = split.images(range(min(count, len(split.labels))))
-        return [(part, place % 3) for place, part in enumerate(torch.tensor_split(images, 3))]
-
-    monkeypatch.setattr(labels, "LABEL_FREE", frozenset({"catro"}))
-    monkeypatch.setattr(prune_stage, "unlabelled_batches", batches)
+def content(folder, name):
+    return json.loads((folder / "run" / f"{name}.json").read_text())
 
 
 @pytest.mark.slow
-def test_images_alone_lead_from_the_command_to_a_report_without_an_accuracy(unlabelled, any_criterion):
+def test_images_alone_lead_from_the_command_to_a_report_without_an_accuracy(unlabelled):
     done = command("run", "--run", "run", "--precision", "auto")
     assert went_well(done.exit_code, done.stderr), done.stderr
     assert "quantize: goes by agreement with the original, since the images have no labels" in done.stderr
-    run = unlabelled / "run"
     verified, quantized, tuned, plan = (
-        json.loads((run / f"{name}.json").read_text()) for name in ("verify", "quantize", "finetune", "plan")
+        content(unlabelled, name) for name in ("verify", "quantize", "finetune", "plan")
     )
     assert plan["classes"] == ["0", "1", "2"]
+    assert (plan["criterion"], plan["allocation"]) == ("catro", "exact")
+    assert plan["reconstruction"]["kl_reconstructed"] <= plan["reconstruction"]["kl_cut"]
     # Of the 60 images a tenth is held out for choices; those of data/test are used whole.
     assert (tuned["images"], tuned["validation_accuracy"]) == (54, None)
+    assert len(tuned["epochs"]) == 2
     assert (verified["labelled"], verified["test_images"], verified["accuracy_drop_points"]) == (False, 24, None)
     assert 0 <= verified["agreement_with_original"]["share"] <= 1
     assert quantized["judged_by"] == "agreement"
     assert all(one["score"] == one["agreement"] for one in quantized["candidates"].values())
-    report = json.loads((run / "report.json").read_text())
+    report = content(unlabelled, "report")
     assert report["original"]["accuracy"] is report["pruned"]["accuracy"] is None
-    page = " ".join(Page((run / "report.html").read_text()).texts)
+    page = " ".join(Page((unlabelled / "run" / "report.html").read_text()).texts)
     assert "Agreement with the original by class" in page
     assert "Accuracy by class" not in page
 
 
-def test_what_needs_labels_is_refused_before_a_run_begins(unlabelled):
-    done = command("run", "--run", "run")
+def test_some_classes_and_no_epochs(unlabelled):
+    done = command("run", "--run", "run", "--classes", "0,2", "--epochs", "0", "--criterion", "obs")
+    assert went_well(done.exit_code, done.stderr), done.stderr
+    plan = content(unlabelled, "plan")
+    assert (plan["classes"], plan["class_indices"], plan["criterion"]) == (["0", "2"], [0, 2], "obs")
+    assert plan["pruned_macs"] <= 0.5 * plan["original_macs"]
+    assert content(unlabelled, "finetune")["epochs"] == []
+    assert content(unlabelled, "verify")["agreement_with_original"]["share"] >= 0.5
+
+
+@pytest.mark.slow
+def test_a_budget_of_measured_latency(unlabelled, monkeypatch):
+    save_weights(Blocks(3), unlabelled / "blocks.safetensors")
+    monkeypatch.setattr(pruning, "TRIALS", "./moment.toml")
+    model = ("--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
+    done = command("run", "--run", "run", *model, "--budget", "0.7x")
+    assert went_well(done.exit_code, done.stderr), done.stderr
+    report = content(unlabelled, "report")
+    assert (report["budget"], report["latency_plan"]["how"]) == ("0.7x", "measured")
+    assert load_plan(RunFolder(unlabelled / "run")).reconstructed
+
+
+@pytest.mark.parametrize("recipe", ["none", "gentle", "paper"])
+def test_every_recipe_learns_from_the_original(unlabelled, recipe):
+    done = command("prune", "--run", "run")
+    assert done.exit_code == 0, done.stderr
+    done = command("finetune", "--run", "run", "--finetune-recipe", recipe, "--epochs", "1")
+    assert done.exit_code == 0, done.stderr
+    assert "distill" not in (unlabelled / "run" / "run.toml").read_text()
+    assert len(content(unlabelled, "finetune")["epochs"]) == 1
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_integers_are_learned_from_the_fine_tuned_network(unlabelled, monkeypatch, labelled):
+    seen = []
+    monkeypatch.setattr(qat_stage, "aware", lambda *given: SimpleNamespace(network=None, trained=lambda source: source))
+    monkeypatch.setattr(qat_stage, "fit", lambda *given: seen.append(given[9:11]))
+    assert command("prune", "--run", "run").exit_code == 0
+    assert command("finetune", "--run", "run", "--epochs", "0").exit_code == 0
+    settings, run = load_settings(unlabelled / "catro.toml", {"finetune": {"recipe": "none"}}), RunFolder(Path("run"))
+    split = MemorySplit(torch.zeros(4, 3, 16, 16, dtype=torch.uint8), np.full(4, 0 if labelled else -1))
+    qat_stage.qat("source", None, split, split, settings, run, load_plan(run), Silent())
+    ((teacher, distill),) = seen
+    assert (teacher is None, distill) == ((True, 0.0) if labelled else (False, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "said"),
+    [
+        ("prune", "reconstruct = false", ("reconstruct = false needs them", "Leave reconstruct")),
+        ("prune", 'worth = "scatter"', ('worth = "scatter" needs them', 'worth = "measured"')),
+        ("finetune", "distill = 0.5", ("distill = 0.5 needs them", "--epochs 0")),
+        ("quantize", "qat_epochs = 3\n[finetune]\nepochs = 0\ndistill = 0.5", ("distill = 0.5 needs them",)),
+    ],
+)
+def test_what_needs_labels_is_refused_before_a_run_begins(unlabelled, section, setting, said):
+    text = (unlabelled / "catro.toml").read_text()
+    if section == "quantize":
+        text = text.replace("[finetune]\nepochs = 2", f"[quantize]\n{setting}")
+    else:
+        text = text.replace(f"[{section}]\n", f"[{section}]\n{setting}\n")
+    write_text(unlabelled / "catro.toml", text)
+    done = command("run", "--run", "run", "--precision", "int8")
     assert done.exit_code == 2
-    assert "the criterion catro needs them" in done.stderr
-    assert 'criterion = "obs"' in done.stderr
+    assert all(words in done.stderr for words in said)
     assert not (unlabelled / "run" / "run.toml").exists()
 
 
-def test_so_is_a_fine_tuning_that_learns_from_labels(unlabelled, any_criterion):
-    write_text(unlabelled / "catro.toml", (unlabelled / "catro.toml").read_text().replace("distill = 1.0", ""))
-    done = command("run", "--run", "run")
-    assert done.exit_code == 2
-    assert "--epochs 0" in done.stderr
-    assert not (unlabelled / "run" / "run.toml").exists()
+def test_whatever_learns_from_labels_is_not_refused_without_epochs(unlabelled):
+    write_text(
+        unlabelled / "catro.toml",
+        (unlabelled / "catro.toml").read_text().replace("[finetune]\n", "[finetune]\ndistill = 0.5\n"),
+    )
+    done = command("run", "--run", "run", "--epochs", "0")
+    assert went_well(done.exit_code, done.stderr), done.stderr

@@ -147,7 +147,7 @@ def test_a_recipe_that_a_flag_names_stands_over_the_file(tmp_path):
     (tmp_path / "run.toml").write_text(settings_text(began))
     going_on = load_settings(tmp_path / "run.toml", {"finetune": {"recipe": "fast", "epochs": 7}}).finetune
     assert going_on == load_settings(None, {"finetune": {"recipe": "fast", "epochs": 7, "batch_size": 32}}).finetune
-    assert (going_on.epochs, going_on.schedule, going_on.distill, going_on.ema) == (7, "cosine", 0.5, 0.998)
+    assert (going_on.epochs, going_on.schedule, going_on.ema) == (7, "cosine", 0.998)
 
 
 def test_an_unknown_recipe_is_refused(tmp_path):
@@ -177,6 +177,22 @@ def test_each_recipe_has_its_values_and_auto_depends_on_the_plan(recipe, reconst
     found = follow_recipe(loaded, reconstructed)
     assert (found.learning_rate, found.warmup_epochs, found.ema, found.distill) == expected
     assert found.recipe == {"auto": "gentle" if reconstructed else "none"}.get(recipe, recipe)
+
+
+@pytest.mark.parametrize("recipe", ["auto", "gentle", "fast", "paper", "none"])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_without_labels_every_recipe_learns_from_the_original_alone(recipe, labelled):
+    loaded = load_settings(None, {"finetune": {"recipe": recipe}}).finetune
+    found, expected = (follow_recipe(loaded, True, known) for known in (labelled, True))
+    assert found == (expected if labelled else expected.model_copy(update={"distill": 1.0}))
+    given = load_settings(None, {"finetune": {"recipe": recipe, "distill": 0.3}}).finetune
+    assert follow_recipe(given, True, labelled).distill == 0.3
+
+
+def test_a_measured_worth_takes_reconstruction():
+    with pytest.raises(SettingsError, match="does not go with reconstruct = false") as caught:
+        load_settings(None, {"prune": {"worth": "measured", "reconstruct": False}})
+    assert "Leave reconstruct at its default" in caught.value.hint
 
 
 def test_without_a_recipe_it_is_auto():

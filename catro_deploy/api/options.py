@@ -15,7 +15,8 @@ class PruneOptions(TypedDict, total=False):
         reconstruct: whether every layer is solved again for the original's feature maps after the cut; True. False is
             the paper's method.
         worth: what a width is worth: ``"measured"`` (what the answers lose without it), ``"scatter"`` (its class
-            separation, as in the paper), or ``"auto"``: measured for latency, if layers are reconstructed.
+            separation, as in the paper), or ``"auto"``: measured for latency, if layers are reconstructed, and without
+            labels.
         reconstruct_images: how many images layers are solved from; 1024.
         allocation: ``"exact"`` (a proven optimum), ``"greedy"`` (the paper's, by the budget's own cost), ``"flops"``
             (the same by multiply-accumulates), ``"uniform"`` (one share for all), or ``"auto"``: exact for latency,
@@ -79,7 +80,8 @@ class FinetuneOptions(TypedDict, total=False):
         amp: mixed precision, on a GPU or a CPU fast in bfloat16; True.
         compile: torch.compile, if it is faster; False.
         seed: what dropout and the loader's shuffling draw from; 0.
-        distill: weight of the unpruned network's answers in the loss; without it the recipe's.
+        distill: weight of the unpruned network's answers in the loss; without it the recipe's, or 1 if the loader gives
+            images alone.
         temperature: softens both networks' answers when they are compared; 4.
     """
 

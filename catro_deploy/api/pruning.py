@@ -17,7 +17,7 @@ from catro_deploy.progress import Progress, Silent
 from catro_deploy.pruning import prune_classifier, scoring_batch_size
 from catro_deploy.records import Budget
 from catro_deploy.settings import Settings, load_settings
-from catro_deploy.settings.labels import require_label_free_criterion
+from catro_deploy.settings.labels import require_pruning_without_labels
 from catro_deploy.targets import load_target
 from catro_deploy.transports.reach import require_latency
 
@@ -50,7 +50,8 @@ def prune(
         model: maps images (n, channels, height, width) to logits (n, all classes).
         loader: gives pairs of normalised float images (n, channels, height, width) and integer labels (n,), as a torch
             DataLoader does. It is gone through once, until each class has ``samples_per_class`` images: shuffle it, or
-            the first ones of each class decide. With ``criterion="obs"`` it may give images alone.
+            the first ones of each class decide. It may give images alone, as tensors or tuples of one: then
+            ``reconstruct`` and ``worth`` stay at their defaults, and as many images count as would of all classes.
         target: a device of ``catro-deploy targets list``, or the path of a target file.
         classes: those that the pruned network shall tell apart, by index or by one of ``class_names``; None: all. Its
             logits are theirs, in ascending order of the indices.
@@ -72,8 +73,8 @@ def prune(
         The pruned network, with the plan that says what was kept and why.
 
     Raises:
-        SettingsError: an option is not known, or its value does not fit; or the loader gives images alone, and the
-            criterion needs labels.
+        SettingsError: an option is not known, or its value does not fit; or the loader gives images alone, and
+            they need labels.
         BudgetError: the budget cannot be read, or no network meets it.
         TargetError: the target is not known, or cannot be measured or estimated.
         DataError: the loader gives something else, or fewer than two images of a class.
@@ -89,10 +90,11 @@ def prune(
     _require_reachable(settings)
     opened = open_loader(loader)
     if not opened.labelled:
-        require_label_free_criterion(settings)
+        require_pruning_without_labels(settings.prune)
     whole = classifier_of(model, opened.images, class_names, tuple(mean), tuple(std), name)
     original = with_classes(whole, resolve_classes(whole.classes, {}, named), opened.images)
-    pruned = prune_classifier(original, _samples(opened, original, settings), settings, progress or Silent())
+    samples = _samples(opened, original, settings)
+    pruned = prune_classifier(original, samples, settings, progress or Silent(), labelled=opened.labelled)
     return PrunedModel(pruned.model, original.model, pruned.plan)
 
 

@@ -3,12 +3,9 @@
 from collections.abc import Collection
 
 from catro_deploy.errors import SettingsError
-from catro_deploy.settings.models import UNLABELLED, Settings
+from catro_deploy.settings.models import UNLABELLED, FinetuneSettings, PruneSettings, Settings
 
-__all__ = ["LABEL_FREE", "require_distillation", "require_label_free_criterion", "require_labels_unneeded"]
-
-LABEL_FREE: frozenset[str] = frozenset({"obs"})
-"""The criteria that judge channels by images alone."""
+__all__ = ["require_distillation", "require_labels_unneeded", "require_pruning_without_labels"]
 
 
 def require_labels_unneeded(stages: Collection[str], settings: Settings) -> None:
@@ -20,33 +17,47 @@ def require_labels_unneeded(stages: Collection[str], settings: Settings) -> None
     if settings.data.name != UNLABELLED:
         return
     if "prune" in stages:
-        require_label_free_criterion(settings)
+        require_pruning_without_labels(settings.prune)
     if "finetune" in stages:
-        require_distillation(settings, settings.finetune.epochs)
+        require_distillation(settings.finetune, settings.finetune.epochs)
+    if "quantize" in stages:
+        require_distillation(settings.finetune, settings.quantize.qat_epochs)
 
 
-def require_label_free_criterion(settings: Settings) -> None:
-    """See to it that channels can be chosen without labels.
+def require_pruning_without_labels(settings: PruneSettings) -> None:
+    """See to it that channels and widths can be chosen without labels.
+
+    Every criterion can do without where layers are reconstructed: what a width is worth is then measured, by how far
+    the answers move from the original's. Class separation, which is what counts otherwise, takes labels.
 
     Raises:
-        SettingsError: the criterion compares classes.
+        SettingsError: class separation counts.
     """
-    if settings.prune.criterion not in LABEL_FREE:
+    if not settings.reconstruct:
         raise SettingsError(
-            f"The images have no labels, and the criterion {settings.prune.criterion} needs them.",
-            'Choose one that does without: criterion = "obs" ([prune] in catro.toml). Or give labelled images.',
+            "The images have no labels, and pruning with reconstruct = false needs them: widths are judged by class "
+            "separation.",
+            "Leave reconstruct at its default, true ([prune] in catro.toml). Or give labelled images.",
+        )
+    if settings.worth == "scatter":
+        raise SettingsError(
+            'The images have no labels, and worth = "scatter" needs them: widths are judged by class separation.',
+            'Leave worth at its default, or say worth = "measured" ([prune] in catro.toml). Or give labelled images.',
         )
 
 
-def require_distillation(settings: Settings, epochs: int) -> None:
+def require_distillation(settings: FinetuneSettings, epochs: int) -> None:
     """See to it that ``epochs`` of training, if there are any, learn from the original's answers alone.
+
+    That is so where ``distill`` is left open, see ``follow_recipe``.
 
     Raises:
         SettingsError: labels count in the loss.
     """
-    distill = settings.finetune.distill or 0.0  # no recipe teaches by the original alone
-    if epochs and distill < 1:
+    distill = settings.distill
+    if epochs and distill is not None and distill < 1:
         raise SettingsError(
             f"The images have no labels, and fine-tuning with distill = {distill:g} needs them.",
-            "Train without (--epochs 0), or from the original network's answers alone: distill = 1 in [finetune].",
+            "Leave distill out ([finetune] in catro.toml): the original network's answers alone are then learned. "
+            "Or train without (--epochs 0).",
         )

@@ -31,7 +31,7 @@ def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
     those of flags at the working folder. Class names in a text file are read from there.
 
     Raises:
-        SettingsError: the file is not there or not TOML, a key is unknown, or a value does not fit.
+        SettingsError: the file is not there or not TOML, a key is unknown, or values do not fit.
     """
     content = _read(file) if file else {}
     for section, values in flags.items():
@@ -42,17 +42,25 @@ def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
             content[section] = {key: value for key, value in table.items() if key not in decided} | given
     _follow_recipes_(content)
     try:
-        return Settings.model_validate(content)
+        settings = Settings.model_validate(content)
     except PydanticError as error:
         raise SettingsError(_explain(error, file), "All keys with their defaults: catro-deploy init --print") from None
+    if settings.prune.worth == "measured" and not settings.prune.reconstruct:
+        raise SettingsError(
+            'worth = "measured" does not go with reconstruct = false: what is measured is the loss after layers have '
+            "been reconstructed.",
+            'Leave reconstruct at its default, true, or worth at its own, "auto" ([prune] in catro.toml).',
+        )
+    return settings
 
 
 def _follow_recipes_(content: dict[str, Any]) -> None:
-    """What a section's recipe says stands for what it leaves out."""
+    """What a section's recipe says stands for what it leaves out, but for ``distill``, which depends on the images."""
     for section, recipes in RECIPES.items():
         table = content.get(section)
         if isinstance(table, dict) and isinstance(name := table.get("recipe"), str):
-            content[section] = {**recipes.get(name, {}), **table}
+            decided = {key: value for key, value in recipes.get(name, {}).items() if key != "distill"}
+            content[section] = {**decided, **table}
 
 
 def _decided_by_recipes(section: str) -> set[str]:

@@ -159,7 +159,10 @@ class FinetuneSettings(OptimiserSettings):
     )
     epochs: NonNegativeInt = Field(40, description="passes over the training images; 0: no training")
     distill: float | None = Field(
-        None, ge=0, le=1, description="weight of the unpruned network's answers in the loss; default: the recipe's"
+        None,
+        ge=0,
+        le=1,
+        description="weight of the original's answers in the loss; default: the recipe's, or 1 unlabelled",
     )
     temperature: PositiveFloat = Field(4.0, description="softens both networks' answers when they are compared")
 
@@ -189,7 +192,7 @@ class PruneSettings(_Section):
     worth: Literal["auto", "measured", "scatter"] = Field(
         "auto",
         description="measured: of a width, what the answers lose without it; scatter: its class separation (the "
-        "paper's); auto: measured for a budget of latency, if layers are reconstructed",
+        "paper's); auto: measured for a budget of latency, if layers are reconstructed, and without labels",
     )
     reconstruct_images: PositiveInt = Field(1024, description="that layers are solved from, without their labels")
     allocation: Literal["auto", "exact", "greedy", "flops", "uniform"] = Field(

@@ -26,13 +26,16 @@ RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 """Section to recipe to values: ``paper`` is that of arXiv 2110.10921 as far as it is given there."""
 
 
-def follow_recipe(settings: FinetuneSettings, reconstructed: bool) -> FinetuneSettings:
+def follow_recipe(settings: FinetuneSettings, reconstructed: bool, labelled: bool = True) -> FinetuneSettings:
     """``settings`` with the values of their recipe where they have none.
 
-    ``auto`` is ``gentle`` for a network whose layers pruning has ``reconstructed``, and ``none`` for another.
+    ``auto`` is ``gentle`` for a network whose layers pruning has ``reconstructed``, and ``none`` for another. Where
+    images are not ``labelled``, the original's answers are all that any recipe learns from.
     """
     name = settings.recipe
     if name == "auto":
         name = "gentle" if reconstructed else "none"
     missing = {key: value for key, value in RECIPES["finetune"][name].items() if getattr(settings, key) is None}
+    if "distill" in missing and not labelled:
+        missing["distill"] = 1.0
     return settings.model_copy(update={"recipe": name, **missing})

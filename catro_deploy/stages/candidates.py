@@ -80,7 +80,7 @@ class Candidates:
         self._protocol = load_latency_protocol(settings.bench.protocol)
         dataset = dataset_of(settings, plan)
         if not dataset.labelled:
-            require_distillation(settings, settings.quantize.qat_epochs)
+            require_distillation(settings.finetune, settings.quantize.qat_epochs)
         self._train = Subset(dataset.train, plan.class_indices)
         self._validation = Subset(dataset.validation, plan.class_indices)
         if not len(self._validation.labels):

@@ -20,7 +20,8 @@ __all__ = ["finetune"]
 def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
     """Train the pruned network of ``run`` on its classes; write its weights and finetune.json.
 
-    An interrupted fine-tuning goes on after its last whole epoch. With 0 epochs the weights are those of the pruning.
+    Without labels it learns from the original's answers. An interrupted fine-tuning goes on after its last whole epoch.
+    With 0 epochs the weights are those of the pruning.
 
     Raises:
         SettingsError: the images have no labels, and the loss needs them.
@@ -30,13 +31,13 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
         NumericsError: training diverged; what earlier epochs reached stays.
     """
     plan = load_plan(run)
-    options = follow_recipe(settings.finetune, plan.reconstructed)
-    network = networks.load(run, weights="pruned")
-    teacher = networks.load(run, weights="original") if options.distill and options.epochs else None
     channels, height, width = plan.input_shape
     dataset = open_dataset(settings.data, (height, width), channels)
     if not dataset.labelled:
-        require_distillation(settings, settings.finetune.epochs)
+        require_distillation(settings.finetune, settings.finetune.epochs)
+    options = follow_recipe(settings.finetune, plan.reconstructed, dataset.labelled)
+    network = networks.load(run, weights="pruned")
+    teacher = networks.load(run, weights="original") if options.distill and options.epochs else None
     history = fit(
         network,
         Subset(dataset.train, plan.class_indices),

@@ -17,7 +17,7 @@ from catro_deploy.pruning import prune_classifier, scoring_batch_size
 from catro_deploy.records import Branch, GroupPlan, LatencyPlan, Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
-from catro_deploy.settings.labels import require_label_free_criterion
+from catro_deploy.settings.labels import require_pruning_without_labels
 from catro_deploy.stages.original import Original, open_original
 from catro_deploy.stages.trials import trial_folder
 from catro_deploy.training.normalised import NormalisedBatches
@@ -40,7 +40,8 @@ def prune(settings: Settings, run: RunFolder, progress: Progress) -> Plan:
     original = open_original(settings)
     if run.searched.is_dir() and (trial := trial_folder(settings, run)).plan.is_file():
         return _take_over(original, trial, run)
-    pruned = prune_classifier(original, pruning_batches(original, settings), settings, progress)
+    batches = pruning_batches(original, settings)
+    pruned = prune_classifier(original, batches, settings, progress, labelled=original.dataset.labelled)
     return _write(original, pruned, run)
 
 
@@ -68,7 +69,7 @@ def pruning_batches(original: Original, settings: Settings) -> Sequence[Labelled
 
     Raises:
         DataError: a class has fewer than two images.
-        SettingsError: the images have no labels, and the criterion needs them.
+        SettingsError: the images have no labels, and the settings need them.
     """
     names = [original.classes[index] for index in original.wanted]
     chosen, train = settings.prune, Subset(original.dataset.train, original.wanted)
@@ -76,7 +77,7 @@ def pruning_batches(original: Original, settings: Settings) -> Sequence[Labelled
     if original.dataset.labelled:
         drawn = labelled_batches(train, names, chosen.samples_per_class, batch_size, chosen.seed)
     else:
-        require_label_free_criterion(settings)
+        require_pruning_without_labels(settings.prune)
         drawn = unlabelled_batches(train, chosen.samples_per_class * len(names), batch_size, chosen.seed)
     return NormalisedBatches(drawn, original.mean, original.std)
 

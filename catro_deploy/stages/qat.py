@@ -3,7 +3,7 @@
 from typing import Any
 
 from catro_deploy import networks
-from catro_deploy.data.base import Split
+from catro_deploy.data.base import Split, is_unlabelled
 from catro_deploy.precision.aware import aware
 from catro_deploy.progress import Progress
 from catro_deploy.records import Plan
@@ -39,7 +39,8 @@ def qat(
         NumericsError: training diverged.
     """
     network = aware(source, integers)
-    own, options = settings.quantize, follow_recipe(settings.finetune, plan.reconstructed)
+    own, labelled = settings.quantize, not is_unlabelled(train.labels)
+    options = follow_recipe(settings.finetune, plan.reconstructed, labelled)
     changes = {
         "epochs": own.qat_epochs,
         "steps": 0,

@@ -12,6 +12,7 @@ import catro_deploy
 from catro_deploy import networks, pruning
 from catro_deploy.api import FinetuneOptions, PruneOptions
 from catro_deploy.api import pruning as api_pruning
+from catro_deploy.cutting import Pruned
 from catro_deploy.errors import BudgetError, DataError, ModelError, SettingsError, TargetError
 from catro_deploy.files import write_text
 from catro_deploy.graph.surgery import masked
@@ -21,7 +22,7 @@ from catro_deploy.progress import Silent
 from catro_deploy.records import Keep
 from catro_deploy.resources import find
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import FinetuneSettings, PruneSettings, Settings, labels
+from catro_deploy.settings import FinetuneSettings, PruneSettings, Settings
 from catro_deploy.stages.prune import prune as prune_stage
 from catro_deploy.training.augment import normalise
 from tests.stages.conftest import TRIAL
@@ -237,19 +238,37 @@ def test_the_seed_of_numpy_and_of_torch_are_left_alone():
     assert (torch.rand(1), np.random.rand()) == expected
 
 
-def test_images_alone_are_enough_for_a_criterion_that_compares_no_classes(monkeypatch):
-    """What is pruned by is all that a loader of images alone decides."""
+def alone(split="train"):
+    return [images for images, _ in loader(split)]
+
+
+@pytest.mark.parametrize("criterion", ["catro", "obs"])
+def test_images_alone_are_enough(criterion):
+    pruned = catro_deploy.prune(lively(), alone(), classes=[0, 2], criterion=criterion, **QUICK)
+    assert (pruned.plan.criterion, pruned.plan.class_indices) == (criterion, (0, 2))
+    assert pruned.plan.reconstructed
+    assert pruned.plan.pruned_macs <= 0.5 * pruned.plan.original_macs
+    assert pruned.model(torch.zeros(1, *SHAPE)).shape == (1, 2)
+    assert pruned.agreement(alone("test")).share > 0.9
+
+
+def test_of_images_alone_so_many_count_as_of_all_classes(monkeypatch):
     seen = []
 
-    def noted(original, samples, settings, progress):
+    def noted(original, samples, settings, progress, *, labelled):
         seen.extend(samples)
-        return pruning.Pruned(original.model, None)
+        assert not labelled
+        return Pruned(original.model, None)
 
-    alone = [images for images, _ in loader()]
-    with pytest.raises(SettingsError, match=r'the criterion catro needs them[\s\S]*criterion = "obs"'):
-        catro_deploy.prune(lively(), alone, **QUICK)
-    monkeypatch.setattr(labels, "LABEL_FREE", frozenset({"catro"}))
     monkeypatch.setattr(api_pruning, "prune_classifier", noted)
-    catro_deploy.prune(lively(), alone, **(QUICK | {"samples_per_class": 10, "batch_size": 20}))
+    catro_deploy.prune(lively(), alone(), **(QUICK | {"samples_per_class": 10, "batch_size": 20}))
     assert [(len(images), label) for images, label in seen] == [(20, 0), (10, 0)]
-    assert torch.equal(torch.cat([images for images, _ in seen]), torch.cat(alone)[:30])
+    assert torch.equal(torch.cat([images for images, _ in seen]), torch.cat(alone())[:30])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"reconstruct": False}, "reconstruct = false"), ({"worth": "scatter"}, 'worth = "scatter"')]
+)
+def test_class_separation_is_refused_for_images_alone(options, said):
+    with pytest.raises(SettingsError, match=f"{said} needs them"):
+        catro_deploy.prune(lively(), alone(), **QUICK, **options)

@@ -16,7 +16,7 @@ from catro_deploy.plans import load_plan
 from catro_deploy.progress import Silent
 from catro_deploy.records import Keep
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import Settings, labels
+from catro_deploy.settings import Settings
 from catro_deploy.stages import prune as prune_stage
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import labelled_batches, prune, pruning_batches
@@ -214,8 +214,7 @@ def unlabelled(settings):
     return made.model_copy(update={"data": made.data.model_copy(update={"name": "tests.tiny:unlabelled"})})
 
 
-def test_without_labels_batches_are_of_all_images_and_one_class(unlabelled, monkeypatch):
-    monkeypatch.setattr(labels, "LABEL_FREE", frozenset({"catro"}))
+def test_without_labels_batches_are_of_all_images_and_one_class(unlabelled):
     original = open_original(unlabelled)
     assert (original.classes, original.wanted) == (("0", "1", "2"), (0, 2))
     assert original.model(torch.zeros(1, *SHAPE)).shape == (1, 2)
@@ -225,7 +224,35 @@ def test_without_labels_batches_are_of_all_images_and_one_class(unlabelled, monk
     assert torch.equal(batches[1][0], again[1][0])
 
 
-def test_a_criterion_that_compares_classes_is_refused_without_labels(unlabelled, run):
-    with pytest.raises(SettingsError, match=r'the criterion catro needs them[\s\S]*criterion = "obs"'):
-        prune(unlabelled, run, Silent())
+def pruning_by(settings, **changes):
+    return settings.model_copy(update={"prune": settings.prune.model_copy(update=changes)})
+
+
+@pytest.mark.parametrize("criterion", ["catro", "obs", "l1"])
+@pytest.mark.parametrize("allocation", ["auto", "exact", "greedy", "flops", "uniform"])
+def test_without_labels_every_criterion_and_allocation_keeps_to_the_budget(unlabelled, run, criterion, allocation):
+    plan = prune(pruning_by(unlabelled, criterion=criterion, allocation=allocation), run, Silent())
+    assert plan == load_plan(run)
+    assert plan.criterion == criterion
+    assert plan.allocation == {"auto": "exact", "greedy": "flops"}.get(allocation, allocation)
+    assert 0.4 * plan.original_macs < plan.pruned_macs <= 0.5 * plan.original_macs
+    assert plan.reconstruction.kl_reconstructed <= plan.reconstruction.kl_cut
+    assert all(group.trace_ratio is group.scale is None for group in plan.groups)
+    assert networks.load(run, weights="pruned").fc.out_features == 2
+
+
+@pytest.mark.parametrize("changes", [{"reconstruct": False}, {"worth": "scatter"}], ids=str)
+def test_class_separation_is_refused_without_labels(unlabelled, run, changes):
+    with pytest.raises(SettingsError, match=r"needs them: widths are judged by class separation[\s\S]*Leave"):
+        prune(pruning_by(unlabelled, **changes), run, Silent())
     assert not run.plan.exists()
+
+
+def test_obs_without_reconstruction_leaves_the_weights_of_what_stays(settings, run):
+    plan = prune(settings(criterion="obs", reconstruct=False), run, Silent())
+    assert (plan.criterion, plan.reconstruction) == ("obs", None)
+    kept = networks.load(run, weights="pruned").conv1.weight
+    assert torch.equal(kept, lively().conv1.weight[list(plan.groups[0].kept)])
+    by_classes = prune(settings(reconstruct=False), RunFolder(run.path / "catro"), Silent())
+    assert [len(group.kept) for group in plan.groups] == [len(group.kept) for group in by_classes.groups]
+    assert [group.kept for group in plan.groups] != [group.kept for group in by_classes.groups]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from catro_deploy import networks, resources
+from catro_deploy import networks, pruning, resources
 from catro_deploy.errors import MissedError, ProfileError, TargetError
 from catro_deploy.graph.depth import drop_branches
 from catro_deploy.graph.surgery import masked
@@ -214,4 +214,22 @@ def test_what_is_cut_for_latency_is_reconstructed(settings, run):
     found = plan.reconstruction
     assert 0 <= found.kl_reconstructed <= found.kl_cut
     assert plan.allocation == "exact"
+    assert networks.load(run, weights="pruned")(torch.zeros(2, *SHAPE)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("criterion", ["catro", "l1"])
+def test_without_labels_what_is_left_of_the_network_is_chosen_without_a_look_at_classes(
+    settings, run, monkeypatch, criterion
+):
+    """With both branches gone the stem is left, whose channels its one reader tells apart, or their norms do."""
+    monkeypatch.setattr(pruning, "score_channels", None)
+    asked = settings(target="jetson-orin", budget="1us", max_width=0.5, criterion=criterion)
+    asked = asked.model_copy(update={"data": asked.data.model_copy(update={"name": "tests.tiny:unlabelled"})})
+    with pytest.raises(MissedError) as caught:
+        prune(asked, run, Silent())
+    least = caught.value.hint.split("Allow ")[1].split(" ")[0]
+    plan = prune(asked.model_copy(update={"prune": asked.prune.model_copy(update={"budget": least})}), run, Silent())
+    assert plan.dropped == ("one_out", "two_out")
+    (stem,) = [group for group in plan.groups if not group.fixed]
+    assert len(stem.kept) <= 16
     assert networks.load(run, weights="pruned")(torch.zeros(2, *SHAPE)).shape == (2, 3)
