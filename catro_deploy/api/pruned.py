@@ -22,7 +22,7 @@ from catro_deploy.plans import load_plan, plan_text, save_plan
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import follow_recipe, load_settings
+from catro_deploy.settings import load_settings
 from catro_deploy.training import History
 from catro_deploy.training.loader import fit_loader
 
@@ -56,8 +56,10 @@ class PrunedModel:
 
         Args:
             loader: of training images, as for ``prune``: with labels of all classes, of which those that are not wanted
-                are left out. It is gone through once in each epoch, and once before to count its images.
-            validation: a loader of images that the accuracy is told on after each epoch; None: no accuracy.
+                are left out. It is gone through once in each epoch, and once before to count its images. It may give
+                images alone, as tensors or tuples of one: ``model`` then learns from the answers of ``original``, and
+                from nothing else, whatever the recipe.
+            validation: a loader of images with labels, for the accuracy after each epoch; None: no accuracy.
             progress: told how far it is; None: nobody.
             **options: how it is trained, see ``FinetuneOptions``.
 
@@ -65,12 +67,13 @@ class PrunedModel:
             Loss and accuracy by epoch.
 
         Raises:
-            SettingsError: an option is not known or does not fit, or a GPU is wanted and there is none.
+            SettingsError: an option is not known or does not fit, or a GPU is wanted and there is none; or the loader
+                gives images alone, and ``distill`` is less than 1.
             DataError: a loader gives something else, or fewer than two images of the wanted classes.
             NumericsError: training diverged.
             FaultError: the GPU's memory is too small.
         """
-        settings = follow_recipe(load_settings(None, {"finetune": options}).finetune, self.plan.reconstructed)
+        settings = load_settings(None, {"finetune": options}).finetune
         return fit_loader(
             self.model,
             loader,
@@ -80,7 +83,8 @@ class PrunedModel:
             settings,
             progress or Silent(),
             "fine-tuning",
-            copy.deepcopy(self.original) if settings.distill and settings.epochs else None,
+            copy.deepcopy(self.original) if settings.epochs else None,
+            reconstructed=self.plan.reconstructed,
         )
 
     def agreement(self, loader: Loader) -> Agreement:

@@ -9,6 +9,7 @@ from itertools import chain
 
 import torch
 
+from catro_deploy.data.base import UNKNOWN
 from catro_deploy.errors import DataError
 
 __all__ = [
@@ -20,7 +21,7 @@ __all__ = [
     "image_batches",
     "image_samples",
     "open_loader",
-    "peek",
+    "without_labels",
 ]
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -96,18 +97,6 @@ def open_loader(loader: Loader) -> Opened:
     return Opened(images, alone is None, chain([first], batches))
 
 
-def peek(loader: Loader) -> tuple[torch.Tensor, Loader]:
-    """The images of the first batch of ``loader``, and all of its batches, to be gone through once.
-
-    Raises:
-        DataError: it is empty, or its first batch is not images with labels.
-    """
-    opened = open_loader(loader)
-    if not opened.labelled:
-        raise DataError("The loader gives images without labels.", FORM)
-    return opened.images, opened.batches
-
-
 def image_batches(loader: Loader, image_shape: Sequence[int]) -> Iterator[torch.Tensor]:
     """The images of every batch of ``loader``, float32 (n, *image_shape); labels, if there are any, are left out.
 
@@ -119,6 +108,17 @@ def image_batches(loader: Loader, image_shape: Sequence[int]) -> Iterator[torch.
         images = _checked(batch)[0] if alone is None else _checked_images(alone)
         _require_shape(images, image_shape)
         yield images
+
+
+def without_labels(loader: Loader, image_shape: Sequence[int]) -> Iterator[Batch]:
+    """The images of ``loader``, all of them with the label UNKNOWN; a batch without any is left out.
+
+    Raises:
+        DataError: what the loader gives is not images of ``image_shape``.
+    """
+    for images in image_batches(loader, image_shape):
+        if len(images):
+            yield images, torch.full((len(images),), UNKNOWN)
 
 
 def image_samples(

@@ -6,10 +6,11 @@ from itertools import islice
 import torch
 from torch import nn
 
-from catro_deploy.data.loader import Batch, Loader, WantedClasses, peek
+from catro_deploy.data.loader import Batch, Loader, WantedClasses, open_loader, without_labels
 from catro_deploy.errors import DataError
 from catro_deploy.progress import Progress
-from catro_deploy.settings import FinetuneSettings
+from catro_deploy.settings import FinetuneSettings, follow_recipe
+from catro_deploy.settings.labels import require_distillation
 from catro_deploy.training.device import Hardware, choose_hardware
 from catro_deploy.training.history import History
 from catro_deploy.training.loop import Training, enough_memory
@@ -22,7 +23,8 @@ class LoaderBatches:
     """The images of the wanted classes, in batches of the size that the loader gives in the beginning.
 
     ``images`` is how many there are in one pass, ``steps`` how many batches an epoch has. Images that do not fill a
-    batch are left out; where another pass gives fewer of the wanted classes, a further one fills the epoch.
+    batch are left out; where another pass gives fewer of the wanted classes, a further one fills the epoch. Images that
+    are not ``labelled``, by the first batch, are all taken, and have the label UNKNOWN.
     """
 
     def __init__(self, loader: Loader, wanted: WantedClasses, image_shape: Sequence[int], hardware: Hardware) -> None:
@@ -33,15 +35,16 @@ class LoaderBatches:
                 "Give a torch DataLoader, or a list of batches.",
             )
         self._loader, self._wanted, self._image_shape, self._hardware = loader, wanted, image_shape, hardware
-        first, batches = peek(loader)
-        self.images = sum(len(labels) for _, labels in wanted.batches(batches, image_shape))
+        opened = open_loader(loader)
+        self.labelled = opened.labelled
+        self.images = sum(len(labels) for _, labels in self._given(opened.batches))
         if self.images < 2:
             raise DataError(
                 f"There are {self.images} training images of the wanted classes; 2 are the least.",
                 "Let the loader give images of them.",
             )
         # Batch norm cannot learn from one image.
-        self._size = min(max(len(first), 2), self.images)
+        self._size = min(max(len(opened.images), 2), self.images)
         self.steps = self.images // self._size
 
     def epoch(self, number: int) -> Iterator[Batch]:
@@ -50,13 +53,18 @@ class LoaderBatches:
         for images, labels in islice(self._filled(), self.steps):
             yield images.to(device=device, memory_format=memory_format), labels.to(device)
 
+    def _given(self, loader: Loader) -> Iterator[Batch]:
+        if self.labelled:
+            return self._wanted.batches(loader, self._image_shape)
+        return without_labels(loader, self._image_shape)
+
     def _filled(self) -> Iterator[Batch]:
         """Batches of the full size, without end."""
         pending: list[Batch] = []
         given = True
         while given:
             given = False
-            for batch in self._wanted.batches(self._loader, self._image_shape):
+            for batch in self._given(self._loader):
                 given = True
                 images, labels = (torch.cat(parts) for parts in zip(*pending, batch, strict=True))
                 whole = len(labels) // self._size * self._size
@@ -80,16 +88,19 @@ def fit_loader(
     progress: Progress,
     title: str,
     teacher: nn.Module | None = None,
+    *,
+    reconstructed: bool = False,
 ) -> History:
     """Train ``model`` in place; it ends on the CPU, in eval mode, with the final (if asked, averaged) weights.
 
     Both loaders give images of ``image_shape`` (channels, height, width) of all classes; those of others than the
     ``wanted`` are left out. Before the first epoch they are gone through once, to count them and for the accuracy to
-    start from. Of ``settings``, whose recipe has been followed, all counts but batch_size and augment, which are the
-    loader's. ``teacher`` gives logits over the wanted classes; it is moved to where training runs.
+    start from. Of ``settings`` all counts but batch_size and augment, which are the loader's; their recipe is followed
+    for a network whose layers have been ``reconstructed``, or not. ``teacher`` gives logits over the wanted classes; it
+    is moved to where training runs. Where ``train`` gives images alone, its answers are all that is learned from.
 
     Raises:
-        SettingsError: a GPU is wanted, and there is none.
+        SettingsError: a GPU is wanted, and there is none; or ``train`` gives images alone, and the loss needs labels.
         DataError: a loader's batches are not as they must be, or hold fewer than 2 images of the wanted classes.
         NumericsError: the loss or a weight is not finite.
         FaultError: the GPU's memory is too small.
@@ -97,6 +108,9 @@ def fit_loader(
     hardware = choose_hardware(model, settings.compute, settings.amp)
     with enough_memory('Let the loader give smaller batches, or train with compute="cpu".'):
         batches = LoaderBatches(train, wanted, image_shape, hardware)
+        if not batches.labelled:
+            require_distillation(settings, settings.epochs)
+        settings = follow_recipe(settings, reconstructed, batches.labelled)
         objective = Objective(
             hardware, settings.label_smoothing, teacher, settings.distill or 0.0, settings.temperature
         )
@@ -104,7 +118,13 @@ def fit_loader(
         def validate(network: nn.Module) -> float | None:
             if validation is None:
                 return None
-            return loader_accuracy(network, wanted.batches(validation, image_shape), hardware)
+            opened = open_loader(validation)
+            if not opened.labelled:
+                raise DataError(
+                    "The validation loader gives images without labels, so there is no accuracy to measure.",
+                    "Leave it out. PrunedModel.agreement compares the network with the original on such images.",
+                )
+            return loader_accuracy(network, wanted.batches(opened.batches, image_shape), hardware)
 
         training = Training(model, batches, objective, validate, settings, hardware)
         training.start(None, "", progress)

@@ -11,7 +11,7 @@ from catro_deploy import PrunedModel
 from catro_deploy.errors import CheckpointError, DataError, ModelError, RunFolderError, SettingsError
 from catro_deploy.files import file_hash, write_text
 from catro_deploy.runtimes import open_runner
-from tests.api.test_prune import MEAN, QUICK, STD, loader
+from tests.api.test_prune import MEAN, QUICK, STD, alone, loader
 from tests.stages.test_prune import SHAPE, lively
 from tests.test_onnx_export import assert_same_as_torch
 from tests.tiny import CLASSES, RECONSTRUCTION, TinyNet
@@ -82,6 +82,36 @@ def test_fine_tuning_leaves_the_original_alone(pruned, distill):
 def test_what_does_not_fit_fine_tuning_is_named(pruned, options, error, said):
     with pytest.raises(error, match=said):
         pruned.finetune(loader(), **TRAINING | options)
+
+
+@pytest.mark.parametrize("recipe", ["auto", "none", "paper"])
+def test_images_alone_are_enough_to_learn_from_the_original(pruned, recipe):
+    before, images = copy.deepcopy(pruned.model), torch.cat(alone())
+    history = pruned.finetune([(part,) for part in images.split(10)], recipe=recipe, epochs=4, compute="cpu")
+    assert (history.images, len(history.epochs), history.validation_accuracy) == (72, 4, None)
+    assert not same(pruned.model, before)
+    pruned.model.load_state_dict(before.state_dict())
+    labelled = [(part, torch.zeros(len(part), dtype=torch.int64)) for part in images.split(10)]
+    again = pruned.finetune(labelled, recipe=recipe, distill=1.0, epochs=4, compute="cpu")
+    assert [epoch.loss for epoch in again.epochs] == [epoch.loss for epoch in history.epochs]
+
+
+def test_images_alone_may_be_judged_by_images_with_labels(pruned):
+    history = pruned.finetune(alone(), validation=loader("validation"), **TRAINING)
+    assert 0 <= history.validation_accuracy <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"distill": 0.5}, SettingsError, "distill = 0.5 needs them"),
+        ({"validation": alone("validation")}, DataError, "there is no accuracy to measure"),
+    ],
+)
+def test_what_images_alone_cannot_do_is_named(pruned, options, error, said):
+    with pytest.raises(error, match=said) as caught:
+        pruned.finetune(alone(), **TRAINING | options)
+    assert caught.value.hint
 
 
 def test_the_onnx_files_compute_the_same_and_tell_what_they_are(pruned, tmp_path):

@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
-from catro_deploy.data.loader import WantedClasses, class_samples, image_batches, image_samples, open_loader, peek
+from catro_deploy.data.loader import (
+    WantedClasses,
+    class_samples,
+    image_batches,
+    image_samples,
+    open_loader,
+    without_labels,
+)
 from catro_deploy.errors import DataError
 
 SHAPE = (1, 1, 1)
@@ -104,14 +111,14 @@ def test_what_is_not_images_with_labels_is_named(batch, said):
 
 def test_a_look_at_the_first_batch_loses_nothing():
     given = numbered([0, 1, 0, 1, 1], size=2)
-    first, batches = peek(iter(given))
-    assert numbers(first) == [0, 1]
-    assert [numbers(images) for images, _ in batches] == [[0, 1], [2, 3], [4]]
+    opened = open_loader(iter(given))
+    assert numbers(opened.images) == [0, 1]
+    assert [numbers(images) for images, _ in opened.batches] == [[0, 1], [2, 3], [4]]
 
 
 def test_an_empty_loader_is_refused():
     with pytest.raises(DataError, match="empty"):
-        peek([])
+        open_loader([])
 
 
 @pytest.mark.parametrize("wrap", [lambda images: images, lambda images: [images], lambda images: (images,)])
@@ -121,8 +128,12 @@ def test_images_may_come_alone(wrap):
     assert (opened.labelled, numbers(opened.images)) == (False, [0, 1, 2, 3])
     samples = image_samples(opened.batches, SHAPE, 7, 3)
     assert [(numbers(images), label) for images, label in samples] == [([0, 1, 2], 0), ([3, 4, 5], 0), ([6], 0)]
-    with pytest.raises(DataError, match="images without labels"):
-        peek(batches)
+    found = list(without_labels([*batches, wrap(torch.zeros(0, *SHAPE))], SHAPE))
+    assert [(numbers(images), labels.tolist()) for images, labels in found] == [
+        ([0, 1, 2, 3], [-1] * 4),
+        ([4, 5, 6, 7], [-1] * 4),
+        ([8, 9], [-1] * 2),
+    ]
 
 
 def test_labels_that_are_not_needed_are_left_out():
