@@ -22,7 +22,15 @@ from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, Budget, LatencyPlan, Round
 from catro_deploy.selection import Scored, values_of
 from catro_deploy.settings import PruneSettings
-from catro_deploy.solvers import Method, Solver, all_widths, full_widths, solver_of, values_by_loss
+from catro_deploy.solvers import (
+    Method,
+    Solver,
+    all_widths,
+    exact_or_greedy,
+    full_widths,
+    solver_of,
+    values_by_loss,
+)
 
 __all__ = ["Decision", "Measure", "by_flops", "by_latency"]
 
@@ -77,7 +85,7 @@ def by_flops(
             return Decision("uniform", uniform(values, full_widths(scored), cost, limit).widths)
         case "exact":
             return Decision("exact", exact(values, cost, limit).widths)
-        case "auto" if not scored.scatters:
+        case "auto" if not scored.scatters and exact_or_greedy(settings, values, cost) == "exact":
             return Decision("exact", exact(values, cost, limit).widths)
         case _:
             path: list[tuple[str, int]] = []

@@ -38,7 +38,10 @@ MOST_REASONS = 6
 
 @dataclass(frozen=True)
 class Scored:
-    """The groups that may be pruned, with their scatters; those that stay, with the reason; each producer's scatter."""
+    """The groups that may be pruned, with their scatters; those that stay, with the reason; each producer's scatter.
+
+    Where no labels were looked at, there are no scatters.
+    """
 
     prunable: tuple[Group, ...]
     scatters: Mapping[str, Scatter]
@@ -185,7 +188,7 @@ def choose_channels(
             trace_ratio=_finite(chosen[group.name].ratio) if group.name in chosen else None,
             rounds=chosen[group.name].rounds if group.name in chosen else None,
             scale=float(np.mean([scored.producers[p].mean_total for p in group.producers]))
-            if group.name in chosen
+            if group.name in chosen and scored.producers
             else None,
             fixed=scored.fixed[group.name],
         )

@@ -21,7 +21,16 @@ from catro_deploy.records import Branch, Budget
 from catro_deploy.selection import Scored, values_of
 from catro_deploy.settings import PruneSettings
 
-__all__ = ["Method", "Solver", "all_widths", "full_widths", "measures_worth", "solver_of", "values_by_loss"]
+__all__ = [
+    "Method",
+    "Solver",
+    "all_widths",
+    "exact_or_greedy",
+    "full_widths",
+    "measures_worth",
+    "solver_of",
+    "values_by_loss",
+]
 
 Method = Literal["exact", "greedy", "flops", "uniform"]
 
@@ -42,9 +51,14 @@ class Solver:
 
 
 def measures_worth(settings: PruneSettings, budget: Budget) -> bool:
-    """Whether a width is worth what is lost without it, measured, and not its share of class separation."""
+    """Whether a width is worth what is lost without it, measured, and not its share of class separation.
+
+    A criterion that compares no classes has no other grounds, whatever the budget.
+    """
     if settings.worth != "auto" or not settings.reconstruct:
         return settings.worth == "measured" and settings.reconstruct
+    if settings.criterion == "obs":
+        return True
     by_loss = settings.criterion != "l1" and settings.allocation in ("auto", "exact", "greedy")
     return by_loss and budget.unit != "flops"
 
@@ -64,8 +78,10 @@ def solver_of(
     Raises:
         BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
     """
+    by_loss = keeper if not scored.scatters else None
     if settings.allocation in ("flops", "uniform"):
-        values = values_of(scored, all_widths(scored, settings), settings)
+        widths = all_widths(scored, settings)
+        values = values_by_loss(scored, widths, by_loss, ()) if by_loss else values_of(scored, widths, settings)
         if settings.allocation == "flops":
             return _by_share_of_flops(values, FlopsCost(network.layers, scored.prunable), pricing.cost)
         return Solver(
@@ -73,14 +89,33 @@ def solver_of(
         )
     cost, branches = pricing.cost, tuple(worths)
     candidates = _useful_widths(scored, settings, pricing)
-    if scored.scatters or keeper is None:
-        values = values_of(scored, candidates, settings, worths)
+    if by_loss:
+        values = values_by_loss(scored, candidates, by_loss, branches)
     else:
-        values = values_by_loss(scored, candidates, keeper, branches)
+        values = values_of(scored, candidates, settings, worths)
     fastest = _fastest(values, cost)
-    if _method(settings, values, cost) == "greedy":
+    if exact_or_greedy(settings, values, cost) == "greedy":
         return Solver("greedy", lambda limit_us: greedy(values, cost, limit_us, branches), fastest)
     return Solver("exact", lambda limit_us: exact(values, cost, limit_us, branches), fastest)
+
+
+def exact_or_greedy(
+    settings: PruneSettings, values: Sequence[GroupValue], cost: LayerCost
+) -> Literal["exact", "greedy"]:
+    """Which of both ``settings`` ask for; where they leave it open, exact if no layer hangs on more than two groups.
+
+    Raises:
+        BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
+    """
+    if settings.allocation == "greedy":
+        return "greedy"
+    try:
+        cost.tables({group.choice.name: group.choice.widths for group in values})
+    except BudgetError:
+        if settings.allocation == "exact":
+            raise
+        return "greedy"
+    return "exact"
 
 
 def values_by_loss(
@@ -129,18 +164,6 @@ def _useful_widths(scored: Scored, settings: PruneSettings, pricing: Pricing) ->
 def _bounds(width: int, settings: PruneSettings) -> tuple[int, int]:
     largest = max(1, math.floor(settings.max_width * width))
     return min(settings.d_min, largest), largest
-
-
-def _method(settings: PruneSettings, values: Sequence[GroupValue], cost: LayerCost) -> Literal["exact", "greedy"]:
-    if settings.allocation == "greedy":
-        return "greedy"
-    try:
-        cost.tables({group.choice.name: group.choice.widths for group in values})
-    except BudgetError:
-        if settings.allocation == "exact":
-            raise
-        return "greedy"
-    return "exact"
 
 
 def _by_share_of_flops(values: Sequence[GroupValue], flops: CostModel, latency: CostModel) -> Solver:

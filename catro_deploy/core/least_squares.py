@@ -126,6 +126,7 @@ def factored(matrix: torch.Tensor) -> torch.Tensor:
     Raises:
         NumericsError: an entry is not finite.
     """
+    factor: torch.Tensor
     factor, failed = torch.linalg.cholesky_ex(matrix)
     added = FIRST_AID * matrix.diagonal(dim1=1, dim2=2).abs().amax(1).clamp(min=1e-30)
     while bool(failed.any()):

@@ -29,12 +29,17 @@ def require_label_free_criterion(settings: Settings) -> None:
     """See to it that channels can be chosen without labels.
 
     Raises:
-        SettingsError: the criterion compares classes.
+        SettingsError: the criterion compares classes, or what widths are worth does.
     """
     if settings.prune.criterion not in LABEL_FREE:
         raise SettingsError(
             f"The images have no labels, and the criterion {settings.prune.criterion} needs them.",
             'Choose one that does without: criterion = "obs" ([prune] in catro.toml). Or give labelled images.',
+        )
+    if settings.prune.worth == "scatter":
+        raise SettingsError(
+            'The images have no labels, and worth = "scatter" needs them.',
+            'Let it be measured: worth = "auto" ([prune] in catro.toml).',
         )
 
 

@@ -189,7 +189,7 @@ class PruneSettings(_Section):
     worth: Literal["auto", "measured", "scatter"] = Field(
         "auto",
         description="measured: of a width, what the answers lose without it; scatter: its class separation (the "
-        "paper's); auto: measured for a budget of latency, if layers are reconstructed",
+        "paper's); auto: measured for a budget of latency and by obs, if layers are reconstructed",
     )
     reconstruct_images: PositiveInt = Field(1024, description="that layers are solved from, without their labels")
     allocation: Literal["auto", "exact", "greedy", "flops", "uniform"] = Field(
@@ -217,6 +217,12 @@ class PruneSettings(_Section):
     activation_memory: PositiveFloat = Field(2.0, description="GiB of feature maps kept in memory; more goes to a file")
     compute: Literal["auto", "cpu", "cuda"] = Field("auto", description="where: auto is the GPU if PyTorch sees one")
     seed: NonNegativeInt = 0
+
+    @model_validator(mode="after")
+    def _obs_reconstructs(self) -> Self:
+        if self.criterion == "obs" and not self.reconstruct:
+            raise ValueError('criterion = "obs" takes the layers to be reconstructed: it needs reconstruct = true')
+        return self
 
 
 class ExportSettings(_Section):
