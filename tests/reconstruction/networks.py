@@ -107,6 +107,20 @@ def images(count: int = 160, seed: int = 0, batch: int = 64, dtype: torch.dtype 
     return list(torch.randn(count, *SHAPE, generator=generator).to(dtype).split(batch))
 
 
+def calibrated(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
+    """A network whose normalisations know its images, so that features are of ordinary size."""
+    torch.manual_seed(seed)
+    model = make().train()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = None
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.uniform_(module.bias, -0.5, 0.5)
+    with torch.no_grad():
+        model(torch.cat(images()))
+    return model.eval()
+
+
 @dataclass
 class Solved:
     """A cut network before and after its reconstruction, and ``model``, to which that was written back."""
