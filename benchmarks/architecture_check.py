@@ -20,15 +20,16 @@ from torch import nn
 import catro_deploy
 from catro_deploy import PrunedModel
 from catro_deploy.errors import BudgetError, CatroError, MissedError
-from catro_deploy.graph.surgery import masked
+from catro_deploy.graph.surgery import apply_keeps_, masked
 from catro_deploy.graph.trace import Network, trace
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent, Task
+from catro_deploy.reconstruction.loss import divergence
 from catro_deploy.runtimes import open_runner
 
 __all__ = ["LATENCY", "PASSED", "STEPS", "check_architecture", "check_latency"]
 
-STEPS = ("build", "trace", "prune", "equal", "reload", "onnx", "train")
+STEPS = ("build", "trace", "prune", "equal", "reconstruct", "reload", "onnx", "train")
 """In their order; ``latency`` comes after them where it is asked for."""
 LATENCY = "latency"
 PASSED = "passed"
@@ -124,13 +125,16 @@ def _check_pruned(name: str, model: nn.Module, batches: Batches, work: Path, out
         figures["macs_share"] = pruned.plan.pruned_macs / pruned.plan.original_macs
     if pruned is None:
         return
+    cut: nn.Module = nn.Identity()
     with outcomes.step("equal"), torch.inference_mode():
+        cut = apply_keeps_(copy.deepcopy(pruned.original), pruned.plan.keeps).eval()
         # Not ``model`` itself, whose weights may be computed: in the original they are written out.
         whole = masked(pruned.original, pruned.plan.keeps)(images)
-        figures["deviation"] = max(
-            _deviation(pruned.original(images), model(images)), _deviation(pruned.model(images), whole)
-        )
+        figures["deviation"] = max(_deviation(pruned.original(images), model(images)), _deviation(cut(images), whole))
         _require(figures["deviation"] <= ROUNDING, f"deviates by {figures['deviation']:.2g} of the largest logit")
+    if outcomes.passed("equal"):
+        with outcomes.step("reconstruct"):
+            _check_reconstructed(pruned, cut, batches, figures)
     with outcomes.step("reload"), torch.inference_mode():
         again = catro_deploy.load(pruned.save(work / "saved"))
         _require(torch.equal(again(images), pruned.model(images)), "other logits after it was saved and loaded")
@@ -141,6 +145,20 @@ def _check_pruned(name: str, model: nn.Module, batches: Batches, work: Path, out
         _require(figures["onnx_deviation"] <= ROUNDING, f"deviates by {figures['onnx_deviation']:.2g}")
     with outcomes.step("train"):
         _train(pruned, batches)
+
+
+def _check_reconstructed(pruned: PrunedModel, cut: nn.Module, batches: Batches, figures: dict[str, Any]) -> None:
+    """Note how often, and by how much, the network gives the original's answers, right after the cut and solved."""
+    images = [batch for batch, _ in batches]
+    with torch.inference_mode():
+        wanted = torch.cat([pruned.original(batch).argmax(1) for batch in images])
+        for name, network in (("cut", cut), ("reconstructed", pruned.model)):
+            answers = torch.cat([network(batch).argmax(1) for batch in images])
+            figures[f"agreement_{name}"] = float((answers == wanted).float().mean())
+            figures[f"kl_{name}"] = divergence(pruned.original, network, images)
+    before, after = figures["kl_cut"], figures["kl_reconstructed"]
+    _require(pruned.plan.reconstructed, "no layer was solved")
+    _require(after <= before * (1 + ROUNDING) + ROUNDING**2, f"KL of {before:.2g} has become {after:.2g} nats")
 
 
 def _prune_to_half(name: str, model: nn.Module, batches: Batches, progress: _Listening) -> PrunedModel:

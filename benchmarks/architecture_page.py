@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from architecture_check import LATENCY, PASSED, STEPS
@@ -29,8 +29,10 @@ The steps, all by the code that `catro-deploy` runs:
 - **build, trace**: the network by its name, its layers, and which channels hang together;
 - **prune**: channels scored on features of the images, chosen and cut to half of the multiply-accumulates (MACs), or
   to the next tenth above that can be met where much must stay;
-- **equal**: the original in full width with zeros in place of the cut channels gives the same logits, to 1e-4 of the
-  largest;
+- **equal**: before reconstruction, the original in full width with zeros in place of the cut channels gives the same
+  logits, to 1e-4 of the largest;
+- **reconstruct**: with its layers solved again, the network is no further from the original's answers (KL divergence)
+  than right after the cut;
 - **reload**: built again from plan and weights in a run folder, it gives the very same logits;
 - **onnx**: exported, it gives the same logits in ONNX Runtime, to 1e-4 of the largest;
 - **train**: three steps of fine-tuning, loss and weights finite;
@@ -39,7 +41,9 @@ The steps, all by the code that `catro-deploy` runs:
   stay, the next tenth that can be met. The column says what was measured, and the share of the MACs that this takes.
 
 "Prunable" is the share of the channels of all layers (logits not counted) that may be dropped. What may not be, with
-reasons, is computed as it is, and its cost is counted. "Deviation" is that of "equal", "ONNX" that of ONNX Runtime.
+reasons, is computed as it is, and its cost is counted. "Agreement" is the share of the images that it was pruned by to
+which the network gives the original's answer, right after the cut and reconstructed; "KL", in nats, is the divergence
+from the original's answers likewise. "Deviation" is that of "equal", "ONNX" that of ONNX Runtime.
 """
 
 FOOT = """\
@@ -79,11 +83,12 @@ def page(result: Mapping[str, Any]) -> str:
 
 def _models_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     measured = any("latency_share" in row for row in rows.values())
-    heads = ["model", "images", "prunable", "MACs kept", "steps", "deviation", "ONNX"]
+    heads = ["model", "images", "prunable", "MACs kept", "steps", "agreement", "KL", "deviation", "ONNX"]
     heads += ["by latency: time, MACs"] if measured else []
     lines = []
     for name, row in rows.items():
         cells = [name, row["size"], _percent(row, "prunable_share"), _percent(row, "macs_share"), _steps(row)]
+        cells += [_before_and_after(row, "agreement", _percent), _before_and_after(row, "kl", _small)]
         cells += [_small(row, "deviation"), _small(row, "onnx_deviation")]
         if measured:
             share = row.get("latency_share")
@@ -125,6 +130,12 @@ def _percent(row: Mapping[str, Any], key: str) -> str:
 
 def _small(row: Mapping[str, Any], key: str) -> str:
     return f"{row[key]:.0e}" if key in row else ""
+
+
+def _before_and_after(row: Mapping[str, Any], figure: str, shown: Callable[[Mapping[str, Any], str], str]) -> str:
+    """A figure of the network right after the cut and of the reconstructed one."""
+    both = [shown(row, f"{figure}_{network}") for network in ("cut", "reconstructed")]
+    return " → ".join(both) if all(both) else ""
 
 
 def _reasons(row: Mapping[str, Any]) -> str:

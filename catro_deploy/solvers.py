@@ -54,9 +54,14 @@ class Solver:
 
 
 def measures_worth(settings: PruneSettings, budget: Budget) -> bool:
-    """Whether a width is worth what is lost without it, measured, and not its share of class separation."""
+    """Whether a width is worth what is lost without it, measured, and not its share of class separation.
+
+    A criterion that compares no classes has no other grounds, whatever the budget.
+    """
     if settings.worth != "auto" or not settings.reconstruct:
         return settings.worth == "measured" and settings.reconstruct
+    if settings.criterion == "obs":
+        return True
     by_loss = settings.criterion != "l1" and settings.allocation in ("auto", "exact", "greedy")
     return by_loss and budget.unit != "flops"
 

@@ -1,5 +1,9 @@
 """Allocations under a limit of latency, on prices worked by hand: against brute force, and on a staircase."""
 
+import dataclasses
+import itertools
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
@@ -7,9 +11,11 @@ from hypothesis import strategies as st
 
 from catro_deploy.costs.flops import FlopsCost
 from catro_deploy.errors import BudgetError
+from catro_deploy.reconstruction.worth import Losses
+from catro_deploy.records import Budget
 from catro_deploy.selection import values_of
 from catro_deploy.settings import PruneSettings
-from catro_deploy.solvers import Solver, all_widths, full_widths, solver_of
+from catro_deploy.solvers import Solver, all_widths, full_widths, measures_worth, solver_of, values_by_loss
 from tests.core.tables import best, narrower_than_it_could_be
 from tests.priced import BRANCH, block, concatenation, pricing, scored, smooth, stairs
 
@@ -166,3 +172,69 @@ def test_auto_is_exact_where_layers_hang_on_two_groups():
     assert isinstance(solver, Solver)
     assert solver.method == "exact"
     assert solver.solve(0.5 * full_cost()).gap is not None
+
+
+@pytest.mark.parametrize("budget", ["50%flops", "0.5x", "400us"])
+@pytest.mark.parametrize("criterion", ["catro", "l1"])
+def test_worth_is_measured_for_latency_where_channels_are_chosen_by_what_reads_them(criterion, budget):
+    for allocation in ("auto", "exact", "greedy", "flops", "uniform"):
+        settings = PruneSettings(criterion=criterion, allocation=allocation)
+        by_loss = budget != "50%flops" and criterion == "catro" and allocation in ("auto", "exact", "greedy")
+        assert measures_worth(settings, Budget.parse(budget)) == by_loss
+        for worth in ("measured", "scatter"):
+            asked = settings.model_copy(update={"worth": worth})
+            assert measures_worth(asked, Budget.parse(budget)) == (worth == "measured")
+        for worth in ("auto", "measured", "scatter"):
+            plain = settings.model_copy(update={"worth": worth, "reconstruct": False})
+            assert not measures_worth(plain, Budget.parse(budget))
+
+
+@pytest.mark.parametrize("allocation", ["auto", "exact", "greedy", "flops", "uniform"])
+def test_worth_is_measured_where_classes_are_not_compared(allocation):
+    settings = PruneSettings(criterion="obs", allocation=allocation)
+    assert all(measures_worth(settings, Budget.parse(budget)) for budget in ("50%flops", "0.5x", "400us"))
+    assert not measures_worth(settings.model_copy(update={"worth": "scatter"}), Budget.parse("0.5x"))
+
+
+def keeper(losses: dict[int, float], branch: float = 1.0) -> SimpleNamespace:
+    """Groups lose so much at their widths, and the network so much without its branch."""
+    return SimpleNamespace(
+        losses=lambda candidates, branches: Losses(
+            {name: {width: losses[width] for width in widths} for name, widths in candidates.items()},
+            {one.name: branch for one in branches},
+        )
+    )
+
+
+WIDTHS = {"stem": (4, 8, 16), "inner": (4, 8, 16)}
+
+
+def test_a_width_is_worth_the_loss_that_it_spares():
+    stem, inner = values_by_loss(scored(block()), WIDTHS, keeper({4: 0.5, 8: 0.2, 16: 0.0}), ())
+    assert stem.choice.widths == inner.choice.widths == (4, 8, 16)
+    assert list(stem.value) == pytest.approx([0, 0.3, 0.5])
+
+
+def test_a_branch_is_worth_what_is_lost_without_it_and_widths_that_lose_more_nothing():
+    _, inner = values_by_loss(scored(block()), WIDTHS, keeper({4: 0.9, 8: 0.2, 16: 0.0}, branch=0.6), (BRANCH,))
+    assert inner.choice.widths == (0, 4, 8, 16)
+    assert list(inner.value) == pytest.approx([0, 0, 0.4, 0.6])
+
+
+@given(st.lists(st.floats(0, 10), min_size=3, max_size=3), st.one_of(st.none(), st.floats(0, 10)))
+def test_more_channels_are_never_worth_less(losses, branch):
+    measured = keeper(dict(zip((4, 8, 16), losses, strict=True)), branch or 0)
+    for value in values_by_loss(scored(block()), WIDTHS, measured, () if branch is None else (BRANCH,)):
+        assert value.value[0] == 0
+        assert all(few <= many for few, many in itertools.pairwise(value.value))
+
+
+@pytest.mark.parametrize("allocation", ["exact", "greedy", "flops", "uniform"])
+def test_every_allocation_goes_by_measured_losses_where_there_are_no_scatters(allocation):
+    network = block()
+    on = dataclasses.replace(scored(network), scatters={})
+    losses = {width: 1 / width for width in range(1, 33)}
+    prices = pricing(network, on, smooth)
+    solver = solver_of(network, on, {}, PruneSettings(allocation=allocation), prices, keeper(losses))
+    limit = 0.5 * prices.cost.predict(full_widths(on))
+    assert solver.solve(limit).cost <= limit

@@ -15,8 +15,8 @@ class PruneOptions(TypedDict, total=False):
         reconstruct: whether every layer is solved again for the original's feature maps after the cut; True. False is
             the paper's method.
         worth: what a width is worth: ``"measured"`` (what the answers lose without it), ``"scatter"`` (its class
-            separation, as in the paper), or ``"auto"``: measured for latency, if layers are reconstructed, and without
-            labels.
+            separation, as in the paper), or ``"auto"``: measured for latency, by obs and without labels, if layers
+            are reconstructed.
         reconstruct_images: how many images layers are solved from; 1024.
         allocation: ``"exact"`` (a proven optimum), ``"greedy"`` (the paper's, by the budget's own cost), ``"flops"``
             (the same by multiply-accumulates), ``"uniform"`` (one share for all), or ``"auto"``: exact for latency,

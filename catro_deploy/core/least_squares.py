@@ -6,24 +6,27 @@ has. The ridge pulls towards given weights instead of zero, so a layer whose inp
 
 import torch
 
-__all__ = ["DampedGram", "Moments", "damped", "solve_from_rows", "with_ridge"]
+from catro_deploy.errors import NumericsError
+
+__all__ = ["DampedGram", "Moments", "damped", "factored", "solve_from_rows", "with_ridge"]
 
 RIDGE = 1e-3
 """Share of the mean diagonal of the Gram matrix; the weights move less along directions weaker than that."""
 ROUNDING = 1e-12
 """Share of the largest diagonal entry that keeps a Gram matrix of zeros positive definite."""
+FIRST_AID = 1e-9
+"""Share of the largest diagonal entry that is added where rounding has made a Gram matrix indefinite, then ten times
+as much until it is enough."""
 
 
 class Moments:
     """First and second moments of rows and their targets, in float64.
 
+    Sums are of differences from the mean of the first rows: of maps that hardly vary, float32 would lose the variance
+    beside the mean.
+
     Attributes:
         count: rows so far.
-        gram: sums of x x', shape (g, columns, columns).
-        cross: sums of x t', shape (g, columns, outputs).
-        row_sum: sums of x, shape (g, columns).
-        target_sum: sums of t, shape (g, outputs).
-        target_squares: sums of t squared, shape (g, outputs).
     """
 
     def __init__(self, groups: int, columns: int, outputs: int, device: torch.device) -> None:
@@ -31,27 +34,43 @@ class Moments:
             return torch.zeros(groups, *shape, dtype=torch.float64, device=device)
 
         self.count = 0
-        self.gram, self.cross = zeros(columns, columns), zeros(columns, outputs)
-        self.row_sum, self.target_sum, self.target_squares = zeros(columns), zeros(outputs), zeros(outputs)
+        self._gram, self._cross = zeros(columns, columns), zeros(columns, outputs)
+        self._row_sum, self._target_sum, self._target_squares = zeros(columns), zeros(outputs), zeros(outputs)
+        self._origin, self._target_origin = zeros(1, columns), zeros(1, outputs)
 
     def add(self, rows: torch.Tensor, targets: torch.Tensor | None = None) -> None:
         """Take in ``rows`` (g, n, columns), and their ``targets`` (g, n, outputs) if there are any."""
+        if not self.count:
+            self._origin = rows.mean(1, keepdim=True)
+            self._target_origin = self._target_origin if targets is None else targets.mean(1, keepdim=True)
         self.count += rows.shape[1]
-        self.gram += rows.mT @ rows
-        self.row_sum += rows.sum(1, dtype=torch.float64)
+        rows = rows - self._origin
+        self._gram += rows.mT @ rows
+        self._row_sum += rows.sum(1, dtype=torch.float64)
         if targets is not None:
-            self.cross += rows.mT @ targets
-            self.target_sum += targets.sum(1, dtype=torch.float64)
-            self.target_squares += targets.double().square().sum(1)
+            targets = targets - self._target_origin
+            self._cross += rows.mT @ targets
+            self._target_sum += targets.sum(1, dtype=torch.float64)
+            self._target_squares += targets.double().square().sum(1)
+
+    def gram(self) -> torch.Tensor:
+        """Sums of x x', shape (g, columns, columns)."""
+        mean = self.mean()
+        return self.centred_gram() + self.count * mean[:, :, None] * mean[:, None, :]
 
     def centred_gram(self) -> torch.Tensor:
         """Sums of (x - mean)(x - mean)', shape (g, columns, columns)."""
-        mean = self.row_sum / max(self.count, 1)
-        return self.gram - self.row_sum[:, :, None] * mean[:, None, :]
+        return self._gram - self._row_sum[:, :, None] * (self._row_sum / max(self.count, 1))[:, None, :]
+
+    def mean(self) -> torch.Tensor:
+        """Of the rows, (g, columns)."""
+        return self._origin[:, 0].double() + self._row_sum / max(self.count, 1)
+
+    def _target_mean(self) -> torch.Tensor:
+        return self._target_origin[:, 0].double() + self._target_sum / max(self.count, 1)
 
     def _centred_cross(self) -> torch.Tensor:
-        mean = self.row_sum / max(self.count, 1)
-        return self.cross - mean[:, :, None] * self.target_sum[:, None, :]
+        return self._cross - self._row_sum[:, :, None] * (self._target_sum / max(self.count, 1))[:, None, :]
 
     def solve(self, weights: torch.Tensor, *, bias: bool, ridge: float = RIDGE) -> tuple[torch.Tensor, torch.Tensor]:
         """The weights (g, columns, outputs) and biases (g, outputs) that predict the targets best.
@@ -59,43 +78,38 @@ class Moments:
         Minimised is |t - W'x - b|^2 + ridge * mean(diagonal) * |W - ``weights``|^2 summed over rows; b is free of the
         ridge, and zero where no ``bias`` is wanted.
         """
-        before = weights.double()
-        gram = self.centred_gram() if bias else self.gram
-        cross = self._centred_cross() if bias else self.cross
+        before, mean, target_mean = weights.double(), self.mean(), self._target_mean()
+        gram, cross = (self.centred_gram() if bias else self.gram()), self._centred_cross()
+        if not bias:
+            cross = cross + self.count * mean[:, :, None] * target_mean[:, None, :]
         found = before + damped(gram, ridge).solve(cross - gram @ before)
-        offset = torch.zeros_like(self.target_sum)
-        if bias:
-            offset = (self.target_sum - _times(found, self.row_sum)) / max(self.count, 1)
-        return found, offset
+        return found, target_mean - _times(found, mean) if bias else torch.zeros_like(target_mean)
 
     def explained(self, weights: torch.Tensor, offset: torch.Tensor) -> float:
         """R^2 of W'x + b over all outputs: 1 - squared error / variance of the targets, which is 1 where both are 0."""
-        error = (
-            self.target_squares
-            - 2 * (weights * self.cross).sum(1)
-            + (weights * (self.gram @ weights)).sum(1)
-            - 2 * offset * self.target_sum
-            + 2 * offset * _times(weights, self.row_sum)
-            + self.count * offset.square()
+        variance = self._target_squares - self._target_sum.square() / max(self.count, 1)
+        about_mean = (
+            variance - 2 * (weights * self._centred_cross()).sum(1) + (weights * (self.centred_gram() @ weights)).sum(1)
         )
-        variance = self.target_squares - self.target_sum.square() / max(self.count, 1)
-        total = float(variance.clamp(min=0).sum())
-        lost = float(error.clamp(min=0).sum())
-        return 1 - lost / total if total > 0 else float(lost <= 0)
+        missed = self._target_mean() - _times(weights, self.mean()) - offset
+        error = about_mean.clamp(min=0) + self.count * missed.square()
+        total, lost = float(variance.clamp(min=0).sum()), float(error.sum())
+        rounding = ROUNDING * float(variance.sum() + self.count * self._target_mean().square().sum())
+        return 1 - lost / total if total > rounding else float(lost <= rounding)
 
     def output_moments(self, weights: torch.Tensor, columns: slice) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and biased variance over the rows of what ``columns`` contribute to W'x, both (g, outputs)."""
-        own, row_sum, count = weights[:, columns], self.row_sum[:, columns], max(self.count, 1)
-        mean = _times(own, row_sum) / count
-        squares = (own * (self.gram[:, columns, columns] @ own)).sum(1) / count
-        return mean, (squares - mean.square()).clamp(min=0)
+        own, count = weights[:, columns], max(self.count, 1)
+        squares = (own * (self._gram[:, columns, columns] @ own)).sum(1) / count
+        shift = _times(own, self._row_sum[:, columns]) / count
+        return _times(own, self.mean()[:, columns]), (squares - shift.square()).clamp(min=0)
 
 
 class DampedGram:
     """Cholesky factors of Gram matrices (g, columns, columns) with something added to their diagonals."""
 
     def __init__(self, matrix: torch.Tensor) -> None:
-        self._factor = torch.linalg.cholesky(matrix)
+        self._factor = factored(matrix)
 
     def solve(self, right: torch.Tensor) -> torch.Tensor:
         """The inverse times ``right`` (g, columns, outputs)."""
@@ -104,6 +118,25 @@ class DampedGram:
     def inverse(self) -> torch.Tensor:
         """The inverse, (g, columns, columns)."""
         return torch.cholesky_inverse(self._factor)
+
+
+def factored(matrix: torch.Tensor) -> torch.Tensor:
+    """Cholesky factors (g, columns, columns) of matrices that are positive definite but for rounding.
+
+    Raises:
+        NumericsError: an entry is not finite.
+    """
+    factor: torch.Tensor
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    added = FIRST_AID * matrix.diagonal(dim1=1, dim2=2).abs().amax(1).clamp(min=1e-30)
+    while bool(failed.any()):
+        if not bool(torch.isfinite(matrix).all()):
+            raise NumericsError("A feature map is not finite.", "Check the checkpoint and the normalisation.")
+        more = added.where(failed > 0, torch.zeros_like(added))
+        matrix = matrix + torch.diag_embed(more[:, None].expand(matrix.shape[:2]))
+        factor, failed = torch.linalg.cholesky_ex(matrix)
+        added = added * 10
+    return factor
 
 
 def damped(gram: torch.Tensor, ridge: float = RIDGE) -> DampedGram:
@@ -133,7 +166,7 @@ def solve_from_rows(
     kernel = x @ x.mT
     added = ridge * float(x.square().sum(0).mean()) or 1.0
     kernel.diagonal().add_(added)
-    found = before + x.mT @ torch.cholesky_solve(t - x @ before, torch.linalg.cholesky(kernel))
+    found = before + x.mT @ torch.cholesky_solve(t - x @ before, factored(kernel[None])[0])
     return found, target_mean - row_mean @ found
 
 

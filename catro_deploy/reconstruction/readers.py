@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from catro_deploy.core.least_squares import Moments, with_ridge
+from catro_deploy.core.least_squares import Moments, factored, with_ridge
 from catro_deploy.core.obs import Consumer
 from catro_deploy.graph.kinds import groups_of
 from catro_deploy.graph.layers import PRODUCERS
@@ -86,7 +86,9 @@ class Readers:
         for reader in readers:
             module = self._modules[reader.layer]
             matrix = weight_matrix(module)[0].double() if weights is None else weights[reader.layer]
-            grams = [(m.centred_gram() if module.bias is not None else m.gram)[0] for m in self._moments[reader.layer]]
+            grams = [
+                (m.centred_gram() if module.bias is not None else m.gram())[0] for m in self._moments[reader.layer]
+            ]
             total = sum(
                 float((matrix[block] * (gram @ matrix[block])).sum())
                 for block, gram in zip(self._blocks[reader.layer], grams, strict=True)
@@ -114,16 +116,15 @@ class Readers:
             out = lost[block]
             if not bool(out.any()):
                 continue
-            gram = (moments.centred_gram() if module.bias is not None else moments.gram)[0]
+            gram = (moments.centred_gram() if module.bias is not None else moments.gram())[0]
             gram = with_ridge(gram[None])[0]
             kept, removed = block[~out], block[out]
             after[removed] = 0
             if len(kept):
-                factor = torch.linalg.cholesky(gram[~out][:, ~out])
+                factor = factored(gram[~out][:, ~out][None])[0]
                 after[kept] += torch.cholesky_solve(gram[~out][:, out] @ before[removed], factor)
             if module.bias is not None:
-                mean = moments.row_sum[0] / max(moments.count, 1)
-                shift += mean @ (before[block] - after[block])
+                shift += moments.mean()[0] @ (before[block] - after[block])
         return after, shift
 
     def _measure(self, images: Sequence[torch.Tensor], progress: Progress, generator: torch.Generator) -> None:

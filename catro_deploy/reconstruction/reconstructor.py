@@ -84,10 +84,11 @@ class Reconstructor:
             after = divergence(self.graph.module, cut.module, self.images)
         self.progress.note(f"reconstructed: KL from the original's answers {before:.3f} -> {after:.3f} nats")
         solved = copy.deepcopy(pruned).cpu()
-        if after < before:
+        better = after < before
+        if better:
             write_back_(solved, self.graph, cut, found)
         explained = {name: fit.explained for name, fit in found.fits.items()}
-        return solved, ReconstructionPlan(before, min(after, before), explained, dict(found.left))
+        return solved, ReconstructionPlan(before, after if better else before, explained, dict(found.left))
 
     def _limit(self) -> MemoryLimit:
         return MemoryLimit(int(self.settings.activation_memory * 2**30))

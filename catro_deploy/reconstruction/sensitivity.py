@@ -47,7 +47,8 @@ def logit_directions(
     with progress.task("Finding what logits depend on", len(images)) as task, torch.enable_grad():
         for batch in images:
             interpreter = fx.Interpreter(module)
-            interpreter.env = {order[0]: batch.clone().requires_grad_()}
+            image = batch.clone().requires_grad_()
+            interpreter.env = {order[0]: image}
             for node in order[1:-1]:
                 interpreter.env[node] = output = interpreter.run_node(node)
                 if node in watched:
@@ -55,7 +56,8 @@ def logit_directions(
                     watch(str(node.target), -1 if linear else 1, output)
             logits = interpreter.env[order[-1].args[0]]
             draw = torch.randn(logits.shape, generator=generator).to(logits.device)
-            logits.backward(draw - draw.mean(1, keepdim=True))
+            # For the images alone: the way there leads through all layers, and weights need no gradients.
+            torch.autograd.grad(logits, image, draw - draw.mean(1, keepdim=True))
             task.advance()
     return {name: _root(found[name]) if name in found else _nothing(module, name) for name in layers}
 

@@ -60,7 +60,7 @@ class StepSolver:
         """Take in a batch: what each layer reads, and what the sum of their outputs is to be."""
         first = self._layers[0]
         positions = positions_of(first, target.shape, self._positions, self._generator)
-        row_bytes = sum(self._sizes) * self._moments.gram.shape[0] * len(positions) * target.element_size()
+        row_bytes = sum(self._sizes) * self._matrices[0].shape[0] * len(positions) * target.element_size()
         step = max(1, CHUNK_BYTES // max(1, row_bytes))
         for start in range(0, len(target), step):
             part = slice(start, start + step)

@@ -63,7 +63,8 @@ def steps_of(original: OriginalGraph, cut: CutGraph) -> tuple[list[Step], dict[s
     in_sum = {layer for step in sums for layer in step.layers}
     steps = [*sums, *(Step((node,), (), node.name) for node in solvable if node not in in_sum)]
     steps = [replace(step, target=cut.stand_ins.get(step.target, step.target)) for step in steps]
-    steps.sort(key=lambda step: max(place[node] for node in (*step.layers, *step.given)))
+    # What is given comes before what is solved for the rest: it may be a layer that is solved for its own output.
+    steps.sort(key=lambda step: max((*(place[n] for n in step.layers), *(place[n] + 0.5 for n in step.given))))
     changed = _changed(cut, place)
     aims_elsewhere = set(cut.stand_ins.values())
     kept = [step for step in steps if step.target in aims_elsewhere or changed & {*step.needed, *step.layers}]

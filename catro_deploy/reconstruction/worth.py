@@ -57,10 +57,7 @@ def measure_losses(
         widths = _width_losses(original, eliminations, groups, candidates, some, expected, limit, task.advance)
         gone = {}
         for branch in branches:
-            cut = original.cut({}, [branch.name])
-            reconstruct_(original, cut, some, limit, first=BRANCH_STEPS)
-            with torch.inference_mode():
-                gone[branch.name] = _loss(expected, (cut.module(batch) for batch in some))
+            gone[branch.name] = _branch_loss(original, branch, some, expected, limit)
             task.advance()
     return Losses(widths, gone)
 
@@ -91,6 +88,22 @@ def _width_losses(
         advance()
     suffix.close()
     return found
+
+
+def _branch_loss(
+    original: OriginalGraph,
+    branch: Branch,
+    images: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    limit: MemoryLimit,
+) -> float:
+    """Without ``branch``; with the layers around it solved again if that helps, since those behind are not."""
+    cut = original.cut({}, [branch.name])
+    with torch.inference_mode():
+        before = _loss(expected, map(cut.module, images))
+    reconstruct_(original, cut, images, limit, first=BRANCH_STEPS)
+    with torch.inference_mode():
+        return min(before, _loss(expected, map(cut.module, images)))
 
 
 def _measured(full: int, candidates: Sequence[int]) -> list[int]:

@@ -192,7 +192,7 @@ class PruneSettings(_Section):
     worth: Literal["auto", "measured", "scatter"] = Field(
         "auto",
         description="measured: of a width, what the answers lose without it; scatter: its class separation (the "
-        "paper's); auto: measured for a budget of latency, if layers are reconstructed, and without labels",
+        "paper's); auto: measured for a budget of latency, by obs and without labels, if layers are reconstructed",
     )
     reconstruct_images: PositiveInt = Field(1024, description="that layers are solved from, without their labels")
     allocation: Literal["auto", "exact", "greedy", "flops", "uniform"] = Field(

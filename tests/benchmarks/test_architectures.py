@@ -1,11 +1,15 @@
 """The scoreboard: what its page says of results, and one small model taken through all steps."""
 
 import argparse
+from types import SimpleNamespace
 
+import architecture_check
 import architecture_page
 import pytest
+import torch
 from architecture_check import LATENCY, PASSED, STEPS, check_architecture
 from architectures import check_in_own_process, faults, is_done, size_of, wants_latency
+from torch import nn
 
 ENVIRONMENT = {"processor": "a processor", "python": "3.11", "torch": "2.11", "date": "2026-01-01"}
 
@@ -17,6 +21,10 @@ def row(**changed: object) -> dict[str, object]:
         "channels": 200,
         "prunable_share": 0.9,
         "macs_share": 0.497,
+        "agreement_cut": 0.31,
+        "agreement_reconstructed": 0.96,
+        "kl_cut": 0.4,
+        "kl_reconstructed": 0.02,
         "deviation": 3e-7,
         "onnx_deviation": 2e-6,
         "stays": {},
@@ -41,7 +49,8 @@ def test_a_model_that_passes_all_is_counted_and_shown():
     assert "**1 of 1** convolutional networks of torchvision pass every step, 1 of them at half" in text
     assert "**2 of 2** convolutional networks of timm pass every step, 1 of them at half" in text
     assert "What does not pass" not in text
-    assert line_of("small", text)[:7] == ["small", "64", "90%", "50%", "7 of 7", "3e-07", "2e-06"]
+    cells = ["small", "64", "90%", "50%", "8 of 8", "31% → 96%", "4e-01 → 2e-02", "3e-07", "2e-06"]
+    assert line_of("small", text)[:9] == cells
 
 
 @pytest.mark.parametrize(
@@ -104,6 +113,7 @@ def asked(**changed: object) -> argparse.Namespace:
         (row(steps={"build": "ModelError"}), {}, True),
         (row(steps={"build": "ModelError"}), {"failed": True}, False),
         (row(ended="not done after 5 s"), {"failed": True}, False),
+        (row(steps={step: PASSED for step in STEPS if step != "reconstruct"}), {}, False),
     ],
 )
 def test_a_row_is_run_again_only_where_it_must(found, wanted, done):
@@ -148,3 +158,24 @@ def test_a_small_network_passes_every_step(tmp_path):
     assert found["steps"] == dict.fromkeys(STEPS, PASSED)
     assert 0.4 < found["macs_share"] <= 0.5
     assert found["prunable_share"] > 0.9
+    assert found["kl_reconstructed"] < found["kl_cut"]
+    assert found["agreement_reconstructed"] > found["agreement_cut"]
+
+
+def test_a_reconstruction_that_leads_away_from_the_original_fails():
+    def network(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Flatten(), nn.Linear(12, 4))
+
+    original, near, far = network(0), network(0), network(1)
+    with torch.no_grad():
+        near[1].bias[0] += 0.1
+    batches = [(torch.randn(5, 3, 2, 2, generator=torch.Generator().manual_seed(0)), torch.zeros(5))]
+    plan = SimpleNamespace(reconstructed=True)
+    figures: dict[str, float] = {}
+    check = architecture_check._check_reconstructed
+    check(SimpleNamespace(original=original, model=near, plan=plan), far, batches, figures)
+    assert 0 < figures["kl_reconstructed"] < figures["kl_cut"]
+    assert figures["agreement_reconstructed"] >= figures["agreement_cut"]
+    with pytest.raises(ArithmeticError, match="has become"):
+        check(SimpleNamespace(original=original, model=far, plan=plan), near, batches, figures)

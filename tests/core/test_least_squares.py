@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from catro_deploy.core.least_squares import Moments, damped, solve_from_rows
+from catro_deploy.core.least_squares import Moments, damped, factored, solve_from_rows
+from catro_deploy.errors import NumericsError
 
 
 def drawn(*shape, seed=0):
@@ -74,6 +75,36 @@ def test_columns_that_say_nothing_leave_the_weights_as_they_are(columns):
     found, offset = measured(columns.double(), drawn(1, 10, 2)).solve(before, bias=True)
     torch.testing.assert_close(found, before)
     assert torch.isfinite(offset).all()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("mean", "spread"), [(30, 1e-2), (300, 1e-2), (3000, 0), (3e4, 1.0)])
+def test_columns_that_hardly_vary_are_told_apart_in_float32(mean, spread, bias):
+    rows = (mean + spread * drawn(1, 512, 9)).float()
+    targets, before = drawn(1, 512, 2, seed=1).float(), drawn(1, 9, 2, seed=2) / mean
+    found, offset = measured(rows, targets).solve(before, bias=bias)
+    exact, _ = measured(rows.double(), targets.double()).solve(before, bias=bias)
+    torch.testing.assert_close(found, exact, atol=1e-3 * float(exact.abs().max()), rtol=0)
+    assert torch.isfinite(offset).all()
+
+
+def test_a_matrix_that_rounding_has_made_indefinite_is_factored():
+    factor = factored(torch.tensor([[[1.0, 1.0], [1.0, 1.0 - 1e-7]], [[2.0, 0.0], [0.0, 2.0]]], dtype=torch.float64))
+    torch.testing.assert_close(
+        factor @ factor.mT, torch.tensor([[[1.0, 1], [1, 1]], [[2, 0], [0, 2]]]).double(), atol=1e-5, rtol=0
+    )
+
+
+def test_what_is_not_finite_is_said():
+    with pytest.raises(NumericsError, match="not finite"):
+        damped(torch.full((1, 2, 2), torch.nan, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("constant", "explained"), [(0.1, 1.0), (0.2, 0.0)])
+def test_of_targets_that_never_change_all_is_explained_or_nothing(constant, explained):
+    targets = torch.full((1, 21, 2), 0.1)
+    moments = measured(torch.zeros(1, 21, 3), targets)
+    assert moments.explained(torch.zeros(1, 3, 2).double(), torch.full((1, 2), constant)) == explained
 
 
 def test_float32_rows_give_nearly_the_weights_of_float64():

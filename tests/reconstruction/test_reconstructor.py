@@ -1,0 +1,84 @@
+"""What reconstruction does for a pruning: never worse than the cut alone."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from catro_deploy.graph.surgery import apply_keeps_
+from catro_deploy.graph.trace import trace
+from catro_deploy.progress import Silent
+from catro_deploy.reconstruction import reconstructor
+from catro_deploy.reconstruction.loss import divergence
+from catro_deploy.reconstruction.reconstructor import Reconstructor
+from catro_deploy.settings import PruneSettings
+from tests.reconstruction.networks import KINDS, SHAPE, Stream, answers, calibrated, images, keeps_for
+
+
+def reconstructor_of(model: nn.Module, count: int = 160, **settings: object) -> Reconstructor:
+    return Reconstructor(model, trace(model, SHAPE), images(count), PruneSettings(**settings), Silent())
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_come_closer_to_the_originals(kind, seed):
+    model = calibrated(KINDS[kind], seed)
+    keeps = keeps_for(model, seed)
+    pruned = apply_keeps_(copy.deepcopy(model), keeps)
+    found, record = reconstructor_of(model).reconstructed(pruned, keeps, ())
+    new = images(100, seed=9)
+    before, after = divergence(model, pruned, new), divergence(model, found, new)
+    assert record.kl_reconstructed <= record.kl_cut
+    assert record.kl_reconstructed == pytest.approx(divergence(model, found, images()), rel=0.01, abs=1e-9)
+    assert record.kl_cut == pytest.approx(divergence(model, pruned, images()), rel=0.01, abs=1e-9)
+    assert after < before  # of images that it was not solved from, too
+    assert set(record.explained) & set(record.left) == set()
+
+
+def test_the_given_networks_stay_as_they_are():
+    model = calibrated(Stream)
+    keeps = keeps_for(model)
+    pruned = apply_keeps_(copy.deepcopy(model), keeps)
+    states = [copy.deepcopy(one.state_dict()) for one in (model, pruned)]
+    found, _ = reconstructor_of(model).reconstructed(pruned, keeps, ())
+    for one, state in zip((model, pruned), states, strict=True):
+        assert all(torch.equal(state[name], value) for name, value in one.state_dict().items())
+    assert list(found.state_dict()) == list(states[1])
+    assert not torch.equal(found.fc.weight, pruned.fc.weight)
+
+
+@pytest.mark.parametrize("kl", [(0.1, 0.2), (0.1, 0.1), (0.1, float("nan"))])
+def test_where_that_takes_answers_further_away_the_cuts_weights_stay(monkeypatch, kl):
+    model = calibrated(Stream)
+    keeps = keeps_for(model)
+    pruned = apply_keeps_(copy.deepcopy(model), keeps)
+    said = iter(kl)
+    monkeypatch.setattr(reconstructor, "divergence", lambda *_: next(said))
+    found, record = reconstructor_of(model).reconstructed(pruned, keeps, ())
+    assert (record.kl_cut, record.kl_reconstructed) == (0.1, 0.1)
+    assert all(torch.equal(pruned.state_dict()[name], value) for name, value in found.state_dict().items())
+
+
+def test_the_same_seed_finds_the_same_weights():
+    model = calibrated(Stream)
+    keeps = keeps_for(model)
+    pruned = apply_keeps_(copy.deepcopy(model), keeps)
+    one, other = (reconstructor_of(model).reconstructed(pruned, keeps, ())[0] for _ in range(2))
+    assert torch.equal(answers(one, images(8)), answers(other, images(8)))
+
+
+def test_groups_that_nothing_mixes_are_not_followed():
+    keeper = reconstructor_of(calibrated(Stream), criterion="obs")
+    by_name = {group.name: group for group in keeper.network.groups}
+    assert keeper.follows(by_name["stem"])
+    assert not keeper.follows(by_name["fc"])
+    assert keeper.kept(by_name["fc"], 2) is None
+    assert len(keeper.kept(by_name["stem"], 2)) == 2
+
+
+def test_losses_are_of_the_groups_that_have_candidates():
+    keeper = reconstructor_of(calibrated(Stream), 60)
+    losses = keeper.losses({"stem": (2, 6), "in1": (5,)}, ())
+    assert set(losses.widths) == {"stem", "in1"}
+    assert losses.widths["stem"][2] > losses.widths["stem"][6] == 0

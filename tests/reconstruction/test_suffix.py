@@ -1,0 +1,55 @@
+"""A network from some place on answers as the whole does."""
+
+import pytest
+import torch
+
+from catro_deploy.graph.activations import MemoryLimit
+from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.suffix import Suffix
+from tests.graph.networks import Branches, randomised
+from tests.graph.residual import Written
+from tests.reconstruction.networks import SHAPE, Stream, images
+
+NETWORKS = {"stream": Stream, "branches": Branches, "written in place": Written}
+
+
+@pytest.mark.parametrize("limit", [2**30, 0])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_at_every_place_the_logits_are_those_of_the_module(name, limit):
+    module = OriginalGraph.of(randomised(NETWORKS[name]()), SHAPE).module
+    batches = images(7, batch=4)
+    with torch.inference_mode():
+        expected = [module(batch) for batch in batches]
+        suffix = Suffix(module, batches, MemoryLimit(limit))
+        for place in range(len(module.graph.nodes)):
+            suffix.advance(place)
+            for _ in range(2):  # what is kept is not used up, nor written over
+                for found, wanted in zip(suffix.logits(), expected, strict=True):
+                    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+        suffix.close()
+
+
+def test_places_may_be_passed_over_and_weights_behind_may_change():
+    module = OriginalGraph.of(randomised(Stream()), SHAPE).module
+    batches = images(5, batch=3)
+    place = next(at for at, node in enumerate(module.graph.nodes) if node.name == "out1")
+    with torch.inference_mode():
+        suffix = Suffix(module, batches, MemoryLimit(2**30))
+        suffix.advance(place)
+        suffix.advance(2)  # behind it already
+        module.get_submodule("out1").weight.mul_(2)
+        for found, batch in zip(suffix.logits(), batches, strict=True):
+            torch.testing.assert_close(found, module(batch), rtol=0, atol=0)
+        module.get_submodule("stem").weight.mul_(2)  # in front of it: what is kept is that of before
+        assert not torch.allclose(next(suffix.logits()), module(batches[0]))
+
+
+def test_all_memory_is_given_back():
+    limit = MemoryLimit(2**20)
+    module = OriginalGraph.of(randomised(Stream()), SHAPE).module
+    with torch.inference_mode():
+        suffix = Suffix(module, images(5, batch=3), limit)
+        suffix.advance(12)
+        assert limit.left_bytes < 2**20
+        suffix.close()
+    assert limit.left_bytes == 2**20
