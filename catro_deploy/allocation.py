@@ -40,13 +40,15 @@ Measure = Callable[[Mapping[str, int]], TrialResult]
 class Decision:
     """The width of every group that may be pruned, 0 where its branch vanishes; by a latency budget, how it came.
 
-    ``path`` are the steps of Algorithm 2 by the paper's cost: which group grew, and to which width.
+    ``path`` are the steps of Algorithm 2 by the paper's cost: which group grew, and to which width. ``loss`` is what
+    the network is predicted to lose, in nats.
     """
 
     method: Method
     widths: Mapping[str, int]
     latency: LatencyPlan | None = None
     path: tuple[tuple[str, int], ...] = ()
+    loss: float | None = None
 
 
 def by_flops(
@@ -104,7 +106,7 @@ def by_latency(
     """
     full = full_widths(scored)
     budget_us = budget.limit(pricing.original_us)
-    solver = solver_of(network, scored, worths, settings, pricing, keeper)
+    solver = solver_of(network, scored, worths, settings, pricing, keeper, budget_us)
     if measure is None:
         turns, found = [], _estimated(solver, budget, budget_us, pricing.original_us)
         warnings = [*pricing.warnings, *_not_measured(pricing, found)]
@@ -128,7 +130,7 @@ def by_latency(
         gap=found.gap,
         warnings=tuple(warnings),
     )
-    return Decision(solver.method, found.widths, plan)
+    return Decision(solver.method, found.widths, plan, loss=solver.loss(found.widths) if solver.loss else None)
 
 
 def _not_measured(pricing: Pricing, found: Allocation) -> list[str]:

@@ -1,5 +1,6 @@
 """How settings allocate channels under a limit of latency: over the widths worth having, or as others do."""
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,9 @@ from catro_deploy.costs.flops import FlopsCost
 from catro_deploy.errors import BudgetError
 from catro_deploy.graph.trace import Network
 from catro_deploy.pricing import Pricing
+from catro_deploy.reconstruction.correction import corrected, dropped_by, predicted_loss
 from catro_deploy.reconstruction.reconstructor import Reconstructor
+from catro_deploy.reconstruction.worth import Losses
 from catro_deploy.records import Branch, Budget
 from catro_deploy.selection import Scored, values_of
 from catro_deploy.settings import PruneSettings
@@ -45,12 +48,14 @@ EXACT_WIDTHS = 32
 class Solver:
     """``solve`` allocates within a limit in microseconds, and raises BudgetError if it finds nothing within.
 
-    ``fastest`` is the network of the least predicted latency among those that it chooses from.
+    ``fastest`` is the network of the least predicted latency among those that it chooses from, ``loss`` what a network
+    of some widths is predicted to lose, in nats, if that was measured.
     """
 
     method: Method
     solve: Callable[[float], Allocation]
     fastest: Allocation
+    loss: Callable[[Mapping[str, int]], float] | None = None
 
 
 def measures_worth(settings: PruneSettings, budget: Budget) -> bool:
@@ -73,10 +78,12 @@ def solver_of(
     settings: PruneSettings,
     pricing: Pricing,
     keeper: Reconstructor | None = None,
+    limit_us: float | None = None,
 ) -> Solver:
     """The solver that ``settings`` ask for; ``worths`` are of the branches that may go.
 
-    ``keeper`` measures what widths are worth where ``scored`` has no scatters.
+    ``keeper`` measures what widths are worth where ``scored`` has no scatters: each alone, then corrected by what they
+    lose together at ``limit_us``.
 
     Raises:
         BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
@@ -89,7 +96,25 @@ def solver_of(
             "uniform", partial(uniform, values, full_widths(scored), pricing.cost), _least(values, pricing.cost)
         )
     cost, branches = pricing.cost, tuple(worths)
-    values = values_for(scored, _useful_widths(scored, settings, pricing), settings, worths, keeper)
+    candidates = _useful_widths(scored, settings, pricing)
+    if scored.scatters or keeper is None:
+        return _over(values_of(scored, candidates, settings, worths), branches, settings, cost)
+
+    def by_loss(losses: Losses) -> Solver:
+        values = values_by_loss(scored, candidates, losses, branches)
+        return _over(values, branches, settings, cost)
+
+    def loss_at(widths: Mapping[str, int]) -> float:
+        return keeper.loss_at(widths, [branch.name for branch in dropped_by(widths, branches)])
+
+    losses = keeper.losses(candidates, branches)
+    if limit_us is not None and settings.reconstruct:
+        with contextlib.suppress(BudgetError):  # whoever solves for the limit gets it again
+            losses = corrected(losses, branches, lambda some: by_loss(some).solve(limit_us), loss_at, keeper.progress)
+    return replace(by_loss(losses), loss=partial(predicted_loss, losses, branches))
+
+
+def _over(values: Sequence[GroupValue], branches: Sequence[Branch], settings: PruneSettings, cost: LayerCost) -> Solver:
     fastest = _fastest(values, cost)
     if _method(settings, values, cost) == "greedy":
         return Solver("greedy", lambda limit_us: greedy(values, cost, limit_us, branches), fastest)
@@ -112,18 +137,18 @@ def values_for(
     if settings.allocation == "uniform":
         choices = [GroupChoice(group.name, candidates[group.name], len(group.producers)) for group in scored.prunable]
         return [GroupValue(choice, np.zeros(len(choice.widths))) for choice in choices]
-    return values_by_loss(scored, candidates, keeper, tuple(worths))
+    branches = tuple(worths)
+    return values_by_loss(scored, candidates, keeper.losses(candidates, branches), branches)
 
 
 def values_by_loss(
-    scored: Scored, candidates: Mapping[str, tuple[int, ...]], keeper: Reconstructor, branches: Sequence[Branch]
+    scored: Scored, candidates: Mapping[str, tuple[int, ...]], losses: Losses, branches: Sequence[Branch]
 ) -> list[GroupValue]:
     """What the ``candidates`` of each prunable group are worth: the loss, in nats, that they spare.
 
     It is compared with the loss at the smallest width, or without the branch that the group lies in, of which each of
     the branch's groups has an equal part. A width that loses more than the branch is worth nothing.
     """
-    losses = keeper.losses(candidates, branches)
     entry = {name: losses.branches[b.name] / len(b.groups) for b in branches for name in b.groups}
     values = []
     for group in scored.prunable:

@@ -210,21 +210,24 @@ WIDTHS = {"stem": (4, 8, 16), "inner": (4, 8, 16)}
 
 
 def test_a_width_is_worth_the_loss_that_it_spares():
-    stem, inner = values_by_loss(scored(block()), WIDTHS, keeper({4: 0.5, 8: 0.2, 16: 0.0}), ())
+    losses = keeper({4: 0.5, 8: 0.2, 16: 0.0}).losses(WIDTHS, ())
+    stem, inner = values_by_loss(scored(block()), WIDTHS, losses, ())
     assert stem.choice.widths == inner.choice.widths == (4, 8, 16)
     assert list(stem.value) == pytest.approx([0, 0.3, 0.5])
 
 
 def test_a_branch_is_worth_what_is_lost_without_it_and_widths_that_lose_more_nothing():
-    _, inner = values_by_loss(scored(block()), WIDTHS, keeper({4: 0.9, 8: 0.2, 16: 0.0}, branch=0.6), (BRANCH,))
+    losses = keeper({4: 0.9, 8: 0.2, 16: 0.0}, branch=0.6).losses(WIDTHS, (BRANCH,))
+    _, inner = values_by_loss(scored(block()), WIDTHS, losses, (BRANCH,))
     assert inner.choice.widths == (0, 4, 8, 16)
     assert list(inner.value) == pytest.approx([0, 0, 0.4, 0.6])
 
 
 @given(st.lists(st.floats(0, 10), min_size=3, max_size=3), st.one_of(st.none(), st.floats(0, 10)))
 def test_more_channels_are_never_worth_less(losses, branch):
-    measured = keeper(dict(zip((4, 8, 16), losses, strict=True)), branch or 0)
-    for value in values_by_loss(scored(block()), WIDTHS, measured, () if branch is None else (BRANCH,)):
+    branches = () if branch is None else (BRANCH,)
+    measured = keeper(dict(zip((4, 8, 16), losses, strict=True)), branch or 0).losses(WIDTHS, branches)
+    for value in values_by_loss(scored(block()), WIDTHS, measured, branches):
         assert value.value[0] == 0
         assert all(few <= many for few, many in itertools.pairwise(value.value))
 

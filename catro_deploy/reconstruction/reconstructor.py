@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from catro_deploy.graph.activations import MemoryLimit
+from catro_deploy.graph.surgery import keeps_of
 from catro_deploy.graph.trace import Network
 from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Progress
@@ -18,7 +19,7 @@ from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.loss import divergence
 from catro_deploy.reconstruction.readers import readers_of
 from catro_deploy.reconstruction.refit import reconstruct_, write_back_
-from catro_deploy.reconstruction.worth import Losses, measure_losses
+from catro_deploy.reconstruction.worth import MOST_IMAGES, Losses, measure_losses
 from catro_deploy.records import Branch, Group, Keep, ReconstructionPlan
 from catro_deploy.settings import PruneSettings
 
@@ -69,6 +70,17 @@ class Reconstructor:
             return measure_losses(
                 self.graph, self.eliminations, groups, candidates, branches, images, limit, self.progress, macs
             )
+
+    def loss_at(self, widths: Mapping[str, int], dropped: Sequence[str]) -> float:
+        """What is lost, in nats, at these ``widths`` of groups and without the branches ``dropped``, all together."""
+        groups = [group for group in self.network.groups if widths.get(group.name, group.width)]
+        kept = {group.name: self.kept(group, widths.get(group.name, group.width)) for group in groups}
+        chosen = {name: channels for name, channels in kept.items() if channels is not None}
+        cut = self.graph.cut(keeps_of(groups, chosen, self.network.sizes), dropped)
+        images = list(torch.split(torch.cat(list(self.images))[:MOST_IMAGES], len(self.images[0])))
+        with reused_pages():
+            reconstruct_(self.graph, cut, images, self._limit(), seed=self.settings.seed)
+            return divergence(self.graph.module, cut.module, images)
 
     def reconstructed(
         self, pruned: nn.Module, keeps: Mapping[str, Keep], dropped: Sequence[str]

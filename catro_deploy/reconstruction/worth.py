@@ -19,7 +19,7 @@ from catro_deploy.reconstruction.refit import reconstruct_
 from catro_deploy.reconstruction.suffix import Suffix
 from catro_deploy.records import Branch, Group
 
-__all__ = ["Losses", "measure_losses"]
+__all__ = ["MOST_IMAGES", "Losses", "measure_losses"]
 
 MEASURED_WIDTHS = 4
 """Of each group, the full one not counted."""
