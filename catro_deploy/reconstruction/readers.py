@@ -66,13 +66,15 @@ class Readers:
     ) -> None:
         self._original = original
         self._modules = {name: layer_of(original.module, name) for name in layers}
+        device = images[0].device
         self._blocks: dict[str, list[torch.Tensor]] = {}
         self._moments: dict[str, list[Moments]] = {}
         for name, module in self._modules.items():
             _, columns, _ = weight_matrix(module).shape
             size = max(1, BLOCK_COLUMNS // column_channels(module)) * column_channels(module)
-            self._blocks[name] = [torch.arange(first, min(first + size, columns)) for first in range(0, columns, size)]
-            self._moments[name] = [Moments(1, len(block), 0, images[0].device) for block in self._blocks[name]]
+            ends = [(first, min(first + size, columns)) for first in range(0, columns, size)]
+            self._blocks[name] = [torch.arange(first, end, device=device) for first, end in ends]
+            self._moments[name] = [Moments(1, end - first, 0, device) for first, end in ends]
         self._measure(images, progress, torch.Generator().manual_seed(seed))
 
     def consumers(

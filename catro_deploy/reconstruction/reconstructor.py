@@ -28,7 +28,7 @@ __all__ = ["Reconstructor"]
 
 @dataclass(frozen=True)
 class Reconstructor:
-    """For ``model`` (eval mode, traced as ``network``), on normalised batches ``images``, all on one device."""
+    """For ``model`` (eval mode, traced as ``network``), on normalised batches ``images`` and on their device."""
 
     model: nn.Module
     network: Network
@@ -39,7 +39,9 @@ class Reconstructor:
     @cached_property
     def graph(self) -> OriginalGraph:
         """The unpruned network."""
-        return OriginalGraph.of(self.model, self.network.input_shape, self.settings.ignore, self.network.sizes)
+        graph = OriginalGraph.of(self.model, self.network.input_shape, self.settings.ignore, self.network.sizes)
+        graph.module.to(self.images[0].device)  # the model may be on the CPU again
+        return graph
 
     @cached_property
     def eliminations(self) -> Eliminations:

@@ -110,20 +110,20 @@ def _unfold_(layer: Solvable, norm: nn.Module, solved: Solvable, fit: LayerFit) 
     assert norm.running_mean is not None
     assert norm.running_var is not None
     assert solved.bias is not None
-    axis = 1 if is_transposed(layer) else 0
-    rows = [weight.movedim(axis, 0).flatten(1).double() for weight in (layer.weight, solved.weight)]
-    old, new = (row.norm(dim=1) for row in rows)
+    axis, device = 1 if is_transposed(layer) else 0, layer.weight.device
+    weight, offset = solved.weight.to(device), solved.bias.to(device).double()
+    old, new = (one.movedim(axis, 0).flatten(1).double().norm(dim=1) for one in (layer.weight, weight))
     # A dead filter has a norm near zero, at which any training step would be huge.
     wanted = old.clamp(min=float(old.mean()) * LEAST_NORM)
     scale = torch.where((wanted > 0) & (new > 0), new / wanted.clamp(min=1e-30), torch.ones_like(new))
-    shape = [1] * solved.weight.ndim
+    shape = [1] * weight.ndim
     shape[axis] = -1
-    layer.weight.copy_(solved.weight / scale.view(shape).to(solved.weight.dtype))
+    layer.weight.copy_(weight / scale.view(shape).to(weight.dtype))
     bias = torch.zeros_like(scale) if layer.bias is None else layer.bias.double()
-    mean, variance = fit.mean / scale + bias, fit.variance / scale.square()
+    mean, variance = fit.mean.to(device) / scale + bias, fit.variance.to(device) / scale.square()
     gain = scale * (variance + norm.eps).sqrt()
     norm.running_mean.copy_(mean)
     norm.running_var.copy_(variance)
     if norm.weight is not None and norm.bias is not None:
         norm.weight.copy_(gain)
-        norm.bias.copy_(solved.bias.double() + scale * (mean - bias))
+        norm.bias.copy_(offset + scale * (mean - bias))

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import catro_deploy
 from catro_deploy.graph.surgery import apply_keeps_
 from catro_deploy.graph.trace import trace
 from catro_deploy.progress import Silent
@@ -82,3 +83,16 @@ def test_losses_are_of_the_groups_that_have_candidates():
     losses = keeper.losses({"stem": (2, 6), "in1": (5,)}, ())
     assert set(losses.widths) == {"stem", "in1"}
     assert losses.widths["stem"][2] > losses.widths["stem"][6] == 0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("options", [{}, {"worth": "measured"}, {"criterion": "obs"}, {"criterion": "l1"}])
+def test_on_a_gpu_it_finds_what_it_finds_on_a_cpu(options):
+    batches = [(images(32, seed)[0] + seed / 4, torch.full((32,), seed)) for seed in range(4)]
+    found = [
+        catro_deploy.prune(calibrated(Stream), batches, budget="60%flops", compute=compute, **options)
+        for compute in ("cpu", "cuda")
+    ]
+    one, other = (record.plan.reconstruction for record in found)
+    assert list(one.explained) == list(other.explained)
+    assert other.kl_reconstructed == pytest.approx(one.kl_reconstructed, rel=0.2)
