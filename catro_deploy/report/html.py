@@ -19,6 +19,14 @@ from catro_deploy.report.precision import (
     sensitivity_table,
     served_file,
 )
+from catro_deploy.report.reconstruction import (
+    layers_table,
+    left_table,
+    losses_table,
+    reconstruction_chart,
+    solved_words,
+)
+from catro_deploy.report.recovery import recovery_chart
 from catro_deploy.report.selection_charts import kept_chart, path_chart
 from catro_deploy.report.tables import (
     FEEDING,
@@ -111,6 +119,10 @@ def _sections(report: Mapping[str, Any]) -> str:
         sections.append((f"Budget{badge(report['latency_plan'])}", _budget(report)))
     if report["search"]:
         sections.append(("Front", _front(report["search"])))
+    if report["recovery"]:
+        sections.append(("What each step gave back", recovery_chart(report)))
+    if report["reconstruction"]:
+        sections.append(("Reconstruction", _reconstruction(report["reconstruction"])))
     if report["per_class"]:
         table = _folded("All figures by class", class_table(report))
         sections.append(("Accuracy by class", charts.accuracy_chart(report["per_class"]) + table))
@@ -136,6 +148,13 @@ def _budget(report: Mapping[str, Any]) -> str:
     if not report["latency_plan"]["rounds"]:
         return table
     return table + latency_charts.rounds_chart(report) + _table(latency_tables.rounds_table(report))
+
+
+def _reconstruction(record: Mapping[str, Any]) -> str:
+    content = f'<p class="soft">{escape(solved_words(record))}</p>{_table(losses_table(record))}'
+    if (layers := layers_table(record)).rows:
+        content += reconstruction_chart(record) + _folded("All layers, in their order", layers)
+    return content + (_folded("Layers left as they are", left_table(record), True) if record["left"] else "")
 
 
 def _finetuning(finetune: Mapping[str, Any]) -> str:
