@@ -119,16 +119,7 @@ def _sections(report: Mapping[str, Any]) -> str:
         sections.append((f"Budget{badge(report['latency_plan'])}", _budget(report)))
     if report["search"]:
         sections.append(("Front", _front(report["search"])))
-    if report["recovery"]:
-        sections.append(("What each step gave back", recovery_chart(report)))
-    if report["reconstruction"]:
-        sections.append(("Reconstruction", _reconstruction(report["reconstruction"])))
-    if report["per_class"]:
-        table = _folded("All figures by class", class_table(report))
-        sections.append(("Accuracy by class", charts.accuracy_chart(report["per_class"]) + table))
-    if not report["labelled"] and report["agreement"]["per_class"]:
-        table = _folded("All figures by class", agreement_table(report))
-        sections.append(("Agreement with the original by class", agreement_chart(report) + table))
+    sections += _answers(report)
     depth = latency_tables.depth_words(report)
     gone = f'<p class="soft">{escape(depth)}</p>' if depth else ""
     table = _folded("All groups, with the grounds", width_table(report))
@@ -141,6 +132,22 @@ def _sections(report: Mapping[str, Any]) -> str:
     if report["finetune"]:
         sections.append(("Fine-tuning", _finetuning(report["finetune"])))
     return "".join(f"<section><h2>{name}</h2>{content}</section>\n" for name, content in sections)
+
+
+def _answers(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the answers are worth: step by step, layer by layer, and class by class."""
+    sections: list[tuple[str, str]] = []
+    if report["recovery"]:
+        sections.append(("What each step gave back", recovery_chart(report)))
+    if report["reconstruction"]:
+        sections.append(("Reconstruction", _reconstruction(report["reconstruction"])))
+    if report["per_class"]:
+        table = _folded("All figures by class", class_table(report))
+        sections.append(("Accuracy by class", charts.accuracy_chart(report["per_class"]) + table))
+    if not report["labelled"] and report["agreement"]["per_class"]:
+        table = _folded("All figures by class", agreement_table(report))
+        sections.append(("Agreement with the original by class", agreement_chart(report) + table))
+    return sections
 
 
 def _budget(report: Mapping[str, Any]) -> str:
