@@ -1,7 +1,7 @@
 """Networks of a run folder: factory + plan.json + safetensors, built again without pickle."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,7 @@ from catro_deploy.plans import load_plan
 from catro_deploy.records import Keep, Plan
 from catro_deploy.runs import RunFolder
 
-__all__ = ["load"]
+__all__ = ["load", "load_cut"]
 
 
 def load(
@@ -53,15 +53,34 @@ def load(
     }[weights]
     folder.require(path, stage)
     network = write_out_weights_(_unpruned(plan, model, folder))
-    whole_head = plan.class_indices == tuple(range(plan.model_classes))
-    head_only = {} if whole_head else {plan.head: Keep(out=plan.class_indices)}
     if weights == "original":
-        apply_keeps_(network, head_only)
+        apply_keeps_(network, {} if _has_whole_head(plan) else {plan.head: Keep(out=plan.class_indices)})
     else:
-        shallow = drop_branches(network, plan.dropped, plan.settings.get("ignore", ()), plan.keeps)
-        network = apply_keeps_(shallow, plan.keeps)
+        network = _cut(network, plan, plan.keeps)
     load_checkpoint(network, path)
     return network.eval()
+
+
+def load_cut(run: RunFolder) -> nn.Module:
+    """Build the network of ``run`` as it was right after the cut: what is left has the original's weights.
+
+    Raises:
+        As ``load``.
+    """
+    plan, original = load_plan(run), load(run, weights="original")
+    keeps = dict(plan.keeps)
+    if not _has_whole_head(plan):  # the original's makes the logits of the wanted classes alone already
+        keeps[plan.head] = Keep(None, keeps[plan.head].inputs)
+    return _cut(original, plan, keeps).eval()
+
+
+def _cut(network: nn.Module, plan: Plan, keeps: Mapping[str, Keep]) -> nn.Module:
+    shallow = drop_branches(network, plan.dropped, plan.settings.get("ignore", ()), plan.keeps)
+    return apply_keeps_(shallow, keeps)
+
+
+def _has_whole_head(plan: Plan) -> bool:
+    return plan.class_indices == tuple(range(plan.model_classes))
 
 
 def _unpruned(plan: Plan, model: nn.Module | Callable[[int], nn.Module] | None, folder: RunFolder) -> nn.Module:

@@ -87,6 +87,31 @@ def test_a_plan_without_dropped_branches_is_whole(made):
     assert not load_plan(run).reconstructed
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["some classes", "all classes"])
+def test_the_network_right_after_the_cut_has_the_originals_weights(made, whole):
+    run, expected = made
+    if whole:  # a plan of a network that knows two classes only
+        content = json.loads(run.plan.read_text()) | {"model_classes": 2, "class_indices": [0, 1]}
+        content["keeps"]["fc"]["out"] = None
+        run.plan.write_text(json.dumps(content))
+    run.pruned_weights.write_bytes(run.weights.read_bytes())  # as layers that were solved again would differ
+    network = networks.load_cut(run)
+    assert not network.training
+    images = torch.randn(4, *SHAPE, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        assert torch.equal(network(images), expected["pruned"](images))
+
+
+def test_a_plan_of_reconstruction_without_a_predicted_loss_is_read(made):
+    run, _ = made
+    content = json.loads(run.plan.read_text())
+    content["reconstruction"] = {"kl_cut": 1.0, "kl_reconstructed": 0.5, "explained": {"fc": 0.9}, "left": {}}
+    run.plan.write_text(json.dumps(content))
+    record = load_plan(run).reconstruction
+    assert record is not None
+    assert record.loss_predicted is None
+
+
 def test_a_branch_that_the_model_has_not_is_named(made):
     run, _ = made
     save_plan(plan({}, ("layer9.0.conv2",)), run.plan)

@@ -42,11 +42,13 @@ root = "data"
 target = "x86-cpu"              # catro-deploy targets list
 classes = []                    # a group, class names or indices; empty: all classes
 budget = "0.5x"                 # of the original's latency, measured; or 400us; or 50%flops
+# reconstruct = false           # the paper's method: layers are not solved again after the cut
+# criterion = "obs"             # what the next layers read, whatever the class; needs no labels
 
 [finetune]
-epochs = 40
+epochs = 40                     # 0: no training; the network stays as pruning has reconstructed it
 augment = "objects"             # objects: shift, mirror, light; signs: never mirrored; rigid: shift; none
-# distill = 0.5                 # learn from the unpruned network as well
+# recipe = "fast"               # default: gentle, low learning rates, for networks that were reconstructed
 
 [verify]
 # max_drop = 1.0                # points of accuracy that may be lost; more ends with exit code 3
@@ -73,8 +75,9 @@ classes = ["speed_limits"]      # a group of this data set
 budget = "0.5x"                 # of the original's latency, measured; or 400us; or 50%flops
 
 [finetune]
-epochs = 8
+epochs = 2                      # few are enough: pruning reconstructs the layers; 0: no training
 batch_size = 64
+learning_rate = 0.003           # default: by the number of steps, of which these epochs have only 90
 
 [verify]
 max_drop = 1.0                  # points of accuracy that may be lost; more ends with exit code 3

@@ -9,6 +9,8 @@ from rich.table import Table
 
 from catro_deploy.report.agreement import validation_heading
 from catro_deploy.report.front import front_line
+from catro_deploy.report.reconstruction import reconstruction_line
+from catro_deploy.report.recovery import recovery_line
 from catro_deploy.report.verdict import OUTCOMES, budget_words, foretold
 from catro_deploy.report.wording import count, duration, ms, nats, percent, points, ratios
 from catro_deploy.runs import RunFolder
@@ -42,9 +44,10 @@ def _prune(plan: Content, run: RunFolder) -> Sequence[RenderableType]:
     parameters = _before_after("parameters", plan["original_params"], plan["pruned_params"])
     latency, dropped = plan.get("latency"), plan.get("dropped")
     gone = [f"gone: the residual branches that end in {', '.join(dropped)}"] if dropped else []
+    solved = [reconstruction_line(plan["reconstruction"])] if plan.get("reconstruction") else []
     if latency is None:
-        return [table, *gone, f"{macs}, of which {plan['budget']} may be used; {parameters}"]
-    return [table, *gone, f"{macs}; {parameters}", *_latency(latency, plan)]
+        return [table, *gone, f"{macs}, of which {plan['budget']} may be used; {parameters}", *solved]
+    return [table, *gone, f"{macs}; {parameters}", *_latency(latency, plan), *solved]
 
 
 def _latency(latency: Content, plan: Content) -> Sequence[RenderableType]:
@@ -138,7 +141,8 @@ def _build(build: Content, run: RunFolder) -> Sequence[RenderableType]:
 def _verify(result: Content, run: RunFolder) -> Sequence[RenderableType]:
     images = f"{count(result['test_images'])} test images"
     if not result.get("labelled", True):
-        return [_runtime_table(result), f"{images} without labels: {_agreement(result)}", *result["problems"]]
+        found = f"{images} without labels: {_agreement(result)}"
+        return [_runtime_table(result), found, *filter(None, [recovery_line(result)]), *result["problems"]]
     table = _table("accuracy", "PyTorch", result["runtime"], "agreement", "largest logit difference")
     for name in ("original", "pruned"):
         of = result[name]
@@ -151,7 +155,7 @@ def _verify(result: Content, run: RunFolder) -> Sequence[RenderableType]:
             table.add_row(f"{name}, {beside['runtime']} here", *cells)
     drop = points(-result["accuracy_drop_points"])
     agreement = [f"{images}: {_agreement(result)}"] if "agreement_with_original" in result else []
-    return [table, f"{images}: {drop} points", *agreement, *result["problems"]]
+    return [table, f"{images}: {drop} points", *agreement, *filter(None, [recovery_line(result)]), *result["problems"]]
 
 
 def _runtime_table(result: Content) -> Table:
@@ -201,7 +205,8 @@ def _report(report: Content, run: RunFolder) -> Sequence[RenderableType]:
         table.add_row(name, count(before[key]), count(after[key]), _share(after[key], before[key]))
     title = f"{report['target']}, {len(report['classes'])} classes, {report['budget']}"
     searched = [front_line(report["search"])] if report.get("search") else []
-    outcome = [*searched, *_budget(report), *report["warnings"], report["verdict"]]
+    steps = filter(None, [recovery_line(report)])
+    outcome = [*steps, *searched, *_budget(report), *report["warnings"], report["verdict"]]
     return [title, table, *outcome, f"Report: {run.report('html')}"]
 
 

@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata
 from itertools import takewhile
 from typing import Any
@@ -65,6 +66,8 @@ def build_report(
         "labelled": verify.get("labelled", True) if verify else True,
         "accuracy_drop_points": _drop_points(verify),
         "agreement": (verify or {}).get("agreement_with_original"),
+        "recovery": (verify or {}).get("recovery"),
+        "reconstruction": asdict(plan.reconstruction) if plan.reconstruction else None,
         "validation_accuracy": finetune["validation_accuracy"] if finetune else None,
         "per_class": _per_class(verify) if verify else [],
         "groups": _groups(plan),

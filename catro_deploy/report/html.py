@@ -19,6 +19,14 @@ from catro_deploy.report.precision import (
     sensitivity_table,
     served_file,
 )
+from catro_deploy.report.reconstruction import (
+    layers_table,
+    left_table,
+    losses_table,
+    reconstruction_chart,
+    solved_words,
+)
+from catro_deploy.report.recovery import recovery_chart
 from catro_deploy.report.selection_charts import kept_chart, path_chart
 from catro_deploy.report.tables import (
     FEEDING,
@@ -111,12 +119,7 @@ def _sections(report: Mapping[str, Any]) -> str:
         sections.append((f"Budget{badge(report['latency_plan'])}", _budget(report)))
     if report["search"]:
         sections.append(("Front", _front(report["search"])))
-    if report["per_class"]:
-        table = _folded("All figures by class", class_table(report))
-        sections.append(("Accuracy by class", charts.accuracy_chart(report["per_class"]) + table))
-    if not report["labelled"] and report["agreement"]["per_class"]:
-        table = _folded("All figures by class", agreement_table(report))
-        sections.append(("Agreement with the original by class", agreement_chart(report) + table))
+    sections += _answers(report)
     depth = latency_tables.depth_words(report)
     gone = f'<p class="soft">{escape(depth)}</p>' if depth else ""
     table = _folded("All groups, with the grounds", width_table(report))
@@ -131,11 +134,34 @@ def _sections(report: Mapping[str, Any]) -> str:
     return "".join(f"<section><h2>{name}</h2>{content}</section>\n" for name, content in sections)
 
 
+def _answers(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the answers are worth: step by step, layer by layer, and class by class."""
+    sections: list[tuple[str, str]] = []
+    if report["recovery"]:
+        sections.append(("What each step gave back", recovery_chart(report)))
+    if report["reconstruction"]:
+        sections.append(("Reconstruction", _reconstruction(report["reconstruction"])))
+    if report["per_class"]:
+        table = _folded("All figures by class", class_table(report))
+        sections.append(("Accuracy by class", charts.accuracy_chart(report["per_class"]) + table))
+    if not report["labelled"] and report["agreement"]["per_class"]:
+        table = _folded("All figures by class", agreement_table(report))
+        sections.append(("Agreement with the original by class", agreement_chart(report) + table))
+    return sections
+
+
 def _budget(report: Mapping[str, Any]) -> str:
     table = _table(latency_tables.budget_table(report))
     if not report["latency_plan"]["rounds"]:
         return table
     return table + latency_charts.rounds_chart(report) + _table(latency_tables.rounds_table(report))
+
+
+def _reconstruction(record: Mapping[str, Any]) -> str:
+    content = f'<p class="soft">{escape(solved_words(record))}</p>{_table(losses_table(record))}'
+    if (layers := layers_table(record)).rows:
+        content += reconstruction_chart(record) + _folded("All layers, in their order", layers)
+    return content + (_folded("Layers left as they are", left_table(record), True) if record["left"] else "")
 
 
 def _finetuning(finetune: Mapping[str, Any]) -> str:

@@ -11,6 +11,8 @@ from catro_deploy.report.finetuning import finetuning_words, probe_words
 from catro_deploy.report.front import front_table, front_words
 from catro_deploy.report.grounds import conditions, heading, how_measured
 from catro_deploy.report.precision import precision_table, precision_words, sensitivity_table, served_file
+from catro_deploy.report.reconstruction import layers_table, left_table, losses_table, solved_words
+from catro_deploy.report.recovery import recovery_table, recovery_words
 from catro_deploy.report.tables import (
     FEEDING,
     LOAD_CODE,
@@ -43,6 +45,8 @@ def to_markdown(report: Mapping[str, Any]) -> str:
         *_precision(report),
         *_budget(report),
         *_front(report["search"]),
+        *_recovery(report),
+        *_reconstruction(report["reconstruction"]),
         *_by_class(report),
         "## Widths",
         _table(width_table(report)),
@@ -87,6 +91,21 @@ def _budget(report: Mapping[str, Any]) -> list[str]:
     if latency["rounds"]:
         blocks += ["Rounds of the closed loop:", _table(latency_tables.rounds_table(report))]
     return blocks
+
+
+def _recovery(report: Mapping[str, Any]) -> list[str]:
+    """What each step from the cut on gave back, where that was measured."""
+    if not report["recovery"]:
+        return []
+    return ["## What each step gave back", _table(recovery_table(report)), plain(recovery_words(report))]
+
+
+def _reconstruction(record: Mapping[str, Any] | None) -> list[str]:
+    """How well the layers were solved again, and which were not, if they were to be."""
+    if record is None:
+        return []
+    tables = [table for table in (layers_table(record), left_table(record)) if table.rows]
+    return ["## Reconstruction", plain(solved_words(record)), *map(_table, [losses_table(record), *tables])]
 
 
 def _by_class(report: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Images packed for the device, and what networks say of them there."""
+"""Images packed for the device, and what networks say of them there and in PyTorch."""
 
 import base64
 from collections.abc import Callable, Iterator, Mapping
@@ -6,21 +6,25 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
+from torch import nn
 
 from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Dataset, Split
 from catro_deploy.errors import DataError, FaultError
+from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Task
 from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
+from catro_deploy.training.augment import normalise
 from catro_deploy.transports import run_job
 from catro_deploy.transports.bundle import Errand
 from catro_deploy.use import Use
 
-__all__ = ["dataset_of", "logits_errand", "logits_on_device", "packed"]
+__all__ = ["dataset_of", "logits_by_torch", "logits_errand", "logits_on_device", "packed"]
 
 Floats = NDArray[np.float32]
 
@@ -60,6 +64,27 @@ def packed(run: RunFolder, images: Split, plan: Plan, batch_size: int) -> Iterat
         yield pixels
     finally:
         run.packed_images.unlink(missing_ok=True)
+
+
+def logits_by_torch(
+    models: Mapping[str, nn.Module],
+    pixels: NDArray[np.uint8],
+    plan: Plan,
+    at_once: int,
+    task: Task,
+    indices: NDArray[np.int64] | None = None,
+) -> dict[str, Floats]:
+    """Logits of ``models``, on the CPU, for packed images; of those at ``indices`` only, if given."""
+    chosen = np.arange(len(pixels)) if indices is None else indices
+    logits: dict[str, list[Floats]] = {name: [] for name in models}
+    with torch.inference_mode(), reused_pages():
+        for start in range(0, len(chosen), at_once):
+            part = pixels[chosen[start : start + at_once]]
+            images = normalise(torch.from_numpy(part), plan.mean, plan.std)
+            for name, model in models.items():
+                logits[name].append(model(images).numpy())
+                task.advance(len(images))
+    return {name: np.concatenate(parts) for name, parts in logits.items()}
 
 
 def logits_errand(

@@ -221,6 +221,7 @@ STAGES: tuple[Stage, ...] = (
         reads=lambda run: (
             run.plan,
             run.original_weights,
+            run.pruned_weights,
             run.weights,
             *_exported(run),
             *_quantised(run),

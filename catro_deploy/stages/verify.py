@@ -1,6 +1,7 @@
 """``verify``: both networks on the test images, by PyTorch and by the runtime that will serve.
 
-Their accuracy, where the images have labels, and how the pruned network agrees with the original.
+Their accuracy, where the images have labels, how the pruned network agrees with the original, and what each step from
+the cut on gave back.
 """
 
 import math
@@ -10,7 +11,6 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from catro_deploy import networks
@@ -19,17 +19,16 @@ from catro_deploy.devices import HERE
 from catro_deploy.errors import DataError, MissedError
 from catro_deploy.files import write_json
 from catro_deploy.graph.features import images_at_once
-from catro_deploy.memory import reused_pages
 from catro_deploy.plans import load_plan
-from catro_deploy.progress import Progress, Task
+from catro_deploy.progress import Progress
 from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.judging import Verdict, compare, compare_with_original, judge
-from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_device, packed
+from catro_deploy.stages.logits import dataset_of, logits_by_torch, logits_errand, logits_on_device, packed
+from catro_deploy.stages.recovery import Intermediates
 from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.targets import Precision, load_target
-from catro_deploy.training.augment import normalise
 from catro_deploy.transports import device_of
 from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.reach import require_reachable
@@ -62,12 +61,17 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
     require_reachable(target, device, "verify")
     plan, precisions = load_plan(run), served_precisions(run, settings)
     test, also_by_ort = _test_images(settings, plan), target.runtime != ORT or precisions["pruned"] != "fp32"
+    models = {"original": networks.load(run, weights="original"), "pruned": networks.load(run, weights="finetuned")}
+    at_once = images_at_once(models["original"], plan.input_shape, settings.verify.batch_size)
+    between = Intermediates.of(run, plan, models["pruned"], len(test.labels))
+    total = (6 if also_by_ort else 4) * len(test.labels) + (between.steps if between else 0)
     with (
-        progress.task("Verifying on the test images", (6 if also_by_ort else 4) * len(test.labels)) as task,
+        progress.task("Verifying on the test images", total) as task,
         packed(run, test, plan, settings.verify.batch_size) as images,
     ):
         errand = _errand(settings, run, plan)
-        by_torch = _by_torch(run, images, plan, settings.verify.batch_size, task)
+        by_torch = logits_by_torch(models, images, plan, at_once, task)
+        recovery = between.measure(images, test.labels, by_torch, plan, at_once, task) if between else None
         by_runtime, runtime = logits_on_device(run, errand, device, len(plan.classes), task, progress.note)
         if also_by_ort:
             by_ort, ort = logits_on_device(
@@ -88,6 +92,7 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
         "precision": precisions,
         "runtime": runtime,
         **asdict(verdict),
+        "recovery": asdict(recovery) if recovery else None,
         "onnxruntime": {"runtime": ort, **_agreements(by_torch, by_ort, test.labels, plan)} if also_by_ort else None,
         "max_drop": settings.verify.max_drop,
         "passed": verdict.passed,
@@ -121,20 +126,6 @@ def verify_errand(settings: Settings, run: RunFolder) -> Iterator[Errand]:
     plan = load_plan(run)
     with packed(run, _test_images(settings, plan), plan, settings.verify.batch_size):
         yield _errand(settings, run, plan)
-
-
-def _by_torch(run: RunFolder, pixels: NDArray[np.uint8], plan: Plan, batch_size: int, task: Task) -> dict[str, Floats]:
-    """Logits of both networks by PyTorch, on the CPU."""
-    models = {"original": networks.load(run, weights="original"), "pruned": networks.load(run, weights="finetuned")}
-    logits: dict[str, list[Floats]] = {name: [] for name in models}
-    at_once = images_at_once(models["original"], plan.input_shape, batch_size)
-    with torch.inference_mode(), reused_pages():
-        for start in range(0, len(pixels), at_once):
-            images = normalise(torch.from_numpy(pixels[start : start + at_once]), plan.mean, plan.std)
-            for name, model in models.items():
-                logits[name].append(model(images).numpy())
-                task.advance(len(images))
-    return {name: np.concatenate(parts) for name, parts in logits.items()}
 
 
 def _errand(settings: Settings, run: RunFolder, plan: Plan) -> Errand:

@@ -16,6 +16,8 @@ from tests.report.made import (
     make_estimate,
     make_finetune,
     make_plan,
+    make_reconstruction,
+    make_recovery,
     make_timed_plan,
     make_untrained,
     make_verify,
@@ -41,6 +43,19 @@ def test_a_plan_of_macs_says_how_many_may_be_used(tmp_path):
 
     assert "layer0.conv1 16 4 25.0%" in shown
     assert "MACs 1,000 -> 490 (49.0%), of which 50%flops may be used; parameters 400 -> 100 (25.0%)" in shown
+
+
+def test_a_plan_says_what_reconstruction_gave_back(tmp_path):
+    shown = lines("prune", plan_of(make_plan(reconstruction=make_reconstruction()), tmp_path))
+    assert shown[-1].startswith("reconstructed: KL from the original's answers 1.25 nats -> 0.0625 nats")
+
+
+@pytest.mark.parametrize("stage", ["verify", "report"])
+def test_each_step_is_told_in_one_line(stage):
+    verify = make_verify(recovery=make_recovery())
+    content = verify if stage == "verify" else build_report(make_plan(), verify, make_bench(), None, "a-run")
+    steps = "original 99.44%, after the cut 11.59%, reconstructed 92.75%, fine-tuned 99.12%"
+    assert f"accuracy on 5,000 test images: {steps}" in lines(stage, content)
 
 
 def test_a_plan_that_knows_nothing_of_latency_and_depth_is_shown(tmp_path):

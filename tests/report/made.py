@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from catro_deploy.records import CostErrors, GroupPlan, LatencyPlan, Plan, Round, Staircase
+from catro_deploy.records import CostErrors, GroupPlan, LatencyPlan, Plan, ReconstructionPlan, Round, Staircase
 
 CLASSES = ("30 km/h", '<b>"Stop" & go</b> | *now*')
 
@@ -124,6 +124,19 @@ def make_unlabelled(**changes: Any) -> dict[str, Any]:
     network = {"torch": None, "runtime": None, "agreement": 1.0, "largest_logit_difference": 2e-6, "per_class": []}
     unknown = {"labelled": False, "original": network, "pruned": network, "accuracy_drop_points": None}
     return make_verify(**(unknown | {"agreement_with_original": make_agreement()} | changes))
+
+
+def make_recovery(**changes: Any) -> dict[str, Any]:
+    """Of a network that was reconstructed and fine-tuned."""
+    shares = {"original": 0.9944, "cut": 0.1159, "reconstructed": 0.9275, "finetuned": 0.9912}
+    return {"measure": "accuracy", "images": 5000, **shares} | changes
+
+
+def make_reconstruction(layers: int = 12, **changes: Any) -> ReconstructionPlan:
+    """Layer i is explained to a share of (i + 1) / (layers + 1), and a grouped one is left."""
+    explained = {f"layer{i}.conv2": (i + 1) / (layers + 1) for i in range(layers)}
+    values = {"kl_cut": 1.25, "kl_reconstructed": 0.0625, "explained": explained, "left": {"odd": "it is unusual"}}
+    return ReconstructionPlan(**(values | changes))
 
 
 def _timing(median_us: float) -> dict[str, Any]:

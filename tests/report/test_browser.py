@@ -11,7 +11,14 @@ from PIL import Image
 
 from catro_deploy.report.build import build_report
 from catro_deploy.report.html import to_html
-from tests.report.made import make_bench, make_finetune, make_timed_plan, make_verify
+from tests.report.made import (
+    make_bench,
+    make_finetune,
+    make_reconstruction,
+    make_recovery,
+    make_timed_plan,
+    make_verify,
+)
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
@@ -29,7 +36,9 @@ addEventListener("load", () => {
 
 
 def many_classes():
-    plan, verify = make_timed_plan(classes=NAMES, groups=60), make_verify(classes=NAMES)
+    solved = make_reconstruction(60, left={"x" * 80: "its weight is computed, " * 9})
+    plan = make_timed_plan(classes=NAMES, groups=60, reconstruction=solved)
+    verify = make_verify(classes=NAMES, recovery=make_recovery())
     return to_html(build_report(plan, verify, make_bench(original_us=123_456_789), make_finetune(40), "a-run"))
 
 

@@ -1,0 +1,81 @@
+"""How well the layers were reconstructed: divergence of the answers, and where the outputs are explained least."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from catro_deploy.report import svg
+from catro_deploy.report.tables import Table
+from catro_deploy.report.wording import count, nats, percent
+
+__all__ = ["layers_table", "left_table", "losses_table", "reconstruction_chart", "reconstruction_line", "solved_words"]
+
+SHOWN = 10
+
+
+def reconstruction_line(record: Mapping[str, Any]) -> str:
+    """What plan.json says of it, in one line."""
+    before, after = record["kl_cut"], record["kl_reconstructed"]
+    worst = _from_lowest(record)[:1]
+    least = "".join(f"; least explained: {name}, {percent(share)}" for name, share in worst) if after < before else ""
+    return f"reconstructed: KL from the original's answers {nats(before)} -> {nats(after)}{least}"
+
+
+def solved_words(record: Mapping[str, Any]) -> str:
+    """What was solved, and what the figures are of."""
+    words = (
+        "KL divergence of the answers from the original's, at temperature 2, on the images that layers are solved from."
+    )
+    if not record["kl_reconstructed"] < record["kl_cut"]:
+        return f"{words} Solving the layers again brought the answers no closer: they keep the original's weights."
+    left = f", {count(len(record['left']))} left as they are" if record["left"] else ""
+    return f"{words} {count(len(record['explained']))} layers were solved again{left}."
+
+
+def losses_table(record: Mapping[str, Any]) -> Table:
+    """Divergence after the cut, as predicted, and after reconstruction."""
+    predicted = record.get("loss_predicted")
+    rows = [("After the cut", nats(record["kl_cut"])), ("After reconstruction", nats(record["kl_reconstructed"]))]
+    if predicted is not None:
+        rows.insert(1, ("Predicted by the choice of widths", nats(predicted)))
+    return Table(("Answers", "Mean KL from the original's"), tuple(rows), frozenset({1}))
+
+
+def layers_table(record: Mapping[str, Any]) -> Table:
+    """R² of each layer that was solved, in the order of execution; none where the solution is not used."""
+    used = record["kl_reconstructed"] < record["kl_cut"]
+    rows = tuple((name, percent(share)) for name, share in record["explained"].items()) if used else ()
+    return Table(("Layer", "Output explained (R²)"), rows, frozenset({1}))
+
+
+def left_table(record: Mapping[str, Any]) -> Table:
+    """Layers that the cut changed and that keep their weights, with the reason."""
+    return Table(("Layer left as it is", "Reason"), tuple(record["left"].items()))
+
+
+def reconstruction_chart(record: Mapping[str, Any]) -> str:
+    """A bar of R² for each of the layers that are explained least, the lowest first."""
+    shown = _from_lowest(record)[:SHOWN]
+    parts = svg.grid(svg.Axis(0, 100, 25), "%")
+    for number, (name, share) in enumerate(shown):
+        drawn = [
+            svg.name(name, "end"),
+            svg.rect(0, -6, 100, 12, "track", hint=f"{name}: {percent(share)}"),
+            svg.rect(0, -6, min(max(share, 0), 1) * 100, 12, "bar pruned"),
+            svg.value(percent(share), faint=False),
+        ]
+        parts.append(svg.row(number, drawn))
+    some = "All layers, the lowest first"
+    if len(record["explained"]) > len(shown):
+        some = "The layers that are explained least"
+    caption = (
+        f"{some}: R², the share of the variance of what a layer is to put out that it does put out. That is the "
+        "original's output; where outputs are added up, the original's sum less what other layers contribute. Layers "
+        "that are solved together have one R²."
+    )
+    worst = f"Explained least: {shown[0][0]}, {percent(shown[0][1])}."
+    legend = svg.legend(("pruned", "explained"), ("track", "not explained"))
+    return svg.figure("Outputs explained", worst, parts, f"--rows:{len(shown)}", "rows", caption, legend)
+
+
+def _from_lowest(record: Mapping[str, Any]) -> list[tuple[str, float]]:
+    return sorted(record["explained"].items(), key=lambda item: float(item[1]))

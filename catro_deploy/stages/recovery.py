@@ -1,0 +1,103 @@
+"""What each step from the cut on gave back: the same test images shown to the networks between the steps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from catro_deploy import networks
+from catro_deploy.core.agreement import accuracy_of, answers_of
+from catro_deploy.data.base import is_unlabelled
+from catro_deploy.progress import Task
+from catro_deploy.records import Plan
+from catro_deploy.report.agreement import Measure
+from catro_deploy.runs import RunFolder
+from catro_deploy.stages.logits import logits_by_torch
+
+__all__ = ["Intermediates", "Recovery"]
+
+Floats = NDArray[np.float32]
+
+MACS = 2e12
+"""Multiply-accumulates that the networks in between shall take: half a minute of one core."""
+FEWEST_IMAGES = 1000
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Accuracy, or without labels agreement with the original, of each network on the same test images; fractions.
+
+    All in PyTorch, in float32. ``reconstructed`` is None if no layer was solved again, ``finetuned`` if no training
+    changed the network.
+    """
+
+    measure: Measure
+    images: int
+    original: float
+    cut: float
+    reconstructed: float | None
+    finetuned: float | None
+
+
+@dataclass(frozen=True)
+class Intermediates:
+    """The networks of a run between the original and the final one, and the test images that they are shown."""
+
+    models: Mapping[str, nn.Module]
+    indices: NDArray[np.int64]
+    reconstructed: bool
+    trained: bool
+
+    @classmethod
+    def of(cls, run: RunFolder, plan: Plan, final: nn.Module, count: int) -> "Intermediates | None":
+        """Those of ``run``, whose ``final`` network is at hand, for ``count`` test images; None if it kept none.
+
+        All images are shown, evenly spaced ones if all would take too long.
+        """
+        if not run.pruned_weights.is_file():
+            return None
+        pruned = networks.load(run, weights="pruned")
+        trained = not _equal(pruned, final)
+        models = {"pruned": pruned} if trained else {}
+        if plan.reconstructed:
+            models["cut"] = networks.load_cut(run)
+        most = max(FEWEST_IMAGES, int(MACS / max(plan.pruned_macs * len(models), 1)))
+        indices = np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
+        return cls(models, indices, plan.reconstructed, trained)
+
+    @property
+    def steps(self) -> int:
+        """How many answers are computed."""
+        return len(self.models) * len(self.indices)
+
+    def measure(
+        self,
+        pixels: NDArray[np.uint8],
+        labels: NDArray[np.int64],
+        known: Mapping[str, Floats],
+        plan: Plan,
+        at_once: int,
+        task: Task,
+    ) -> Recovery:
+        """Show them images of the packed ``pixels``; ``known`` are the original's and the final network's logits."""
+        logits = {name: all_logits[self.indices] for name, all_logits in known.items()}
+        found = logits_by_torch(self.models, pixels, plan, at_once, task, self.indices)
+        measure: Measure = "agreement" if is_unlabelled(labels) else "accuracy"
+        expected = answers_of(logits["original"]) if measure == "agreement" else labels[self.indices]
+        after_pruning = found["pruned"] if self.trained else logits["pruned"]
+        return Recovery(
+            measure,
+            len(self.indices),
+            accuracy_of(logits["original"], expected),
+            accuracy_of(found["cut"] if self.reconstructed else after_pruning, expected),
+            accuracy_of(after_pruning, expected) if self.reconstructed else None,
+            accuracy_of(logits["pruned"], expected) if self.trained else None,
+        )
+
+
+def _equal(one: nn.Module, other: nn.Module) -> bool:
+    others = other.state_dict()
+    return all(torch.equal(tensor, others[name]) for name, tensor in one.state_dict().items())
