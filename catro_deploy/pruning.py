@@ -92,7 +92,9 @@ def prune_classifier(
         original, decision.latency, gone, groups, batches[0][0].cpu(), settings, allocation=decision.method
     )
     pruned = replace(pruned, plan=replace(pruned.plan, search_path=decision.path))
-    return pruned if keeper is None or not chosen.reconstruct else _reconstructed(original, pruned, keeper)
+    if keeper is None or not chosen.reconstruct:
+        return pruned
+    return _reconstructed(original, pruned, keeper, decision.loss)
 
 
 def _chosen(
@@ -119,11 +121,12 @@ def _chosen(
     return [by_readers.get(group.name, group) for group in groups]
 
 
-def _reconstructed(original: Classifier, pruned: Pruned, keeper: Reconstructor) -> Pruned:
+def _reconstructed(original: Classifier, pruned: Pruned, keeper: Reconstructor, loss_predicted: float | None) -> Pruned:
     keeps = dict(pruned.plan.keeps)
     if not original.has_whole_head:  # the head of what is at hand makes the logits of the wanted classes alone already
         keeps[original.head] = Keep(None, keeps[original.head].inputs)
     model, record = keeper.reconstructed(pruned.model, keeps, pruned.plan.dropped)
+    record = replace(record, loss_predicted=loss_predicted)
     return Pruned(model, replace(pruned.plan, reconstruction=record))
 
 
