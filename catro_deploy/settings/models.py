@@ -162,7 +162,7 @@ class FinetuneSettings(OptimiserSettings):
         None,
         ge=0,
         le=1,
-        description="weight of the original's answers in the loss; default: the recipe's, or 1 unlabelled",
+        description="weight of the original's answers in the loss; default: the recipe's (no labels: 1)",
     )
     temperature: PositiveFloat = Field(4.0, description="softens both networks' answers when they are compared")
 
