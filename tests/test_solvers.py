@@ -4,18 +4,30 @@ import dataclasses
 import itertools
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from catro_deploy.core.allocate import GroupChoice, GroupValue, weigh
+from catro_deploy.core.exact import exact
 from catro_deploy.costs.flops import FlopsCost
 from catro_deploy.errors import BudgetError
 from catro_deploy.reconstruction.worth import Losses
 from catro_deploy.records import Budget
-from catro_deploy.selection import values_of
+from catro_deploy.selection import Scored, values_of
 from catro_deploy.settings import PruneSettings
-from catro_deploy.solvers import Solver, all_widths, full_widths, measures_worth, solver_of, values_by_loss
+from catro_deploy.solvers import (
+    Solver,
+    all_widths,
+    exact_by_flops,
+    full_widths,
+    measures_worth,
+    solver_of,
+    values_by_loss,
+    values_for,
+)
 from tests.core.tables import best, narrower_than_it_could_be
 from tests.priced import BRANCH, block, concatenation, pricing, scored, smooth, stairs
 
@@ -241,3 +253,39 @@ def test_every_allocation_goes_by_measured_losses_where_there_are_no_scatters(al
     solver = solver_of(network, on, {}, PruneSettings(allocation=allocation), prices, keeper(losses))
     limit = 0.5 * prices.cost.predict(full_widths(on))
     assert solver.solve(limit).cost <= limit
+
+
+def falling_losses(on, step: int = 1) -> list[GroupValue]:
+    """Each group's values are those of losses that fall with the square of what is missing."""
+    values = []
+    for group in on.prunable:
+        widths = tuple(range(3, group.width + 1, step))
+        missing = 1 - np.array(widths) / group.width
+        values.append(GroupValue(GroupChoice(group.name, widths, len(group.producers)), missing[0] ** 2 - missing**2))
+    return values
+
+
+@pytest.mark.parametrize(("network", "method"), [(block(64, 512), "exact"), (concatenation(), "greedy")])
+def test_measured_worth_under_multiply_accumulates_uses_up_the_budget(network, method):
+    on = scored(network)
+    cost = FlopsCost(network.layers, on.prunable)
+    limit = 0.5 * cost.predict(full_widths(on))
+    values = falling_losses(on)
+    found, widths = exact_by_flops(values, cost, limit, PruneSettings())
+    assert found == method
+    assert cost.predict(widths) <= limit
+    assert narrower_than_it_could_be(values, cost, limit, widths) == []
+    if method == "exact":
+        with_a_step = exact(falling_losses(on, step=16), cost, limit)
+        assert weigh(values, cost, widths).value >= 0.99 * with_a_step.value
+    else:
+        with pytest.raises(BudgetError, match="3 groups meet in join"):
+            exact_by_flops(values, cost, limit, PruneSettings(allocation="exact"))
+
+
+def test_one_share_for_all_measures_nothing():
+    network = block()
+    on = Scored(scored(network).prunable, {}, {}, {})
+    settings = PruneSettings(allocation="uniform")
+    values = values_for(on, all_widths(on, settings), settings, {}, object())
+    assert [(group.choice.name, float(group.value.max())) for group in values] == [("stem", 0.0), ("inner", 0.0)]

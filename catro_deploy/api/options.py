@@ -19,8 +19,8 @@ class PruneOptions(TypedDict, total=False):
             are reconstructed.
         reconstruct_images: how many images layers are solved from; 1024.
         allocation: ``"exact"`` (a proven optimum), ``"greedy"`` (the paper's, by the budget's own cost), ``"flops"``
-            (the same by multiply-accumulates), ``"uniform"`` (one share for all), or ``"auto"``: exact for latency,
-            flops for multiply-accumulates.
+            (the same by multiply-accumulates), ``"uniform"`` (one share for all), or ``"auto"``: exact, but
+            flops for multiply-accumulates where worth is class separation.
         depth: ``"auto"``: by a latency budget residual branches may vanish whole; ``"never"``: width only.
         samples_per_class: images of each class that channels are scored on; 128.
         d_min: no group gets fewer channels; 3.

@@ -159,10 +159,7 @@ class FinetuneSettings(OptimiserSettings):
     )
     epochs: NonNegativeInt = Field(40, description="passes over the training images; 0: no training")
     distill: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="weight of the original's answers in the loss; default: the recipe's, or 1 unlabelled",
+        None, ge=0, le=1, description="weight of the original's answers; default: the recipe's, without labels 1"
     )
     temperature: PositiveFloat = Field(4.0, description="softens both networks' answers when they are compared")
 
@@ -198,7 +195,7 @@ class PruneSettings(_Section):
     allocation: Literal["auto", "exact", "greedy", "flops", "uniform"] = Field(
         "auto",
         description="exact: a proven optimum; greedy: the paper's Algorithm 2 by the budget's own cost; flops: the "
-        "same by multiply-accumulates; uniform: one share; auto: exact for latency, flops for multiply-accumulates",
+        "same by multiply-accumulates; uniform: one share; auto: exact, but flops for multiply-accumulates by scatter",
     )
     depth: Literal["auto", "never"] = Field(
         "auto", description="auto: by a latency budget residual branches may vanish whole; never: width only"
