@@ -3,11 +3,14 @@
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 
+from catro_deploy import networks
 from catro_deploy.errors import MissedError
+from catro_deploy.graph.features import Labelled
 from catro_deploy.graph.trace import Network, trace
 from catro_deploy.profiling.trial import Trial, trial
 from catro_deploy.protocols import load_latency_protocol
@@ -19,15 +22,17 @@ from catro_deploy.stages.prune import pruning_batches, write_pruning
 from catro_deploy.targets import load_target
 from catro_deploy.use import use_of
 
-__all__ = ["open_trial", "prune_by_peer", "prune_to_widths", "write_groups"]
+__all__ = ["measured_ratio", "open_trial", "prune_by_peer", "prune_to_widths", "write_groups"]
 
 # Ratios that torch-pruning is tried with: halvings of the interval in which the budget is met.
 HALVINGS = 7
 NEARLY_ALL = 0.97
 
 
-def prune_by_peer(settings: Settings, run: RunFolder, round_to: int | None) -> Plan:
-    """Prune by torch-pruning's L1 with one ratio for all layers, the smallest whose network meets the budget.
+def prune_by_peer(
+    settings: Settings, run: RunFolder, round_to: int | None, importance: str = "MagnitudeImportance"
+) -> Plan:
+    """Prune by torch-pruning's ``importance`` with one ratio for all layers, the smallest that meets the budget.
 
     Raises:
         MissedError: none does.
@@ -38,10 +43,11 @@ def prune_by_peer(settings: Settings, run: RunFolder, round_to: int | None) -> P
     low, high = 0.0, 0.95
     best: tuple[GroupPlan, ...] = ()
     fastest = 1.0
+    batches = pruning_batches(original, settings) if "Taylor" in importance else ()
     with open_trial(original, settings, "quick") as trials:
         for _ in range(HALVINGS):
             ratio = (low + high) / 2
-            cut, groups = peer_network(original.model, network, ratio, round_to)
+            cut, groups = peer_network(original.model, network, ratio, round_to, importance, batches=batches)
             result = trials.measure(cut)
             used = result.candidate_us / budget.limit(result.original_us)
             fastest = min(fastest, result.ratio)
@@ -85,8 +91,12 @@ def peer_network(
     round_to: int | None,
     importance: str = "MagnitudeImportance",
     ratios: Mapping[str, float] | None = None,
+    batches: Sequence[Labelled] = (),
 ) -> tuple[nn.Module, tuple[GroupPlan, ...]]:
-    """``model`` cut by torch-pruning, and what that kept of each group; some layers have ``ratios`` of their own."""
+    """``model`` cut by torch-pruning, and what that kept of each group; some layers have ``ratios`` of their own.
+
+    Importances that look at gradients get those of the cross entropy of ``batches``.
+    """
     import torch_pruning
 
     options = {"p": 1} if importance == "MagnitudeImportance" else {}
@@ -100,6 +110,8 @@ def peer_network(
         ignored_layers=[cut.get_submodule(network.head)],
         round_to=round_to,
     )
+    for images, label in batches:
+        nn.functional.cross_entropy(cut(images), torch.full((len(images),), label)).backward()
     pruner.step()
     gone: dict[str, set[int]] = {group.name: set() for group in network.groups}
     for module, is_out, indices in pruner.pruning_history():
@@ -113,6 +125,14 @@ def peer_network(
         for g in network.groups
     )
     return cut.eval(), groups
+
+
+def measured_ratio(settings: Settings, run: RunFolder) -> dict[str, Any]:
+    """The latency of the pruned network in ``run`` as a share of the original's, measured here, and its interval."""
+    original = open_original(settings)
+    with open_trial(original, settings, "standard") as trials:
+        result = trials.measure(networks.load(run, weights="pruned"))
+    return {"latency_ratio": result.ratio, "latency_ratio_ci95": list(result.ratio_ci95)}
 
 
 @contextmanager
