@@ -13,7 +13,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.worth import Losses
 from catro_deploy.records import Branch
 
-__all__ = ["corrected", "dropped_by", "predicted_loss"]
+__all__ = ["NETWORKS", "corrected", "dropped_by", "predicted_loss"]
 
 NETWORKS = 6
 """That are cut and reconstructed at most."""

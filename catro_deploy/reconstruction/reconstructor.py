@@ -15,11 +15,12 @@ from catro_deploy.graph.trace import Network
 from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.choice import Eliminations
+from catro_deploy.reconstruction.correction import NETWORKS
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.loss import divergence
 from catro_deploy.reconstruction.readers import readers_of
 from catro_deploy.reconstruction.refit import reconstruct_, write_back_
-from catro_deploy.reconstruction.worth import MOST_IMAGES, Losses, measure_losses
+from catro_deploy.reconstruction.worth import Losses, images_for, measure_losses
 from catro_deploy.records import Branch, Group, Keep, ReconstructionPlan
 from catro_deploy.settings import PruneSettings
 
@@ -66,11 +67,10 @@ class Reconstructor:
     def losses(self, candidates: Mapping[str, Sequence[int]], branches: Sequence[Branch]) -> Losses:
         """What is lost at each of the ``candidates`` (group to widths), and without each of ``branches``."""
         groups = [group for group in self.network.groups if group.name in candidates]
-        macs = sum(layer.macs for layer in self.network.layers)
         images, limit = self.images, self._limit()
         with reused_pages():
             return measure_losses(
-                self.graph, self.eliminations, groups, candidates, branches, images, limit, self.progress, macs
+                self.graph, self.eliminations, groups, candidates, branches, images, limit, self.progress, self._macs
             )
 
     def loss_at(self, widths: Mapping[str, int], dropped: Sequence[str]) -> float:
@@ -79,7 +79,7 @@ class Reconstructor:
         kept = {group.name: self.kept(group, widths.get(group.name, group.width)) for group in groups}
         chosen = {name: channels for name, channels in kept.items() if channels is not None}
         cut = self.graph.cut(keeps_of(groups, chosen, self.network.sizes), dropped)
-        images = list(torch.split(torch.cat(list(self.images))[:MOST_IMAGES], len(self.images[0])))
+        images = images_for(self.images, self._macs, passes=2 * NETWORKS)
         with reused_pages():
             reconstruct_(self.graph, cut, images, self._limit(), seed=self.settings.seed)
             return divergence(self.graph.module, cut.module, images)
@@ -103,6 +103,10 @@ class Reconstructor:
             write_back_(solved, self.graph, cut, found)
         explained = {name: fit.explained for name, fit in found.fits.items()}
         return solved, ReconstructionPlan(before, after if better else before, explained, dict(found.left))
+
+    @property
+    def _macs(self) -> int:
+        return sum(layer.macs for layer in self.network.layers)
 
     def _limit(self) -> MemoryLimit:
         return MemoryLimit(int(self.settings.activation_memory * 2**30))

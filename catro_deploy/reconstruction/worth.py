@@ -19,7 +19,7 @@ from catro_deploy.reconstruction.refit import reconstruct_
 from catro_deploy.reconstruction.suffix import Suffix
 from catro_deploy.records import Branch, Group
 
-__all__ = ["MOST_IMAGES", "Losses", "measure_losses"]
+__all__ = ["Losses", "images_for", "measure_losses"]
 
 MEASURED_WIDTHS = 4
 """Of each group, the full one not counted."""
@@ -27,7 +27,7 @@ BRANCH_STEPS = 4
 """Steps that are solved again where a branch is gone: the sum before it, and the layers of the block behind it."""
 MACS = 4e12
 """Multiply-accumulates that all measurements together shall take, about a minute of one core."""
-FEWEST_IMAGES, MOST_IMAGES = 48, 512
+FEWEST_IMAGES, MOST_IMAGES = 48, 256
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ def measure_losses(
     macs: int,
 ) -> Losses:
     """Measure the ``candidates`` of ``groups``, and ``branches``; ``macs`` is what the network takes for one image."""
-    some = _some(images, macs, len(groups), len(branches))
+    # For each width half of the network runs; each branch takes the network with it, that without it, and the solving.
+    some = images_for(images, macs, passes=len(groups) * MEASURED_WIDTHS / 2 + len(branches) * 3)
     with torch.inference_mode():
         expected = [softened(original.module(batch)) for batch in some]
     with progress.task("Measuring what widths are worth", len(groups) + len(branches)) as task:
@@ -126,8 +127,7 @@ def _loss(expected: Sequence[torch.Tensor], answers: Iterable[torch.Tensor]) -> 
     return total / sum(len(batch) for batch in expected)
 
 
-def _some(images: Sequence[torch.Tensor], macs: int, groups: int, branches: int) -> list[torch.Tensor]:
-    """As many of ``images`` as the measurements may take, for which half of the network runs again each time."""
-    passes = groups * MEASURED_WIDTHS / 2 + branches * 3
+def images_for(images: Sequence[torch.Tensor], macs: int, passes: float) -> list[torch.Tensor]:
+    """As many of ``images`` as run ``passes`` times within MACS, at ``macs`` for each of them; in batches as before."""
     count = int(min(max(MACS / (macs * max(passes, 1)), FEWEST_IMAGES), MOST_IMAGES))
     return list(torch.split(torch.cat(list(images))[:count], len(images[0])))

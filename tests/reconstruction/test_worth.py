@@ -121,8 +121,8 @@ def test_a_width_that_was_measured_better_than_a_wider_one_is_worth_no_more():
 
 def test_as_many_images_are_taken_as_the_measurements_may_take():
     batches = images(600, batch=64)
-    assert sum(map(len, worth._some(batches, 10**12, 50, 10))) == worth.FEWEST_IMAGES
-    assert sum(map(len, worth._some(batches, 1, 1, 0))) == worth.MOST_IMAGES
-    some = worth._some(batches, int(worth.MACS / 200 / 20), 10, 0)
+    assert sum(map(len, worth.images_for(batches, 10**12, 130))) == worth.FEWEST_IMAGES
+    assert sum(map(len, worth.images_for(batches, 1, 0))) == worth.MOST_IMAGES
+    some = worth.images_for(batches, int(worth.MACS / 200 / 20), 20)
     assert sum(map(len, some)) == 200
     assert torch.equal(torch.cat(some), torch.cat(batches)[:200])
