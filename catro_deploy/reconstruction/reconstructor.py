@@ -17,10 +17,11 @@ from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.choice import Eliminations
 from catro_deploy.reconstruction.correction import NETWORKS
 from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.images import first_images, split_images
 from catro_deploy.reconstruction.loss import divergence
 from catro_deploy.reconstruction.readers import readers_of
 from catro_deploy.reconstruction.refit import reconstruct_, write_back_
-from catro_deploy.reconstruction.worth import Losses, images_for, measure_losses
+from catro_deploy.reconstruction.worth import Losses, images_within, measure_losses
 from catro_deploy.records import Branch, Group, Keep, ReconstructionPlan
 from catro_deploy.settings import PruneSettings
 
@@ -45,6 +46,11 @@ class Reconstructor:
         return graph
 
     @cached_property
+    def _parts(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Images that layers are solved from, and others by which that is judged."""
+        return split_images(self.images)
+
+    @cached_property
     def eliminations(self) -> Eliminations:
         """In which order the channels of each group go."""
         groups = [group for group in self.network.groups if self.follows(group)]
@@ -67,10 +73,10 @@ class Reconstructor:
     def losses(self, candidates: Mapping[str, Sequence[int]], branches: Sequence[Branch]) -> Losses:
         """What is lost at each of the ``candidates`` (group to widths), and without each of ``branches``."""
         groups = [group for group in self.network.groups if group.name in candidates]
-        images, limit = self.images, self._limit()
+        parts, limit = self._parts, self._limit()
         with reused_pages():
             return measure_losses(
-                self.graph, self.eliminations, groups, candidates, branches, images, limit, self.progress, self._macs
+                self.graph, self.eliminations, groups, candidates, branches, parts, limit, self.progress, self._macs
             )
 
     def loss_at(self, widths: Mapping[str, int], dropped: Sequence[str]) -> float:
@@ -79,10 +85,11 @@ class Reconstructor:
         kept = {group.name: self.kept(group, widths.get(group.name, group.width)) for group in groups}
         chosen = {name: channels for name, channels in kept.items() if channels is not None}
         cut = self.graph.cut(keeps_of(groups, chosen, self.network.sizes), dropped)
-        images = images_for(self.images, self._macs, passes=2 * NETWORKS)
+        count = images_within(self._macs, passes=2 * NETWORKS)
+        solved, judged = (first_images(part, count) for part in self._parts)
         with reused_pages():
-            reconstruct_(self.graph, cut, images, self._limit(), seed=self.settings.seed)
-            return divergence(self.graph.module, cut.module, images)
+            reconstruct_(self.graph, cut, solved, self._limit(), seed=self.settings.seed)
+            return divergence(self.graph.module, cut.module, judged)
 
     def reconstructed(
         self, pruned: nn.Module, keeps: Mapping[str, Keep], dropped: Sequence[str]
@@ -92,10 +99,11 @@ class Reconstructor:
         Layers stay as they are where solving them would take the answers further from the original's.
         """
         cut = self.graph.cut(keeps, dropped)
+        solved_from, judged = self._parts
         with reused_pages():
-            before = divergence(self.graph.module, cut.module, self.images)
-            found = reconstruct_(self.graph, cut, self.images, self._limit(), self.progress, seed=self.settings.seed)
-            after = divergence(self.graph.module, cut.module, self.images)
+            before = divergence(self.graph.module, cut.module, judged)
+            found = reconstruct_(self.graph, cut, solved_from, self._limit(), self.progress, seed=self.settings.seed)
+            after = divergence(self.graph.module, cut.module, judged)
         self.progress.note(f"reconstructed: KL from the original's answers {before:.3f} -> {after:.3f} nats")
         solved = copy.deepcopy(pruned).cpu()
         better = after < before

@@ -14,12 +14,13 @@ from catro_deploy.graph.activations import MemoryLimit
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.choice import Eliminations
 from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.images import first_images
 from catro_deploy.reconstruction.loss import divergence_of, softened
 from catro_deploy.reconstruction.refit import reconstruct_
 from catro_deploy.reconstruction.suffix import Suffix
 from catro_deploy.records import Branch, Group
 
-__all__ = ["Losses", "images_for", "measure_losses"]
+__all__ = ["Losses", "images_within", "measure_losses"]
 
 MEASURED_WIDTHS = 4
 """Of each group, the full one not counted."""
@@ -44,21 +45,25 @@ def measure_losses(
     groups: Sequence[Group],
     candidates: Mapping[str, Sequence[int]],
     branches: Sequence[Branch],
-    images: Sequence[torch.Tensor],
+    images: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]],
     limit: MemoryLimit,
     progress: Progress,
     macs: int,
 ) -> Losses:
-    """Measure the ``candidates`` of ``groups``, and ``branches``; ``macs`` is what the network takes for one image."""
+    """Measure the ``candidates`` of ``groups``, and ``branches``; ``macs`` is what the network takes for one image.
+
+    ``images`` are batches to solve layers from, and others on which the loss is measured.
+    """
     # For each width half of the network runs; each branch takes the network with it, that without it, and the solving.
-    some = images_for(images, macs, passes=len(groups) * MEASURED_WIDTHS / 2 + len(branches) * 3)
+    count = images_within(macs, passes=len(groups) * MEASURED_WIDTHS / 2 + len(branches) * 3)
+    solved, some = (first_images(part, count) for part in images)
     with torch.inference_mode():
         expected = [softened(original.module(batch)) for batch in some]
     with progress.task("Measuring what widths are worth", len(groups) + len(branches)) as task:
         widths = _width_losses(original, eliminations, groups, candidates, some, expected, limit, task.advance)
         gone = {}
         for branch in branches:
-            gone[branch.name] = _branch_loss(original, branch, some, expected, limit)
+            gone[branch.name] = _branch_loss(original, branch, solved, some, expected, limit)
             task.advance()
     return Losses(widths, gone)
 
@@ -94,6 +99,7 @@ def _width_losses(
 def _branch_loss(
     original: OriginalGraph,
     branch: Branch,
+    solved: Sequence[torch.Tensor],
     images: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],
     limit: MemoryLimit,
@@ -102,7 +108,7 @@ def _branch_loss(
     cut = original.cut({}, [branch.name])
     with torch.inference_mode():
         before = _loss(expected, map(cut.module, images))
-    reconstruct_(original, cut, images, limit, first=BRANCH_STEPS)
+    reconstruct_(original, cut, solved, limit, first=BRANCH_STEPS)
     with torch.inference_mode():
         return min(before, _loss(expected, map(cut.module, images)))
 
@@ -127,7 +133,6 @@ def _loss(expected: Sequence[torch.Tensor], answers: Iterable[torch.Tensor]) -> 
     return total / sum(len(batch) for batch in expected)
 
 
-def images_for(images: Sequence[torch.Tensor], macs: int, passes: float) -> list[torch.Tensor]:
-    """As many of ``images`` as run ``passes`` times within MACS, at ``macs`` for each of them; in batches as before."""
-    count = int(min(max(MACS / (macs * max(passes, 1)), FEWEST_IMAGES), MOST_IMAGES))
-    return list(torch.split(torch.cat(list(images))[:count], len(images[0])))
+def images_within(macs: int, passes: float) -> int:
+    """How many images run ``passes`` times within MACS, at ``macs`` for each of them, within bounds."""
+    return int(min(max(MACS / (macs * max(passes, 1)), FEWEST_IMAGES), MOST_IMAGES))

@@ -27,7 +27,9 @@ def measured(model: torch.nn.Module, branches: tuple[Branch, ...] = (), candidat
     groups = [group for group in groups if eliminations.readers[group.name]]
     wanted = candidates or {group.name: tuple(range(1, group.width + 1)) for group in groups}
     limit = MemoryLimit(2**30)
-    losses = measure_losses(original, eliminations, groups, wanted, branches, batches, limit, Silent(), macs=10**6)
+    losses = measure_losses(
+        original, eliminations, groups, wanted, branches, (batches, batches), limit, Silent(), macs=10**6
+    )
     assert limit.left_bytes == 2**30
     return losses, groups, eliminations, original
 
@@ -120,9 +122,6 @@ def test_a_width_that_was_measured_better_than_a_wider_one_is_worth_no_more():
 
 
 def test_as_many_images_are_taken_as_the_measurements_may_take():
-    batches = images(600, batch=64)
-    assert sum(map(len, worth.images_for(batches, 10**12, 130))) == worth.FEWEST_IMAGES
-    assert sum(map(len, worth.images_for(batches, 1, 0))) == worth.MOST_IMAGES
-    some = worth.images_for(batches, int(worth.MACS / 200 / 20), 20)
-    assert sum(map(len, some)) == 200
-    assert torch.equal(torch.cat(some), torch.cat(batches)[:200])
+    assert worth.images_within(10**12, 130) == worth.FEWEST_IMAGES
+    assert worth.images_within(1, 0) == worth.MOST_IMAGES
+    assert worth.images_within(int(worth.MACS / 200 / 20), 20) == 200

@@ -1,0 +1,35 @@
+"""Which images layers are solved from, and which others tell what that is worth."""
+
+from collections.abc import Sequence
+
+import torch
+
+__all__ = ["first_images", "split_images"]
+
+HELD_OUT = 0.25
+"""Share of the images that no layer is solved from: on those it is, the answers are closer to the original's."""
+
+
+def split_images(images: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Batches to solve layers from, and those of the last quarter of the images; of fewer than 4 images, all twice."""
+    total = sum(map(len, images))
+    held_out = int(total * HELD_OUT)
+    if not held_out:
+        return list(images), list(images)
+    left, judged = total - held_out, []
+    for batch in images:
+        if len(batch) > left:
+            judged.append(batch[left:])
+        left = max(0, left - len(batch))
+    return first_images(images, total - held_out), judged
+
+
+def first_images(images: Sequence[torch.Tensor], count: int) -> list[torch.Tensor]:
+    """The first ``count`` of ``images``, in their batches; nothing is copied."""
+    found = []
+    for batch in images:
+        if count <= 0:
+            break
+        found.append(batch[:count])
+        count -= len(batch)
+    return found
