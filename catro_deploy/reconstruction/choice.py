@@ -15,11 +15,15 @@ from catro_deploy.core.obs import eliminate
 from catro_deploy.graph.rows import layer_of, set_weight_matrix_, weight_matrix
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.images import first_images
 from catro_deploy.reconstruction.readers import Readers, readers_of
 from catro_deploy.reconstruction.sensitivity import logit_directions
 from catro_deploy.records import Group
 
 __all__ = ["Eliminations"]
+
+DIRECTION_IMAGES = 256
+"""That the network runs backwards for: a mean of so many, over all positions, is known well."""
 
 
 class Eliminations:
@@ -42,7 +46,7 @@ class Eliminations:
         self._grams = Readers(original, layers, images, progress, seed)
         self._weights = {name: weight_matrix(layer_of(original.module, name))[0].double() for name in layers}
         if criterion == "catro":
-            roots = logit_directions(original, layers, images, progress, seed)
+            roots = logit_directions(original, layers, first_images(images, DIRECTION_IMAGES), progress, seed)
             self._weights = {name: weights @ roots[name] for name, weights in self._weights.items()}
         self._module = original.module
         self._paths: dict[str, tuple[list[int], list[float]]] = {}

@@ -56,7 +56,7 @@ class Reconstructor:
         groups = [group for group in self.network.groups if self.follows(group)]
         criterion: Literal["catro", "obs"] = "obs" if self.settings.criterion == "obs" else "catro"
         with reused_pages():
-            return Eliminations(self.graph, groups, self.images, criterion, self.progress, self.settings.seed)
+            return Eliminations(self.graph, groups, self._parts[0], criterion, self.progress, self.settings.seed)
 
     @cached_property
     def _followed(self) -> frozenset[str]:

@@ -28,7 +28,7 @@ BRANCH_STEPS = 4
 """Steps that are solved again where a branch is gone: the sum before it, and the layers of the block behind it."""
 MACS = 4e12
 """Multiply-accumulates that all measurements together shall take, about a minute of one core."""
-FEWEST_IMAGES, MOST_IMAGES = 48, 256
+FEWEST_IMAGES, MOST_IMAGES = 32, 256
 
 
 @dataclass(frozen=True)

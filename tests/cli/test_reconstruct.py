@@ -35,8 +35,8 @@ def test_reconstruction_can_be_declined(tiny):
     assert plan(tiny, "--no-reconstruct")["reconstruction"] is None
 
 
-def test_obs_cannot_do_without_it(tiny):
-    done = command("prune", "--run", "run", "--criterion", "obs", "--no-reconstruct")
+def test_worth_cannot_be_measured_without_it(tiny):
+    done = command("prune", "--run", "run", "--worth", "measured", "--no-reconstruct")
     assert done.exit_code == 2
-    assert "it needs reconstruct = true" in done.stderr
-    assert not (tiny / "run").exists()
+    assert "reconstruct" in done.stderr
+    assert not (tiny / "run" / "plan.json").exists()
