@@ -74,6 +74,7 @@ class FinetuneOptions(TypedDict, total=False):
         schedule: ``"cosine"``, or ``"step"``: a tenth after half of the epochs.
         warmup_epochs: the learning rate rises over so many; without it the recipe's.
         label_smoothing: share of the target that goes to the other classes; 0.
+        max_grad_norm: longer gradients are shortened to this norm, 0 for none; without it the recipe's.
         ema: decay of the moving average of weights, 0 for none; without it the recipe's.
         patience: epochs without a better validation accuracy that end it, the best weights kept; 0: never.
         compute: where training runs: ``"auto"`` is the GPU if PyTorch sees one.
@@ -94,6 +95,7 @@ class FinetuneOptions(TypedDict, total=False):
     schedule: Literal["cosine", "step"]
     warmup_epochs: float
     label_smoothing: float
+    max_grad_norm: float
     ema: float
     patience: int
     compute: Literal["auto", "cpu", "cuda"]

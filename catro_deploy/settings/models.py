@@ -95,8 +95,8 @@ class DataSettings(_Section):
 class OptimiserSettings(_Section):
     """What ``[train]`` and ``[finetune]`` share.
 
-    Where ``learning_rate`` or ``ema`` is None a training takes it from its number of steps; where ``warmup_epochs`` is
-    None it has no warm-up.
+    Where ``learning_rate`` or ``ema`` is None a training takes it from its number of steps; where ``warmup_epochs`` or
+    ``max_grad_norm`` is None it has no warm-up, or shortens no gradients.
     """
 
     epochs: NonNegativeInt = Field(40, description="passes over the training images")
@@ -117,6 +117,12 @@ class OptimiserSettings(_Section):
         None, description="the learning rate rises over so many; default: the recipe's"
     )
     label_smoothing: float = Field(0.0, ge=0, lt=1)
+    # Not written where it is 0, as steps.
+    max_grad_norm: NonNegativeFloat | None = Field(
+        None,
+        description="longer gradients are shortened to this norm; 0: none are; default: the recipe's",
+        exclude_if=lambda norm: norm == 0,
+    )
     ema: float | None = Field(
         None, ge=0, lt=1, description="decay of the moving average of weights; 0: none; default: the recipe's"
     )
@@ -146,6 +152,9 @@ class TrainSettings(OptimiserSettings):
     learning_rate: PositiveFloat = Field(0.1, description="the highest of the schedule")
     warmup_epochs: NonNegativeFloat = Field(1.0, description="the learning rate rises over so many")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the moving average of weights; 0: none")
+    max_grad_norm: NonNegativeFloat = Field(
+        0.0, description="longer gradients are shortened to this norm; 0: none are", exclude_if=lambda norm: norm == 0
+    )
 
 
 class FinetuneSettings(OptimiserSettings):

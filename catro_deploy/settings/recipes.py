@@ -9,18 +9,19 @@ __all__ = ["RECIPES", "follow_recipe"]
 
 PAPER = {
     "schedule": "step", "momentum": 0.9, "warmup_epochs": 0.0, "label_smoothing": 0.0, "ema": 0.0, "patience": 0,
+    "max_grad_norm": 0.0,
 }  # fmt: skip
 RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "train": {"paper": {**PAPER, "epochs": 300, "learning_rate": 0.1}},
     "finetune": {
-        "none": {"learning_rate": 0.05, "warmup_epochs": 1.0, "ema": 0.0, "distill": 0.0},
+        "none": {"learning_rate": 0.05, "warmup_epochs": 1.0, "ema": 0.0, "distill": 0.0, "max_grad_norm": 0.0},
         "paper": {**PAPER, "epochs": 200, "learning_rate": 0.01, "distill": 0.0},
         "fast": {
             "epochs": 60, "schedule": "cosine", "learning_rate": 0.1, "warmup_epochs": 5.0, "ema": 0.998,
-            "distill": 0.5, "compile": True,
+            "distill": 0.5, "compile": True, "max_grad_norm": 0.0,
         },
         # Without learning_rate and ema: the training takes them from its number of steps (training/gentle.py).
-        "gentle": {"schedule": "cosine", "warmup_epochs": 0.0, "distill": 0.5},
+        "gentle": {"schedule": "cosine", "warmup_epochs": 0.0, "distill": 0.5, "max_grad_norm": 5.0},
     },
 }  # fmt: skip
 """Section to recipe to values: ``paper`` is that of arXiv 2110.10921 as far as it is given there."""

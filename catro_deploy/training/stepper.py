@@ -57,6 +57,9 @@ class Stepper:
         loss = self.objective(logits.float(), images, labels)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        if self.settings.max_grad_norm:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.parameters.values(), self.settings.max_grad_norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         return loss.detach()
