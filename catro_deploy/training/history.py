@@ -32,12 +32,14 @@ class Probe:
         steps: of each learning rate.
         learning_rates: in ascending order.
         losses: of each learning rate, the mean over training batches that its steps did not use; None if not finite.
-        chosen: the learning rate of the smallest loss.
+        loss_before: of the network before any step, on the same batches; None if not finite.
+        chosen: the highest learning rate whose loss is smaller than that; if none is, that of the smallest loss.
     """
 
     steps: int
     learning_rates: tuple[float, ...]
     losses: tuple[float | None, ...]
+    loss_before: float | None
     chosen: float
 
 

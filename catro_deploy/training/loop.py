@@ -109,7 +109,7 @@ class Training:
         probe = probe_learning_rates(self.stepper, self.batches, self.highest_rate, size, self.world, progress)
         self.highest_rate = probe.chosen
         tried = ", ".join(f"{rate:.2g}" for rate in probe.learning_rates)
-        progress.note(f"learning rate {probe.chosen:.2g}: the best of {tried} after {probe.steps} steps each")
+        progress.note(f"learning rate {probe.chosen:.2g}: of {tried}, tried for {probe.steps} steps each")
         return probe
 
     def _validated(self, network: nn.Module) -> float | None:

@@ -1,6 +1,7 @@
 """A short trial of learning rates before a training."""
 
 import math
+from collections.abc import Sequence
 from itertools import islice
 
 import torch
@@ -28,11 +29,12 @@ def probe_learning_rates(
 
     Each rate trains a copy of the network on the same batches and falls along half a cosine; without that the noise of
     the last steps would count against high rates. Judged is the loss, in eval mode, on training batches that come
-    after. The smallest loss wins, of equals the lowest rate; if all diverge, the lowest. All processes of ``world``
-    take part and get the same outcome.
+    after. The highest rate wins that leaves the network better than it was: in a long training higher rates gain more,
+    as long as they do not destroy what is there. If none does, the smallest loss wins, of equals the lowest rate; if
+    all diverge, the lowest. All processes of ``world`` take part and get the same outcome.
     """
     learning_rates = tuple(middle * factor for factor in PROBE_FACTORS)
-    copies = [stepper.copy() for _ in learning_rates]
+    copies = [stepper.copy() for _ in (*learning_rates, None)]  # the last is not trained
     for one in copies:
         one.join(world)
     networks = nn.ModuleList(one.model for one in copies)
@@ -48,17 +50,20 @@ def probe_learning_rates(
         for number, (images, labels) in enumerate(drawn):
             if number < size.steps:
                 factor = learning_rate_factor("cosine", number, size.steps)
-                for one, rate in zip(copies, learning_rates, strict=True):
+                for one, rate in zip(copies, learning_rates, strict=False):
                     one.step(images, labels, rate * factor)
             else:
                 networks.eval()
                 held_out.append([one.loss(images, labels) for one in copies])
             task.advance()
     means = world.mean(torch.stack([torch.stack(losses) for losses in held_out]).mean(dim=0)).tolist()
-    losses = tuple(loss if math.isfinite(loss) else None for loss in means)
-    return world.share(Probe(size.steps, learning_rates, losses, _best(learning_rates, losses)))
+    *losses, before = (loss if math.isfinite(loss) else None for loss in means)
+    return world.share(Probe(size.steps, learning_rates, tuple(losses), before, _best(learning_rates, losses, before)))
 
 
-def _best(learning_rates: tuple[float, ...], losses: tuple[float | None, ...]) -> float:
+def _best(learning_rates: tuple[float, ...], losses: Sequence[float | None], before: float | None) -> float:
     finite = [(loss, rate) for rate, loss in zip(learning_rates, losses, strict=True) if loss is not None]
+    better = [rate for loss, rate in finite if before is None or loss < before]
+    if better:
+        return max(better)
     return min(finite)[1] if finite else min(learning_rates)

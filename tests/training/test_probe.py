@@ -14,7 +14,7 @@ from catro_deploy.training.batches import Batches
 from catro_deploy.training.device import choose_hardware
 from catro_deploy.training.gentle import ProbeSize
 from catro_deploy.training.objective import Objective
-from catro_deploy.training.probe import probe_learning_rates
+from catro_deploy.training.probe import _best, probe_learning_rates
 from catro_deploy.training.state import read_state
 from catro_deploy.training.stepper import Stepper
 from catro_deploy.training.world import ALONE
@@ -63,13 +63,28 @@ def gentle_training(path, progress=None, **changes):
     return train(path, progress=progress, split=separable_split(GENTLE_IMAGES), **GENTLE | changes)
 
 
-def test_the_rate_of_the_smallest_loss_is_chosen(reads_signs, signs):
+def test_the_highest_rate_that_leaves_the_network_better_is_chosen(reads_signs, signs):
     found = probe(copy.deepcopy(reads_signs), signs, 1.0)
     assert found.learning_rates == pytest.approx((1 / 3, 1.0, 3.0))
     assert found.steps == SIZE.steps
-    assert found.chosen == found.learning_rates[0]
-    assert found.losses[0] == min(found.losses)
-    assert found.losses[2] > np.log(16)  # worse than a guess among the classes
+    assert found.losses[2] > np.log(16) > found.loss_before  # worse than a guess among the classes
+    better = [r for r, loss in zip(found.learning_rates, found.losses, strict=True) if loss < found.loss_before]
+    assert found.chosen == (max(better) if better else found.learning_rates[np.argmin(found.losses)])
+
+
+@pytest.mark.parametrize(
+    ("losses", "before", "chosen"),
+    [
+        ((0.8, 0.9, 1.1), 1.0, 2),
+        ((0.8, 0.7, 0.99), 1.0, 3),
+        ((1.3, 1.2, 9.0), 1.0, 2),
+        ((1.2, 1.2, None), 1.0, 1),
+        ((None, None, None), 1.0, 1),
+        ((5.0, 4.0, 6.0), None, 3),
+    ],
+)
+def test_of_rates_that_all_harm_the_least_harmful_is_chosen(losses, before, chosen):
+    assert _best((1, 2, 3), losses, before) == chosen
 
 
 def test_for_a_network_that_knows_nothing_a_high_rate_is_chosen(signs):
@@ -118,9 +133,9 @@ def test_all_rates_have_the_same_batches_and_none_to_be_judged_by():
             return self.body(images)
 
     probe(Watched(), MemorySplit(coloured.contiguous(), np.arange(640) % 3), 0.01)
-    for batches, count in ((seen[True], SIZE.steps), (seen[False], SIZE.held_out)):
-        assert batches[0::3] == batches[1::3] == batches[2::3]
-        assert len(batches) == 3 * count
+    for batches, count, networks in ((seen[True], SIZE.steps, 3), (seen[False], SIZE.held_out, 4)):
+        assert all(batches[0::networks] == batches[one::networks] for one in range(networks))
+        assert len(batches) == networks * count
     trained, judged = ({image for batch in seen[training] for image in batch} for training in (True, False))
     assert (len(trained), len(judged)) == (SIZE.steps * 16, SIZE.held_out * 16)
     assert not trained & judged
@@ -130,18 +145,19 @@ def test_a_gentle_training_takes_the_rate_that_was_chosen(tmp_path):
     recorder = Recorder()
     _, history = gentle_training(tmp_path, recorder, warmup_epochs=None)
     assert history.probe.steps == 16
-    assert history.probe.learning_rates == pytest.approx((0.001 / 3, 0.001, 0.003))
-    assert history.probe.chosen == pytest.approx(0.003)  # the network knows nothing yet
-    assert recorder.notes == ["learning rate 0.003: the best of 0.00033, 0.001, 0.003 after 16 steps each"]
+    middle = 0.004 * 1.6**0.25  # of 160 steps
+    assert history.probe.learning_rates == pytest.approx((middle / 3, middle, 3 * middle))
+    assert history.probe.chosen == pytest.approx(3 * middle)  # the network knows nothing yet
+    assert recorder.notes == ["learning rate 0.013: of 0.0015, 0.0045, 0.013, tried for 16 steps each"]
     # Along a cosine without a warm-up, of 160 steps: (1 + cos(39/160 * 180 degrees)) / 2 = 0.8604.
-    assert history.epochs[0].learning_rate == pytest.approx(0.003 * 0.8604, rel=1e-4)
+    assert history.epochs[0].learning_rate == pytest.approx(3 * middle * 0.8604, rel=1e-4)
 
 
 @pytest.mark.parametrize("changes", [{"learning_rate": 0.01}, {"epochs": 3}, {"steps": 149}], ids=str)
 def test_no_rates_are_tried_where_one_is_given_or_the_training_is_short(tmp_path, changes):
     _, history = gentle_training(tmp_path, **{"epochs": 4} | changes)
     assert history.probe is None
-    highest = changes.get("learning_rate", 0.001)
+    highest = changes.get("learning_rate", 0.0045)
     assert history.epochs[-1].learning_rate < history.epochs[0].learning_rate < highest
 
 

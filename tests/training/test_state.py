@@ -18,7 +18,7 @@ def state():
         ema={},
         best={"a.weight": shared + 1},
         scaler={"scale": 65536.0},
-        probe=Probe(50, (0.001, 0.003, 0.009), (0.1 + 0.2, 0.25, None), 0.003),
+        probe=Probe(50, (0.001, 0.003, 0.009), (0.1 + 0.2, 0.25, None), 0.4, 0.003),
     )
 
 
