@@ -6,14 +6,14 @@ import torch
 
 __all__ = ["first_images", "split_images"]
 
-HELD_OUT = 0.25
-"""Share of the images that no layer is solved from: on those it is, the answers are closer to the original's."""
+HELD_OUT, MOST_HELD_OUT = 0.25, 192
+"""Share of the images, and the most of them, that no layer is solved from: answers to the others are closer."""
 
 
 def split_images(images: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Batches to solve layers from, and those of the last quarter of the images; of fewer than 4 images, all twice."""
+    """Batches to solve layers from, and those of the last images, a quarter at most; of fewer than 4, all twice."""
     total = sum(map(len, images))
-    held_out = int(total * HELD_OUT)
+    held_out = min(int(total * HELD_OUT), MOST_HELD_OUT)
     if not held_out:
         return list(images), list(images)
     left, judged = total - held_out, []

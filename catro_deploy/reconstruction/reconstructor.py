@@ -21,7 +21,7 @@ from catro_deploy.reconstruction.images import first_images, split_images
 from catro_deploy.reconstruction.loss import divergence
 from catro_deploy.reconstruction.readers import readers_of
 from catro_deploy.reconstruction.refit import reconstruct_, write_back_
-from catro_deploy.reconstruction.worth import Losses, images_within, measure_losses
+from catro_deploy.reconstruction.worth import SOLVED_FROM, Losses, images_within, measure_losses
 from catro_deploy.records import Branch, Group, Keep, ReconstructionPlan
 from catro_deploy.settings import PruneSettings
 
@@ -86,7 +86,7 @@ class Reconstructor:
         chosen = {name: channels for name, channels in kept.items() if channels is not None}
         cut = self.graph.cut(keeps_of(groups, chosen, self.network.sizes), dropped)
         count = images_within(self._macs, passes=2 * NETWORKS)
-        solved, judged = (first_images(part, count) for part in self._parts)
+        solved, judged = first_images(self._parts[0], SOLVED_FROM * count), first_images(self._parts[1], count)
         with reused_pages():
             reconstruct_(self.graph, cut, solved, self._limit(), seed=self.settings.seed)
             return divergence(self.graph.module, cut.module, judged)

@@ -20,7 +20,7 @@ from catro_deploy.reconstruction.refit import reconstruct_
 from catro_deploy.reconstruction.suffix import Suffix
 from catro_deploy.records import Branch, Group
 
-__all__ = ["Losses", "images_within", "measure_losses"]
+__all__ = ["SOLVED_FROM", "Losses", "images_within", "measure_losses"]
 
 MEASURED_WIDTHS = 4
 """Of each group, the full one not counted."""
@@ -28,7 +28,10 @@ BRANCH_STEPS = 4
 """Steps that are solved again where a branch is gone: the sum before it, and the layers of the block behind it."""
 MACS = 4e12
 """Multiply-accumulates that all measurements together shall take, about a minute of one core."""
-FEWEST_IMAGES, MOST_IMAGES = 32, 256
+FEWEST_IMAGES, MOST_IMAGES = 32, 192
+"""That the loss is measured on."""
+SOLVED_FROM = 4
+"""Times as many other images layers are solved from; from as many they would be too close to these to tell."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def measure_losses(
     """
     # For each width half of the network runs; each branch takes the network with it, that without it, and the solving.
     count = images_within(macs, passes=len(groups) * MEASURED_WIDTHS / 2 + len(branches) * 3)
-    solved, some = (first_images(part, count) for part in images)
+    solved, some = first_images(images[0], SOLVED_FROM * count), first_images(images[1], count)
     with torch.inference_mode():
         expected = [softened(original.module(batch)) for batch in some]
     with progress.task("Measuring what widths are worth", len(groups) + len(branches)) as task:

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catro_deploy.reconstruction.images import first_images, split_images
+from catro_deploy.reconstruction.images import MOST_HELD_OUT, first_images, split_images
 
 SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
@@ -20,7 +20,7 @@ def test_a_quarter_is_held_out_and_nothing_is_lost(sizes):
     if total < 4:
         assert torch.equal(torch.cat(solved), torch.cat(judged))
     else:
-        assert len(torch.cat(judged)) == total // 4
+        assert len(torch.cat(judged)) == total // 4 <= MOST_HELD_OUT
         assert torch.equal(torch.cat([*solved, *judged]), torch.arange(total))
 
 
@@ -29,3 +29,9 @@ def test_the_first_images_keep_their_batches(sizes, count):
     found = first_images(batches(sizes), count)
     assert torch.equal(torch.cat(found), torch.arange(min(count, sum(sizes))))
     assert all(len(batch) for batch in found)
+
+
+def test_of_many_images_no_more_are_held_out_than_tell_enough():
+    solved, judged = split_images(batches([100] * 20))
+    assert len(torch.cat(judged)) == MOST_HELD_OUT
+    assert torch.equal(torch.cat([*solved, *judged]), torch.arange(2000))

@@ -124,4 +124,4 @@ def test_a_width_that_was_measured_better_than_a_wider_one_is_worth_no_more():
 def test_as_many_images_are_taken_as_the_measurements_may_take():
     assert worth.images_within(10**12, 130) == worth.FEWEST_IMAGES
     assert worth.images_within(1, 0) == worth.MOST_IMAGES
-    assert worth.images_within(int(worth.MACS / 200 / 20), 20) == 200
+    assert worth.images_within(int(worth.MACS / 100 / 20), 20) == 100
