@@ -104,7 +104,6 @@ class Reconstructor:
             before = divergence(self.graph.module, cut.module, judged)
             found = reconstruct_(self.graph, cut, solved_from, self._limit(), self.progress, seed=self.settings.seed)
             after = divergence(self.graph.module, cut.module, judged)
-        self.progress.note(f"reconstructed: KL from the original's answers {before:.3f} -> {after:.3f} nats")
         solved = copy.deepcopy(pruned).cpu()
         better = after < before
         if better:
