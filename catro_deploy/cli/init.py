@@ -77,7 +77,6 @@ budget = "0.5x"                 # of the original's latency, measured; or 400us;
 [finetune]
 epochs = 2                      # few are enough: pruning reconstructs the layers; 0: no training
 batch_size = 64
-learning_rate = 0.003           # default: by the number of steps, of which these epochs have only 90
 
 [verify]
 max_drop = 1.0                  # points of accuracy that may be lost; more ends with exit code 3
