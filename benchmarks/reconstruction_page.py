@@ -20,7 +20,8 @@ Accuracy on the test images of networks brought to the same share of the origina
 and after little of it. **ours** is the default: channels by what the next layers can make of them, worth measured,
 layers solved again, the gentle recipe. **before** is the same tool without reconstruction, fine-tuned at a rate of
 0.05. torch-pruning prunes by one ratio for all layers. Where there are several seeds: their mean, and the least and
-largest. The share of the latency is the median of interleaved measurements. `-`: not run yet.
+largest. The share of the latency is measured once more after pruning, interleaved with the original, on a machine that
+other work may run on: it may differ from the budget that was met before. `-`: not run yet.
 """
 WAYS = {
     "gentle": "gentle",
@@ -44,7 +45,9 @@ def page(results: Results) -> str:
             parts.append(f"## {case.title}, {budget} (original {original:.2%})\n")
             parts.append(_table(of_budget, COMPARED, case.goals or {}, budget) + "\n")
             if any((row["pruning"], row["recipe"]) in ABLATIONS for row in of_budget):
-                parts.append("One thing changed at a time:\n")
+                parts.append(
+                    'One thing changed at a time ("before": channels and widths are then chosen by scatter too):\n'
+                )
                 parts.append(_table(of_budget, (("ours", "gentle"), *ABLATIONS), {}, budget) + "\n")
     return "\n".join(parts)
 
