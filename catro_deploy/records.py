@@ -222,9 +222,10 @@ class ReconstructionPlan:
     """What solving the layers of the cut network again gave back.
 
     ``kl_cut`` and ``kl_reconstructed`` are the mean KL divergence, in nats at temperature 2, of the original's answers
-    from those of the network right after the cut and after reconstruction. ``explained`` is R^2 of what each solved
-    layer was to put out; ``left`` says why other layers that the cut changed were left as they are.
-    ``loss_predicted`` is what the choice of widths took ``kl_reconstructed`` to become; None where it did not measure.
+    from those of the network right after the cut and after reconstruction, on images held out from solving (of fewer
+    than 4, on all). ``explained`` is R^2 of what each solved layer was to put out, on those that it was solved from;
+    ``left`` says why other layers that the cut changed were left as they are. ``loss_predicted`` is what the choice of
+    widths took ``kl_reconstructed`` to become; None where it did not measure.
     """
 
     kl_cut: float

@@ -1,4 +1,4 @@
-"""What reconstruction does for one pruning, on the same images: worth, choice of channels, and the solved network."""
+"""What reconstruction does for one pruning, from one set of images: worth, choice of channels, solved network."""
 
 import copy
 from collections.abc import Mapping, Sequence

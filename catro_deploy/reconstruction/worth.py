@@ -27,7 +27,7 @@ MEASURED_WIDTHS = 4
 BRANCH_STEPS = 4
 """Steps that are solved again where a branch is gone: the sum before it, and the layers of the block behind it."""
 MACS = 4e12
-"""Multiply-accumulates that all measurements together shall take, about a minute of one core."""
+"""Multiply-accumulates by which the number of images is chosen; solving layers and large networks take more."""
 FEWEST_IMAGES, MOST_IMAGES = 32, 192
 """That the loss is measured on."""
 SOLVED_FROM = 4
@@ -57,7 +57,7 @@ def measure_losses(
 
     ``images`` are batches to solve layers from, and others on which the loss is measured.
     """
-    # For each width half of the network runs; each branch takes the network with it, that without it, and the solving.
+    # For each width half of the network runs; each branch is taken for three passes, of which solving is part.
     count = images_within(macs, passes=len(groups) * MEASURED_WIDTHS / 2 + len(branches) * 3)
     solved, some = first_images(images[0], SOLVED_FROM * count), first_images(images[1], count)
     with torch.inference_mode():

@@ -23,7 +23,7 @@ def reconstruction_line(record: Mapping[str, Any]) -> str:
 def solved_words(record: Mapping[str, Any]) -> str:
     """What was solved, and what the figures are of."""
     words = (
-        "KL divergence of the answers from the original's, at temperature 2, on the images that layers are solved from."
+        "KL divergence of the answers from the original's, at temperature 2, on training images held out from solving."
     )
     if not record["kl_reconstructed"] < record["kl_cut"]:
         return f"{words} Solving the layers again brought the answers no closer: they keep the original's weights."
