@@ -12,9 +12,9 @@ __all__ = ["LayerFit", "StepSolver"]
 
 POSITIONS = 64
 """Of each map that are looked at; 128 did no better."""
-VECTOR_RIDGE = 1e-2
-"""In the place of RIDGE for layers that see each image once, as a classifier's last does. Pooled features of a class
-are nearly alike; along what little they differ by weights grew fourfold: no better on new images, fragile in training.
+SCARCITY = 0.3
+"""The ridge is at least so many times the columns per row. A layer that sees each image once, as a classifier's last
+does, has few rows: its weights would fit them exactly, grow, and be no better on new images.
 """
 LARGEST_COLUMNS = 8192
 """Wider layers are solved from as many rows at most, by a system of that size."""
@@ -49,7 +49,7 @@ class StepSolver:
         groups, _, outputs = self._matrices[0].shape
         self._sizes = [matrix.shape[1] for matrix in self._matrices]
         columns, rows = sum(self._sizes), images * min(POSITIONS, positions)
-        self._ridge = VECTOR_RIDGE if positions == 1 else RIDGE
+        self._ridge = max(RIDGE, SCARCITY * columns / max(1, rows))
         self._by_rows = groups == 1 and columns > min(rows, LARGEST_COLUMNS)
         most = LARGEST_COLUMNS // max(1, images) if self._by_rows else POSITIONS
         self._positions = max(1, min(POSITIONS, most))

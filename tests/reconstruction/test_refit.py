@@ -40,7 +40,7 @@ def hardly_any_ridge() -> Iterator[None]:
     """The ridge pulls towards the old weights: with it a copy is made up for to one part in a thousand."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(solve, "RIDGE", 1e-9)
-        patch.setattr(solve, "VECTOR_RIDGE", 1e-9)
+        patch.setattr(solve, "SCARCITY", 0.0)
         yield
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from catro_deploy.reconstruction import solve
-from catro_deploy.reconstruction.solve import RIDGE, VECTOR_RIDGE, StepSolver
+from catro_deploy.reconstruction.solve import RIDGE, SCARCITY, StepSolver
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -28,8 +28,9 @@ def solved(layers: list[nn.Module], inputs: list[torch.Tensor], target: torch.Te
     return solver.solve_()
 
 
-def ridge(rows: np.ndarray, targets: np.ndarray, before: np.ndarray, share: float, *, bias: bool) -> tuple:
+def ridge(rows: np.ndarray, targets: np.ndarray, before: np.ndarray, *, bias: bool) -> tuple:
     """min |t - W'x - b|^2 + share * mean diagonal * |W - before|^2, as least squares of a longer system."""
+    share = max(RIDGE, SCARCITY * rows.shape[1] / len(rows))
     centred = rows - rows.mean(0) if bias else rows
     strength = np.sqrt(share * (centred**2).sum(0).mean())
     size = rows.shape[1]
@@ -56,7 +57,7 @@ def test_a_convolution_is_solved_by_ridge_regression(options, bias):
     value = drawn(12, 3, 6, 6) + 1
     target = drawn(*conv(value).shape, seed=1) + 0.5
     before = conv.weight.detach().flatten(1).T.numpy()
-    weights, offset = ridge(unfolded(value, conv), as_rows(target), before, RIDGE, bias=bias)
+    weights, offset = ridge(unfolded(value, conv), as_rows(target), before, bias=bias)
     (fit,) = solved([conv], [value], target)
     np.testing.assert_allclose(conv.weight.detach().flatten(1).T, weights, atol=1e-9)
     if bias:
@@ -83,7 +84,6 @@ def test_each_group_of_a_grouped_convolution_is_solved_for_its_own_outputs():
             unfolded(value[:, inputs], alone),
             as_rows(target[:, out]),
             before[out].flatten(1).T.numpy(),
-            RIDGE,
             bias=True,
         )
         np.testing.assert_allclose(conv.weight[out].detach().flatten(1).T, weights, atol=1e-9)
@@ -96,7 +96,7 @@ def test_layers_that_are_added_up_are_solved_together():
     target = drawn(10, 4, 5, 5, seed=1)
     before = np.concatenate([layer.weight.detach().flatten(1).T.numpy() for layer in (first, second)])
     rows = np.concatenate([unfolded(one, first), unfolded(other, second)], 1)
-    weights, offset = ridge(rows, as_rows(target), before, RIDGE, bias=True)
+    weights, offset = ridge(rows, as_rows(target), before, bias=True)
     fits = solved([first, second], [one, other], target)
     found = np.concatenate([layer.weight.detach().flatten(1).T.numpy() for layer in (first, second)])
     np.testing.assert_allclose(found, weights, atol=1e-9)
@@ -125,12 +125,12 @@ def linear_step(layer: nn.Linear, value: torch.Tensor, target: torch.Tensor) -> 
 
 
 @pytest.mark.parametrize("count", [30, 6])
-def test_a_linear_layer_has_the_ridge_of_layers_that_see_each_image_once(count):
+def test_the_fewer_rows_the_larger_the_ridge(count):
     """Of 30 images by its Gram matrix, of 6 (fewer than columns) by that of the images."""
     layer = randomised(nn.Linear(8, 3))
     value, target = drawn(count, 8) + 2, drawn(count, 3, seed=1)
     before = layer.weight.detach().T.numpy().copy()
-    weights, offset = ridge(value.numpy(), target.numpy(), before, VECTOR_RIDGE, bias=True)
+    weights, offset = ridge(value.numpy(), target.numpy(), before, bias=True)
     fit = linear_step(layer, value, target)
     np.testing.assert_allclose(layer.weight.detach().T, weights, atol=1e-7)
     np.testing.assert_allclose(layer.bias.detach(), offset, atol=1e-7)
