@@ -1,13 +1,13 @@
 """What is left of a network's accuracy: after the cut, solved again, and after little training; beside other tools.
 
-    python benchmarks/reconstruction.py --cifar10 FOLDER --gtsrb FOLDER --weights FOLDER \\
+    python benchmarks/reconstruction.py --cifar10 FOLDER --gtsrb FOLDER --photographs FOLDER --weights FOLDER \\
         [--cases resnet20-cifar10] [--ablation] [--seeds 0 1 2] [--only 'ours-gentle']
     python benchmarks/reconstruction.py                                           # the page again, nothing run
 
 Every way to prune is brought to the same share of the original's latency, measured on this machine: torch-pruning by
 one ratio for all layers, halved until the budget is met. "ours" is the default, "before" the same tool without
-reconstruction, at the usual rate. --ablation changes one thing at a time. --weights holds gtsrb_resnet20.pth and
-cifar10_resnet{20,56}.pth. Accuracy is that of the weights after the last step on the test images; no step is chosen by
+reconstruction, at the usual rate. --ablation changes one thing at a time. --weights holds what CASES name.
+Accuracy is that of the weights after the last step on the test images; no step is chosen by
 it. "no training" without reconstruction is judged with statistics of its own in its batch norms.
 
 Rows that are done stand in benchmarks/results/reconstruction.json and are not run again. Writes docs/reconstruction.md.
@@ -23,10 +23,9 @@ from typing import Any
 
 import torch
 from common import environment, read_result, write_result
-from paper import PIXELS
 from peers import measured_ratio, prune_by_peer
 from reconstruction_page import page
-from reconstruction_rows import CASES, PEERS, PRUNINGS, RECIPES, TRAININGS, Row, rows_of
+from reconstruction_rows import CASES, DATASETS, PEERS, PRUNINGS, RECIPES, TRAININGS, Row, rows_of
 from rows import finetune_and_judge, finish_in_own_process
 
 from catro_deploy.files import write_json, write_text
@@ -38,7 +37,7 @@ from catro_deploy.stages.prune import prune
 
 RESULT = "reconstruction.json"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reconstruction.md"
-FOLDERS = ("gtsrb", "cifar10", "weights")
+FOLDERS = ("gtsrb", "cifar10", "photographs", "weights")
 
 
 def arguments() -> argparse.Namespace:
@@ -58,19 +57,20 @@ def arguments() -> argparse.Namespace:
 def settings_of(row: Row, args: argparse.Namespace) -> Settings:
     """What decides a row."""
     case = CASES[row.case]
-    gtsrb = case.data == "gtsrb"
+    data, mean, std, augment = DATASETS[case.data]
     return load_settings(
         None,
         {
-            "model": {"name": case.model, "checkpoint": args.weights / case.weights, **PIXELS[case.data]},
+            "model": {"name": case.model, "checkpoint": args.weights / case.weights, "mean": mean, "std": std},
             "data": {
-                "name": "gtsrb" if gtsrb else "imagefolder",
-                "root": args.gtsrb if gtsrb else args.cifar10,
+                "name": data,
+                "root": getattr(args, case.data),
                 "size": case.size,
+                "validation": case.validation,
             },
             "prune": {"classes": list(case.classes), "budget": row.budget, **PRUNINGS[row.pruning]},
             "finetune": {
-                "augment": "signs" if gtsrb else "objects",
+                "augment": augment,
                 "seed": row.seed,
                 **RECIPES[row.recipe],
                 **TRAININGS[row.training],

@@ -4,12 +4,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ABLATIONS", "CASES", "COMPARED", "PEERS", "PRUNINGS", "RECIPES", "TRAININGS", "Case", "Row", "rows_of"]
+from efficientnet_lite import PHOTOGRAPHED
+
+__all__ = [
+    "ABLATIONS",
+    "CASES",
+    "COMPARED",
+    "DATASETS",
+    "PEERS",
+    "PRUNINGS",
+    "RECIPES",
+    "TRAININGS",
+    "Case",
+    "Row",
+    "rows_of",
+]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A trained network, a task, and the budgets at which it is pruned; ``goals`` are by budget and training."""
+    """A trained network, a task, and the budgets at which it is pruned; ``goals`` are by budget and training.
+
+    ``data`` is one of DATASETS. ``validation`` is the share of the training images that does not train.
+    """
 
     title: str
     model: str
@@ -18,9 +35,16 @@ class Case:
     budgets: Sequence[str]
     classes: Sequence[str] = ()
     size: int = 32
+    validation: float = 0.1
     goals: Mapping[tuple[str, str], float] | None = None
 
 
+# Name -> that of data.name, pixels' mean and standard deviation, and augmentation.
+DATASETS = {
+    "gtsrb": ("gtsrb", [0.3403, 0.3121, 0.3214], [0.2724, 0.2608, 0.2669], "signs"),
+    "cifar10": ("imagefolder", [0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.2010], "objects"),
+    "photographs": ("efficientnet_lite:photographs", [0.498] * 3, [0.502] * 3, "objects"),
+}
 CASES = {
     "resnet20-cifar10": Case(
         "ResNet-20, CIFAR-10",
@@ -28,6 +52,7 @@ CASES = {
         "cifar10_resnet20.pth",
         "cifar10",
         ("0.5x", "0.35x"),
+        validation=0.02,
         goals={
             ("0.5x", "none"): 84.0,
             ("0.5x", "100 steps"): 86.5,
@@ -45,6 +70,7 @@ CASES = {
         "cifar10_resnet56.pth",
         "cifar10",
         ("0.5x",),
+        validation=0.02,
         goals={
             ("0.5x", "none"): 89.0,
             ("0.5x", "100 steps"): 91.0,
@@ -73,6 +99,16 @@ CASES = {
         "gtsrb",
         ("0.5x",),
         size=64,
+    ),
+    "efficientnet_lite0-photographs": Case(
+        "EfficientNet-Lite0 (1,000 classes), five of them at 224x224",
+        "efficientnet_lite:network",
+        "efficientnet_lite0.safetensors",
+        "photographs",
+        ("0.6x",),
+        tuple(PHOTOGRAPHED),
+        size=224,
+        goals={("0.6x", "none"): 95.0},
     ),
 }  # fmt: skip
 TRAININGS: Mapping[str, Mapping[str, Any]] = {
