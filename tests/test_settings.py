@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catro_deploy.errors import SettingsError
-from catro_deploy.settings import Settings, follow_recipe, load_settings, settings_text
+from catro_deploy.settings import Settings, batch_size, follow_recipe, follow_train_recipe, load_settings, settings_text
 from catro_deploy.toml import toml_tables, toml_value
 
 
@@ -177,6 +177,46 @@ def test_each_recipe_has_its_values_and_auto_depends_on_the_plan(recipe, reconst
     found = follow_recipe(loaded, reconstructed)
     assert (found.learning_rate, found.warmup_epochs, found.ema, found.distill) == expected
     assert found.recipe == {"auto": "gentle" if reconstructed else "none"}.get(recipe, recipe)
+
+
+@pytest.mark.parametrize(
+    ("images", "batch"), [(2, 16), (405, 16), (959, 16), (960, 32), (1919, 32), (1920, 64), (3840, 128), (39_209, 128)]
+)
+def test_an_epoch_has_some_30_steps_where_the_images_allow_it(images, batch):
+    assert batch_size(images) == batch
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given", "batch", "rate"),
+    [
+        ("none", {}, 16, 0.05 / 8),
+        ("fast", {}, 16, 0.1 / 8),
+        ("paper", {}, 128, 0.01),  # as in the paper, whatever the images
+        ("gentle", {}, 16, None),  # by the number of steps
+        ("none", {"batch_size": 64}, 64, 0.025),
+        ("none", {"batch_size": 512}, 512, 0.05),
+        ("none", {"learning_rate": 0.03}, 16, 0.03),
+    ],
+)
+def test_batch_size_and_rate_follow_the_images_where_they_are_not_given(recipe, given, batch, rate):
+    loaded = load_settings(None, {"finetune": {"recipe": recipe} | given}).finetune
+    found = follow_recipe(loaded, True, images=405)
+    assert (found.batch_size, found.learning_rate) == (batch, rate)
+
+
+@pytest.mark.parametrize(
+    ("given", "images", "expected"),
+    [
+        ({}, 405, (16, 0.1 / 8)),
+        ({}, 10_000, (128, 0.1)),
+        ({"batch_size": 64}, 405, (64, 0.05)),
+        ({"recipe": "paper"}, 405, (128, 0.1)),
+        ({"learning_rate": 0.2}, 405, (16, 0.2)),
+    ],
+)
+def test_a_baseline_is_trained_likewise(given, images, expected):
+    found = follow_train_recipe(load_settings(None, {"train": {"epochs": 3} | given}).train, images)
+    assert (found.batch_size, found.learning_rate) == expected
 
 
 @pytest.mark.parametrize("recipe", ["auto", "gentle", "fast", "paper", "none"])

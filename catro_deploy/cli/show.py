@@ -7,12 +7,25 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
+from catro_deploy.core.intervals import wilson
 from catro_deploy.report.agreement import validation_heading
+from catro_deploy.report.finetuning import kept_words, was_discarded
 from catro_deploy.report.front import front_line
 from catro_deploy.report.reconstruction import reconstruction_line
 from catro_deploy.report.recovery import recovery_line
+from catro_deploy.report.tables import interval_row
 from catro_deploy.report.verdict import OUTCOMES, budget_words, foretold
-from catro_deploy.report.wording import count, duration, ms, nats, percent, points, ratios
+from catro_deploy.report.wording import (
+    change_interval,
+    count,
+    duration,
+    ms,
+    nats,
+    percent,
+    points,
+    ratios,
+    share_interval,
+)
 from catro_deploy.runs import RunFolder
 
 __all__ = ["RESULTS", "Result"]
@@ -95,7 +108,11 @@ def _finetune(result: Content, run: RunFolder) -> Sequence[RenderableType]:
     minutes, seconds = divmod(round(result["seconds"]), 60)
     line = f"Fine-tuned {len(result['epochs'])} epochs in {minutes}:{seconds:02d} on {result['device']}"
     before, after = result["baseline_validation_accuracy"], result["validation_accuracy"]
-    return [f"{line}: validation accuracy {percent(before)} -> {percent(after)}"]
+    if was_discarded(result):
+        return [line, kept_words(result["choice"])]
+    images = result.get("validation_images")
+    interval = f" ({share_interval(wilson(after, images))})" if images and after is not None else ""
+    return [f"{line}: validation accuracy {percent(before)} -> {percent(after)}{interval}"]
 
 
 def _export(run: RunFolder) -> dict[str, Any]:
@@ -153,9 +170,15 @@ def _verify(result: Content, run: RunFolder) -> Sequence[RenderableType]:
             of = beside[name]
             cells = ("", percent(of["accuracy"]), percent(of["agreement"]), _difference(of))
             table.add_row(f"{name}, {beside['runtime']} here", *cells)
-    drop = points(-result["accuracy_drop_points"])
+    drop = f"{points(-result['accuracy_drop_points'])} points{_change(result)}"
     agreement = [f"{images}: {_agreement(result)}"] if "agreement_with_original" in result else []
-    return [table, f"{images}: {drop} points", *agreement, *filter(None, [recovery_line(result)]), *result["problems"]]
+    return [table, f"{images}: {drop}", *agreement, *filter(None, [recovery_line(result)]), *result["problems"]]
+
+
+def _change(result: Content) -> str:
+    """The interval of the change of accuracy, where that was recorded."""
+    changed = (result.get("agreement_with_original") or {}).get("accuracy_change_ci95")
+    return f" ({change_interval(changed)})" if changed else ""
 
 
 def _runtime_table(result: Content) -> Table:
@@ -194,6 +217,9 @@ def _report(report: Content, run: RunFolder) -> Sequence[RenderableType]:
     table = _table("", "original", "pruned", "")
     before, after = report["original"], report["pruned"]
     table.add_row(*_accuracy(report))
+    if before.get("accuracy_ci95"):
+        name, *intervals = interval_row(report)
+        table.add_row(name.lower().replace("ci", "CI"), *intervals)
     for name in ("p50", "p90", "p99") if before["latency_ms"] else ():
         pair = [of["latency_ms"][name] for of in (before, after)]
         table.add_row(f"{name} ms", *map(ms, pair), _times(*pair))

@@ -13,6 +13,7 @@ __all__ = [
     "agreement_by_class",
     "agreement_of",
     "answers_of",
+    "gains_and_losses",
     "mean_kl_nats",
 ]
 
@@ -55,6 +56,15 @@ def accuracy_of(logits: Floats, expected: NDArray[np.int64]) -> float:
     """
     answers = answers_of(logits)
     return float(((answers == expected) & (answers != NO_ANSWER)).mean())
+
+
+def gains_and_losses(before: Floats, after: Floats, expected: NDArray[np.int64]) -> tuple[int, int]:
+    """How many images ``after`` alone gives their ``expected`` class (n,), and how many ``before`` alone does.
+
+    Both logits are (n, classes).
+    """
+    right_before, right_after = (answers_of(logits) == expected for logits in (before, after))
+    return int((right_after & ~right_before).sum()), int((right_before & ~right_after).sum())
 
 
 def agreement_of(reference: Floats, logits: Floats) -> Agreement:

@@ -11,6 +11,8 @@ from catro_deploy import __version__
 from catro_deploy.records import Budget, GroupPlan, Plan
 from catro_deploy.report.agreement import basis_warnings
 from catro_deploy.report.engines import engine_records, mode_records
+from catro_deploy.report.few import few_image_warnings, interval_of
+from catro_deploy.report.finetuning import kept_words, was_discarded
 from catro_deploy.report.grounds import basis
 from catro_deploy.report.latency import budget_used, latency_record
 from catro_deploy.report.verdict import verdict
@@ -65,10 +67,11 @@ def build_report(
         "engines": engine_records(build) if build else {},
         "labelled": verify.get("labelled", True) if verify else True,
         "accuracy_drop_points": _drop_points(verify),
-        "agreement": (verify or {}).get("agreement_with_original"),
+        "agreement": _agreement(verify),
         "recovery": (verify or {}).get("recovery"),
         "reconstruction": asdict(plan.reconstruction) if plan.reconstruction else None,
         "validation_accuracy": finetune["validation_accuracy"] if finetune else None,
+        "validation_accuracy_ci95": _validation_interval(finetune),
         "per_class": _per_class(verify) if verify else [],
         "groups": _groups(plan),
         "search_path": [list(step) for step in plan.search_path],
@@ -114,12 +117,26 @@ def _network(
     timing = bench[name] if bench else None
     return {
         "accuracy": verify[name]["runtime"] if verify else None,
+        "accuracy_ci95": interval_of(verify[name]["runtime"], verify["test_images"]) if verify else None,
         "macs": macs,
         "params": params,
         "latency_ms": {key: timing[f"{key}_us"] / 1000 for key in ("p50", "p90", "p99", "mean")} if timing else None,
         "latency_cv": timing["cv"] if timing else None,
         "calls": timing["n"] if timing else None,
     }
+
+
+def _agreement(verify: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    found = verify.get("agreement_with_original") if verify else None
+    if verify is None or found is None:
+        return None
+    return {**found, "ci95": interval_of(found["share"], verify["test_images"])}
+
+
+def _validation_interval(finetune: Mapping[str, Any] | None) -> list[float] | None:
+    if finetune is None:
+        return None
+    return interval_of(finetune["validation_accuracy"], finetune.get("validation_images", 0))
 
 
 def _drop_points(verify: Mapping[str, Any] | None) -> float | None:
@@ -141,7 +158,9 @@ def _warnings(
     found = [
         *(verify["problems"] if verify else ()),
         *_not_shipped(quantize),
+        *([kept_words(finetune["choice"])] if finetune and was_discarded(finetune) else ()),
         *basis_warnings(verify, search, quantize),
+        *few_image_warnings(verify),
         *(plan.latency.warnings if plan.latency else ()),
         *(bench["warnings"] if bench else ()),
         *(() if finetune else (NOT_FINETUNED if verify else NOT_FINETUNED_NOR_VERIFIED,)),

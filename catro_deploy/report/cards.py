@@ -4,8 +4,22 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from catro_deploy.report.finetuning import was_discarded
 from catro_deploy.report.verdict import budget_words, foretold
-from catro_deploy.report.wording import change, count, duration, minus, ms, nats, percent, points, ratios, typeset
+from catro_deploy.report.wording import (
+    change,
+    change_interval,
+    count,
+    duration,
+    minus,
+    ms,
+    nats,
+    percent,
+    points,
+    ratios,
+    share_interval,
+    typeset,
+)
 
 __all__ = ["badge", "cards"]
 
@@ -65,7 +79,11 @@ def _accuracy(report: Mapping[str, Any]) -> Card:
         return _agreement(report)
     gain = -report["accuracy_drop_points"]
     before, after = (percent(report[name]["accuracy"]) for name in ("original", "pruned"))
-    detail = f"{before} → {after}<br>{count(report['verification']['test_images'])} test images"
+    changed = (report["agreement"] or {}).get("accuracy_change_ci95")
+    interval = f"{_signs(change_interval(changed))}<br>" if changed else ""
+    own = share_interval(report["pruned"]["accuracy_ci95"])
+    images = f"{count(report['verification']['test_images'])} test images"
+    detail = f"{interval}{before} → {after}<br>({own})<br>{images}"
     tone = "good" if gain > 0 else "" if report["verification"]["passed"] else "bad"
     return "Accuracy", f"{minus(points(gain))} <small>points</small>", tone, detail
 
@@ -73,7 +91,8 @@ def _accuracy(report: Mapping[str, Any]) -> Card:
 def _agreement(report: Mapping[str, Any]) -> Card:
     found, verification = report["agreement"], report["verification"]
     images = f"{count(verification['test_images'])} test images without labels"
-    detail = f"same answer<br>{images}<br>mean KL {nats(found['mean_kl_nats'])}"
+    interval = share_interval(found["ci95"])
+    detail = f"same answer<br>{interval}<br>{images}<br>mean KL {nats(found['mean_kl_nats'])}"
     return "Agreement with the original", percent(found["share"]), "" if verification["passed"] else "bad", detail
 
 
@@ -81,8 +100,16 @@ def _validation(report: Mapping[str, Any]) -> Card:
     if report["validation_accuracy"] is None:
         return "Accuracy", "–", "", "not measured"
     before = percent(report["finetune"]["baseline_validation_accuracy"])
-    detail = f"after fine-tuning<br>{before} before it" if report["finetune"]["epochs"] else "without fine-tuning"
-    return "Validation accuracy", percent(report["validation_accuracy"]), "", detail
+    trained = report["finetune"]["epochs"] and not was_discarded(report["finetune"])
+    detail = f"after fine-tuning<br>{before} before it" if trained else "without fine-tuning"
+    known = report["validation_accuracy_ci95"]
+    interval = f"{share_interval(known)}<br>" if known else ""
+    return "Validation accuracy", percent(report["validation_accuracy"]), "", interval + detail
+
+
+def _signs(text: str) -> str:
+    """``text`` with true minus signs."""
+    return text.replace(" -", " −")
 
 
 def _size(report: Mapping[str, Any]) -> Card:

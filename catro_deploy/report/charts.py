@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 from catro_deploy.report import svg
+from catro_deploy.report.finetuning import finetuning_words, was_discarded
 from catro_deploy.report.wording import count, minus, ms, percent, points
 
 __all__ = ["accuracy_chart", "finetune_chart", "latency_chart", "widths_chart"]
@@ -126,6 +127,8 @@ def finetune_chart(finetune: Mapping[str, Any]) -> str:
     parts.append(svg.text(100, top - 8, "epoch", "tick end"))
     before, after = finetune["baseline_validation_accuracy"], finetune["validation_accuracy"]
     summary = f"Validation accuracy {percent(before)} before fine-tuning, {percent(after)} after {len(epochs)} epochs."
+    if was_discarded(finetune):
+        summary = finetuning_words(finetune)
     caption = (
         f"{summary} {count(finetune['images'])} training images, {count(finetune['seconds'])} s on "
         f"{escape(str(finetune['device']))}. Validation images come out of the training set; the test images "

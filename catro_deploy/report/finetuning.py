@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from catro_deploy.report.wording import count, percent
+from catro_deploy.report.wording import count, nats, percent
 
-__all__ = ["finetuning_words", "probe_words"]
+__all__ = ["finetuning_words", "kept_words", "probe_words", "was_discarded"]
 
 
 def finetuning_words(finetune: Mapping[str, Any]) -> str:
@@ -14,9 +14,35 @@ def finetuning_words(finetune: Mapping[str, Any]) -> str:
     epochs = len(finetune["epochs"])
     if not epochs:
         return f"No training took place: the weights are those of the pruning, validation accuracy {percent(after)}."
-    return (
+    choice = finetune.get("choice")
+    reached = choice["after"]["accuracy"] if choice else after
+    trained = (
         f"{epochs} epoch{'' if epochs == 1 else 's'} over {count(finetune['images'])} images on {finetune['device']} "
-        f"in {count(finetune['seconds'])} s: validation accuracy {percent(before)} before, {percent(after)} after."
+        f"in {count(finetune['seconds'])} s: validation accuracy {percent(before)} before, {percent(reached)} after."
+    )
+    return f"{trained} {kept_words(choice)}" if choice and was_discarded(finetune) else trained
+
+
+def was_discarded(finetune: Mapping[str, Any] | None) -> bool:
+    """Whether training made the network worse, so that the weights from before it are the final ones."""
+    choice = finetune.get("choice") if finetune else None
+    return choice is not None and choice["kept"] == "pruned"
+
+
+def kept_words(choice: Mapping[str, Any]) -> str:
+    """That the network from before fine-tuning is kept, with the figures that decided it, and what to change."""
+    before, after = choice["before"], choice["after"]
+    known = (
+        [] if after["accuracy"] is None else [f"accuracy {percent(before['accuracy'])} -> {percent(after['accuracy'])}"]
+    )
+    figures = [
+        *known,
+        f"agreement with the original {percent(before['agreement'])} -> {percent(after['agreement'])}",
+        f"mean KL {nats(before['mean_kl_nats'])} -> {nats(after['mean_kl_nats'])}",
+    ]
+    return (
+        f"Fine-tuning made the network worse on {count(choice['images'])} validation images ({', '.join(figures)}): "
+        "the weights from before it are kept. Try a lower learning_rate or another batch_size."
     )
 
 

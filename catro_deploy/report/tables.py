@@ -6,13 +6,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from catro_deploy.report.verdict import foretold
-from catro_deploy.report.wording import change, count, flatten, label, large, ms, nats, percent, points, value
+from catro_deploy.report.wording import (
+    change,
+    change_interval,
+    count,
+    flatten,
+    label,
+    large,
+    ms,
+    nats,
+    percent,
+    points,
+    share_interval,
+    value,
+)
 
 __all__ = [
     "FEEDING",
     "LOAD_CODE",
     "Table",
     "class_table",
+    "interval_row",
     "onnx_code",
     "records_table",
     "reproduce_code",
@@ -75,10 +89,20 @@ def _accuracy_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
     if report["labelled"]:
         accuracies = [percent(report[name]["accuracy"]) for name in ("original", "pruned")]
         rows.append(("Accuracy", *accuracies, f"{points(-report['accuracy_drop_points'])} points"))
+        rows.append(interval_row(report))
     if agreement := report["agreement"]:
         rows.append(("Same answer as the original", "", percent(agreement["share"]), ""))
         rows.append(("Mean KL from the original's answers", "", nats(agreement["mean_kl_nats"]), ""))
     return rows
+
+
+def interval_row(report: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """The 95% intervals of both accuracies, and of the change where that was recorded."""
+    both = [share_interval(report[name]["accuracy_ci95"]) for name in ("original", "pruned")]
+    changed = (report["agreement"] or {}).get("accuracy_change_ci95")
+    texts = [*both, change_interval(changed) if changed else ""]
+    old, new, change_text = (text.removeprefix("95% CI ") for text in texts)
+    return "Accuracy, 95% CI", old, new, change_text
 
 
 def _latency_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:

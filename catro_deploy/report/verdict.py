@@ -3,7 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from catro_deploy.report.wording import beside, count, duration, percent, points, ratios
+from catro_deploy.report.finetuning import was_discarded
+from catro_deploy.report.wording import (
+    beside,
+    change_interval,
+    count,
+    duration,
+    percent,
+    points,
+    ratios,
+    share_interval,
+)
 
 __all__ = ["OUTCOMES", "budget_words", "foretold", "verdict"]
 
@@ -62,17 +72,22 @@ def _accuracy(report: Mapping[str, Any]) -> str:
         found = report["validation_accuracy"]
         if found is None:
             return "accuracy not measured"
-        trained = "after" if report["finetune"]["epochs"] else "without"
-        return f"validation accuracy {percent(found)} {trained} fine-tuning"
+        known, finetune = report["validation_accuracy_ci95"], report["finetune"]
+        trained = "after" if finetune["epochs"] and not was_discarded(finetune) else "without"
+        interval = f" ({share_interval(known)})" if known else ""
+        return f"validation accuracy {percent(found)}{interval} {trained} fine-tuning"
     if not report["labelled"]:
         images = count(report["verification"]["test_images"])
         same = percent(report["agreement"]["share"])
         return f"the original's answer to {same} of {images} test images without labels (accuracy not known)"
     before, after = report["original"]["accuracy"], report["pruned"]["accuracy"]
     drop = report["accuracy_drop_points"]
+    changed = (report["agreement"] or {}).get("accuracy_change_ci95")
     if drop == 0:
-        return f"accuracy unchanged at {percent(after)}"
-    return f"accuracy {percent(before)} -> {percent(after)} ({points(-drop)} points)"
+        interval = f" ({change_interval(changed)})" if changed else ""
+        return f"accuracy unchanged at {percent(after)}{interval}"
+    interval = f", {change_interval(changed)}" if changed else ""
+    return f"accuracy {percent(before)} -> {percent(after)} ({points(-drop)} points{interval})"
 
 
 def _budget(report: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 __all__ = [
     "beside",
     "change",
+    "change_interval",
     "count",
     "duration",
     "flatten",
@@ -18,6 +19,7 @@ __all__ = [
     "percent",
     "points",
     "ratios",
+    "share_interval",
     "shorten",
     "typeset",
     "value",
@@ -54,6 +56,18 @@ def points(difference: float) -> str:
     while decimals < 8 and float(f"{difference:.{decimals}f}") == 0:
         decimals += 1
     return f"{difference:+.{decimals}f}"
+
+
+def share_interval(bounds: Sequence[float]) -> str:
+    """The 95% interval of a share: ``95% CI 77.87% to 95.84%``."""
+    low, high = bounds
+    return f"95% CI {percent(low)} to {percent(high)}"
+
+
+def change_interval(bounds: Sequence[float]) -> str:
+    """The 95% interval of a change in points: ``95% CI -9.02 to +3.10``."""
+    low, high = bounds
+    return f"95% CI {points(low)} to {points(high)}"
 
 
 def ratios(*numbers: float) -> list[str]:

@@ -1,5 +1,6 @@
 """Settings: the sections of ``catro.toml``, and how they are read."""
 
+from catro_deploy.settings.batches import LARGEST_BATCH, batch_size
 from catro_deploy.settings.loading import load_settings, settings_text
 from catro_deploy.settings.models import (
     AUTO,
@@ -18,10 +19,11 @@ from catro_deploy.settings.models import (
     TrainSettings,
     VerifySettings,
 )
-from catro_deploy.settings.recipes import follow_recipe
+from catro_deploy.settings.recipes import follow_recipe, follow_train_recipe
 
 __all__ = [
     "AUTO",
+    "LARGEST_BATCH",
     "TARGETS_OWN",
     "UNLABELLED",
     "BenchSettings",
@@ -36,7 +38,9 @@ __all__ = [
     "Settings",
     "TrainSettings",
     "VerifySettings",
+    "batch_size",
     "follow_recipe",
+    "follow_train_recipe",
     "load_settings",
     "settings_text",
 ]

@@ -95,8 +95,9 @@ class DataSettings(_Section):
 class OptimiserSettings(_Section):
     """What ``[train]`` and ``[finetune]`` share.
 
-    Where ``learning_rate`` or ``ema`` is None a training takes it from its number of steps; where ``warmup_epochs`` or
-    ``max_grad_norm`` is None it has no warm-up, or shortens no gradients.
+    Where ``batch_size`` is None a training takes it from its number of images; where ``learning_rate`` or ``ema`` is
+    None, from its number of steps; where ``warmup_epochs`` or ``max_grad_norm`` is None it has no warm-up, or shortens
+    no gradients.
     """
 
     epochs: NonNegativeInt = Field(40, description="passes over the training images")
@@ -106,8 +107,12 @@ class OptimiserSettings(_Section):
         description="training ends after so many at the latest, the last epoch cut short; 0: after its epochs",
         exclude_if=lambda steps: steps == 0,
     )
-    batch_size: PositiveInt = 128
-    learning_rate: PositiveFloat | None = Field(None, description="the highest of the schedule; default: the recipe's")
+    batch_size: PositiveInt | None = Field(
+        None, description="images a step; default: 16 to 128, by the number of training images"
+    )
+    learning_rate: PositiveFloat | None = Field(
+        None, description="the highest of the schedule; default: the recipe's, scaled to the batch size"
+    )
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: NonNegativeFloat = 5e-4
     schedule: Literal["cosine", "step"] = Field(
@@ -143,13 +148,20 @@ class OptimiserSettings(_Section):
     tensorboard: bool = Field(False, description="write event files for TensorBoard; needs catro-deploy[tensorboard]")
     seed: NonNegativeInt = 0
 
+    @property
+    def starts_accurate(self) -> bool:
+        """Whether the network has most of its accuracy before the training."""
+        return False
+
 
 class TrainSettings(OptimiserSettings):
     """``[train]``: a baseline from nothing, for those who have none."""
 
     recipe: Literal["none", "paper"] = Field("none", description="paper: its 300 epochs, for keys not given here")
     epochs: PositiveInt = Field(40, description="passes over the training images")
-    learning_rate: PositiveFloat = Field(0.1, description="the highest of the schedule")
+    learning_rate: PositiveFloat | None = Field(
+        None, description="the highest of the schedule; default: 0.1 for batches of 128, less for smaller ones"
+    )
     warmup_epochs: NonNegativeFloat = Field(1.0, description="the learning rate rises over so many")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the moving average of weights; 0: none")
     max_grad_norm: NonNegativeFloat = Field(
@@ -162,15 +174,21 @@ class FinetuneSettings(OptimiserSettings):
 
     recipe: Literal["auto", "gentle", "fast", "paper", "none"] = Field(
         "auto",
-        description="for keys not given here - gentle: low rates by the number of steps, distillation, moving average; "
-        "fast: 60 epochs from rate 0.1, distillation, moving average, torch.compile; paper: 200 from rate 0.01, a "
-        "tenth after half; none: rate 0.05; auto: gentle if pruning has reconstructed the layers, else none",
+        description="for keys not given here (rates: of batches of 128) - gentle: low rates by the number of steps, "
+        "distillation, moving average; fast: 60 epochs from rate 0.1, distillation, moving average, torch.compile; "
+        "paper: 200 from rate 0.01, a tenth after half; none: rate 0.05; auto: gentle if pruning has reconstructed "
+        "the layers, else none",
     )
     epochs: NonNegativeInt = Field(40, description="passes over the training images; 0: no training")
     distill: float | None = Field(
         None, ge=0, le=1, description="weight of the original's answers; default: the recipe's, without labels 1"
     )
     temperature: PositiveFloat = Field(4.0, description="softens both networks' answers when they are compared")
+
+    @property
+    def starts_accurate(self) -> bool:
+        """Whether the recipe, which ``follow_recipe`` has found, is that of reconstructed networks."""
+        return self.recipe == "gentle"
 
 
 class PruneSettings(_Section):

@@ -107,7 +107,7 @@ class Candidates:
     @cached_property
     def basis(self) -> Basis:
         """What they are judged by."""
-        return basis_of(self.own["original"], self._validation.labels)
+        return basis_of(self.own["original"], self._validation.labels, self._settings.quantize.max_drop)
 
     def _logits(self, networks: Mapping[str, tuple[str, Precision]]) -> dict[str, Floats]:
         """Logits for the validation images, by key, of ``original`` or ``pruned`` in a precision."""

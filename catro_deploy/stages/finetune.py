@@ -1,18 +1,27 @@
 """``finetune``: the pruned network gets its accuracy back."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
 
 from catro_deploy import networks
 from catro_deploy.data import open_dataset
-from catro_deploy.data.base import Subset
+from catro_deploy.data.base import Split, Subset
 from catro_deploy.files import file_hash, write_json
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
+from catro_deploy.records import Plan
+from catro_deploy.report.finetuning import kept_words
 from catro_deploy.runs import RunFolder
-from catro_deploy.settings import Settings, follow_recipe
+from catro_deploy.settings import LARGEST_BATCH, OptimiserSettings, Settings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
-from catro_deploy.training import History, fit
+from catro_deploy.stages.keeping import Choice, choose
+from catro_deploy.training import History, fit, predict
+from catro_deploy.training.device import choose_device
+from catro_deploy.training.pixels import hold
 
 __all__ = ["finetune"]
 
@@ -21,7 +30,7 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
     """Train the pruned network of ``run`` on its classes; write its weights and finetune.json.
 
     Without labels it learns from the original's answers. An interrupted fine-tuning goes on after its last whole epoch.
-    With 0 epochs the weights are those of the pruning.
+    With 0 epochs, or if training made the network worse on validation images, the weights are those of the pruning.
 
     Raises:
         SettingsError: the images have no labels, and the loss needs them.
@@ -35,13 +44,14 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
     dataset = open_dataset(settings.data, (height, width), channels)
     if not dataset.labelled:
         require_distillation(settings.finetune, settings.finetune.epochs)
-    options = follow_recipe(settings.finetune, plan.reconstructed, dataset.labelled)
+    train, validation = (Subset(split, plan.class_indices) for split in (dataset.train, dataset.validation))
+    options = follow_recipe(settings.finetune, plan.reconstructed, dataset.labelled, len(train.labels))
     network = networks.load(run, weights="pruned")
     teacher = networks.load(run, weights="original") if options.distill and options.epochs else None
     history = fit(
         network,
-        Subset(dataset.train, plan.class_indices),
-        Subset(dataset.validation, plan.class_indices),
+        train,
+        validation,
         options,
         plan.mean,
         plan.std,
@@ -53,8 +63,33 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
         options.temperature,
         run.events,
     )
+    choice = _choice(network, run, plan, validation, options, progress) if history.epochs else None
+    if choice and choice.kept == "pruned":
+        network = networks.load(run, weights="pruned")
+        history = replace(history, validation_accuracy=history.baseline_validation_accuracy)
+        progress.note(kept_words(asdict(choice)))
     # One entry only: safetensors writes several in a random order, and equal weights shall make equal files.
     save_weights(network, run.weights, {"plan": file_hash(run.plan)})
-    write_json(run.finetune, asdict(history))
+    record = {"validation_images": len(validation.labels), "choice": asdict(choice) if choice else None}
+    write_json(run.finetune, asdict(history) | record)
     run.finetune_state.unlink(missing_ok=True)
     return history
+
+
+def _choice(
+    trained: nn.Module, run: RunFolder, plan: Plan, validation: Split, options: OptimiserSettings, progress: Progress
+) -> Choice | None:
+    """Whether the ``trained`` network is better than the pruned one; None without validation images."""
+    if not len(validation.labels):
+        return None
+    device = choose_device(options.compute)
+    images = hold(validation, device, progress, "comparing with the network before fine-tuning")
+
+    def logits(network: nn.Module) -> NDArray[np.float32]:
+        answers = predict(network, images, plan.mean, plan.std, options.batch_size or LARGEST_BATCH, device)
+        network.cpu()
+        return answers.numpy()
+
+    before = networks.load(run, weights="pruned")
+    original = networks.load(run, weights="original")
+    return choose(logits(original), logits(before), logits(trained), validation.labels)

@@ -7,20 +7,38 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from catro_deploy.core.agreement import Agreement, ClassAgreement, agreement_by_class, agreement_of, answers_of
+from catro_deploy.core.agreement import (
+    Agreement,
+    ClassAgreement,
+    agreement_by_class,
+    agreement_of,
+    answers_of,
+    gains_and_losses,
+)
+from catro_deploy.core.intervals import paired_difference
 from catro_deploy.data.base import is_unlabelled
 from catro_deploy.records import Accuracy, ClassAccuracy
 
-__all__ = ["PrunedAgreement", "Verdict", "compare", "compare_with_original", "judge"]
+__all__ = ["TUNING", "PrunedAgreement", "Verdict", "compare", "compare_with_original", "judge"]
 
 Floats = NDArray[np.float32]
+
+TUNING = (
+    "Allow more (--max-drop), or change how it is fine-tuned: a lower --learning-rate, another "
+    "--batch-size, more --epochs."
+)
+"""What to try where too much accuracy was lost."""
 
 
 @dataclass(frozen=True)
 class PrunedAgreement(Agreement):
-    """How the pruned network agrees with the original on the test images, by the original's answers as well."""
+    """How the pruned network agrees with the original on the test images, by the original's answers as well.
+
+    ``accuracy_change_ci95`` is the 95% interval of what pruning changed accuracy by, in points; None without labels.
+    """
 
     per_class: tuple[ClassAgreement, ...] = ()
+    accuracy_change_ci95: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +53,12 @@ class Verdict:
     accuracy_drop_points: float | None
     agreement_with_original: PrunedAgreement
     problems: tuple[str, ...]
+
+    @property
+    def lost_points(self) -> float:
+        """What ``max_drop`` counts: the drop of accuracy, without labels what agreement lacks of 100%."""
+        drop, agreement = self.accuracy_drop_points, self.agreement_with_original
+        return round(100 * (1 - agreement.share) if drop is None else drop, 9)
 
     @property
     def passed(self) -> bool:
@@ -62,10 +86,15 @@ def compare(by_torch: Floats, by_runtime: Floats, labels: NDArray[np.int64], nam
     return Accuracy(float(right["torch"].mean()), float(right["runtime"].mean()), agreement, difference, per_class)
 
 
-def compare_with_original(original: Floats, pruned: Floats, names: Sequence[str]) -> PrunedAgreement:
+def compare_with_original(
+    original: Floats, pruned: Floats, names: Sequence[str], labels: NDArray[np.int64] | None = None
+) -> PrunedAgreement:
     """How the logits of the pruned network agree with the original's, both (images, classes)."""
-    whole = agreement_of(original, pruned)
-    return PrunedAgreement(whole.share, whole.mean_kl_nats, agreement_by_class(original, pruned, names))
+    whole, interval = agreement_of(original, pruned), None
+    if labels is not None and not is_unlabelled(labels):
+        low, high = paired_difference(*gains_and_losses(original, pruned, labels), len(labels))
+        interval = (100 * low, 100 * high)
+    return PrunedAgreement(whole.share, whole.mean_kl_nats, agreement_by_class(original, pruned, names), interval)
 
 
 def judge(
@@ -95,13 +124,14 @@ def judge(
     if original.runtime is not None and pruned.runtime is not None:
         drop = lost = 100 * (original.runtime - pruned.runtime)
     if max_drop is not None and round(lost, 9) > max_drop:
-        problems.append(_too_much(lost, max_drop, by_accuracy=drop is not None))
+        problems.append(_too_much(lost, max_drop, agreement.accuracy_change_ci95, by_accuracy=drop is not None))
     return Verdict(original, pruned, drop, agreement, tuple(problems))
 
 
-def _too_much(lost: float, max_drop: float, *, by_accuracy: bool) -> str:
+def _too_much(lost: float, max_drop: float, change: tuple[float, float] | None, *, by_accuracy: bool) -> str:
     if by_accuracy:
-        return f"Pruning cost {lost:.2f} points of accuracy; verify.max_drop allows {max_drop:g}."
+        interval = f" (95% CI {-change[1]:.2f} to {-change[0]:.2f})" if change else ""
+        return f"Pruning cost {lost:.2f} points of accuracy{interval}; verify.max_drop allows {max_drop:g}."
     return (
         f"The pruned network gives {lost:.2f}% of the images another class than the original; verify.max_drop, which "
         f"counts these where images have no labels, allows {max_drop:g}%."

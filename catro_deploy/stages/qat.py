@@ -40,7 +40,7 @@ def qat(
     """
     network = aware(source, integers)
     own, labelled = settings.quantize, not is_unlabelled(train.labels)
-    options = follow_recipe(settings.finetune, plan.reconstructed, labelled)
+    options = follow_recipe(settings.finetune, plan.reconstructed, labelled, len(train.labels))
     changes = {
         "epochs": own.qat_epochs,
         "steps": 0,

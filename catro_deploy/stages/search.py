@@ -1,7 +1,7 @@
 """``search``: the smallest latency at which accuracy on validation images falls by no more than is allowed.
 
-Where the images have no labels, or the original was probably trained on them, agreement with the original counts in
-place of accuracy.
+Where the images have no labels, are too few, or were probably trained on by the original, agreement with the original
+counts in place of accuracy.
 
 A few budgets, each pruned and fine-tuned for a short while; the interval between the smallest that keeps the accuracy
 and the largest that does not is halved, on a logarithmic scale. The network found is then fine-tuned in full.
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from catro_deploy import networks
-from catro_deploy.core.agreement import agreement_of
-from catro_deploy.data.base import Split, Subset
+from catro_deploy.core.agreement import agreement_of, gains_and_losses
+from catro_deploy.core.intervals import paired_difference
+from catro_deploy.data.base import Split, Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError, SettingsError
 from catro_deploy.files import write_json
 from catro_deploy.plans import load_plan
@@ -28,8 +29,9 @@ from catro_deploy.report.latency import latency_record
 from catro_deploy.report.wording import points
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
-from catro_deploy.stages.basis import Basis, basis_of
+from catro_deploy.stages.basis import Basis, basis_of, resolution_warning
 from catro_deploy.stages.finetune import finetune
+from catro_deploy.stages.judging import TUNING
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import shortened, trial_folder
@@ -57,6 +59,7 @@ class Point:
         macs_share: of the original's multiply-accumulates.
         agreement: the share of validation images that it gives the same class as the original.
         mean_kl_nats: of its answers from the original's, on them.
+        change_ci95: 95% interval of the change of accuracy from the original's, fractions; None without labels.
     """
 
     share: float
@@ -65,6 +68,7 @@ class Point:
     macs_share: float | None = None
     agreement: float | None = None
     mean_kl_nats: float | None = None
+    change_ci95: tuple[float, float] | None = None
 
     @property
     def budget(self) -> str:
@@ -106,6 +110,8 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
         raise SettingsError("A search needs to know what may be lost.", "Say so in points: --max-drop 0.5")
     held_out = _held_out(settings)
     basis = held_out.basis
+    if warning := resolution_warning(len(basis.expected), allowed):
+        progress.note(warning)
     if basis.reason:
         progress.note(f"search: goes by agreement with the original, since {basis.reason}")
 
@@ -117,7 +123,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
         point = _try(share, settings, run, progress, held_out)
         tried.append(point)
         drop = point.drop_points(basis)
-        outcome = "no network meets it" if drop is None else f"{points(-drop)} points on validation images"
+        outcome = "no network meets it" if drop is None else f"{points(-drop)} points{_interval(point)}"
         progress.note(f"search {len(tried)} of {POINTS}: {point.budget}, {outcome}")
         return keeps(point)
 
@@ -127,7 +133,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
         raise MissedError(
             f"None of the budgets {', '.join(point.budget for point in tried)} keeps the {MEASURES[basis.measure]} on "
             f"validation images within {allowed:g} points after a short fine-tuning.",
-            "Allow more (--max-drop), fine-tune longer (--epochs), or name a budget (--budget 0.9x).",
+            f"{resolution_warning(len(basis.expected), allowed)} {TUNING} Or name a budget (--budget 0.9x).".strip(),
         )
     ordered = sorted(tried, key=lambda point: point.share)
     content = {
@@ -170,7 +176,7 @@ def _held_out(settings: Settings) -> _HeldOut:
             "Hold some out ([data] validation), or name a budget: --budget 0.5x",
         )
     logits = _logits(original.model, images, settings)
-    return _HeldOut(images, logits, basis_of(logits, images.labels))
+    return _HeldOut(images, logits, basis_of(logits, images.labels, settings.verify.max_drop))
 
 
 def _logits(network: nn.Module, images: Split, settings: Settings) -> Floats:
@@ -210,6 +216,16 @@ def _prune_and_finetune(
     record = latency_record(plan)
     assert record is not None
     (ratio,) = [one["ratio"] for one in record["rounds"] if one["taken"]]
-    found = agreement_of(held_out.logits, _logits(networks.load(folder), held_out.images, tried))
+    logits, labels = _logits(networks.load(folder), held_out.images, tried), held_out.images.labels
+    found = agreement_of(held_out.logits, logits)
+    counts = None if is_unlabelled(labels) else gains_and_losses(held_out.logits, logits, labels)
+    interval = paired_difference(*counts, len(labels)) if counts else None
     macs_share = plan.pruned_macs / plan.original_macs
-    return Point(share, ratio, history.validation_accuracy, macs_share, found.share, found.mean_kl_nats)
+    return Point(share, ratio, history.validation_accuracy, macs_share, found.share, found.mean_kl_nats, interval)
+
+
+def _interval(point: Point) -> str:
+    """The interval of what accuracy changed by, for the screen."""
+    if point.change_ci95 is None:
+        return " on validation images"
+    return f" on validation images (accuracy, 95% CI: {' to '.join(points(100 * end) for end in point.change_ci95)})"

@@ -14,7 +14,7 @@ from catro_deploy.files import text_hash, write_json
 from catro_deploy.models import build_model, default_size
 from catro_deploy.models.checkpoint import RECORD_KEY, save_weights, training_record
 from catro_deploy.progress import Progress
-from catro_deploy.settings import Settings, TrainSettings
+from catro_deploy.settings import Settings, TrainSettings, follow_train_recipe
 from catro_deploy.training import fit
 from catro_deploy.training.splits import NOT_IN_FINGERPRINT
 
@@ -34,27 +34,35 @@ def train(settings: Settings, progress: Progress) -> dict[str, Any]:
         CheckpointError: the state of the interrupted training is damaged.
         NumericsError: training diverged; what earlier epochs reached stays.
     """
-    options = settings.train or TrainSettings()
     checkpoint = settings.model.checkpoint
+    _require_safetensors(checkpoint)
+    dataset = _labelled_dataset(settings)
+    options = follow_train_recipe(settings.train or TrainSettings(), len(dataset.train.labels))
     fingerprint = _fingerprint(settings, options)
     record = _existing_record(checkpoint, fingerprint)
     if record is not None:
         progress.note(f"{checkpoint} is already trained with these settings")
     else:
-        record = _train(settings, options, fingerprint, progress)
+        record = _train(settings, options, dataset, fingerprint, progress)
     write_json(checkpoint.with_suffix(".json"), record)
     return record
 
 
-def _train(settings: Settings, options: TrainSettings, fingerprint: str, progress: Progress) -> dict[str, Any]:
-    checkpoint, name, mean = settings.model.checkpoint, settings.model.name, settings.model.mean
-    size = (settings.data.size, settings.data.size) if settings.data.size else default_size(name)
-    dataset = open_dataset(settings.data, size, len(mean))
+def _labelled_dataset(settings: Settings) -> Dataset:
+    size = (settings.data.size, settings.data.size) if settings.data.size else default_size(settings.model.name)
+    dataset = open_dataset(settings.data, size, len(settings.model.mean))
     if not dataset.labelled:
         raise DataError(
             f"The images of {dataset.name} have no labels, and a baseline cannot be trained without.",
             "Name a trained network's file: [model] checkpoint.",
         )
+    return dataset
+
+
+def _train(
+    settings: Settings, options: TrainSettings, dataset: Dataset, fingerprint: str, progress: Progress
+) -> dict[str, Any]:
+    checkpoint, name = settings.model.checkpoint, settings.model.name
     model = _new_model(name, len(dataset.classes), options.seed)
     state = checkpoint.with_name(f"{checkpoint.stem}.resume.safetensors")
     history = fit(
@@ -62,7 +70,7 @@ def _train(settings: Settings, options: TrainSettings, fingerprint: str, progres
         dataset.train,
         dataset.validation,
         options,
-        mean,
+        settings.model.mean,
         settings.model.std,
         state,
         progress,
@@ -103,13 +111,16 @@ def _fingerprint(settings: Settings, options: TrainSettings) -> str:
     return text_hash(json.dumps(content, sort_keys=True))
 
 
-def _existing_record(checkpoint: Path, fingerprint: str) -> dict[str, Any] | None:
-    """The record in ``checkpoint`` if these settings made it; None if there is no such file."""
+def _require_safetensors(checkpoint: Path) -> None:
     if checkpoint.suffix != ".safetensors":
         raise SettingsError(
             f"train writes safetensors, and model.checkpoint is {checkpoint}.",
             f"Set it to {checkpoint.with_suffix('.safetensors').name}.",
         )
+
+
+def _existing_record(checkpoint: Path, fingerprint: str) -> dict[str, Any] | None:
+    """The record in ``checkpoint`` if these settings made it; None if there is no such file."""
     if not checkpoint.exists():
         return None
     record = training_record(checkpoint)

@@ -24,7 +24,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
-from catro_deploy.stages.judging import Verdict, compare, compare_with_original, judge
+from catro_deploy.stages.judging import TUNING, Verdict, compare, compare_with_original, judge
 from catro_deploy.stages.logits import dataset_of, logits_by_torch, logits_errand, logits_on_device, packed
 from catro_deploy.stages.recovery import Intermediates
 from catro_deploy.stages.served import served_models, served_precisions
@@ -81,7 +81,7 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
     largest = max(float(np.abs(logits).max()) for logits in by_torch.values())
     tolerance = settings.verify.tolerance or _tolerance(target.precision, largest)
     in_integers = [name for name, precision in precisions.items() if precision == "int8"]
-    agreement = compare_with_original(by_runtime["original"], by_runtime["pruned"], plan.classes)
+    agreement = compare_with_original(by_runtime["original"], by_runtime["pruned"], plan.classes, test.labels)
     verdict = judge(found["original"], found["pruned"], agreement, tolerance, settings.verify.max_drop, in_integers)
     content = {
         "target": target.name,
@@ -99,7 +99,9 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
     }
     write_json(run.verify, _finite(content))
     if not verdict.passed:
-        raise MissedError("\n".join(verdict.problems), f"All figures are in {run.verify}.")
+        allowed = settings.verify.max_drop
+        tuning = f" {TUNING}" if allowed is not None and verdict.lost_points > allowed else ""
+        raise MissedError("\n".join(verdict.problems), f"All figures are in {run.verify}.{tuning}")
     return verdict
 
 

@@ -10,7 +10,7 @@ import torch
 
 from catro_deploy.data.base import MemorySplit, Split
 from catro_deploy.errors import SettingsError
-from catro_deploy.settings import OptimiserSettings
+from catro_deploy.settings import OptimiserSettings, batch_size
 from catro_deploy.training.augment import KINDS, Share, augment
 from catro_deploy.training.device import Hardware
 from catro_deploy.training.world import ALONE, World
@@ -24,9 +24,10 @@ def seed_of(seed: int, epoch: int, stream: int) -> int:
 
 
 class Epochs(Protocol):
-    """Where a training gets its batches from: ``steps`` of them in each epoch, on its device."""
+    """Where a training gets its batches from: ``steps`` of them in each epoch, each of ``size``, on its device."""
 
     steps: int
+    size: int
 
     def epoch(self, number: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...)."""
@@ -35,8 +36,9 @@ class Epochs(Protocol):
 class Batches:
     """Batches of ``split``, shuffled, augmented and normalised on the device.
 
-    ``steps`` is how many an epoch has. Images that do not fill a batch are left out, other ones in each epoch; only a
-    split smaller than one batch is a batch of its own. Several processes get equal parts of each batch.
+    ``steps`` is how many an epoch has, ``size`` the images of each, of all processes together. Images that do not fill
+    a batch are left out, other ones in each epoch; only a split smaller than one batch is a batch of its own. Several
+    processes get equal parts of each batch.
     """
 
     def __init__(
@@ -55,14 +57,15 @@ class Batches:
         self._seed = settings.seed
         self._mean, self._std = mean, std
         self._hardware = hardware
-        self._batch = min(settings.batch_size, len(split.labels)) // world.size * world.size
-        if not self._batch:
+        count = len(split.labels)
+        asked = min(settings.batch_size or batch_size(count), count)
+        self.size = asked // world.size * world.size
+        if not self.size:
             raise SettingsError(
-                f"A batch of {min(settings.batch_size, len(split.labels))} images cannot be shared by {world.size} "
-                "processes.",
+                f"A batch of {asked} images cannot be shared by {world.size} processes.",
                 "Raise batch_size, or start fewer with torchrun.",
             )
-        self.steps = len(split.labels) // self._batch
+        self.steps = count // self.size
 
     def epoch(self, number: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...)."""
@@ -70,7 +73,7 @@ class Batches:
         shuffling = torch.Generator().manual_seed(seed_of(self._seed, number, 0))
         jittering = torch.Generator(device).manual_seed(seed_of(self._seed, number, 1))
         order = torch.randperm(len(self._labels), generator=shuffling)
-        parts = [self._share.cut(chosen) for chosen in order[: self.steps * self._batch].chunk(self.steps)]
+        parts = [self._share.cut(chosen) for chosen in order[: self.steps * self.size].chunk(self.steps)]
         for own, found in zip(parts, self._read(parts), strict=True):
             pixels = found.to(device, non_blocking=True)
             images = augment(pixels, self._jitter, jittering, self._mean, self._std, self._share)

@@ -10,6 +10,8 @@ steps at 0.006 and 90.4% at 0.015. Without the norm 86.6% was the best of 100 st
 import math
 from dataclasses import dataclass
 
+from catro_deploy.settings import LARGEST_BATCH
+
 __all__ = ["PROBE_FACTORS", "ProbeSize", "ema_decay", "learning_rate", "probe_size"]
 
 HIGHEST_RATE = 0.02
@@ -32,12 +34,14 @@ class ProbeSize:
     held_out: int
 
 
-def learning_rate(steps: int) -> float:
+def learning_rate(steps: int, batch: int = LARGEST_BATCH) -> float:
     """The highest rate of a training of ``steps``: 0.004 for 100, 0.007 for 1,000, 0.01 for 3,900.
 
-    0.004 (steps / 100)^(1/4), at most 0.02 (from 62,500 steps on).
+    0.004 (steps / 100)^(1/4), at most 0.02 (from 62,500 steps on), for batches of 128 images. Of smaller ones gradients
+    are noisier: times sqrt(batch / 128).
     """
-    return min(HIGHEST_RATE, RATE * math.pow(max(1, steps) / RATE_STEPS, EXPONENT))
+    rate = min(HIGHEST_RATE, RATE * math.pow(max(1, steps) / RATE_STEPS, EXPONENT))
+    return rate * math.sqrt(min(1.0, batch / LARGEST_BATCH))
 
 
 def ema_decay(steps: int, epoch_steps: int) -> float:

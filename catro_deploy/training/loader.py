@@ -22,7 +22,8 @@ __all__ = ["LoaderBatches", "fit_loader", "loader_accuracy"]
 class LoaderBatches:
     """The images of the wanted classes, in batches of the size that the loader gives in the beginning.
 
-    ``images`` is how many there are in one pass, ``steps`` how many batches an epoch has. Images that do not fill a
+    ``images`` is how many there are in one pass, ``steps`` how many batches an epoch has, ``size`` the images of each.
+    Images that do not fill a
     batch are left out; where another pass gives fewer of the wanted classes, a further one fills the epoch. Images that
     are not ``labelled``, by the first batch, are all taken, and have the label UNKNOWN.
     """
@@ -44,8 +45,8 @@ class LoaderBatches:
                 "Let the loader give images of them.",
             )
         # Batch norm cannot learn from one image.
-        self._size = min(max(len(opened.images), 2), self.images)
-        self.steps = self.images // self._size
+        self.size = min(max(len(opened.images), 2), self.images)
+        self.steps = self.images // self.size
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Images, float32 (n, c, h, w), and labels, int64 (n,), on the device; ``number`` says nothing to a loader."""
@@ -67,9 +68,9 @@ class LoaderBatches:
             for batch in self._given(self._loader):
                 given = True
                 images, labels = (torch.cat(parts) for parts in zip(*pending, batch, strict=True))
-                whole = len(labels) // self._size * self._size
+                whole = len(labels) // self.size * self.size
                 if whole:  # torch.split makes one empty piece of nothing
-                    parts = (torch.split(tensor[:whole], self._size) for tensor in (images, labels))
+                    parts = (torch.split(tensor[:whole], self.size) for tensor in (images, labels))
                     yield from zip(*parts, strict=True)
                 pending = [(images[whole:], labels[whole:])]
         raise DataError(
@@ -110,6 +111,7 @@ def fit_loader(
         batches = LoaderBatches(train, wanted, image_shape, hardware)
         if not batches.labelled:
             require_distillation(settings, settings.epochs)
+        settings = settings.model_copy(update={"batch_size": batches.size})
         settings = follow_recipe(settings, reconstructed, batches.labelled)
         objective = Objective(
             hardware, settings.label_smoothing, teacher, settings.distill or 0.0, settings.temperature

@@ -30,6 +30,7 @@ from catro_deploy.training.probe import probe_learning_rates
 from catro_deploy.training.schedule import learning_rate_factor
 from catro_deploy.training.state import State, read_state, write_state
 from catro_deploy.training.stepper import Stepper, seeded
+from catro_deploy.training.steps import step_lines
 from catro_deploy.training.striding import striding_first
 from catro_deploy.training.world import ALONE, World
 
@@ -76,7 +77,7 @@ class Training:
         whole = settings.epochs * batches.steps
         self.steps = min(whole, settings.steps or whole)
         self.epochs = math.ceil(self.steps / batches.steps)
-        self.highest_rate = settings.learning_rate or gentle.learning_rate(self.steps)
+        self.highest_rate = settings.learning_rate or gentle.learning_rate(self.steps, self.batches.size)
         decay = gentle.ema_decay(self.steps, batches.steps) if settings.ema is None else settings.ema
         self.average = MovingAverage(model, decay) if decay else None
 
@@ -98,6 +99,9 @@ class Training:
                 return
             found = path.name if path is not None else "what is left"
             progress.note(f"{found} is of a training with other settings, images or weights: starting anew")
+        if self.steps:
+            for line in step_lines(self.steps, self.batches.steps, self.batches.size):
+                progress.note(line)
         baseline = self._validated(self.model)
         self.state = State(fingerprint, (), baseline, {}, {}, {}, {}, {}, self._probed(progress))
 
@@ -180,7 +184,7 @@ class Training:
         first = self._steps_until(epoch - 1)
         count = self._steps_until(epoch) - first
         losses: list[torch.Tensor] = []
-        self.model.train()
+        self.stepper.train()
         with seeded(seed_of(self.settings.seed, epoch, 2 + self.world.rank), self.hardware):
             for step, (images, labels) in enumerate(islice(self.batches.epoch(epoch), count), start=first):
                 losses.append(self._train_step(step, images, labels))

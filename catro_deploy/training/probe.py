@@ -46,7 +46,8 @@ def probe_learning_rates(
         seeded(seed, stepper.hardware),
         progress.task("trying learning rates", size.steps + size.held_out) as task,
     ):
-        networks.train()
+        for one in copies:
+            one.train()
         for number, (images, labels) in enumerate(drawn):
             if number < size.steps:
                 factor = learning_rate_factor("cosine", number, size.steps)

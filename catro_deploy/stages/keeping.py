@@ -1,0 +1,65 @@
+"""Which network stays after fine-tuning: the trained one or, where training made it worse, the one from before."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.core.agreement import accuracy_of, agreement_of, gains_and_losses
+from catro_deploy.core.intervals import paired_difference
+from catro_deploy.data.base import is_unlabelled
+from catro_deploy.stages.basis import basis_of
+
+__all__ = ["Choice", "Score", "choose"]
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Accuracy (None without labels), agreement with the original and mean KL divergence from it, on validation images.
+
+    The divergence is None where a logit is not finite.
+    """
+
+    accuracy: float | None
+    agreement: float
+    mean_kl_nats: float | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was ``kept``, by so many validation ``images``, with the scores of the network before and after training."""
+
+    kept: Literal["pruned", "finetuned"]
+    images: int
+    before: Score
+    after: Score
+
+
+def choose(original: Floats, before: Floats, after: Floats, labels: NDArray[np.int64]) -> Choice:
+    """Compare the networks' logits (n, classes) on the validation images with ``labels`` (n,).
+
+    Accuracy decides (agreement with the original, where ``basis_of`` says so) if its 95% interval of the difference
+    does not hold 0. Else the network that is nearer to the original by divergence stays, but the trained one in any
+    case if it gains more images than chance usually gives (a standard error).
+    """
+    expected = basis_of(original, labels).expected
+    gained, lost = gains_and_losses(before, after, expected)
+    low, high = paired_difference(gained, lost, len(labels))
+    scores = [_score(original, logits, labels) for logits in (before, after)]
+    by_chance = low <= 0 and gained - lost <= math.sqrt(gained + lost)
+    worse = high < 0 or (by_chance and _divergence(scores[1]) > _divergence(scores[0]))
+    return Choice("pruned" if worse else "finetuned", len(labels), *scores)
+
+
+def _divergence(score: Score) -> float:
+    return float("inf") if score.mean_kl_nats is None else score.mean_kl_nats
+
+
+def _score(original: Floats, logits: Floats, labels: NDArray[np.int64]) -> Score:
+    agreement = agreement_of(original, logits)
+    accuracy = None if is_unlabelled(labels) else accuracy_of(logits, labels)
+    return Score(accuracy, agreement.share, agreement.mean_kl_nats)

@@ -1,0 +1,24 @@
+"""How long a training is, in words: steps are what counts, and epochs of few images have few."""
+
+from catro_deploy.settings.batches import LEAST_BATCH
+
+__all__ = ["FEW_STEPS", "step_lines"]
+
+FEW_STEPS = 100
+"""A training of fewer steps hardly changes a network."""
+
+
+def step_lines(steps: int, epoch_steps: int, batch: int) -> list[str]:
+    """``880 training steps: 40 epochs of 22, batches of 16 images``; of few steps also a warning, and what to do."""
+    epochs = -(-steps // epoch_steps)
+    lines = [
+        f"{_count(steps, 'training step')}: {_count(epochs, 'epoch')} of {epoch_steps:,}, batches of {batch} images"
+    ]
+    if steps < FEW_STEPS:
+        smaller = f" or a smaller batch_size (now {batch})" if batch > LEAST_BATCH else ""
+        lines.append(f"fewer than {FEW_STEPS} training steps change a network little: set more epochs{smaller}")
+    return lines
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
