@@ -68,7 +68,7 @@ class FinetuneOptions(TypedDict, total=False):
             else none.
         epochs: passes over the training images; 40. With 0 there is no training.
         steps: training ends after so many at the latest, the last epoch cut short; 0: after its epochs.
-        learning_rate: the highest; without it the recipe's.
+        learning_rate: the highest; without it the recipe's, less where the loader's batches are smaller than 128.
         momentum: of Nesterov's SGD; 0.9.
         weight_decay: of weights of two or more dimensions; 0.0005.
         schedule: ``"cosine"``, or ``"step"``: a tenth after half of the epochs.

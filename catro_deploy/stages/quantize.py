@@ -2,8 +2,8 @@
 
 Each precision that comes into question is written; its accuracy is measured on validation images and its latency in
 turns with the original, both on the device. One that is slower, or costs more accuracy than is allowed, is not shipped.
-Where the images have no labels, or the original was probably trained on them, agreement with the original counts in
-place of accuracy.
+Where the images have no labels, are too few, or were probably trained on by the original, agreement with the original
+counts in place of accuracy.
 """
 
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.report.agreement import MEASURES, Measure
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import AUTO, Settings
+from catro_deploy.stages.basis import resolution_warning
 from catro_deploy.stages.candidates import Candidate, Candidates
 from catro_deploy.targets import Precision, load_target
 from catro_deploy.transports import device_of, reached
@@ -46,6 +47,8 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> dict[str
     asked = settings.quantize.precision
     others = [one for one in EVERY if one != own and asked in (one, AUTO)]
     basis = work.basis
+    if warning := resolution_warning(len(basis.expected), settings.quantize.max_drop):
+        progress.note(warning)
     if basis.reason:
         progress.note(f"quantize: goes by agreement with the original, since {basis.reason}")
     floor = _floor(basis.score(work.own["original"]), basis.score(work.own["pruned"]), settings)

@@ -38,7 +38,7 @@ def test_without_labels_agreement_leads_and_nothing_is_called_an_accuracy():
 
 def test_the_rows_of_both_kinds_of_images():
     unlabelled, labelled = (
-        [row[:3] for row in summary_table(report(verify)).rows[:3]]
+        [row[:3] for row in summary_table(report(verify)).rows[:4]]
         for verify in (make_unlabelled(), make_verify(agreement_with_original=make_agreement()))
     )
     agreement = [
@@ -46,7 +46,9 @@ def test_the_rows_of_both_kinds_of_images():
         ("Mean KL from the original's answers", "", "0.0123 nats"),
     ]
     assert unlabelled[:2] == agreement
-    assert labelled == [("Accuracy", "99.44%", "99.12%"), *agreement]
+    # Wilson's intervals of 5,000 images.
+    intervals = ("Accuracy, 95% CI", "99.19% to 99.61%", "98.82% to 99.34%")
+    assert labelled == [("Accuracy", "99.44%", "99.12%"), intervals, *agreement]
 
 
 def test_logits_that_are_not_finite_leave_a_report():

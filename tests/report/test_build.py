@@ -15,6 +15,7 @@ def test_report_holds_the_records_figures_in_the_units_that_it_promises():
     assert report["macs_share"] == {"used": 0.49, "budget": 0.5}
     assert report["original"] == {
         "accuracy": 0.9944,
+        "accuracy_ci95": pytest.approx([0.99192, 0.99612], abs=1e-5),
         "macs": 1000,
         "params": 400,
         "latency_ms": {"p50": 1.84, "p90": 1.84, "p99": 1.89, "mean": pytest.approx(1.8454)},

@@ -133,6 +133,7 @@ def test_without_bench_and_verify_nothing_is_claimed_as_measured():
     assert report["accuracy_drop_points"] is None
     assert report["original"] == {
         "accuracy": None,
+        "accuracy_ci95": None,
         "macs": 1000,
         "params": 400,
         "latency_ms": None,

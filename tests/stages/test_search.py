@@ -152,7 +152,10 @@ def test_without_labels_budgets_are_judged_by_agreement(settings, run, tried, mo
     assert content["original_validation_accuracy"] is None
     assert content["budget"] == "0.303x"
     assert [one["drop_points"] for one in content["front"]] == [None, 20.0, 0.0, 0.0, 0.0]
-    assert recorder.notes[0] == "search: goes by agreement with the original, since the images have no labels"
+    assert recorder.notes[0].startswith(
+        "10 validation images cannot resolve a loss of 0.5 points: one image is 10 points"
+    )
+    assert recorder.notes[1] == "search: goes by agreement with the original, since the images have no labels"
 
 
 @pytest.mark.parametrize(("epochs", "short"), [(1, 1), (2, 2), (8, 2), (40, 10), (41, 11)])
@@ -177,7 +180,8 @@ def test_a_loss_that_no_budget_keeps_is_missed(settings, run, tried, monkeypatch
     with pytest.raises(MissedError, match=r"None of the budgets 0\.5x, 0\.707x.* within 0\.5 points") as caught:
         search(settings(), run, Silent())
     assert caught.value.exit_code == 3
-    assert "--max-drop" in caught.value.hint
+    for word in ("--max-drop", "--learning-rate", "--batch-size", "--epochs", "10 validation images cannot resolve"):
+        assert word in caught.value.hint
     assert not run.search.exists()
 
 

@@ -21,8 +21,8 @@ def test_the_rate_grows_with_the_steps_up_to_a_bound(steps, expected):
     assert gentle.learning_rate(steps) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize(("batch", "expected"), [(256, 0.004), (128, 0.004), (32, 0.002), (8, 0.001)])
-def test_the_rate_of_small_batches_falls_with_their_root(batch, expected):
+@pytest.mark.parametrize(("batch", "expected"), [(256, 0.004), (128, 0.004), (32, 0.001), (16, 0.0005)])
+def test_the_rate_is_in_proportion_to_a_small_batch(batch, expected):
     assert gentle.learning_rate(100, batch) == pytest.approx(expected)
 
 
