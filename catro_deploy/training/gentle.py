@@ -38,8 +38,8 @@ def learning_rate(steps: int, batch: int = LARGEST_BATCH) -> float:
     """The highest rate of a training of ``steps``: 0.004 for 100, 0.007 for 1,000, 0.01 for 3,900.
 
     0.004 (steps / 100)^(1/4), at most 0.02 (from 62,500 steps on), for batches of 128 images; scaled in proportion to a
-    smaller ``batch``, whose gradients are noisier: 22 steps in batches of 16 raised the KL divergence of a reconstructed
-    ResNet-20 from 0.50 to 0.56 nats at 0.001, and to 0.52 at 0.0003.
+    smaller ``batch``, whose gradients are noisier: 22 steps in batches of 16 raised a reconstructed ResNet-20's KL
+    divergence from 0.50 to 0.56 nats at 0.001, and to 0.52 at 0.0003.
     """
     return scaled_rate(min(HIGHEST_RATE, RATE * math.pow(max(1, steps) / RATE_STEPS, EXPONENT)), batch)
 
