@@ -21,7 +21,7 @@ def test_where_compiling_fails_training_goes_on_without(tmp_path):
     recorder = Recorder()
     with inductor.patch({"cpp.cxx": ("/no/such/compiler",), "force_disable_caches": True}):
         fallen_back, _ = train(tmp_path / "b", epochs=1, compile=True, progress=recorder)
-    assert "torch.compile does not work here" in recorder.notes[0]
+    assert any("torch.compile does not work here" in note for note in recorder.notes)
     assert_same_bits(plain, fallen_back)
 
 

@@ -145,10 +145,13 @@ def test_a_gentle_training_takes_the_rate_that_was_chosen(tmp_path):
     recorder = Recorder()
     _, history = gentle_training(tmp_path, recorder, warmup_epochs=None)
     assert history.probe.steps == 16
-    middle = 0.004 * 1.6**0.25  # of 160 steps
+    middle = 0.004 * 1.6**0.25 * 16 / 128  # of 160 steps in batches of 16
     assert history.probe.learning_rates == pytest.approx((middle / 3, middle, 3 * middle))
     assert history.probe.chosen == pytest.approx(3 * middle)  # the network knows nothing yet
-    assert recorder.notes == ["learning rate 0.013: of 0.0015, 0.0045, 0.013, tried for 16 steps each"]
+    assert recorder.notes == [
+        "160 training steps: 4 epochs of 40, batches of 16 images",
+        "learning rate 0.0017: of 0.00019, 0.00056, 0.0017, tried for 16 steps each",
+    ]
     # Along a cosine without a warm-up, of 160 steps: (1 + cos(39/160 * 180 degrees)) / 2 = 0.8604.
     assert history.epochs[0].learning_rate == pytest.approx(3 * middle * 0.8604, rel=1e-4)
 
@@ -157,7 +160,7 @@ def test_a_gentle_training_takes_the_rate_that_was_chosen(tmp_path):
 def test_no_rates_are_tried_where_one_is_given_or_the_training_is_short(tmp_path, changes):
     _, history = gentle_training(tmp_path, **{"epochs": 4} | changes)
     assert history.probe is None
-    highest = changes.get("learning_rate", 0.0045)
+    highest = changes.get("learning_rate", 0.0045 * 16 / 128)
     assert history.epochs[-1].learning_rate < history.epochs[0].learning_rate < highest
 
 
