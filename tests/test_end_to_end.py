@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 STAGES = ("prune", "finetune", "export", "verify", "bench", "report")
 EPOCHS = 30
-TRAIN = "\n[train]\nepochs = 20\nbatch_size = 16\ncompute = 'cpu'\n"
+TRAIN = "\n[train]\nepochs = 20\nbatch_size = 16\nlearning_rate = 0.1\ncompute = 'cpu'\n"
 SAME = (
     "plan.json",
     "original.safetensors",

@@ -234,6 +234,7 @@ compute = "cpu"
 recipe = "none"
 epochs = {epochs}
 batch_size = 16
+learning_rate = 0.05
 augment = "none"
 compute = "cpu"
 

@@ -41,7 +41,7 @@ def kept_words(choice: Mapping[str, Any]) -> str:
         f"mean KL {nats(before['mean_kl_nats'])} -> {nats(after['mean_kl_nats'])}",
     ]
     return (
-        f"Fine-tuning made the network worse on {count(choice['images'])} validation images ({', '.join(figures)}): "
+        f"Fine-tuning did not improve the network on {count(choice['images'])} validation images ({', '.join(figures)}): "
         "the weights from before it are kept. Try a lower learning_rate or another batch_size."
     )
 

@@ -62,10 +62,12 @@ def test_too_few_test_images_are_warned_of(images, max_drop, warned):
 
 def test_a_fine_tuning_that_was_discarded_is_told():
     finetune = make_finetune(**DISCARDED)
-    words = "Fine-tuning made the network worse on 45 validation images (accuracy 90.00% -> 70.00%, agreement"
+    words = "Fine-tuning did not improve the network on 45 validation images (accuracy 90.00% -> 70.00%, agreement"
     content = report(finetune=finetune)
     assert any(warning.startswith(words) for warning in content["warnings"])
-    assert "validation accuracy 90.00% before, 70.00% after. Fine-tuning made" in to_markdown(content).replace("\\", "")
+    assert "validation accuracy 90.00% before, 70.00% after. Fine-tuning did not" in to_markdown(content).replace(
+        "\\", ""
+    )
     assert words in to_html(content).replace("&gt;", ">")
     assert RESULTS["finetune"].show(finetune, None)[1].startswith(words)
     unmeasured = build_report(make_estimate(), None, None, finetune, "a-run")

@@ -141,7 +141,7 @@ RUINOUS = {"learning_rate": 0.5, "epochs": 2, "distill": 0.0, "ema": 0.0, "warmu
 def test_a_training_that_harms_is_discarded_whether_interrupted_or_not(settings, run):
     ruinous, recorder = changed(settings, **RUINOUS), Recorder("fine-tuning")
     history = finetune(ruinous, run, recorder)
-    assert "Fine-tuning made the network worse on 14 validation images" in recorder.notes[-1]
+    assert "Fine-tuning did not improve the network on 14 validation images" in recorder.notes[-1]
     assert "learning_rate" in recorder.notes[-1]
     record, weights = json.loads(run.finetune.read_text()), file_hash(run.weights)
     assert record["choice"]["kept"] == "pruned"

@@ -198,7 +198,7 @@ def test_the_command_decides_and_all_that_follows_goes_by_it(tiny_run):
     assert set(found["candidates"]) == {"fp32", "fp16", "int8"}
     assert found["shipped"] in found["candidates"]
     assert set(found["lost"]) == {"fp32", "fp16", "int8"} - {found["shipped"]}
-    assert found["judged_by"] == "accuracy"
+    assert found["judged_by"] == "agreement"  # 30 images cannot show half a point of accuracy
     for one in found["candidates"].values():
         assert 0 <= one["agreement"] <= 1
         assert one["mean_kl_nats"] >= 0
