@@ -70,7 +70,7 @@ def deciding(settings: Settings, section: str) -> dict[str, Any]:
         del values["checkpoint"]  # its content counts, wherever it lies
     if section == "prune":
         values["budget"] = values["budget"] if values["budget"] == AUTO else str(Budget.parse(values["budget"]))
-        values["classes"] = sorted(map(str, values["classes"]))
+        values["classes"] = [str(name) for name in values["classes"]]  # in the order of the outputs
     return values
 
 

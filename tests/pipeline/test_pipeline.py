@@ -77,6 +77,12 @@ def test_a_changed_setting_runs_again_what_depends_on_it(run, flags, expected):
     assert go(run, **flags) == []
 
 
+def test_the_same_classes_in_another_order_are_another_pruning(run):
+    go(run, prune={"classes": ["a", "b"]})
+    assert go(run, prune={"classes": ["b", "a"]}) == list(ALL)
+    assert go(run, prune={"classes": ["b", "a"]}) == []
+
+
 @pytest.mark.parametrize("budget", ["0.5x", "400us"])
 @pytest.mark.parametrize(
     ("flags", "expected"),
@@ -196,8 +202,9 @@ def test_the_folders_name_tells_prunings_apart_and_nothing_else():
     assert name().startswith("x86-cpu-all-0.5x-")
     assert name(prune={"budget": "1.5ms"}).startswith("x86-cpu-all-1500us-")
     two = name(prune={"classes": ["b c", 1], "budget": "9.25%flops"})
-    assert two.startswith("x86-cpu-1+b_c-9.25pct-flops-")
-    assert two == name(prune={"classes": [1, "b c"], "budget": "9.25 % flops"})
+    assert two.startswith("x86-cpu-b_c+1-9.25pct-flops-")
+    assert two == name(prune={"classes": ["b c", "1"], "budget": "9.25 % flops"})
+    assert two != name(prune={"classes": [1, "b c"], "budget": "9.25%flops"})
     assert name() == name(finetune={"epochs": 99}, bench={"threads": 3}, data={"download": True})
     others = [{"prune": {"seed": 1}}, {"data": {"root": "elsewhere"}}, {"model": {"mean": [0, 0, 0]}}]
     assert len({name(), *(name(**other) for other in others)}) == 4
