@@ -66,5 +66,9 @@ def test_the_shipped_network_answers_in_the_order_typed(work, typed, classes):
         assert found > 0.9  # in another order it would be far less
         metadata = {entry.key: entry.value for entry in onnx.load(file).metadata_props}
         assert tuple(json.loads(metadata["classes"])) == classes
+    shipped, _, outputs = done.stdout.splitlines()[-3:]  # what the terminal says is enough to use the network
+    assert outputs == "outputs: " + ", ".join(f"{place} {name}" for place, name in enumerate(classes))
+    file = shipped.removeprefix("ship: ").partition(" (")[0]
+    assert accuracy(work / file, classes, work / "data") == report["pruned"]["accuracy"]
     assert f"classes = {list(classes)}" in run.report("md").read_text()
     assert catro_deploy.load(run.path).fc.out_features == len(classes)
