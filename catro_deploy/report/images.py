@@ -33,6 +33,8 @@ def size_warning(sizes: ImageSizes | None, width: int, height: int) -> str:
 
 def accuracy_words(look: FirstLook) -> str:
     """``98.20% of 400 validation images right``, or that nobody can tell."""
+    if not look.images:
+        return "accuracy not known: there are no validation images"
     if look.accuracy is None:
         return f"accuracy not known: {count(look.images)} validation images without labels"
     told = "" if look.told is None else f" (its checkpoint states {percent(look.told)})"
