@@ -9,7 +9,7 @@ from tests.tiny import command
 
 def without_size(folder):
     file = folder / "catro.toml"
-    file.write_text(file.read_text().replace("size = 16\n", ""))
+    file.write_text(file.read_text().replace("\nsize = 16\n", "\n"))
 
 
 def add_another_size(folder):
