@@ -25,7 +25,7 @@ def test_the_size_of_the_images_is_taken_printed_and_kept(tiny):
     add_another_size(tiny)
     again = command("prune", "--run", "run", "--force")
     assert again.exit_code == 0, again.stderr
-    assert "images of 2 sizes, 16x11 to 20x16 -> 16x16 (shrunk" in again.stderr
+    assert "images of 2 sizes, 16x11 to 20x16 -> 16x16 (enlarged, shrunk, squeezed)" in again.stderr
 
 
 def test_images_of_several_sizes_need_one(tiny):
