@@ -89,6 +89,7 @@ MODEL = (replace(MODEL[0], name="model"), MODEL[1])
 DATA = (
     Flag("data", str, "gtsrb, imagefolder, signs or package.module:factory.", ("data.name",), "Model and data"),
     Flag("data_root", Path, "The folder that holds the images.", ("data.root",), "Model and data"),
+    Flag("size", int, "Images are resized to this height and width.", ("data.size",), "Model and data"),
     Flag(
         "download",
         bool,

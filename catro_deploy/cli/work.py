@@ -52,6 +52,7 @@ def start_run(
     pipeline.check(settings)
     if whole:
         pipeline.ensure_checkpoint(settings, progress)
+    settings = _with_size(settings)
     run = RunFolder(folder or RUNS / pipeline.run_folder_name(settings))
     work(stages, settings, run, progress, force=force, as_json=as_json)
 
@@ -122,6 +123,15 @@ def export_run(
 
         progress.note(f"{target.name} cannot be reached from here: engines are to be built there by hand")
         bundle(settings, run, progress)
+
+
+def _with_size(settings: "Settings") -> "Settings":
+    """``settings`` that say the size of the images, so that a run keeps it whatever becomes of the images."""
+    if settings.data.size is not None:
+        return settings
+    from catro_deploy.stages.sizes import with_size
+
+    return with_size(settings)
 
 
 def _on_its_device(settings: "Settings", progress: Progress) -> "Settings":

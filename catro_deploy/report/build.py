@@ -12,6 +12,7 @@ from catro_deploy.records import Budget, GroupPlan, Plan
 from catro_deploy.report.agreement import basis_warnings
 from catro_deploy.report.engines import engine_records, mode_records
 from catro_deploy.report.grounds import basis
+from catro_deploy.report.images import accuracy_words, images_words
 from catro_deploy.report.latency import budget_used, latency_record
 from catro_deploy.report.verdict import verdict
 
@@ -58,6 +59,7 @@ def build_report(
         "name": name,
         "verdict": "",
         **_asked(plan),
+        "images": _images(plan),
         "budget_used": budget_used(plan, bench),
         "original": _network("original", plan.original_macs, plan.original_params, verify, bench),
         "pruned": _network("pruned", plan.pruned_macs, plan.pruned_params, verify, bench),
@@ -115,6 +117,17 @@ def _asked(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _images(plan: Plan) -> dict[str, Any]:
+    """The size of the images, and how the original did on those for validation before anything was pruned."""
+    _, height, width = plan.input_shape
+    look = plan.first_look
+    return {
+        "size": images_words(look.sizes if look else None, width, height),
+        "original": accuracy_words(look) if look else None,
+        "first_look": asdict(look) if look else None,
+    }
+
+
 def _network(
     name: str, macs: int, params: int, verify: Mapping[str, Any] | None, bench: Mapping[str, Any] | None
 ) -> dict[str, Any]:
@@ -146,6 +159,7 @@ def _warnings(
 ) -> list[str]:
     """What to read first, each once: what verification found, how it was chosen, and how it was measured."""
     found = [
+        *(plan.first_look.warnings if plan.first_look else ()),
         *(verify["problems"] if verify else ()),
         *_not_shipped(quantize),
         *basis_warnings(verify, search, quantize),

@@ -8,11 +8,12 @@ from catro_deploy.cutting import Classifier, with_classes
 from catro_deploy.data import open_dataset, resolve_classes, with_class_names
 from catro_deploy.data.base import Dataset
 from catro_deploy.graph.trace import find_head
-from catro_deploy.models import build_model, default_size
+from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.models.classes import checkpoint_classes
 from catro_deploy.models.plain import write_out_weights_
 from catro_deploy.settings import Settings
+from catro_deploy.stages.sizes import sized
 
 __all__ = ["Original", "open_original"]
 
@@ -32,8 +33,7 @@ def open_original(settings: Settings) -> Original:
     Raises:
         UsageError: model, checkpoint, data or classes do not go together.
     """
-    chosen = settings.model
-    size = (settings.data.size, settings.data.size) if settings.data.size else default_size(chosen.name)
+    chosen, size = settings.model, sized(settings)
     input_shape = (len(chosen.mean), *size)
     dataset = open_dataset(settings.data, size, input_shape[0])
     if not dataset.classes:
