@@ -102,6 +102,8 @@ def _validation(report: Mapping[str, Any]) -> Card:
     before = percent(report["finetune"]["baseline_validation_accuracy"])
     trained = report["finetune"]["epochs"] and not was_discarded(report["finetune"])
     detail = f"after fine-tuning<br>{before} before it" if trained else "without fine-tuning"
+    if (original := report["original_validation_accuracy"]) is not None:
+        detail += f"<br>original {percent(original)}"
     known = report["validation_accuracy_ci95"]
     interval = f"{share_interval(known)}<br>" if known else ""
     return "Validation accuracy", percent(report["validation_accuracy"]), "", interval + detail

@@ -41,8 +41,8 @@ def kept_words(choice: Mapping[str, Any]) -> str:
         f"mean KL {nats(before['mean_kl_nats'])} -> {nats(after['mean_kl_nats'])}",
     ]
     return (
-        f"Fine-tuning did not improve the network on {count(choice['images'])} validation images ({', '.join(figures)}): "
-        "the weights from before it are kept. Try a lower learning_rate or another batch_size."
+        f"Fine-tuning did not improve the network on {count(choice['images'])} validation images "
+        f"({', '.join(figures)}): the weights from before it are kept. Try a lower learning_rate or another batch_size."
     )
 
 

@@ -75,7 +75,9 @@ def _accuracy(report: Mapping[str, Any]) -> str:
         known, finetune = report["validation_accuracy_ci95"], report["finetune"]
         trained = "after" if finetune["epochs"] and not was_discarded(finetune) else "without"
         interval = f" ({share_interval(known)})" if known else ""
-        return f"validation accuracy {percent(found)}{interval} {trained} fine-tuning"
+        original = report["original_validation_accuracy"]
+        before = "" if original is None else f"{percent(original)} -> "
+        return f"validation accuracy {before}{percent(found)}{interval} {trained} fine-tuning"
     if not report["labelled"]:
         images = count(report["verification"]["test_images"])
         same = percent(report["agreement"]["share"])

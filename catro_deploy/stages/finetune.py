@@ -8,7 +8,7 @@ from torch import nn
 
 from catro_deploy import networks
 from catro_deploy.data import open_dataset
-from catro_deploy.data.base import Split, Subset
+from catro_deploy.data.base import Dataset, Split, Subset, is_unlabelled
 from catro_deploy.files import file_hash, write_json
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.plans import load_plan
@@ -19,8 +19,9 @@ from catro_deploy.runs import RunFolder
 from catro_deploy.settings import LARGEST_BATCH, OptimiserSettings, Settings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
 from catro_deploy.stages.keeping import Choice, choose
-from catro_deploy.training import History, fit, predict
+from catro_deploy.training import History, fit
 from catro_deploy.training.device import choose_device
+from catro_deploy.training.evaluate import accuracy, predict
 from catro_deploy.training.pixels import hold
 
 __all__ = ["finetune"]
@@ -70,7 +71,11 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
         progress.note(kept_words(asdict(choice)))
     # One entry only: safetensors writes several in a random order, and equal weights shall make equal files.
     save_weights(network, run.weights, {"plan": file_hash(run.plan)})
-    record = {"validation_images": len(validation.labels), "choice": asdict(choice) if choice else None}
+    record = {
+        "original_validation_accuracy": _original_accuracy(settings, run, plan, dataset),
+        "validation_images": len(validation.labels),
+        "choice": asdict(choice) if choice else None,
+    }
     write_json(run.finetune, asdict(history) | record)
     run.finetune_state.unlink(missing_ok=True)
     return history
@@ -93,3 +98,12 @@ def _choice(
     before = networks.load(run, weights="pruned")
     original = networks.load(run, weights="original")
     return choose(logits(original), logits(before), logits(trained), validation.labels)
+
+
+def _original_accuracy(settings: Settings, run: RunFolder, plan: Plan, dataset: Dataset) -> float | None:
+    """The unpruned network's accuracy on the validation images; None without images or without labels."""
+    images = Subset(dataset.validation, plan.class_indices)
+    if not len(images.labels) or is_unlabelled(images.labels):
+        return None
+    network, device = networks.load(run, weights="original"), choose_device(settings.finetune.compute)
+    return accuracy(predict(network, images, plan.mean, plan.std, settings.verify.batch_size, device), images.labels)

@@ -11,10 +11,11 @@ from torch import nn
 from catro_deploy.data import Dataset, open_dataset
 from catro_deploy.errors import DataError, SettingsError
 from catro_deploy.files import text_hash, write_json
-from catro_deploy.models import build_model, default_size
+from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import RECORD_KEY, save_weights, training_record
 from catro_deploy.progress import Progress
 from catro_deploy.settings import Settings, TrainSettings, follow_train_recipe
+from catro_deploy.stages.sizes import sized, with_size
 from catro_deploy.training import fit
 from catro_deploy.training.splits import NOT_IN_FINGERPRINT
 
@@ -34,6 +35,7 @@ def train(settings: Settings, progress: Progress) -> dict[str, Any]:
         CheckpointError: the state of the interrupted training is damaged.
         NumericsError: training diverged; what earlier epochs reached stays.
     """
+    settings = with_size(settings)
     checkpoint = settings.model.checkpoint
     _require_safetensors(checkpoint)
     dataset = _labelled_dataset(settings)
@@ -49,8 +51,7 @@ def train(settings: Settings, progress: Progress) -> dict[str, Any]:
 
 
 def _labelled_dataset(settings: Settings) -> Dataset:
-    size = (settings.data.size, settings.data.size) if settings.data.size else default_size(settings.model.name)
-    dataset = open_dataset(settings.data, size, len(settings.model.mean))
+    dataset = open_dataset(settings.data, sized(settings), len(settings.model.mean))
     if not dataset.labelled:
         raise DataError(
             f"The images of {dataset.name} have no labels, and a baseline cannot be trained without.",

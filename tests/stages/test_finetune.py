@@ -59,6 +59,14 @@ def run(settings, tmp_path):
     return run
 
 
+def test_the_originals_accuracy_on_the_same_validation_images_is_recorded(settings, run):
+    finetune(settings, run, Silent())
+    plan, original = load_plan(run), networks.load(run, weights="original")
+    images = Subset(open_dataset(settings.data, (8, 8), 3).validation, plan.class_indices)
+    expected = accuracy(predict(original, images, MEAN, STD, 7), images.labels)
+    assert json.loads(run.finetune.read_text())["original_validation_accuracy"] == expected
+
+
 def test_the_pruned_network_learns_its_classes(settings, run):
     history = finetune(settings, run, Silent())
     assert history.validation_accuracy == 1.0
@@ -67,6 +75,7 @@ def test_the_pruned_network_learns_its_classes(settings, run):
     choice, images = record.pop("choice"), record.pop("validation_images")
     assert (choice["kept"], choice["images"], images) == ("finetuned", 14, 14)
     assert choice["after"]["accuracy"] == history.validation_accuracy
+    assert record.pop("original_validation_accuracy") == 1.0
     assert record == json.loads(json.dumps(dataclasses.asdict(history)))
     names = {
         "epochs",
