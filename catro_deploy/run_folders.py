@@ -9,8 +9,10 @@ from pathlib import Path
 from catro_deploy.errors import RunFolderError
 from catro_deploy.runs import STAGES_FILE, RunFolder
 
-__all__ = ["WORK_FILE", "find_run", "newest_run", "remove_run", "run_folders"]
+__all__ = ["RUNS", "WORK_FILE", "find_run", "newest_run", "remove_run", "run_folders"]
 
+RUNS = Path("runs")
+"""Where run folders lie in a working folder."""
 WORK_FILE = "catro.toml"
 """The settings file of a working folder, which is never inside a run folder."""
 

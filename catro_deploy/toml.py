@@ -1,11 +1,11 @@
-"""Values as TOML: the half of TOML that the standard library leaves out."""
+"""What the standard library leaves out of TOML: writing values, and telling how two documents differ."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["toml_tables", "toml_value"]
+__all__ = ["toml_differences", "toml_tables", "toml_value"]
 
 
 def toml_tables(tables: Mapping[str, Mapping[str, Any]]) -> str:
@@ -29,3 +29,15 @@ def toml_value(value: bool | int | float | str | Path | Sequence[Any] | Mapping[
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{toml_value(key)} = {toml_value(v)}" for key, v in value.items()) + "}"
     return "[" + ", ".join(map(toml_value, value)) + "]"
+
+
+def toml_differences(
+    before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, str, str]]:
+    """``section.key`` with both values as text, for each key of documents of sections that differs."""
+    for section in dict.fromkeys([*before, *after]):
+        old, new = before.get(section, {}), after.get(section, {})
+        for key in dict.fromkeys([*old, *new]):
+            if old.get(key) != new.get(key):
+                first, second = (toml_value(table[key]) if key in table else "not set" for table in (old, new))
+                yield f"{section}.{key}", first, second

@@ -9,16 +9,15 @@ from catro_deploy.cli.faults import as_catro_error
 from catro_deploy.cli.flags import Flags
 from catro_deploy.errors import CatroError, RunFolderError, SettingsError
 from catro_deploy.progress import Progress
-from catro_deploy.run_folders import WORK_FILE, newest_run, run_folders
+from catro_deploy.run_folders import RUNS, WORK_FILE, newest_run, run_folders
 from catro_deploy.runs import RunFolder
 
 if TYPE_CHECKING:
     from catro_deploy.settings import Settings
 
-__all__ = ["CONFIG", "RUNS", "continue_run", "export_run", "own_settings", "settings_to_continue", "start_run", "work"]
+__all__ = ["CONFIG", "continue_run", "export_run", "own_settings", "settings_to_continue", "start_run", "work"]
 
 CONFIG = Path(WORK_FILE)
-RUNS = Path("runs")
 
 
 def own_settings(config: Path | None, flags: Flags) -> "Settings":

@@ -6,6 +6,7 @@ from typing import Any
 
 from catro_deploy.report import latency_tables
 from catro_deploy.report.agreement import agreement_table
+from catro_deploy.report.comparison import comparison_table, comparison_words, settings_table
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.finetuning import finetuning_words, probe_words
 from catro_deploy.report.front import front_table, front_words
@@ -41,6 +42,7 @@ def to_markdown(report: Mapping[str, Any]) -> str:
         f"## {heading(report)}",
         "\n".join(f"- {name}: {plain(text)}" for name, text in conditions(report)),
         plain(how_measured(report)),
+        *_before(report.get("before")),
         *_engines(report),
         *_precision(report),
         *_budget(report),
@@ -67,6 +69,14 @@ def to_markdown(report: Mapping[str, Any]) -> str:
 def _verified(report: Mapping[str, Any]) -> str:
     verification = report["verification"]
     return f" Verification {'passed' if verification['passed'] else 'FAILED'}." if verification else ""
+
+
+def _before(before: Mapping[str, Any] | None) -> list[str]:
+    """Beside the run before it of the same network, if there is one."""
+    if not before:
+        return []
+    tables = (comparison_table(before["earlier"], before["this"]), settings_table(before))
+    return ["## Compared with the run before", plain(comparison_words(before)), *map(_table, tables)]
 
 
 def _engines(report: Mapping[str, Any]) -> list[str]:

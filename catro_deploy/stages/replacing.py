@@ -10,9 +10,9 @@ from catro_deploy.files import write_text
 from catro_deploy.runs import STAGES_FILE, RunFolder
 from catro_deploy.settings import AUTO, Settings, settings_text
 from catro_deploy.stages.table import PRUNE, Stage
-from catro_deploy.toml import toml_value
+from catro_deploy.toml import toml_differences
 
-__all__ = ["Replacement", "changed_settings", "folder_beside", "replacement", "with_budget_found"]
+__all__ = ["Replacement", "folder_beside", "replacement", "with_budget_found"]
 
 SHOWN_CHANGES = 8
 
@@ -55,7 +55,7 @@ def replacement(
             stale += [stage] if stage.name in ended else []
     replaced = tuple(stage for stage in stale if stage.name in names)
     outdated = tuple(stage for stage in stale if stage.name not in names)
-    return Replacement(replaced, outdated, tuple(changed_settings(run, settings))) if replaced else None
+    return Replacement(replaced, outdated, tuple(_changed_settings(run, settings))) if replaced else None
 
 
 def _runs(stage: Stage, settings: Settings, run: RunFolder, force: bool) -> bool:
@@ -73,18 +73,14 @@ def with_budget_found(settings: Settings, run: RunFolder) -> Settings:
     return settings.model_copy(update={"prune": settings.prune.model_copy(update=found)})
 
 
-def changed_settings(run: RunFolder, settings: Settings) -> Iterator[str]:
+def _changed_settings(run: RunFolder, settings: Settings) -> Iterator[str]:
     """A line for each setting that differs from those of ``run``."""
     if not run.settings.is_file():
         return
     before = tomllib.loads(run.settings.read_text(encoding="utf-8"))
     after = tomllib.loads(settings_text(settings))
-    for section in dict.fromkeys([*before, *after]):
-        old, new = before.get(section, {}), after.get(section, {})
-        for key in dict.fromkeys([*old, *new]):
-            if old.get(key) != new.get(key):
-                values = (toml_value(table[key]) if key in table else "not set" for table in (old, new))
-                yield f"{section}.{key}: {' -> '.join(values)}"
+    for name, old, new in toml_differences(before, after):
+        yield f"{name}: {old} -> {new}"
 
 
 def folder_beside(
