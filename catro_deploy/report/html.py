@@ -41,6 +41,7 @@ from catro_deploy.report.tables import (
     title,
     width_table,
 )
+from catro_deploy.report.verdict import validity
 from catro_deploy.report.wording import typeset
 
 __all__ = ["to_html"]
@@ -78,7 +79,8 @@ def _warnings(report: Mapping[str, Any]) -> str:
     passed = not report["verification"] or report["verification"]["passed"]
     items = "".join(f"<li>{escape(warning)}</li>" for warning in report["warnings"])
     heading = "Read this first" if passed else "Verification failed"
-    return f'<div class="notice{"" if passed else " failed"}"><strong>{heading}</strong><ul>{items}</ul></div>\n'
+    words = f"<strong>{heading}</strong><p>{escape(validity(report))}</p>"
+    return f'<div class="notice{"" if passed else " failed"}">{words}<ul>{items}</ul></div>\n'
 
 
 def _measuring(report: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ from catro_deploy.report.tables import (
     title,
     width_table,
 )
+from catro_deploy.report.verdict import validity
 
 __all__ = ["to_markdown"]
 
@@ -35,7 +36,11 @@ def to_markdown(report: Mapping[str, Any]) -> str:
     """Write what ``build_report`` returned as Markdown (CommonMark with tables)."""
     blocks = [f"# {plain(title(report))}", f"**{plain(report['verdict'])}**"]
     if report["warnings"]:
-        blocks += ["## Warnings", "\n".join(f"- {plain(warning)}" for warning in report["warnings"])]
+        blocks += [
+            "## Read this first",
+            plain(validity(report)),
+            "\n".join(f"- {plain(warning)}" for warning in report["warnings"]),
+        ]
     blocks += [
         _table(summary_table(report)),
         plain(spent(report)) + _verified(report),

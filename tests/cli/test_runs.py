@@ -90,3 +90,9 @@ def test_what_is_no_run_is_told(tiny_run, arguments, said):
     result = command("runs", *arguments)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_the_headline_is_shown_once(tiny_run):
+    result = command("report", "--run", "run", "--force")
+    verdict = json.loads(tiny_run.report("json").read_text())["verdict"]
+    assert (result.stdout + result.stderr).replace("\n", " ").count(verdict) == 1
