@@ -124,7 +124,8 @@ def test_bars_fit_80_columns():
         with progress.task(title, 300_000) as task:
             task.advance(299_999)
             task.describe("epoch 40/40, loss 0.123, validation accuracy 98.00%, " * 2)
-            progress.note("drawn anew")
+            with progress.task("Drawn anew", 1):
+                pass
         lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in stream.getvalue().splitlines()]
         drawn = next(line for line in lines if "299999/300000" in line)
         assert title in drawn
