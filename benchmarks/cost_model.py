@@ -1,4 +1,4 @@
-"""How well a latency profile foretells prunings that took no part in it: ResNet-20, MobileNetV2 and ResNet-50 on x86.
+"""How well a latency profile predicts held-out prunings: ResNet-20, MobileNetV2 and ResNet-50 on x86.
 
     python benchmarks/cost_model.py                            # all three, about half an hour on a quiet machine
     python benchmarks/cost_model.py --networks cifar_resnet20
@@ -144,7 +144,7 @@ def latencies(
 
 
 def results_table(results: dict[str, dict[str, Any]]) -> str:
-    """One line a network and way to foretell."""
+    """One line for each network and way to predict."""
     lines = []
     for name, result in results.items():
         for key, what in (("prunings", "profile"), ("any_widths", "profile, any widths"), ("by_macs", "MACs, fitted")):
@@ -152,7 +152,7 @@ def results_table(results: dict[str, dict[str, Any]]) -> str:
             errors = [f"{e['within_5']:.1%}", f"{e['within_10']:.1%}", f"{e['rmspe']:.2%}", f"{e['spearman']:.3f}"]
             took = f"{result['profile']['seconds']:.0f} s" if key == "prunings" else ""
             lines.append([name, what, e["networks"], *errors, took])
-    heads = ["network", "foretold by", "prunings", "within 5%", "within 10%", "RMSPE", "Spearman", "profile took"]
+    heads = ["network", "predicted by", "prunings", "within 5%", "within 10%", "RMSPE", "Spearman", "profile took"]
     return table(heads, lines)
 
 

@@ -52,10 +52,9 @@ def kept_by_ratio(
 def _means(whole: Readers, classes: Sequence[Readers], layer: str) -> torch.Tensor:
     """Means of the classes less that of all, each times the root of its share; (classes, columns)."""
     (total,) = whole._moments[layer]
-    centre = total.row_sum[0] / total.count
-    rows = [(moments.row_sum[0], moments.count) for of_class in classes for moments in of_class._moments[layer]]
-    counted = sum(count for _, count in rows)
-    return torch.stack([(row / count - centre) * math.sqrt(count / counted) for row, count in rows])
+    parts = [moments for of_class in classes for moments in of_class._moments[layer]]
+    counted = sum(part.count for part in parts)
+    return torch.stack([(part.mean()[0] - total.mean()[0]) * math.sqrt(part.count / counted) for part in parts])
 
 
 class _State:

@@ -32,6 +32,8 @@ NEARLY_ALL = 0.97
 # What the next round aims at, once the model is corrected: a little below, for measurements differ. Where that was too
 # little the margin doubles each time: a network that is a little too small is of use, one that misses is not.
 MARGIN = 0.01
+# A profile whose original differs by more from the one measured in the loop does not tell which network is fastest.
+STALE = 0.2
 
 Measure = Callable[[Mapping[str, int]], TrialResult]
 
@@ -112,7 +114,7 @@ def by_latency(
         warnings = [*pricing.warnings, *_not_measured(pricing, found)]
     else:
         turns = _closed_loop(solver, measure, budget, budget_us, progress)
-        taken = _best(turns, solver, budget)
+        taken = _best(turns, solver, budget, pricing.original_us)
         found = turns[taken].allocation
         warnings = [*pricing.warnings, *_not_measured(pricing, found)]
         warnings += [f"Closed loop, round {taken + 1}: {warning}" for warning in turns[taken].result.warnings]
@@ -218,8 +220,8 @@ def _next(solver: Solver, allowed_us: float, turns: list[_Turn]) -> Allocation |
     return None if found.widths in [turn.allocation.widths for turn in turns] else found
 
 
-def _best(turns: list[_Turn], solver: Solver, budget: Budget) -> int:
-    """Which of ``turns`` uses most of the budget and not more.
+def _best(turns: list[_Turn], solver: Solver, budget: Budget, profiled_us: float) -> int:
+    """Which of ``turns`` uses most of the budget and not more; ``profiled_us`` is the original's in the profile.
 
     Raises:
         MissedError: none.
@@ -228,6 +230,14 @@ def _best(turns: list[_Turn], solver: Solver, budget: Budget) -> int:
     if within:
         return max(within, key=lambda place: turns[place].used)
     result = min(turns, key=lambda turn: turn.used).result
+    off = profiled_us / result.original_us - 1
+    if abs(off) > STALE:
+        raise MissedError(
+            f"The budget {budget} was not met: the fastest network that was tried takes {result.candidate_us:.0f} us, "
+            f"{result.ratio:.3f} of the original. The latency profile may be wrong: it has the original at "
+            f"{profiled_us:.0f} us, {off:+.0%} from the {result.original_us:.0f} us measured now.",
+            "Measure it again on a quiet machine: catro-deploy profile --force",
+        )
     if solver.fastest.widths in [turn.allocation.widths for turn in turns]:
         raise _cannot(budget, result.candidate_us, result.ratio, "measured")
     raise MissedError(

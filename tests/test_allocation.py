@@ -61,9 +61,19 @@ def test_what_is_no_faster_is_not_offered_as_a_budget():
         wide.decide("0.001x", wide.device())
     assert "or more (--budget)" in caught.value.hint
     with pytest.raises(MissedError, match="cannot be met") as caught:
-        wide.decide("0.001x", Device(lambda _: 10.0, lambda _: 9.0))
+        wide.decide("0.001x", Device(lambda _: 1.1 * wide.full_us, lambda _: wide.full_us))
     assert "(--budget)" not in caught.value.hint
     assert "more images at a time (--batch)" in caught.value.hint
+
+
+def test_a_miss_with_a_profile_of_another_original_asks_for_a_new_profile():
+    wide = Wide()
+    slower = Device(lambda widths: 2 * wide.predict(widths), lambda _: 2 * wide.full_us)
+    with pytest.raises(
+        MissedError, match=r"0\.001x was not met: .* The latency profile may be wrong: .*, -50% "
+    ) as caught:
+        wide.decide("0.001x", slower)
+    assert caught.value.hint == "Measure it again on a quiet machine: catro-deploy profile --force"
 
 
 @pytest.mark.parametrize("allocation", ["exact", "greedy"])

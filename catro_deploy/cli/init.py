@@ -66,8 +66,9 @@ name = "signs"                  # traffic signs that catro-deploy draws itself
 root = "data"
 
 [train]
-epochs = 8
-batch_size = 64
+epochs = 4
+batch_size = 16                 # many steps in few epochs
+learning_rate = 0.03
 
 [prune]
 target = "x86-cpu"

@@ -1,0 +1,153 @@
+"""docs/results.md from what other benchmarks have measured.
+
+    python benchmarks/results_page.py
+
+Nothing is measured here. Each table stands under the command that made it, with processor and date.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import cost_model
+import latency
+import precision
+from common import read_result, table
+from latency_tables import machine_tables
+
+from catro_deploy.files import write_text
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
+
+HEAD = """\
+# Results
+
+<!-- Written by benchmarks/results_page.py. Do not edit. -->
+
+Accuracy is on the test images, which no decision was made by. Latency is measured with ONNX Runtime on one thread, at
+batch size 1, interleaved with the original network: 0.5x means half of the original's latency. Everything here ran on
+CPUs that were shared with other work; ratios drift by some 4% between runs, which is more than the interval of one
+measurement.
+
+More: [accuracy by training](reconstruction.md), [the paper's tables](paper.md), [architectures](architectures.md),
+[the roofline estimate](roofline.md)."""
+
+LATENCY = """\
+## Accuracy at equal measured latency
+
+Every method is brought to the same measured share of the original's latency and fine-tuned alike, without
+reconstruction (`reconstruct = false`). Cells hold test accuracy, measured latency and multiply-accumulates; several
+seeds are separated by slashes. "not met": the method has no network within the budget.
+
+One image of GTSRB's speed limits is 0.02 points, and seeds differ by 0.1 to 0.3. At 0.75x most methods lose nothing.
+At 0.5x the lead of CATRO by latency over CATRO by FLOPs exceeds the noise of the seeds; the lead over L1 does not.
+Methods that ignore the latency staircase end well below some budgets, because their next wider network is slower than
+the budget."""
+
+PRECISION = """\
+## int8
+
+`--precision int8`. Pruned networks were pruned for int8 and fine-tuned for a few epochs, without reconstruction.
+Speedups are against the original in float32."""
+
+COST_MODEL = """\
+## How well a latency profile predicts
+
+Random prunings that the profile was not fitted to, over the widths that an allocation may choose from. "Any widths"
+were mostly never measured: such predictions are labelled as estimates, and every allocation is measured before it
+counts. MACs are fitted to the same prunings with slope and intercept.
+
+![Predicted against measured latency of random prunings](cost_model.svg)"""
+
+SCRIPTS = """\
+## All benchmarks
+
+Each prints a table and writes `benchmarks/results/*.json` with its environment.
+
+| script | question |
+| --- | --- |
+| `benchmarks/reconstruction.py` | accuracy without training and after little of it, at equal measured latency |
+| `benchmarks/criteria.py` | criteria of channels at equal widths, all reconstructed alike |
+| `benchmarks/latency.py` | accuracy at equal measured latency, beside CATRO by FLOPs and torch-pruning |
+| `benchmarks/paper.py` | the paper's tables, beside L1, FPGM and group norms |
+| `benchmarks/precision.py` | accuracy and latency in int8 and float32, original and pruned |
+| `benchmarks/qat.py` | what quantisation-aware fine-tuning gains where calibration alone loses accuracy |
+| `benchmarks/cost_model.py` | how well a latency profile predicts prunings that it was not fitted to |
+| `benchmarks/allocation.py` | time and gap of the greedy and the exact allocation, ResNet-56 and 110 |
+| `benchmarks/depth.py` | what width, depth and both reach, on published V100 tables and on x86 |
+| `benchmarks/roofline.py` | the estimate for GPUs: fit, held-out errors, published latencies |
+| `benchmarks/architectures.py` | which CNNs of torchvision and timm can be pruned, saved, exported and trained |
+| `benchmarks/batch_norm.py` | what new batch norm statistics gain before any training |
+| `benchmarks/prune_whole.py` | time and memory of a whole pruning under a latency budget |
+| `benchmarks/prune_time.py` | time and memory of scoring and selection, as multiples of one forward pass |
+| `benchmarks/memory.py` | memory and time of scoring and selection at 1,000 classes and 224x224 |
+| `benchmarks/page_faults.py` | what reused pages and small batches save on a CPU |
+| `benchmarks/throughput.py` | fine-tuning beside a plain eager DataLoader loop |
+| `benchmarks/teacher.py` | what the teacher's answers cost in a step of distillation |
+| `benchmarks/layouts.py` | in which number format and memory layout a CPU trains fastest |
+| `benchmarks/gpu.sh` | latency staircase, cost model and reach of ResNet-50 on an NVIDIA GPU; never run on one |
+| `benchmarks/help_time.py` | how long `--help` takes |"""
+
+
+def latency_section() -> list[str]:
+    """A table for each machine."""
+    machines = latency.read_machines()
+    return [
+        LATENCY,
+        _command("benchmarks/latency.py --data FOLDER --checkpoint gtsrb_resnet20.pth --max-drop 0.5"),
+        *(
+            f"{_measured(name, found)}\n\n{_without_first_line(machine_tables(name, found['rows'], latency.NAMES))}"
+            for name, found in machines.items()
+        ),
+    ]
+
+
+def precision_section() -> list[str]:
+    """A table for each machine."""
+    machines: Mapping[str, Any] = read_result(precision.RESULT)["machines"]
+    return [
+        PRECISION,
+        _command("benchmarks/precision.py --gtsrb FOLDER --cifar10 FOLDER --weights FOLDER"),
+        *(
+            f"{_measured(name, found)}\n\n"
+            + table(precision.HEADS, [precision.cells(row) for row in found["rows"].values()])
+            for name, found in machines.items()
+        ),
+    ]
+
+
+def cost_model_section() -> list[str]:
+    """One table; each network has its machine."""
+    networks: Mapping[str, Any] = read_result(cost_model.RESULT)["networks"]
+    measured = {_measured(found["environment"]["processor"], found) for found in networks.values()}
+    return [
+        COST_MODEL,
+        _command("benchmarks/cost_model.py"),
+        "\n".join(sorted(measured)),
+        cost_model.results_table(dict(networks)),
+    ]
+
+
+SECTIONS: tuple[Callable[[], list[str]], ...] = (latency_section, precision_section, cost_model_section)
+
+
+def page() -> str:
+    """The whole page, as Markdown."""
+    return "\n\n".join([HEAD, *(part for section in SECTIONS for part in section()), SCRIPTS]) + "\n"
+
+
+def _command(line: str) -> str:
+    return f"```sh\npython {line}\n```"
+
+
+def _measured(processor: str, found: Mapping[str, Any]) -> str:
+    known = found["environment"]
+    return f"{processor}, {known['cores']} cores, PyTorch {known['torch']}, {known['date']}"
+
+
+def _without_first_line(text: str) -> str:
+    return text.partition("\n\n")[2]
+
+
+if __name__ == "__main__":
+    write_text(PAGE, page())

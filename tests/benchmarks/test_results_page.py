@@ -1,0 +1,7 @@
+"""docs/results.md is what the stored results say."""
+
+import results_page
+
+
+def test_the_page_is_made_from_the_results_that_are_stored():
+    assert results_page.PAGE.read_text(encoding="utf-8") == results_page.page()
