@@ -29,7 +29,7 @@ from common import environment, read_result, write_result
 
 from catro_deploy.errors import CatroError
 from catro_deploy.files import write_text
-from catro_deploy.models import build_model, default_size
+from catro_deploy.models import build_model, library_size
 
 RESULT = "architectures.json"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "architectures.md"
@@ -78,7 +78,9 @@ def model_names(args: argparse.Namespace) -> list[str]:
 def size_of(name: str, asked: int | None) -> int:
     """Height and width of the images for the model ``name``: as asked, unless its maps would become too small."""
     if asked is None:
-        return default_size(name)[0]
+        asked = library_size(name)
+        assert asked is not None, f"{name} is not a model of torchvision or timm"
+        return asked
     return max([asked, *(size for part, size in LEAST_SIZE.items() if part in name)])
 
 

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from catro_deploy.errors import BudgetError
+from catro_deploy.inspection import FirstLook
 
 __all__ = [
     "Accuracy",
@@ -89,8 +90,7 @@ class Slot:
 class Group:
     """Channels that must be kept or dropped together, in every module that makes or reads them.
 
-    ``producers`` are the convolutions and linear layers that make them, in the order of execution. ``fixed`` says
-    why the group must stay as it is, and is empty if it may be pruned.
+    ``producers`` are the convolutions and linear layers that make them, as they run. ``fixed`` says why it must stay.
     """
 
     name: str
@@ -241,7 +241,7 @@ class Plan:
 
     ``dropped`` names the residual branches that are gone; ``keeps`` are of what is left. ``latency`` is None if the
     budget counts multiply-accumulates. ``search_path`` are Algorithm 2's steps under such a budget: a group and the
-    width that it grows to. ``reconstruction`` is None if the layers that are left keep their weights.
+    width that it grows to. ``reconstruction`` and ``first_look`` are None where there was none.
     """
 
     model: str
@@ -268,6 +268,7 @@ class Plan:
     latency: LatencyPlan | None = None
     search_path: tuple[tuple[str, int], ...] = ()
     reconstruction: ReconstructionPlan | None = None
+    first_look: FirstLook | None = None
 
     @property
     def reconstructed(self) -> bool:

@@ -67,6 +67,15 @@ def test_absolute_and_home_paths_stay(tmp_path):
         ("[prune]\ndepth = false", "prune.depth = False does not fit"),
         ("[profile]\nprotocl = 'quick'", "profile.protocl is not a setting. Did you mean protocol?"),
         ("[model]\nmean = [0.5]", "mean and std need three values each"),
+        (
+            "[model]\nmean = [128, 128, 128]\nstd = [51, 63.75, 255]",  # divided by 255
+            "Write mean = [0.502, 0.502, 0.502] and std = [0.2, 0.25, 1.0]",
+        ),
+        ("[model]\nmean = [127.5]\nstd = [1]", "Write mean = [0.5] and std = [0.003922]"),
+        (  # of pixels in 0..255 that are only scaled
+            "[model]\nmean = [0, 0, 0]\nstd = [255, 255, 255]",
+            "Write mean = [0.0, 0.0, 0.0] and std = [1.0, 1.0, 1.0]",
+        ),
         ("[model", "cannot be read"),
     ],
 )

@@ -93,6 +93,7 @@ MODEL = (replace(MODEL[0], name="model"), MODEL[1])
 DATA = (
     Flag("data", str, "gtsrb, imagefolder, signs or package.module:factory.", ("data.name",), "Model and data"),
     Flag("data_root", Path, "The folder that holds the images.", ("data.root",), "Model and data"),
+    Flag("size", int, "Images are resized to this height and width.", ("data.size",), "Model and data"),
     Flag(
         "download",
         bool,
@@ -106,7 +107,7 @@ PRUNE = _section(
     "Pruning",
     ("target", str, "What the network runs on: see catro-deploy targets list."),
     ("device", str, "Which of your devices that is: see catro-deploy device list; default: this machine."),
-    ("classes", list[str], "A group, class names or indices, with commas or repeated; default: all."),
+    ("classes", list[str], "A group, class names or indices, in the order of the outputs; default: all."),
     ("budget", str, "What may be used: 0.5x or 400us of latency on the target, or 50%flops; auto: run searches it."),
     ("criterion", Literal["catro", "obs", "l1"], "What makes a channel worth keeping."),
     ("reconstruct", bool, "Whether all layers are solved again for the original's feature maps."),

@@ -36,6 +36,8 @@ std = [0.229, 0.224, 0.225]     # then divided by
 [data]
 name = "imagefolder"            # train/ and val/ (or test/) of class folders; images: without labels
 root = "data"
+# size = 64                     # images are resized to this height and width, as in your training; default: that of
+                                # the images if all have one, else what torchvision or timm made the model for
 # groups = {{mine = ["first class", "second class"]}}    # your own names for sets of classes
 
 [prune]

@@ -65,6 +65,7 @@ def start_run(
     pipeline.check(settings)
     if whole:
         pipeline.ensure_checkpoint(settings, progress)
+    settings = _with_size(settings)
     run = RunFolder(folder or RUNS / pipeline.run_folder_name(settings))
     work(stages, settings, run, progress, force=force, keep=keep, as_json=as_json)
 
@@ -110,7 +111,7 @@ def quantize_run(
     if settings.quantize.precision == TARGETS_OWN:
         chosen = settings.quantize.model_copy(update={"precision": AUTO})
         settings = settings.model_copy(update={"quantize": chosen})
-    work(("quantize",), settings, run, make_progress(), force=force, keep=keep, as_json=as_json)
+    work(("quantize", "ship"), settings, run, make_progress(), force=force, keep=keep, as_json=as_json)
 
 
 def export_run(
@@ -127,6 +128,7 @@ def export_run(
     Raises:
         RunFolderError: there is no such run.
     """
+    from catro_deploy.settings import TARGETS_OWN
     from catro_deploy.stages.build import needs_engines
     from catro_deploy.targets import load_target
     from catro_deploy.transports.reach import reachable
@@ -137,12 +139,25 @@ def export_run(
     target = load_target(settings.prune.target)
     there = reachable(target, settings.prune.device)
     stages = ("export", "build", "verify") if needs_engines(target) and there else ("export",)
+    if settings.quantize.precision == TARGETS_OWN:
+        stages = (*stages, "ship")
+    else:
+        progress.note("the precision, and with it the file to ship, is decided by: catro-deploy quantize")
     run = work(stages, settings, run, progress, force=force, keep=keep, as_json=as_json)
     if needs_engines(target) and not there:
         from catro_deploy.stages.bundle import bundle
 
         progress.note(f"{target.name} cannot be reached from here: engines are to be built there by hand")
         bundle(settings, run, progress)
+
+
+def _with_size(settings: "Settings") -> "Settings":
+    """``settings`` that say the size of the images, so that a run keeps it whatever becomes of the images."""
+    if settings.data.size is not None:
+        return settings
+    from catro_deploy.stages.sizes import with_size
+
+    return with_size(settings)
 
 
 def _on_its_device(settings: "Settings", progress: Progress) -> "Settings":
@@ -203,13 +218,16 @@ def work(
     keep: bool = False,
     as_json: bool,
 ) -> RunFolder:
-    """Run ``stages`` in ``run``, or beside it to ``keep`` what is there, and show what the last of them found.
+    """Run ``stages`` and show what the last of them found, and what is to be shipped.
+
+    They run in ``run``, or to ``keep`` results that would be replaced, in a folder beside it.
 
     Returns:
         The run folder that was used.
     """
     from catro_deploy import pipeline
     from catro_deploy.cli.show import RESULTS
+    from catro_deploy.stages.table import SHIP
 
     try:
         if keep:
@@ -220,12 +238,13 @@ def work(
         raise
     except Exception as error:
         raise as_catro_error(error, run.path) from error
-    result = RESULTS[stages[-1]]
-    content = result.read(run)
+    first, *others = shown = stages[-2:] if stages[-1] == SHIP else stages[-1:]
+    contents = {name: RESULTS[name].read(run) for name in shown}
     if as_json:
-        print_json({"run": str(run.path)} | content)
+        print_json({"run": str(run.path)} | contents[first] | {name: contents[name] for name in others})
     else:
-        print_result(*result.show(content, run))
+        for name, content in contents.items():
+            print_result(*RESULTS[name].show(content, run))
     if missed:
         raise missed
     return run

@@ -9,7 +9,7 @@ from catro_deploy.factories import load_factory, users_code
 from catro_deploy.models.cifar_resnet import cifar_resnet
 from catro_deploy.models.zoo import similar_models, timm_model, timm_size, torchvision_model, torchvision_size
 
-__all__ = ["build_model", "default_size"]
+__all__ = ["build_model", "library_size"]
 
 CIFAR_DEPTHS = (20, 32, 56, 110)
 
@@ -42,12 +42,16 @@ def build_model(name: str, classes: int) -> nn.Module:
     )
 
 
-def default_size(name: str) -> tuple[int, int]:
-    """Height and width that ``name`` was made for; 32 x 32 for what is not of torchvision or timm."""
+def library_size(name: str) -> int | None:
+    """Height and width that torchvision or timm made ``name`` for; None for any other network.
+
+    Raises:
+        ModelError: it is of timm, which is not installed.
+    """
     library, _, architecture = name.partition(":")
     if library == "timm":
         return timm_size(architecture)
-    return torchvision_size(architecture) if library == "torchvision" else (32, 32)
+    return torchvision_size(architecture) if library == "torchvision" else None
 
 
 def _from_factory(name: str, classes: int) -> nn.Module:

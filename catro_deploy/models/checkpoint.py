@@ -14,7 +14,7 @@ from torch import nn
 from catro_deploy.errors import CheckpointError
 from catro_deploy.files import write_bytes
 
-__all__ = ["RECORD_KEY", "load_checkpoint", "read_weights", "save_weights", "training_record"]
+__all__ = ["RECORD_KEY", "load_checkpoint", "read_file", "read_weights", "save_weights", "training_record"]
 
 RECORD_KEY = "train"
 """Under which ``train`` puts its record, as JSON, into the metadata of a safetensors file."""
@@ -64,7 +64,7 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
     Raises:
         CheckpointError: no such file, corrupt, or not a mapping of names to tensors.
     """
-    return _strip_prefix(_unwrap(_read(path)))
+    return _strip_prefix(_unwrap(read_file(path)))
 
 
 def training_record(path: Path) -> dict[str, Any]:
@@ -83,7 +83,12 @@ def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str] | Non
     write_bytes(path, save(tensors, dict(metadata or {})))
 
 
-def _read(path: Path) -> Any:  # noqa: ANN401 - checked by the caller
+def read_file(path: Path) -> Any:  # noqa: ANN401 - checked by the caller
+    """What the weights file ``path`` holds, of whatever form.
+
+    Raises:
+        CheckpointError: no such file, or corrupt.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:

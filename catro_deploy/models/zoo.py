@@ -11,7 +11,7 @@ from catro_deploy.errors import ModelError
 
 __all__ = ["similar_models", "timm_model", "timm_size", "torchvision_model", "torchvision_size"]
 
-USUAL_SIZE = (224, 224)
+USUAL_SIZE = 224
 LISTED_NAMES = 40
 
 TORCHVISION_TRANSFORMERS = ("vit_", "swin_", "maxvit_")
@@ -46,14 +46,15 @@ def torchvision_model(name: str, classes: int) -> nn.Module:
     return model
 
 
-def torchvision_size(name: str) -> tuple[int, int]:
-    """Height and width of the images that torchvision's first weights of ``name`` were trained for."""
+def torchvision_size(name: str) -> int:
+    """Height and width, which are equal, of the images that torchvision's weights of ``name`` were trained for."""
     import torchvision
 
     if name not in torchvision.models.list_models(module=torchvision.models):
         return USUAL_SIZE
+    side: int
     (side,) = next(iter(torchvision.models.get_model_weights(name))).transforms().crop_size
-    return side, side
+    return side
 
 
 def timm_model(name: str, classes: int) -> nn.Module:
@@ -78,8 +79,8 @@ def timm_model(name: str, classes: int) -> nn.Module:
     return model
 
 
-def timm_size(name: str) -> tuple[int, int]:
-    """Height and width of the images that timm's weights of ``name`` were trained for.
+def timm_size(name: str) -> int:
+    """Height and width, the larger where they differ, of the images that timm's weights of ``name`` were trained for.
 
     Raises:
         ModelError: timm is not installed.
@@ -89,7 +90,7 @@ def timm_size(name: str) -> tuple[int, int]:
     if found is None:
         return USUAL_SIZE
     _, height, width = found.input_size
-    return height, width
+    return max(int(height), int(width))
 
 
 def similar_models(name: str, own: Sequence[str]) -> list[str]:

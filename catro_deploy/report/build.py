@@ -12,6 +12,7 @@ from catro_deploy.records import Budget, GroupPlan, Plan
 from catro_deploy.report.agreement import basis_warnings
 from catro_deploy.report.engines import engine_records, mode_records
 from catro_deploy.report.grounds import basis
+from catro_deploy.report.images import accuracy_words, images_words
 from catro_deploy.report.latency import budget_used, latency_record
 from catro_deploy.report.verdict import verdict
 
@@ -32,6 +33,8 @@ def build_report(
     search: Mapping[str, Any] | None = None,
     build: Mapping[str, Any] | None = None,
     quantize: Mapping[str, Any] | None = None,
+    shipped: Mapping[str, Any] | None = None,
+    unchecked: str = "",
 ) -> dict[str, Any]:
     """Join what a run recorded.
 
@@ -43,6 +46,8 @@ def build_report(
         search: search.json, or None if the budget was named and not searched.
         build: build.json, or None where the runtime needs no engines.
         quantize: quantize.json, or None if the target's own precision is served unasked.
+        shipped: model.json of the network to ship, or None if there is none yet.
+        unchecked: what was not checked, because the target could not be reached; empty if all was.
 
     Returns:
         What report.json holds: accuracies and agreements are fractions, latencies milliseconds (microseconds where a
@@ -54,6 +59,7 @@ def build_report(
         "name": name,
         "verdict": "",
         **_asked(plan),
+        "images": _images(plan),
         "budget_used": budget_used(plan, bench),
         "original": _network("original", plan.original_macs, plan.original_params, verify, bench),
         "pruned": _network("pruned", plan.pruned_macs, plan.pruned_params, verify, bench),
@@ -62,6 +68,8 @@ def build_report(
         "trtexec": (bench or {}).get("trtexec"),
         "energy": (bench or {}).get("energy"),
         "quantize": dict(quantize) if quantize else None,
+        "ship": dict(shipped) if shipped else None,
+        "unchecked": unchecked,
         "engines": engine_records(build) if build else {},
         "labelled": verify.get("labelled", True) if verify else True,
         "accuracy_drop_points": _drop_points(verify),
@@ -69,6 +77,7 @@ def build_report(
         "recovery": (verify or {}).get("recovery"),
         "reconstruction": asdict(plan.reconstruction) if plan.reconstruction else None,
         "validation_accuracy": finetune["validation_accuracy"] if finetune else None,
+        "original_validation_accuracy": (finetune or {}).get("original_validation_accuracy"),
         "per_class": _per_class(verify) if verify else [],
         "groups": _groups(plan),
         "search_path": [list(step) for step in plan.search_path],
@@ -77,7 +86,7 @@ def build_report(
         "search": dict(search) if search else None,
         "finetune": dict(finetune) if finetune else None,
         "verification": _verification(verify) if verify else None,
-        "warnings": _warnings(plan, verify, bench, finetune, search, quantize),
+        "warnings": [*filter(None, [unchecked]), *_warnings(plan, verify, bench, finetune, search, quantize)],
         "protocol": dict(bench["protocol"]) if bench else {},
         "environment": dict(bench["environment"]) if bench else {"target": plan.target, "how": "not measured"},
         "versions": _versions(),
@@ -105,6 +114,17 @@ def _asked(plan: Plan) -> dict[str, Any]:
             "budget": budget.amount if budget.unit == "flops" else None,
         },
         "settings": {"criterion": plan.criterion, "allocation": plan.allocation} | plan.settings,
+    }
+
+
+def _images(plan: Plan) -> dict[str, Any]:
+    """The size of the images, and how the original did on those for validation before anything was pruned."""
+    _, height, width = plan.input_shape
+    look = plan.first_look
+    return {
+        "size": images_words(look.sizes if look else None, width, height),
+        "original": accuracy_words(look) if look else None,
+        "first_look": asdict(look) if look else None,
     }
 
 
@@ -139,6 +159,7 @@ def _warnings(
 ) -> list[str]:
     """What to read first, each once: what verification found, how it was chosen, and how it was measured."""
     found = [
+        *(plan.first_look.warnings if plan.first_look else ()),
         *(verify["problems"] if verify else ()),
         *_not_shipped(quantize),
         *basis_warnings(verify, search, quantize),

@@ -29,7 +29,13 @@ def conditions(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     timed = [("Timed calls of each", " / ".join(map(count, calls)))] if calls else [("Timed calls", "none")]
     places = {engine["place"]["gpu"] for engine in report["engines"].values()}
     gpu = [("GPU", place) for place in places]
-    return [("Target", report["target"]), *gpu, *found, *timed]
+    return [("Target", report["target"]), *gpu, *found, *timed, *_images(report["images"])]
+
+
+def _images(images: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The size of the images, and how the original did on them before anything was pruned."""
+    looked = [("Original, before pruning", images["original"])] if images["original"] else []
+    return [("Images", images["size"]), *looked]
 
 
 def heading(report: Mapping[str, Any]) -> str:

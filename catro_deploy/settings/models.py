@@ -14,6 +14,8 @@ from pydantic import (
     model_validator,
 )
 
+from catro_deploy.settings.pixels import require_unit_pixels
+
 __all__ = [
     "AUTO",
     "TARGETS_OWN",
@@ -64,6 +66,11 @@ class ModelSettings(_Section):
             raise ValueError("mean and std need three values each, or one each for grey images")
         return self
 
+    @model_validator(mode="after")
+    def _pixels_in_0_to_1(self) -> Self:
+        require_unit_pixels(self.mean, self.std)
+        return self
+
 
 class DataSettings(_Section):
     """``[data]``: the images."""
@@ -73,7 +80,9 @@ class DataSettings(_Section):
     )
     root: Path = Field(Path("data"), description="the folder that holds them")
     size: PositiveInt | None = Field(
-        None, description="images are resized to this height and width; default: the model's own"
+        None,
+        description="images are resized to this height and width; default: that of the images if all have one, else "
+        "what torchvision or timm made the model for; needed for any other",
     )
     download: bool = Field(False, description="gtsrb: fetch it if it is not there")
     validation: float = Field(0.1, gt=0, lt=1, description="share of the training set held out for choices")
@@ -179,7 +188,8 @@ class PruneSettings(_Section):
     target: str = Field("x86-cpu", description="what the network runs on: see `catro-deploy targets list`")
     device: str = Field("", description="which of `catro-deploy device list` that is; empty: this machine")
     classes: list[int | str] = Field(
-        default_factory=list, description="a group, class names or indices; empty: all classes"
+        default_factory=list,
+        description="a group, class names or indices, in the order of the outputs; empty: all classes",
     )
     budget: str = Field(
         "0.5x",

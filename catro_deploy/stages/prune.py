@@ -1,6 +1,7 @@
 """``prune``: choose the channels of the checkpoint's network that stay, and write the cut network and its plan."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from catro_deploy.data.base import Split, Subset
 from catro_deploy.errors import DataError
 from catro_deploy.files import write_bytes
 from catro_deploy.graph.features import Labelled
+from catro_deploy.inspection import FirstLook
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.plans import load_plan, save_plan
 from catro_deploy.progress import Progress
@@ -18,6 +20,7 @@ from catro_deploy.records import Branch, GroupPlan, LatencyPlan, Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.settings.labels import require_pruning_without_labels
+from catro_deploy.stages.first_look import first_look
 from catro_deploy.stages.original import Original, open_original
 from catro_deploy.stages.trials import trial_folder
 from catro_deploy.training.normalised import NormalisedBatches
@@ -25,11 +28,12 @@ from catro_deploy.training.normalised import NormalisedBatches
 __all__ = ["labelled_batches", "prune", "pruning_batches", "unlabelled_batches", "write_pruning"]
 
 
-def prune(settings: Settings, run: RunFolder, progress: Progress) -> Plan:
+def prune(settings: Settings, run: RunFolder, progress: Progress, look: FirstLook | None = None) -> Plan:
     """Prune the checkpoint's network; write plan.json, original.safetensors and pruned.safetensors.
 
     The original keeps all its channels, but of its logits only those of the wanted classes. If the budget was found by
     a search, its network is taken over: pruned and measured again it might be another, and miss the budget.
+    ``look`` is what a look at the original has shown; without it one is taken.
 
     Raises:
         UsageError: settings, data, checkpoint or budget do not go together.
@@ -41,8 +45,9 @@ def prune(settings: Settings, run: RunFolder, progress: Progress) -> Plan:
     if run.searched.is_dir() and (trial := trial_folder(settings, run)).plan.is_file():
         return _take_over(original, trial, run)
     batches = pruning_batches(original, settings)
+    look = look or first_look(original, settings, progress)
     pruned = prune_classifier(original, batches, settings, progress, labelled=original.dataset.labelled)
-    return _write(original, pruned, run)
+    return _write(original, replace(pruned, plan=replace(pruned.plan, first_look=look)), run)
 
 
 def write_pruning(

@@ -21,6 +21,7 @@ from catro_deploy.core.agreement import agreement_of
 from catro_deploy.data.base import Split, Subset
 from catro_deploy.errors import DataError, MissedError, SettingsError
 from catro_deploy.files import write_json
+from catro_deploy.inspection import FirstLook
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
 from catro_deploy.report.agreement import MEASURES
@@ -30,6 +31,7 @@ from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.basis import Basis, basis_of
 from catro_deploy.stages.finetune import finetune
+from catro_deploy.stages.first_look import first_look
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import shortened, trial_folder
@@ -82,11 +84,15 @@ class Point:
 
 @dataclass(frozen=True)
 class _HeldOut:
-    """The validation images of the wanted classes, what the original makes of them, and what to judge by there."""
+    """The validation images of the wanted classes, what the original makes of them, and what to judge by there.
+
+    ``look`` is what a first look at it has shown.
+    """
 
     images: Split
     logits: Floats
     basis: Basis
+    look: FirstLook | None = None
 
 
 def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
@@ -104,7 +110,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
     allowed = settings.verify.max_drop
     if allowed is None:
         raise SettingsError("A search needs to know what may be lost.", "Say so in points: --max-drop 0.5")
-    held_out = _held_out(settings)
+    held_out = _held_out(settings, progress)
     basis = held_out.basis
     if basis.reason:
         progress.note(f"search: goes by agreement with the original, since {basis.reason}")
@@ -160,7 +166,7 @@ def halve(keeps: Callable[[float], bool]) -> float | None:
     return best
 
 
-def _held_out(settings: Settings) -> _HeldOut:
+def _held_out(settings: Settings, progress: Progress) -> _HeldOut:
     """What is chosen by: the validation images of the wanted classes, and the unpruned network's logits for them."""
     original = open_original(settings)
     images = Subset(original.dataset.validation, original.wanted)
@@ -169,8 +175,9 @@ def _held_out(settings: Settings) -> _HeldOut:
             "There are no validation images of these classes, so no budget can be searched.",
             "Hold some out ([data] validation), or name a budget: --budget 0.5x",
         )
+    look = first_look(original, settings, progress)
     logits = _logits(original.model, images, settings)
-    return _HeldOut(images, logits, basis_of(logits, images.labels))
+    return _HeldOut(images, logits, basis_of(logits, images.labels), look)
 
 
 def _logits(network: nn.Module, images: Split, settings: Settings) -> Floats:
@@ -203,7 +210,7 @@ def _prune_and_finetune(
     share: float, tried: Settings, folder: RunFolder, progress: Progress, held_out: _HeldOut
 ) -> Point:
     try:
-        plan = load_plan(folder) if folder.plan.is_file() else prune(tried, folder, progress)
+        plan = load_plan(folder) if folder.plan.is_file() else prune(tried, folder, progress, held_out.look)
     except MissedError:
         return Point(share)
     history = finetune(tried, folder, progress)

@@ -11,10 +11,11 @@ from torch import nn
 from catro_deploy.data import Dataset, open_dataset
 from catro_deploy.errors import DataError, SettingsError
 from catro_deploy.files import text_hash, write_json
-from catro_deploy.models import build_model, default_size
+from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import RECORD_KEY, save_weights, training_record
 from catro_deploy.progress import Progress
 from catro_deploy.settings import Settings, TrainSettings
+from catro_deploy.stages.sizes import sized, with_size
 from catro_deploy.training import fit
 from catro_deploy.training.splits import NOT_IN_FINGERPRINT
 
@@ -34,7 +35,7 @@ def train(settings: Settings, progress: Progress) -> dict[str, Any]:
         CheckpointError: the state of the interrupted training is damaged.
         NumericsError: training diverged; what earlier epochs reached stays.
     """
-    options = settings.train or TrainSettings()
+    settings, options = with_size(settings), settings.train or TrainSettings()
     checkpoint = settings.model.checkpoint
     fingerprint = _fingerprint(settings, options)
     record = _existing_record(checkpoint, fingerprint)
@@ -48,8 +49,7 @@ def train(settings: Settings, progress: Progress) -> dict[str, Any]:
 
 def _train(settings: Settings, options: TrainSettings, fingerprint: str, progress: Progress) -> dict[str, Any]:
     checkpoint, name, mean = settings.model.checkpoint, settings.model.name, settings.model.mean
-    size = (settings.data.size, settings.data.size) if settings.data.size else default_size(name)
-    dataset = open_dataset(settings.data, size, len(mean))
+    dataset = open_dataset(settings.data, sized(settings), len(mean))
     if not dataset.labelled:
         raise DataError(
             f"The images of {dataset.name} have no labels, and a baseline cannot be trained without.",

@@ -51,3 +51,18 @@ def test_the_commented_training_section_holds_the_defaults():
     lines = "\n".join(every_key()).split("# [train]\n")[1].split("\n\n")[0]
     content = tomllib.loads("\n".join(line.removeprefix("# ") for line in lines.splitlines()))
     assert TrainSettings.model_validate(content) == TrainSettings()
+
+
+def test_the_template_says_where_the_size_comes_from(catro, folder):
+    (folder / "catro.toml").unlink()
+    catro("init")
+    text = (folder / "catro.toml").read_text()
+    assert load_settings(folder / "catro.toml", {}).data.size is None
+    assert "# size = 64 " in text
+    assert load_settings_with_size(folder, text) == 64
+
+
+def load_settings_with_size(folder, text):
+    file = folder / "sized.toml"
+    file.write_text(text.replace("# size = 64", "size = 64"))
+    return load_settings(file, {}).data.size

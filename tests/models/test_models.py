@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from catro_deploy.errors import ModelError
-from catro_deploy.models import build_model, default_size
+from catro_deploy.models import build_model, library_size
 
 
 @pytest.mark.parametrize(("depth", "params"), [(20, 272_474), (56, 855_770)])
@@ -33,17 +33,17 @@ def test_shapes():
 @pytest.mark.parametrize(
     ("name", "side"),
     [
-        ("cifar_resnet20", 32),
+        ("cifar_resnet20", None),
         ("torchvision:resnet18", 224),
         ("torchvision:inception_v3", 299),  # as the papers of these two have it
         ("torchvision:efficientnet_b1", 240),
         ("timm:tf_efficientnet_b1", 240),
         ("timm:inception_v3", 299),
-        ("my_package:network", 32),
+        ("my_package:network", None),
     ],
 )
-def test_images_are_of_the_size_that_a_network_was_made_for(name, side):
-    assert default_size(name) == (side, side)
+def test_libraries_say_which_size_a_network_was_made_for(name, side):
+    assert library_size(name) == side
 
 
 @pytest.mark.parametrize("name", ["cifar_resnet21", "resnet", "cifar_resnet"])
@@ -84,7 +84,7 @@ def test_vision_transformers_are_out_of_scope(name):
 
 def test_without_timm(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)  # as if it were not installed
-    for call in (lambda: build_model("timm:lcnet_035", 5), lambda: default_size("timm:lcnet_035")):
+    for call in (lambda: build_model("timm:lcnet_035", 5), lambda: library_size("timm:lcnet_035")):
         with pytest.raises(ModelError, match=r"pip install 'catro-deploy\[timm\]'"):
             call()
 

@@ -34,7 +34,7 @@ def by_agreement():
 
 def judging_by(basis):
     """In place of looking at the validation images."""
-    return lambda settings: search_stage._HeldOut(None, None, basis)
+    return lambda settings, progress: search_stage._HeldOut(None, None, basis)
 
 
 def halved(keeps):
@@ -208,11 +208,11 @@ def test_an_interrupted_trial_goes_on_and_ended_ones_are_not_repeated(settings, 
     diary = []
 
     def noted(name, stop_at=None):
-        def call(tried, folder, progress):
+        def call(tried, folder, progress, *look):
             diary.append((name, tried.prune.budget))
             if stop_at is not None and len([one for one in diary if one[0] == name]) == stop_at:
                 raise KeyboardInterrupt
-            return real[name](tried, folder, progress)
+            return real[name](tried, folder, progress, *look)
 
         monkeypatch.setattr(search_stage, name, call)
 

@@ -1,0 +1,67 @@
+"""Whether a classifier's answers are better than guesses, and whether another order of its outputs fits the labels."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.special import betainc
+
+__all__ = ["fitting_order", "is_below", "is_no_better_than_guessing", "most_frequent_share"]
+
+SIGNIFICANCE = 0.01
+"""What is this improbable by chance counts as found."""
+
+Labels = NDArray[np.int64]
+
+
+def is_no_better_than_guessing(right: int, images: int, chance: float) -> bool:
+    """Whether guesses that are right with probability ``chance`` would be as good as this, which is not good either.
+
+    A binomial test, one-sided. Few images can be all right and prove nothing: a network that is nearer to all right
+    than to ``chance`` passes.
+    """
+    halfway = (1 + chance) / 2
+    return _at_least(right, images, chance) > SIGNIFICANCE and right < halfway * images
+
+
+def is_below(right: int, images: int, share: float) -> bool:
+    """Whether so few are right that ``share`` of all being right can be ruled out; a binomial test, one-sided."""
+    return 1 - _at_least(right + 1, images, share) < SIGNIFICANCE
+
+
+def most_frequent_share(labels: Labels) -> float:
+    """The share of the most frequent of ``labels`` (n,): what always answering it would have right."""
+    return float(np.bincount(labels).max() / len(labels))
+
+
+def fitting_order(answers: Labels, labels: Labels, classes: int) -> tuple[int, ...] | None:
+    """For each output the class that it stands for, if another order of the classes fits far better; else None.
+
+    The order is chosen on every second image and tested on the others: there it must be right significantly more often
+    (a binomial test on the images where the two orders differ), and leave at most half of the errors. ``answers`` and
+    ``labels`` are (n,), each from 0 to ``classes`` - 1; of an answer of -1 nothing follows.
+    """
+    tried = _assign(answers[::2], labels[::2], classes)
+    others, truth = answers[1::2], labels[1::2]
+    valid = others >= 0
+    own, new = valid & (others == truth), valid & (tried[others] == truth)
+    gained, lost = int((new & ~own).sum()), int((own & ~new).sum())
+    halved = (~new).sum() * 2 <= (~own).sum()
+    if not (gained > lost and halved and _at_least(gained, gained + lost, 0.5) < SIGNIFICANCE):
+        return None
+    return tuple(int(k) for k in _assign(answers, labels, classes))
+
+
+def _assign(answers: Labels, labels: Labels, classes: int) -> Labels:
+    """The one-to-one order of classes that has most images right; of equals the one nearest to the present order."""
+    valid = answers >= 0
+    table = np.zeros((classes, classes))
+    np.add.at(table, (answers[valid], labels[valid]), 1)
+    _, columns = linear_sum_assignment(table + np.eye(classes) / (2 * classes), maximize=True)
+    return np.asarray(columns, np.int64)
+
+
+def _at_least(right: int, images: int, share: float) -> float:
+    """The probability that at least ``right`` of ``images`` are right, each with probability ``share``."""
+    if right <= 0:
+        return 1.0
+    return 0.0 if right > images else float(betainc(right, images - right + 1, share))

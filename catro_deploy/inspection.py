@@ -1,0 +1,53 @@
+"""What is known before anything is pruned: the sizes of the image files, and how the original does on them."""
+
+from dataclasses import dataclass
+
+__all__ = ["FirstLook", "ImageSizes"]
+
+
+@dataclass(frozen=True)
+class ImageSizes:
+    """Widths and heights of image files, in pixels.
+
+    ``least`` and ``most`` hold the extremes of each axis, so they may be of different images. Of ``files`` images,
+    ``looked_at`` were read.
+    """
+
+    files: int
+    looked_at: int
+    different: int
+    least: tuple[int, int]
+    most: tuple[int, int]
+    square: bool
+
+    @property
+    def side(self) -> int | None:
+        """Width and height of all images, if they are square and of one size."""
+        return self.least[0] if self.different == 1 and self.square else None
+
+    def changes(self, width: int, height: int) -> tuple[str, ...]:
+        """What resizing to ``width`` x ``height`` does to them: they are enlarged, shrunk, squeezed."""
+        wanted = (width, height)
+        one_shape = self.least == self.most or (self.square and width == height)
+        same_ratio = one_shape and self.least[0] * height == self.least[1] * width
+        found = {
+            "enlarged": any(have < want for have, want in zip(self.least, wanted, strict=True)),
+            "shrunk": any(have > want for have, want in zip(self.most, wanted, strict=True)),
+            "squeezed": not same_ratio,
+        }
+        return tuple(word for word, holds in found.items() if holds)
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """The original on validation images of the wanted classes, before anything is pruned.
+
+    ``accuracy`` is a fraction; None without labels. ``told`` is the accuracy that the checkpoint's file states, None if
+    it states none. ``sizes`` is None where the images are not files.
+    """
+
+    images: int
+    accuracy: float | None
+    told: float | None
+    sizes: ImageSizes | None
+    warnings: tuple[str, ...] = ()

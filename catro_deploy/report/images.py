@@ -1,0 +1,41 @@
+"""The images before pruning, and the original's accuracy on them, in words."""
+
+from catro_deploy.inspection import FirstLook, ImageSizes
+from catro_deploy.report.wording import count, percent
+
+__all__ = ["accuracy_words", "images_words", "size_warning", "sizes_words"]
+
+
+def sizes_words(sizes: ImageSizes) -> str:
+    """``64x64`` (width x height), or ``of 12 sizes, 320x240 to 640x480``; says so where not all files were read."""
+    sample = "" if sizes.looked_at == sizes.files else f" in {count(sizes.looked_at)} of {count(sizes.files)} files"
+    least, most = ("x".join(map(str, size)) for size in (sizes.least, sizes.most))
+    words = least if sizes.different == 1 else f"of {count(sizes.different)} sizes, {least} to {most}"
+    return f"{words}{sample}"
+
+
+def images_words(sizes: ImageSizes | None, width: int, height: int) -> str:
+    """What the network gets: ``64x64``, or ``64x64 -> 32x32 (shrunk)``."""
+    if sizes is None or not (changes := sizes.changes(width, height)):
+        return f"{width}x{height}"
+    return f"{sizes_words(sizes)} -> {width}x{height} ({', '.join(changes)})"
+
+
+def size_warning(sizes: ImageSizes | None, width: int, height: int) -> str:
+    """That images are resized, which is wrong unless the network was trained so; empty if they are not."""
+    if sizes is None or not sizes.changes(width, height):
+        return ""
+    return (
+        f"Images are resized: {images_words(sizes, width, height)}. This is right only if the network was trained on "
+        f"images that were resized alike; otherwise set size in [data] to the size that it was trained with."
+    )
+
+
+def accuracy_words(look: FirstLook) -> str:
+    """``98.20% of 400 validation images right``, or that nobody can tell."""
+    if not look.images:
+        return "accuracy not known: there are no validation images"
+    if look.accuracy is None:
+        return f"accuracy not known: {count(look.images)} validation images without labels"
+    told = "" if look.told is None else f" (its checkpoint states {percent(look.told)})"
+    return f"{percent(look.accuracy)} of {count(look.images)} validation images right{told}"

@@ -1,0 +1,64 @@
+"""Which size images are brought to where ``[data] size`` does not say."""
+
+from catro_deploy.data import open_dataset
+from catro_deploy.data.sizes import KNOWN_SIDES, image_sizes
+from catro_deploy.errors import DataError
+from catro_deploy.inspection import ImageSizes
+from catro_deploy.models import build_model, library_size
+from catro_deploy.report.images import sizes_words
+from catro_deploy.settings import Settings
+
+__all__ = ["sized", "with_size"]
+
+PROBE = 2
+
+
+def with_size(settings: Settings) -> Settings:
+    """``settings`` with a size of the images.
+
+    Where none is given it is, in this order: the one that a known dataset is read at; that of the image files, if all
+    are square, of one size, and no larger than what torchvision or timm made the network for; what these made it for.
+
+    Raises:
+        DataError: none of these says, or the images are missing.
+        ModelError: the model is not known.
+    """
+    if settings.data.size is not None:
+        return settings
+    data = settings.data.model_copy(update={"size": _side(settings)})
+    return settings.model_copy(update={"data": data})
+
+
+def sized(settings: Settings) -> tuple[int, int]:
+    """Height and width of the images by ``with_size``, which says what it raises."""
+    side = with_size(settings).data.size
+    assert side is not None
+    return side, side
+
+
+def _side(settings: Settings) -> int:
+    if settings.data.name in KNOWN_SIDES:
+        return KNOWN_SIDES[settings.data.name]
+    library = library_size(settings.model.name)
+    # A factory is called with the size: it cannot tell one. Opening files decodes none, so here any size will do.
+    opened = None if ":" in settings.data.name else open_dataset(settings.data, (1, 1), len(settings.model.mean))
+    sizes = image_sizes(opened) if opened else None
+    own = sizes.side if sizes else None
+    if own and (library is None or own <= library):
+        return own
+    if library is None:
+        build_model(settings.model.name, PROBE)  # a name that is not known is the first thing to correct
+        raise _unknown(settings, sizes)
+    return library
+
+
+def _unknown(settings: Settings, sizes: ImageSizes | None) -> DataError:
+    if sizes is None:
+        found = f"{settings.data.name} makes images of any size"
+    else:
+        found = f"the images in {settings.data.root} are {sizes_words(sizes)}"
+    return DataError(
+        f"The input size of {settings.model.name} is not known: [data] size is not set, and {found}.",
+        "Write the size that the network was trained with into [data] of catro.toml, such as size = 64, or give it as "
+        "--size 64: images are resized to this height and width.",
+    )

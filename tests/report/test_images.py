@@ -1,0 +1,54 @@
+from dataclasses import replace
+
+from catro_deploy.inspection import FirstLook, ImageSizes
+from catro_deploy.report.build import build_report
+from catro_deploy.report.html import to_html
+from catro_deploy.report.images import accuracy_words, images_words, size_warning, sizes_words
+from catro_deploy.report.markdown import to_markdown
+from tests.report.made import make_bench, make_finetune, make_plan, make_verify
+
+UNIFORM = ImageSizes(files=40, looked_at=40, different=1, least=(64, 64), most=(64, 64), square=True)
+PHOTOGRAPHS = ImageSizes(files=9000, looked_at=2000, different=12, least=(320, 240), most=(640, 480), square=False)
+
+
+def test_sizes_in_words():
+    assert sizes_words(UNIFORM) == "64x64"
+    assert sizes_words(PHOTOGRAPHS) == "of 12 sizes, 320x240 to 640x480 in 2,000 of 9,000 files"
+
+
+def test_what_becomes_of_images_in_words():
+    assert images_words(UNIFORM, 64, 64) == images_words(None, 64, 64) == "64x64"
+    assert images_words(UNIFORM, 32, 32) == "64x64 -> 32x32 (shrunk)"
+    assert images_words(UNIFORM, 224, 224) == "64x64 -> 224x224 (enlarged)"
+    assert images_words(PHOTOGRAPHS, 224, 224).endswith("-> 224x224 (shrunk, squeezed)")
+
+
+def test_only_what_is_resized_is_warned_of():
+    assert size_warning(UNIFORM, 64, 64) == size_warning(None, 64, 64) == ""
+    assert "64x64 -> 32x32 (shrunk)" in size_warning(UNIFORM, 32, 32)
+
+
+def test_the_originals_accuracy_in_words():
+    look = FirstLook(400, 0.982, None, UNIFORM)
+    assert accuracy_words(look) == "98.20% of 400 validation images right"
+    assert accuracy_words(replace(look, told=0.99)).endswith("right (its checkpoint states 99.00%)")
+    assert "without labels" in accuracy_words(replace(look, accuracy=None))
+    assert accuracy_words(FirstLook(0, None, None, None)) == "accuracy not known: there are no validation images"
+
+
+def test_the_report_says_both_under_how_it_was_measured_and_warns():
+    look = FirstLook(400, 0.25, None, UNIFORM, ("Something is wrong with the input.",))
+    plan = make_plan(first_look=look)
+    report = build_report(plan, make_verify(), make_bench(), make_finetune(), "a-run")
+    assert report["images"]["size"] == "64x64 -> 32x32 (shrunk)"
+    assert report["warnings"][0] == "Something is wrong with the input."
+    written = to_markdown(report)
+    conditions = written.split("## How it was measured")[1].split("##")[0]
+    assert "- Images: 64x64 -\\> 32x32 (shrunk)" in conditions or "- Images: 64x64 -> 32x32 (shrunk)" in conditions
+    assert "25.00% of 400 validation images right" in conditions
+    assert "25.00% of 400 validation images right" in to_html(report)
+
+
+def test_a_plan_without_a_first_look_says_the_size_alone():
+    report = build_report(make_plan(), make_verify(), make_bench(), make_finetune(), "a-run")
+    assert report["images"] == {"size": "32x32", "original": None, "first_look": None}

@@ -1,0 +1,206 @@
+"""A network that is right about every image, whose answers are known by hand, and what can be wrong with its input."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from catro_deploy.data import Dataset, MemorySplit
+from catro_deploy.plans import load_plan
+from catro_deploy.progress import Silent
+from catro_deploy.report.images import accuracy_words
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import DataSettings, Settings
+from catro_deploy.stages import first_look as stage
+from catro_deploy.stages.first_look import first_look
+from catro_deploy.stages.original import open_original
+from catro_deploy.stages.prune import prune
+from tests.stages.colours import CLASSES, ColourNet, dataset
+
+
+class Shouting(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+class PixelNet(nn.Module):
+    """Counts the pixels that are bright: an image of class k has 16 * (k + 1) of them at 8x8, a quarter at 4x4."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 1, 1)
+        self.fc = nn.Linear(1, classes)
+        with torch.no_grad():
+            self.conv.weight.fill_(1 / 3)
+            self.conv.bias.zero_()
+            # Logits whose maxima lie at counts of 16, 32 and 48: c * n - c * c / 2.
+            counts = torch.tensor([16.0, 32.0, 48.0])
+            self.fc.weight.copy_(counts[:, None])
+            self.fc.bias.copy_(-(counts**2) / 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(torch.relu(self.conv(x)).sum((2, 3)))
+
+
+def reordered(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
+    """Images of red, green and blue, in which what is green is labelled 0, blue 1 and red 2."""
+    known = dataset(settings, size, channels)
+    split = MemorySplit(known.train.images(range(30)), (known.train.labels + 2) % 3)
+    return Dataset("reordered", CLASSES, {}, split, split, split)
+
+
+def unlabelled(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
+    known = dataset(settings, size, channels)
+    split = MemorySplit(known.train.images(range(30)), np.full(30, -1))
+    return Dataset("unlabelled", CLASSES, {}, split, split, split)
+
+
+def bgr(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
+    """Red images, stored as BGR, and dark ones."""
+    labels = np.repeat(np.arange(2), 20)
+    pixels = dataset(settings, size, channels).train.images(np.zeros(40, np.int64))
+    pixels[labels == 1] = 30
+    split = MemorySplit(pixels.flip(1), labels)
+    return Dataset("bgr", ("red", "dark"), {}, split, split, split)
+
+
+class RedOrDark(ColourNet):
+    """Answers 0 where the red channel is bright: half of it, normalised, is 0.2 of red images and -0.8 of dark ones."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(3)
+        self.fc = nn.Linear(3, classes)
+        with torch.no_grad():
+            self.fc.weight.copy_(torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))
+            self.fc.bias.copy_(torch.tensor([0.0, -0.3]))
+
+
+@pytest.fixture
+def look(tmp_path):
+    """A first look at ``network`` on images of a factory in this module, with what was said."""
+
+    def at(network, data="dataset", told=None, model=None, **sections):
+        content = {"state_dict": network.state_dict()} | ({} if told is None else {"val_acc": told})
+        torch.save(content, tmp_path / "model.pth")
+        names = {"dataset": "tests.stages.colours:dataset"}
+        name = model or f"{type(network).__module__}:{type(network).__name__}"
+        settings = Settings.model_validate(
+            {
+                "model": {"name": name, "checkpoint": tmp_path / "model.pth"} | sections.pop("model_too", {}),
+                "data": {"name": names.get(data, f"{__name__}:{data}"), "size": 8} | sections.pop("data_too", {}),
+                "prune": {"compute": "cpu"} | sections.pop("prune_too", {}),
+            }
+        )
+        progress = Shouting()
+        return first_look(open_original(settings), settings, progress), progress.notes
+
+    return at
+
+
+def test_a_network_that_is_right_is_not_suspected(look):
+    found, notes = look(ColourNet(3), told=1.0)
+    assert (found.images, found.accuracy, found.told, found.warnings) == (30, 1.0, 1.0, ())
+    assert notes == ["images 8x8", f"original: {accuracy_words(found)}"]
+
+
+def test_a_guess_is_told_with_its_causes_in_order(look):
+    blind = ColourNet(3)
+    torch.nn.init.zeros_(blind.fc.weight)
+    found, notes = look(blind)
+    assert found.accuracy == pytest.approx(1 / 3)
+    (warning,) = found.warnings
+    assert "no better than guessing" in warning
+    causes = ["size ([data], here 8x8)", "mean and std", "RGB or BGR", "order of the classes", "another training"]
+    places = [warning.index(cause) for cause in causes]
+    assert places == sorted(places)
+    assert notes[-1] == f"WARNING: {warning}"
+
+
+def test_far_below_what_the_checkpoint_states(look):
+    half_blind = ColourNet(3)
+    torch.nn.init.constant_(half_blind.fc.bias[0], -1000.0)
+    found, _ = look(half_blind, told=99.0)
+    assert found.accuracy == pytest.approx(2 / 3)
+    assert "far below the 99.00% that its checkpoint states" in found.warnings[0]
+    assert look(half_blind)[0].warnings == ()
+    assert look(half_blind, told=0.66)[0].warnings == ()
+
+
+def test_another_order_of_the_classes_is_named(look):
+    found, _ = look(ColourNet(3), "reordered")
+    assert found.accuracy == 0
+    (warning,) = found.warnings
+    # The first output, which says red, is of what is labelled 2 and so called blue.
+    assert "red is blue, green is red, blue is green" in warning
+    assert "100.00% if its outputs stand for other classes" in warning
+    assert "(0_blue, 1_red, ...)" in warning
+
+
+def test_the_order_of_channels_that_fits_is_named(look):
+    found, _ = look(RedOrDark(2), "bgr")
+    assert found.accuracy == 0.5
+    assert "With the channels in the order BGR it has 100.00% of 40 of them right." in found.warnings[0]
+
+
+def test_the_normalisation_that_fits_is_named(look):
+    network = ColourNet(3)
+    torch.nn.init.constant_(network.fc.bias, 0.0)
+    with torch.no_grad():  # blue wins over all, unless pixels are large
+        network.fc.bias[2] = 20.0
+    right = look(network, model_too={"mean": [0, 0, 0], "std": [1 / 255] * 3})[0]
+    assert (right.accuracy, right.warnings) == (1.0, ())
+    wrong = look(network)[0]
+    assert "With mean = [0, 0, 0] and std = [0.003922, 0.003922, 0.003922] it has 100.00% of 30" in wrong.warnings[0]
+
+
+def test_the_size_that_fits_is_named(look, tmp_path):
+    for split in ("train", "test", "val"):
+        for label, name in enumerate(("few", "many", "most")):
+            folder = tmp_path / "files" / split / name
+            folder.mkdir(parents=True)
+            pixels = np.zeros((64, 3), np.uint8)
+            pixels[: 16 * (label + 1)] = 255
+            for number in range(12):
+                Image.fromarray(pixels.reshape(8, 8, 3)).save(folder / f"{number}.png")
+    files = {"name": "imagefolder", "root": tmp_path / "files"}
+    plain = {"mean": [0, 0, 0], "std": [1, 1, 1]}
+    found, notes = look(PixelNet(3), data_too=files, model_too=plain)
+    assert (notes[0], found.accuracy, found.warnings) == ("images 8x8", 1.0, ())
+    found, notes = look(PixelNet(3), data_too=files | {"size": 4}, model_too=plain)
+    assert notes[0] == "images 8x8 -> 4x4 (shrunk)"
+    assert "With [data] size = 8 it has 100.00% of 36 of them right." in found.warnings[0]
+    assert "Images are resized: 8x8 -> 4x4 (shrunk)" in found.warnings[1]
+
+
+def test_without_labels_nothing_is_computed(look):
+    found, notes = look(ColourNet(3), "unlabelled")
+    assert (found.images, found.accuracy, found.warnings) == (30, None, ())
+    assert "without labels" in notes[-1]
+
+
+def test_only_some_of_many_images_are_shown(look, monkeypatch):
+    monkeypatch.setattr(stage, "MOST_IMAGES", 6)
+    found, _ = look(ColourNet(3))
+    assert (found.images, found.accuracy) == (6, 1.0)
+
+
+def test_the_plan_keeps_it_and_the_look_comes_first(tmp_path):
+    torch.save({"state_dict": ColourNet(3).state_dict(), "acc": 100}, tmp_path / "model.pth")
+    settings = Settings.model_validate(
+        {
+            "model": {"name": "tests.stages.colours:ColourNet", "checkpoint": tmp_path / "model.pth"},
+            "data": {"name": "tests.stages.colours:dataset", "size": 8},
+            "prune": {"budget": "100%flops", "d_min": 1, "compute": "cpu"},
+        }
+    )
+    run, progress = RunFolder(tmp_path / "run"), Shouting()
+    prune(settings, run, progress)
+    look = load_plan(run).first_look
+    assert (look.accuracy, look.told) == (1.0, 1.0)
+    assert progress.notes[:2] == ["images 8x8", "original: " + accuracy_words(look)]
