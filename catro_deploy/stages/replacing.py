@@ -30,7 +30,8 @@ class Replacement:
 
     def lines(self, run: RunFolder, *, force: bool) -> Iterator[str]:
         """What to tell before the first result in ``run`` is replaced."""
-        files = [path.name for stage in self.replaced for path in stage.writes(run) if path.is_file()]
+        written = [path for stage in self.replaced for path in stage.writes(run) if path.is_file()]
+        files = [path.relative_to(run.path).as_posix() for path in written]
         yield f"replacing earlier results in {run.path}: {', '.join(files)}"
         yield from (f"  {change}" for change in self.changes[:SHOWN_CHANGES])
         if len(self.changes) > SHOWN_CHANGES:

@@ -68,7 +68,7 @@ def test_keep_leaves_the_old_report_and_works_beside_it(catro, the_run):
     assert (old.with_name(f"{old.name}-2") / "weights.safetensors").read_text() == "2 epochs"
     said = catro("finetune", "--run", str(old), "--epochs", "1").stderr
     assert "finetune.epochs: 3 -> 1" in said
-    assert "out of date afterwards: the results of export, verify, bench, report" in said
+    assert "out of date afterwards: the results of export, verify, bench, ship, report" in said
 
 
 def test_a_wrong_key_is_refused_with_the_nearest_name(catro, folder):

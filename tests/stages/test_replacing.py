@@ -55,7 +55,7 @@ def test_what_is_replaced_is_said_with_the_settings_that_changed(run):
     said = told(run, finetune={"epochs": 3, "batch_size": 32})
     assert said == [
         f"replacing earlier results in {run.path}: weights.safetensors, finetune.json, original.onnx, pruned.onnx, "
-        "verify.json, bench.json, report.json, report.md, report.html",
+        "verify.json, bench.json, ship/model.json, ship/pruned.onnx, report.json, report.md, report.html",
         "  finetune.epochs: 2 -> 3",
         "  finetune.batch_size: 128 -> 32",
         "  to keep both: --keep, or another folder with --run",
@@ -66,7 +66,7 @@ def test_results_that_a_stage_puts_out_of_date_are_named(run):
     go(run)
     said = told(run, ("finetune",), finetune={"epochs": 3})
     assert said[0] == f"replacing earlier results in {run.path}: weights.safetensors, finetune.json"
-    assert "  out of date afterwards: the results of export, verify, bench, report" in said
+    assert "  out of date afterwards: the results of export, verify, bench, ship, report" in said
 
 
 def test_without_a_changed_setting_the_reason_is_given(run, tmp_path):
@@ -87,7 +87,7 @@ def test_many_changes_are_cut_short(run):
 
 def test_keep_leaves_the_earlier_results_as_they_are(run):
     go(run)
-    before = {path.name: path.read_bytes() for path in run.path.iterdir()}
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     other = beside(run, finetune={"epochs": 3})
     assert other.path == run.path.with_name("run-2")
     assert other.is_intact("prune")
@@ -95,7 +95,7 @@ def test_keep_leaves_the_earlier_results_as_they_are(run):
     assert not other.finetune.exists()
     assert not other.report("html").exists()
     assert go(other, finetune={"epochs": 3}) == list(ALL[1:])
-    assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
     assert other.weights.read_text() == "3 epochs"
 
 
