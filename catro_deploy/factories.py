@@ -1,5 +1,6 @@
 """``package.module:factory``: code of the user's that makes a model or a dataset."""
 
+import difflib
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -27,11 +28,28 @@ def users_code(name: str, error: type[UsageError], form: str) -> Iterator[None]:
         raise error(problem, f"{form} {Path.cwd()} is on the import path.") from fault
 
 
-def load_factory(name: str) -> Callable[..., Any]:
-    """Import the factory ``name``, the working folder being on the import path; raises what importing raises."""
-    module, _, attribute = name.partition(":")
+def load_factory(name: str, error: type[UsageError]) -> Callable[..., Any]:
+    """Import the factory ``name``, the working folder being on the import path; raises what importing raises.
+
+    Raises:
+        UsageError: of the class ``error``; its module is not there, or has nothing of that name.
+    """
+    module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    factory: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as missing:
+        if not missing.name or not f"{module_name}.".startswith(f"{missing.name}."):
+            raise  # one that the factory's module needs
+        near = difflib.get_close_matches(module_name, [path.stem for path in Path.cwd().glob("*.py")], n=1)
+        meant = f"Did you mean {near[0]}:{attribute}? " if near else ""
+        raise error(f"The factory {name} is not there: {missing}.", f"{meant}{here} is on the import path.") from None
+    if not hasattr(module, attribute):
+        offered = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        near = difflib.get_close_matches(attribute, offered, n=1)
+        hint = f"Did you mean {module_name}:{near[0]}?" if near else f"It has: {', '.join(offered) or 'no functions'}."
+        raise error(f"There is no {attribute!r} in {module_name} ({module.__file__}).", hint)
+    factory: Callable[..., Any] = getattr(module, attribute)
     return factory

@@ -9,8 +9,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Container, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from catro_deploy.devices import HERE, find_device, load_devices
@@ -21,10 +20,10 @@ from catro_deploy.protocols import load_int8_recipe, load_latency_protocol, load
 from catro_deploy.runs import RunFolder, hold
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
 from catro_deploy.settings.labels import require_labels_unneeded
+from catro_deploy.stages.applicable import applicable
+from catro_deploy.stages.replacing import folder_beside, replacement, with_budget_found
 from catro_deploy.stages.table import (
-    BUILD,
     PRUNE,
-    QUANTIZE,
     SEARCH,
     STAGES,
     Stage,
@@ -33,7 +32,6 @@ from catro_deploy.stages.table import (
     deciding,
 )
 from catro_deploy.targets import Target, load_target
-from catro_deploy.transports import device_of
 from catro_deploy.transports.reach import reachable, require_latency, require_reachable
 
 __all__ = [
@@ -42,6 +40,7 @@ __all__ = [
     "Stage",
     "check",
     "ensure_checkpoint",
+    "keep_earlier",
     "run_folder_name",
     "run_stages",
     "train_checkpoint",
@@ -162,13 +161,11 @@ def run_stages(
     _check_protocols(settings)  # before the run folder takes these settings for its own
     require_labels_unneeded(names, settings)
     with run.lock():
-        if settings.prune.budget != AUTO:
-            table = _left_out(table, [stage for stage in table if stage.name == SEARCH], run)
-        if load_target(settings.prune.target).runtime != "tensorrt" and tuple(names) != (BUILD,):
-            table = _left_out(table, [stage for stage in table if stage.name == BUILD], run)
-        if settings.quantize.precision == TARGETS_OWN:
-            table = _left_out(table, [stage for stage in table if stage.name == QUANTIZE], run)
-        table = _reachable(table, names, settings, run, progress)
+        table, skipped = applicable(table, names, settings, run)
+        _note_left_out(skipped, names, settings, progress)
+        if found := replacement(names, settings, run, table, force=force):
+            for line in found.lines(run, force=force):
+                progress.note(line)
         text = settings_text(settings)
         if not run.settings.is_file() or run.settings.read_text(encoding="utf-8") != text:
             write_text(run.settings, text)
@@ -180,35 +177,33 @@ def run_stages(
     return MissedError("\n".join(m.problem for m in missed), "\n".join(m.hint for m in missed))
 
 
-def _reachable(
-    table: Sequence[Stage], names: Sequence[str], settings: Settings, run: RunFolder, progress: Progress
-) -> Sequence[Stage]:
-    """``table`` for a target that cannot be reached from here: no stage runs there, none reads what such stages write.
+def keep_earlier(
+    names: Sequence[str], settings: Settings, run: RunFolder, *, force: bool, table: Sequence[Stage]
+) -> RunFolder:
+    """Where the stages ``names`` replace no earlier results: ``run``, else a folder beside it.
+
+    Raises:
+        UsageError: the settings cannot be followed; nothing is copied then.
+    """
+    _check_protocols(settings)
+    require_labels_unneeded(names, settings)
+    table, _ = applicable(table, names, settings, run)
+    return folder_beside(names, settings, run, table, force=force)
+
+
+def _note_left_out(skipped: Sequence[str], names: Sequence[str], settings: Settings, progress: Progress) -> None:
+    """Say that the stages ``skipped`` cannot run, since their target cannot be reached from here.
 
     Raises:
         TargetError: nothing else is asked for than to run there.
     """
+    if not skipped:
+        return
     target = load_target(settings.prune.target)
-    if reachable(target, device_of(settings.prune.device, run)):
-        return table
-    left_out = [stage for stage in table if stage.on_device]
-    skipped = [stage.name for stage in left_out if stage.name in names]
-    if skipped:
-        said = " and ".join([", ".join(skipped[:-1]), skipped[-1]] if len(skipped) > 1 else skipped)
-        if len(skipped) == len(names):
-            require_reachable(target, settings.prune.device, said)
-        progress.note(f"{said}: left out, {target.name} cannot be reached from here")
-    return _left_out(table, left_out, run)
-
-
-def _left_out(table: Sequence[Stage], stages: Sequence[Stage], run: RunFolder) -> Sequence[Stage]:
-    """``table`` without ``stages``, and nothing that they write is read."""
-    unwritten = {path for stage in stages for path in stage.writes(run)}
-    return [_without(stage, unwritten) for stage in table if stage not in stages]
-
-
-def _without(stage: Stage, unwritten: Container[Path]) -> Stage:
-    return replace(stage, reads=lambda run: tuple(path for path in stage.reads(run) if path not in unwritten))
+    said = " and ".join([", ".join(skipped[:-1]), skipped[-1]] if len(skipped) > 1 else skipped)
+    if len(skipped) == len(names):
+        require_reachable(target, settings.prune.device, said)
+    progress.note(f"{said}: left out, {target.name} cannot be reached from here")
 
 
 def _run_stage(
@@ -216,7 +211,7 @@ def _run_stage(
 ) -> list[MissedError]:
     _require_upstream(stage, run, table)
     if stage.name == PRUNE and settings.prune.budget == AUTO:
-        settings = _with_pruning(settings, budget=run.read_json(run.search, "run")["budget"])
+        settings = with_budget_found(settings, run)
     inputs = stage.inputs(settings, run)
     if not force and run.is_done(stage.name, inputs):
         progress.note(f"{stage.name}: unchanged, skipped")

@@ -12,9 +12,9 @@ from typing import Any
 from catro_deploy.errors import MissedError, RunFolderError, StorageError
 from catro_deploy.files import UNFINISHED, file_hash, text_hash, write_json
 
-__all__ = ["RunFolder", "hold", "newest_run"]
+__all__ = ["STAGES_FILE", "RunFolder", "hold"]
 
-STAGES_FILE = "stages.json"
+STAGES_FILE, LOCK = "stages.json", ".lock"
 RECORD = {"inputs": str, "outputs": dict, "missed": list}
 
 
@@ -175,16 +175,39 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Hold the folder for this process; the lock goes with the process, however it ends.
 
-        What an earlier process left half-written is cleared away.
+        What an earlier process left half-written is cleared away. A folder that is new, and in which nothing but
+        its settings was written when an error ends the work, is removed.
 
         Raises:
             RunFolderError: another process holds it.
             StorageError: it cannot be written.
         """
-        with hold(self.path / ".lock", f"in {self.path}"):
+        with hold(self.path / LOCK, f"in {self.path}"):
             for unfinished in self.path.glob(UNFINISHED):
                 unfinished.unlink(missing_ok=True)
-            yield
+            new = not self.settings.exists()
+            try:
+                yield
+            except BaseException:
+                if new:
+                    self._discard_failed_start()
+                raise
+
+    def _discard_failed_start(self) -> None:
+        files = {self.settings, self.path / LOCK}
+        if files.issuperset(self.path.iterdir()):
+            for file in files:
+                file.unlink(missing_ok=True)
+            self.path.rmdir()
+
+    def last_change(self) -> float:
+        """When settings were last written here or a stage ended, in seconds since the epoch."""
+        files = (self.settings, self.path / STAGES_FILE)
+        return max(file.stat().st_mtime for file in files if file.is_file())
+
+    def finished(self) -> dict[str, str]:
+        """The stages that ended, in that order, and when; whether their files are still intact is not looked at."""
+        return {stage: record.get("finished", "") for stage, record in self._stages().items()}
 
     def _stages(self) -> dict[str, Any]:
         path = self.path / STAGES_FILE
@@ -272,22 +295,3 @@ def hold(lock: Path, where: str) -> Iterator[None]:
 
 def _digest(inputs: Mapping[str, Any]) -> str:
     return text_hash(json.dumps(inputs, sort_keys=True, default=str))
-
-
-def newest_run(root: Path) -> RunFolder:
-    """The run folder below ``root`` in which something was done last; a failed first step does not count.
-
-    Raises:
-        RunFolderError: there is none.
-    """
-    found = [path.parent for path in root.glob(f"*/{STAGES_FILE}") if (path.parent / "run.toml").is_file()]
-    if not found:
-        raise RunFolderError(
-            f"There is no finished pruning in {root.absolute()}.",
-            "Start one: catro-deploy prune --target x86-cpu --budget 0.5x",
-        )
-    return RunFolder(max(found, key=_last_change))
-
-
-def _last_change(folder: Path) -> float:
-    return max((folder / name).stat().st_mtime for name in ("run.toml", STAGES_FILE))

@@ -1,11 +1,15 @@
-"""Values as TOML: the half of TOML that the standard library leaves out."""
+"""What the standard library leaves out of TOML: writing values, comparing documents, and explaining mistakes."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["toml_tables", "toml_value"]
+__all__ = ["toml_differences", "toml_mistake", "toml_tables", "toml_value"]
+
+QUOTES = " '\""
 
 
 def toml_tables(tables: Mapping[str, Mapping[str, Any]]) -> str:
@@ -29,3 +33,61 @@ def toml_value(value: bool | int | float | str | Path | Sequence[Any] | Mapping[
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{toml_value(key)} = {toml_value(v)}" for key, v in value.items()) + "}"
     return "[" + ", ".join(map(toml_value, value)) + "]"
+
+
+def toml_differences(
+    before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, str, str]]:
+    """``section.key`` with both values as text, for each key of documents of sections that differs."""
+    for section in dict.fromkeys([*before, *after]):
+        old, new = before.get(section, {}), after.get(section, {})
+        for key in dict.fromkeys([*old, *new]):
+            if old.get(key) != new.get(key):
+                first, second = (toml_value(table[key]) if key in table else "not set" for table in (old, new))
+                yield f"{section}.{key}", first, second
+
+
+def toml_mistake(text: str, error: tomllib.TOMLDecodeError) -> tuple[str, str]:
+    """The line of ``text`` that ``error`` is about, and the line that was probably meant; empty if there is none."""
+    lines = text.splitlines()
+    found = re.search(r"at line (\d+)", str(error))
+    number = int(found[1]) if found else max((i for i, line in enumerate(lines, 1) if line.strip()), default=1)
+    wrong = lines[number - 1].strip() if number <= len(lines) else ""
+    if _is_toml(wrong):  # right by itself: a key or a section that stands there twice
+        return wrong, ""
+    return wrong, next((line for line in _likely(wrong) if line != wrong and _is_toml(line)), "")
+
+
+def _likely(wrong: str) -> Iterator[str]:
+    """What a line with a mistake may have been meant as, the likeliest first."""
+    straight = re.sub("[\u201c\u201d\u201e]", '"', wrong)
+    yield straight
+    if straight.startswith("["):
+        yield f"[{straight.strip('[] ')}]"
+    line = re.match(r"([\w.-]+)\s*[=:]\s*([^#]*?)\s*(?:#.*)?$", straight)
+    if line is None:
+        return
+    key, value = line.groups()
+    yield f"{key} = {value}"
+    yield f"{key} = {value.lower()}" if value.lower() in ("true", "false") else wrong
+    yield f"{key} = {value.replace(',', '.')}" if re.fullmatch(r"-?\d+,\d+", value) else wrong
+    bare = value.strip(QUOTES)
+    if value.startswith("["):
+        items = [item.strip(QUOTES) for item in value.strip("[] ").split(",")]
+        yield f"{key} = {toml_value([_value(item) for item in items if item])}"
+    elif "\\" in value:
+        yield f"{key} = '{bare}'"
+    elif bare:
+        yield f"{key} = {toml_value(bare)}"
+
+
+def _value(text: str) -> Any:  # noqa: ANN401 - whatever TOML can hold
+    return tomllib.loads(f"x = {text}")["x"] if _is_toml(f"x = {text}") else text
+
+
+def _is_toml(text: str) -> bool:
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    return True

@@ -1,8 +1,10 @@
 """``catro-deploy run`` as a process of its own, from nothing to the reports; stopped, and run again."""
 
 import json
+import re
 import shutil
 import signal
+import time
 
 import onnx
 import pytest
@@ -36,11 +38,12 @@ SAME = (
 )
 NETWORK = {"accuracy", "macs", "params", "latency_ms"}
 
-# What is said just before a stage begins, or while it is at work.
+# What is said just before a stage begins, or while it is at work; or the file that a training writes each epoch.
+TUNING = "runs/*/finetune.resume.safetensors"
 MOMENTS = (
-    "training tests.tiny:network: epoch 5/",
+    "tiny.resume.safetensors",
     "run folder:",
-    "fine-tuning: epoch 5/",
+    TUNING,
     "finetune: ",
     "export: done",
     "verify: ",
@@ -66,16 +69,29 @@ def hashes(folder):
 
 
 def stop(folder, moment, code):
-    """Start a run and send it the signal ``code`` when it says ``moment``; what it has said, and its exit code."""
+    """Start a run and send it the signal ``code`` at ``moment``: what it has said, and its exit code."""
     process = start("run", "--epochs", str(EPOCHS), cwd=folder)
+    said = _wait_for_file(folder, moment, process) if "safetensors" in moment else _wait_for_line(moment, process)
+    process.send_signal(code)
+    said += process.communicate(timeout=60)[1]
+    return said, process.returncode
+
+
+def _wait_for_line(beginning, process):
     said = ""
     for line in process.stderr:
         said += line
-        if line.startswith(moment):
-            process.send_signal(code)
-            break
-    said += process.communicate(timeout=60)[1]
-    return said, process.returncode
+        if line.startswith(beginning):
+            return said
+    raise AssertionError(f"never said {beginning}: {said}")
+
+
+def _wait_for_file(folder, pattern, process):
+    while process.poll() is None:
+        if any(folder.glob(pattern)):
+            return ""
+        time.sleep(0.002)
+    raise AssertionError(f"no {pattern}: {process.communicate()}")
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +152,6 @@ def test_stopped_in_every_stage_it_ends_as_if_nobody_had(untrained, unbroken, tm
     shutil.copytree(untrained, folder)
     for moment in MOMENTS:
         said, ended = stop(folder, moment, code)
-        assert moment in said
         assert "Traceback" not in said
         stopped = {signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}[code]
         # The last stage may have ended before the signal came.
@@ -153,10 +168,10 @@ def test_a_killed_fine_tuning_goes_on_from_its_last_epoch(unbroken, tmp_path):
     folder = tmp_path / "work"
     shutil.copytree(unbroken, folder)
     shutil.rmtree(folder / "runs")
-    _, ended = stop(folder, "fine-tuning: epoch 7/", signal.SIGKILL)
+    _, ended = stop(folder, TUNING, signal.SIGKILL)
     assert ended == -signal.SIGKILL
     _, stderr = finish("run", "--epochs", str(EPOCHS), cwd=folder)
-    assert "going on from epoch 7 of" in stderr or "going on from epoch 8 of" in stderr
+    assert re.search(rf"going on from epoch [1-9]\d* of {EPOCHS}", stderr)
     assert hashes(folder)["weights.safetensors"] == hashes(unbroken)["weights.safetensors"]
 
 

@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -6,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from catro_deploy.errors import MissedError, RunFolderError, StorageError
-from catro_deploy.files import write_json, write_text
-from catro_deploy.runs import RunFolder, newest_run
+from catro_deploy.files import write_text
+from catro_deploy.runs import RunFolder
 
 
 @pytest.fixture
@@ -96,21 +95,6 @@ def test_a_list_of_stages_that_was_edited_is_refused(run, content):
         run.is_intact("prune")
 
 
-def test_the_newest_run_is_the_one_where_something_was_done_last(tmp_path):
-    with pytest.raises(RunFolderError, match="catro-deploy prune"):
-        newest_run(tmp_path)
-    for name, age in (("old", 30), ("new", 10)):
-        run = RunFolder(tmp_path / name)
-        write_text(run.settings, "")
-        write_json(run.path / "stages.json", {})
-        for file in run.path.iterdir():
-            os.utime(file, (1e9 - age, 1e9 - age))
-    write_text(tmp_path / "failed" / "run.toml", "")
-    assert newest_run(tmp_path).path.name == "new"
-    os.utime(tmp_path / "old" / "stages.json", (1e9, 1e9))
-    assert newest_run(tmp_path).path.name == "old"
-
-
 def test_every_file_of_a_run_has_its_own_name(run):
     properties = [name for name, value in vars(RunFolder).items() if isinstance(value, property)]
     paths = [getattr(run, name) for name in properties]
@@ -118,3 +102,28 @@ def test_every_file_of_a_run_has_its_own_name(run):
     assert len(set(paths)) == len(paths)
     assert all(run.path in path.parents for path in paths)
     assert len({path.name for path in paths}) == len(paths)  # inputs of a stage are told apart by their names
+
+
+def test_a_failed_start_leaves_no_folder(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error):
+            _fail(run, error, run.settings)
+        assert not run.path.exists()
+
+
+def test_a_failure_after_something_was_written_leaves_the_folder(run):
+    with pytest.raises(ValueError, match="no more"):
+        _fail(run, ValueError("no more"), run.settings, run.plan)
+    assert run.plan.is_file()
+    run.plan.unlink()
+    with pytest.raises(ValueError, match="again"):  # its settings were there before
+        _fail(run, ValueError("again"))
+    assert run.settings.is_file()
+
+
+def _fail(run, error, *files):
+    with run.lock():
+        for file in files:
+            write_text(file, "")
+        raise error

@@ -29,7 +29,7 @@ from catro_deploy.training.loader import fit_loader
 __all__ = ["PrunedModel"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PrunedModel:
     """A pruned network, the one that it was cut from, and the plan.
 
@@ -43,6 +43,24 @@ class PrunedModel:
     model: nn.Module
     original: nn.Module
     plan: Plan
+
+    def __repr__(self) -> str:
+        """A few lines: the network, what was asked for, and what it saved."""
+        plan = self.plan
+        shape = "x".join(map(str, plan.input_shape))
+        macs, params = plan.pruned_macs / plan.original_macs, plan.pruned_params / plan.original_params
+        lines = [
+            f"PrunedModel of {plan.model or type(self.original).__name__}, input {shape}, "
+            f"{len(plan.classes)} of {plan.model_classes} classes",
+            f"  budget {plan.budget} on {plan.target}, criterion {plan.criterion}",
+            f"  MACs {plan.original_macs:,} -> {plan.pruned_macs:,} ({macs:.1%})",
+            f"  parameters {plan.original_params:,} -> {plan.pruned_params:,} ({params:.1%})",
+        ]
+        if plan.latency:
+            before, after = plan.latency.original_us, plan.latency.predicted_us
+            how = "estimated" if plan.latency.how == "estimate" else "predicted"
+            lines.append(f"  latency, {how}: {before:.0f} us -> {after:.0f} us ({after / before:.3f}x)")
+        return "\n".join(lines)
 
     def finetune(
         self,

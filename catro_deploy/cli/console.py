@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["Lines", "Screen", "make_progress", "print_json", "print_result", "say"]
 
 WIDTH_WITHOUT_SCREEN = 110
+# Without a screen, work that takes this long is told of, and then at each tenth.
+INTERVAL_S, TENTHS = 15.0, 10
+# What stands beside title and bar at most: 300000/300000, elapsed and remaining time.
+BESIDE_BAR, TITLE = 36, 34
 
 
 def _console(*, stderr: bool) -> "Console":
@@ -53,30 +58,68 @@ def make_progress() -> Progress:
 
 
 class Lines:
-    """A Progress for logs: a line for each note and each description of a task, such as an epoch's loss."""
+    """A Progress for logs: notes, and for long tasks a line every so often with elapsed time and time left."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
 
     @contextmanager
     def task(self, title: str, total: float, done: float = 0) -> Iterator[Task]:
         """Follow a task without a bar."""
-        yield _Line(title)
+        line = _Line(title, total, done, self._clock)
+        yield line
+        line.end()
 
     def note(self, text: str) -> None:
         """Print one line to stderr."""
-        print(text, file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints plain lines
+        _print_line(text)
+
+
+def _print_line(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints plain lines
 
 
 class _Line:
-    def __init__(self, title: str) -> None:
-        self._title = title
+    """A task that tells where it is every ``INTERVAL_S``, and from then on at each tenth of its work."""
 
-    def advance(self, steps: float = 1) -> None: ...
+    def __init__(self, title: str, total: float, done: float, clock: Callable[[], float]) -> None:
+        self._title, self._total, self._first, self._done = title, total, done, done
+        self._clock, self._text = clock, ""
+        self._started = self._told_at = clock()
+        self._told_tenth: int | None = None
+
+    def advance(self, steps: float = 1) -> None:
+        self._done += steps
+        now, tenth = self._clock(), int(TENTHS * self._done / self._total) if self._total else TENTHS
+        long = self._told_tenth is not None and tenth > self._told_tenth
+        if now - self._told_at >= INTERVAL_S or long:
+            self._told_at, self._told_tenth = now, tenth
+            _print_line(f"{self._title}: {self._where(now - self._started)}{self._text}")
 
     def describe(self, text: str) -> None:
-        Lines().note(f"{self._title}: {text}")
+        self._text = f"; {text}"
+
+    def end(self) -> None:
+        """Tell how long it took, of a training or of other work that was long."""
+        if self._text or self._told_tenth is not None:
+            _print_line(f"{self._title}: done in {_clock_words(self._clock() - self._started)}{self._text}")
+
+    def _where(self, elapsed: float) -> str:
+        share = min(self._done / self._total, 1) if self._total else 1
+        made = self._done - self._first
+        left = f", {_clock_words(elapsed / made * max(self._total - self._done, 0))} left" if made > 0 else ""
+        return f"{share:.0%}, {_clock_words(elapsed)} elapsed{left}"
+
+
+def _clock_words(seconds: float) -> str:
+    """``1:05``, ``2:03:00``."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
 
 
 class Screen:
-    """A Progress of bars with elapsed and remaining time, which vanish when their task ends."""
+    """A Progress of bars with elapsed and remaining time, removed when their task ends."""
 
     def __init__(self, console: "Console") -> None:
         from rich.progress import (
@@ -87,16 +130,25 @@ class Screen:
             TimeRemainingColumn,
         )
         from rich.progress import Progress as Bars
+        from rich.text import Text
+
+        class WithText(Bars):
+            """Bars with what is said of each task in a line of its own below them, cut where the screen ends."""
+
+            def get_renderables(self) -> Iterable["RenderableType"]:
+                yield self.make_tasks_table(self.tasks)
+                for task in self.tasks:
+                    if task.fields["text"]:
+                        yield Text(f"  {task.fields['text']}", no_wrap=True, overflow="ellipsis")
 
         self._console = console
-        self._bars = Bars(
+        self._bars = WithText(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=max(8, min(24, console.width - TITLE - BESIDE_BAR))),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[text]}", markup=False),
             console=console,
             transient=True,
         )

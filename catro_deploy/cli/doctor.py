@@ -14,7 +14,7 @@ import typer
 from catro_deploy import __version__
 from catro_deploy.cli.console import print_json, print_result
 from catro_deploy.cli.flags import Config, Json, examples
-from catro_deploy.cli.work import own_settings
+from catro_deploy.cli.work import CONFIG, own_settings
 from catro_deploy.errors import CatroError, DeviceError, FaultError
 
 __all__ = ["Finding", "app", "findings", "findings_on"]
@@ -214,7 +214,8 @@ def _data(config: Path | None) -> Finding:
     try:
         data = own_settings(config, {}).data
     except CatroError as error:
-        return Finding("settings", "broken", error.problem, False, error.hint)
+        there = (config or CONFIG).is_file()
+        return Finding("settings", "broken" if there else "missing", error.problem, False, error.hint)
     if data.name == "signs":
         return Finding("data", "works", "signs are drawn, no folder needed", False)
     if data.root.is_dir():

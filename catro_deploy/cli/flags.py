@@ -29,6 +29,7 @@ __all__ = [
     "Flags",
     "Force",
     "Json",
+    "Keep",
     "NewRun",
     "Run",
     "examples",
@@ -52,6 +53,9 @@ NewRun = Annotated[
     typer.Option(metavar="FOLDER", help="Run folder; default: one below runs/ for these settings.", show_default=False),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Run again even if nothing has changed.")]
+Keep = Annotated[
+    bool, typer.Option("--keep", help="Keep earlier results that would be replaced: use a new run folder beside.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 
 

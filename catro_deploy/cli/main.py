@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from catro_deploy import __version__
-from catro_deploy.cli import devices, doctor, init, stages, targets
+from catro_deploy.cli import devices, doctor, init, runs, stages, targets
 from catro_deploy.cli.console import say
 from catro_deploy.cli.faults import as_catro_error
 
@@ -90,6 +90,7 @@ for group in (init.app, stages.app, doctor.app):
     app.add_typer(group)
 app.add_typer(targets.app, name="targets")
 app.add_typer(devices.app, name="device")
+app.add_typer(runs.app, name="runs")
 
 
 def _first_of_all() -> None:

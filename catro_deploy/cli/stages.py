@@ -69,71 +69,102 @@ def prune(
     config: f.Config = None,
     run: f.NewRun = None,
     force: f.Force = False,
+    keep: f.Keep = False,
     json: f.Json = False,
 ) -> None:
     """Choose the channels that stay, and cut the others out."""
-    start_run(("prune",), flags, config, run, force=force, as_json=json)
+    start_run(("prune",), flags, config, run, force=force, keep=keep, as_json=json)
 
 
 @app.command(epilog=f.examples("finetune", "finetune --epochs 60 --distill 0.5 --run runs/tram"))
 @f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"), *f.FINETUNE)
 def finetune(
-    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+    flags: f.Flags,
+    config: f.Config = None,
+    run: f.Run = None,
+    force: f.Force = False,
+    keep: f.Keep = False,
+    json: f.Json = False,
 ) -> None:
     """Give the pruned network its accuracy back. Goes on from the last epoch if it was stopped."""
-    continue_run("finetune", flags, config, run, force=force, as_json=json)
+    continue_run("finetune", flags, config, run, force=force, keep=keep, as_json=json)
 
 
 @app.command(epilog=f.examples("export", "export --dynamic-batch --opset 18"))
 @f.with_flags(*f.EXPORT)
 def export(
-    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+    flags: f.Flags,
+    config: f.Config = None,
+    run: f.Run = None,
+    force: f.Force = False,
+    keep: f.Keep = False,
+    json: f.Json = False,
 ) -> None:
     """Write original.onnx and pruned.onnx, and for targets that run in fp16 both in half precision, too.
 
     For a target with TensorRT, engines are then built and checked on your device of that target (device add); if you
     have none, a bundle to carry there is written.
     """
-    export_run(flags, config, run, force=force, as_json=json)
+    export_run(flags, config, run, force=force, keep=keep, as_json=json)
 
 
 @app.command(epilog=f.examples("quantize", "quantize --precision int8 --max-drop 0.2"))
 @f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"), *f.QUANTIZE)
 def quantize(
-    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+    flags: f.Flags,
+    config: f.Config = None,
+    run: f.Run = None,
+    force: f.Force = False,
+    keep: f.Keep = False,
+    json: f.Json = False,
 ) -> None:
     """Find the number format that is fastest on the device and keeps the accuracy. Exit code 3: not the one asked for.
 
     Without --precision all are tried. What is found is served from then on: verify, bench and report go by it.
     """
-    quantize_run(flags, config, run, force=force, as_json=json)
+    quantize_run(flags, config, run, force=force, keep=keep, as_json=json)
 
 
 @app.command(epilog=f.examples("build", "build --level 5 --rebuilds 3"))
 @f.with_flags(*f.BUILD)
 def build(
-    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+    flags: f.Flags,
+    config: f.Config = None,
+    run: f.Run = None,
+    force: f.Force = False,
+    keep: f.Keep = False,
+    json: f.Json = False,
 ) -> None:
     """Build TensorRT engines of both networks, on the device that will run them."""
-    continue_run("build", flags, config, run, force=force, as_json=json)
+    continue_run("build", flags, config, run, force=force, keep=keep, as_json=json)
 
 
 @app.command(epilog=f.examples("verify", "verify --max-drop 0.5"))
 @f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"), *f.VERIFY)
 def verify(
-    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+    flags: f.Flags,
+    config: f.Config = None,
+    run: f.Run = None,
+    force: f.Force = False,
+    keep: f.Keep = False,
+    json: f.Json = False,
 ) -> None:
     """Test accuracy of both networks, in PyTorch and in the runtime. Exit code 3: less than was asked."""
-    continue_run("verify", flags, config, run, force=force, as_json=json)
+    continue_run("verify", flags, config, run, force=force, keep=keep, as_json=json)
 
 
 @app.command(epilog=f.examples("bench", "bench --protocol thorough --threads 4"))
 @f.with_flags(*f.BENCH)
 def bench(
-    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+    flags: f.Flags,
+    config: f.Config = None,
+    run: f.Run = None,
+    force: f.Force = False,
+    keep: f.Keep = False,
+    json: f.Json = False,
 ) -> None:
     """Measure both networks on the device, in turns."""
-    continue_run("bench", flags, config, run, force=force, as_json=json)
+    continue_run("bench", flags, config, run, force=force, keep=keep, as_json=json)
 
 
 @app.command(epilog=f.examples("bundle", "bundle --run runs/tram"))
@@ -178,10 +209,15 @@ def ship(
 @app.command(epilog=f.examples("report", "report --run runs/tram --json"))
 @f.with_flags()
 def report(
-    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+    flags: f.Flags,
+    config: f.Config = None,
+    run: f.Run = None,
+    force: f.Force = False,
+    keep: f.Keep = False,
+    json: f.Json = False,
 ) -> None:
     """Write report.html, report.md and report.json."""
-    continue_run("report", flags, config, run, force=force, as_json=json)
+    continue_run("report", flags, config, run, force=force, keep=keep, as_json=json)
 
 
 @app.command(
@@ -197,6 +233,7 @@ def run(
     config: f.Config = None,
     run: f.NewRun = None,
     force: f.Force = False,
+    keep: f.Keep = False,
     json: f.Json = False,
 ) -> None:
     """Do everything: prune, finetune, export, build, verify, bench, ship, report; and train first, if that must be.
@@ -204,4 +241,4 @@ def run(
     With --max-drop and no budget, in catro.toml neither, the smallest latency within it is searched first.
     The same command goes on where it was stopped; a changed setting runs again only what depends on it.
     """
-    start_run(ALL, flags, config, run, whole=True, force=force, as_json=json)
+    start_run(ALL, flags, config, run, whole=True, force=force, keep=keep, as_json=json)

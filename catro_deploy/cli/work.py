@@ -1,29 +1,41 @@
 """What the commands of stages share: which settings and run folder they mean, and showing what came out."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from catro_deploy.cli.console import make_progress, print_json, print_result
 from catro_deploy.cli.faults import as_catro_error
 from catro_deploy.cli.flags import Flags
-from catro_deploy.errors import CatroError, RunFolderError
+from catro_deploy.errors import CatroError, RunFolderError, SettingsError
 from catro_deploy.progress import Progress
-from catro_deploy.runs import RunFolder, newest_run
+from catro_deploy.run_folders import RUNS, WORK_FILE, newest_run, run_folders
+from catro_deploy.runs import RunFolder
 
 if TYPE_CHECKING:
     from catro_deploy.settings import Settings
 
-__all__ = ["continue_run", "export_run", "own_settings", "settings_to_continue", "start_run", "work"]
+__all__ = ["CONFIG", "continue_run", "export_run", "own_settings", "settings_to_continue", "start_run", "work"]
 
-CONFIG = Path("catro.toml")
-RUNS = Path("runs")
+CONFIG = Path(WORK_FILE)
 
 
 def own_settings(config: Path | None, flags: Flags) -> "Settings":
-    """Settings of ``config``, else of catro.toml here if there is one, under ``flags``."""
+    """Settings of ``config``, else of catro.toml here, under ``flags``.
+
+    Raises:
+        SettingsError: there is neither, and no flag names the model or the data.
+    """
     from catro_deploy.settings import load_settings
 
-    return load_settings(config or (CONFIG if CONFIG.is_file() else None), flags)
+    if config or CONFIG.is_file():
+        return load_settings(config or CONFIG, flags)
+    if not any(value for section in ("model", "data") for value in flags.get(section, {}).values()):
+        raise SettingsError(
+            f"There is no {CONFIG} here, in {Path.cwd()}.",
+            "Write one: catro-deploy init; or, to try it on drawn traffic signs: catro-deploy init --demo",
+        )
+    return load_settings(None, flags)
 
 
 def start_run(
@@ -34,6 +46,7 @@ def start_run(
     *,
     whole: bool = False,
     force: bool = False,
+    keep: bool = False,
     as_json: bool = False,
 ) -> None:
     """Begin with the first of ``stages``, in ``folder`` or in the one that these settings always get.
@@ -54,7 +67,7 @@ def start_run(
         pipeline.ensure_checkpoint(settings, progress)
     settings = _with_size(settings)
     run = RunFolder(folder or RUNS / pipeline.run_folder_name(settings))
-    work(stages, settings, run, progress, force=force, as_json=as_json)
+    work(stages, settings, run, progress, force=force, keep=keep, as_json=as_json)
 
 
 def continue_run(
@@ -64,6 +77,7 @@ def continue_run(
     folder: Path | None,
     *,
     force: bool = False,
+    keep: bool = False,
     as_json: bool = False,
 ) -> None:
     """Go on in ``folder`` or the newest run with its settings under ``flags``.
@@ -74,11 +88,17 @@ def continue_run(
         RunFolderError: there is no such run.
     """
     settings, run = settings_to_continue(stage, flags, config, folder)
-    work((stage,), settings, run, make_progress(), force=force, as_json=as_json)
+    work((stage,), settings, run, make_progress(), force=force, keep=keep, as_json=as_json)
 
 
 def quantize_run(
-    flags: Flags, config: Path | None, folder: Path | None, *, force: bool = False, as_json: bool = False
+    flags: Flags,
+    config: Path | None,
+    folder: Path | None,
+    *,
+    force: bool = False,
+    keep: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Go on with ``quantize`` like ``continue_run``; who names no precision, in the settings neither, asks for any.
 
@@ -91,11 +111,17 @@ def quantize_run(
     if settings.quantize.precision == TARGETS_OWN:
         chosen = settings.quantize.model_copy(update={"precision": AUTO})
         settings = settings.model_copy(update={"quantize": chosen})
-    work(("quantize", "ship"), settings, run, make_progress(), force=force, as_json=as_json)
+    work(("quantize", "ship"), settings, run, make_progress(), force=force, keep=keep, as_json=as_json)
 
 
 def export_run(
-    flags: Flags, config: Path | None, folder: Path | None, *, force: bool = False, as_json: bool = False
+    flags: Flags,
+    config: Path | None,
+    folder: Path | None,
+    *,
+    force: bool = False,
+    keep: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Export; for a target with engines also build and check them there or, if nobody knows where it is, pack a bundle.
 
@@ -117,7 +143,7 @@ def export_run(
         stages = (*stages, "ship")
     else:
         progress.note("the precision, and with it the file to ship, is decided by: catro-deploy quantize")
-    work(stages, settings, run, progress, force=force, as_json=as_json)
+    run = work(stages, settings, run, progress, force=force, keep=keep, as_json=as_json)
     if needs_engines(target) and not there:
         from catro_deploy.stages.bundle import bundle
 
@@ -151,7 +177,7 @@ def settings_to_continue(
     Raises:
         RunFolderError: there is no such run.
     """
-    run = RunFolder(folder) if folder else newest_run(RUNS)
+    run = RunFolder(folder) if folder else _newest()
     settings = _settings_of(run.path, flags)
     if settings is None:
         raise RunFolderError(
@@ -164,6 +190,15 @@ def settings_to_continue(
     elif CONFIG.is_file() and getattr(own_settings(None, flags), stage, None) != getattr(settings, stage, None):
         make_progress().note(f"{run.settings} counts here; to use [{stage}] of {CONFIG} instead: --config {CONFIG}")
     return settings, run
+
+
+def _newest() -> RunFolder:
+    """The run in which a stage ended last, after saying that it is taken."""
+    run = newest_run(RUNS)
+    changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.last_change()))
+    others = "the only run" if len(run_folders(RUNS)) == 1 else "the newest run"
+    make_progress().note(f"no --run given: taking {run.path}, {others} in {RUNS}/ (last changed {changed})")
+    return run
 
 
 def _settings_of(folder: Path, flags: Flags) -> "Settings | None":
@@ -180,15 +215,24 @@ def work(
     progress: Progress,
     *,
     force: bool,
+    keep: bool = False,
     as_json: bool,
-) -> None:
-    """Run ``stages`` in ``run`` and show what the last of them found, and what is to be shipped."""
+) -> RunFolder:
+    """Run ``stages`` and show what the last of them found, and what is to be shipped.
+
+    They run in ``run``, or to ``keep`` results that would be replaced, in a folder beside it.
+
+    Returns:
+        The run folder that was used.
+    """
     from catro_deploy import pipeline
     from catro_deploy.cli.show import RESULTS
     from catro_deploy.stages.table import SHIP
 
-    progress.note(f"run folder: {run.path}")
     try:
+        if keep:
+            run = pipeline.keep_earlier(stages, settings, run, force=force, table=pipeline.STAGES)
+        progress.note(f"run folder: {run.path}")
         missed = pipeline.run_stages(stages, settings, run, progress, force=force, table=pipeline.STAGES)
     except CatroError:
         raise
@@ -203,3 +247,4 @@ def work(
             print_result(*RESULTS[name].show(content, run))
     if missed:
         raise missed
+    return run

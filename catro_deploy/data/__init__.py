@@ -94,7 +94,7 @@ def _shortened(names: Sequence[str]) -> str:
 
 def _from_factory(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
     with users_code(settings.name, DataError, FACTORY_FORM):
-        dataset = load_factory(settings.name)(settings, size, channels)
+        dataset = load_factory(settings.name, DataError)(settings, size, channels)
         fault = _fault(dataset, size, channels)
     if fault:
         raise DataError(f"The factory {settings.name} returned {fault}.", FACTORY_FORM)

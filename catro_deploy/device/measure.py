@@ -184,10 +184,21 @@ def remarks(
     low, high = ratio["ci95"]
     if low <= 1 <= high:
         found.append(f"The interval {low:.3f} to {high:.3f} holds 1: no difference in speed is shown.")
-    drift = _drift(timings["original"]["samples_us"])
-    if abs(drift) > DRIFT:
-        found.append(f"The original model's median moved by {drift:+.0%} from its first to its last third.")
+    found += _remarks_on_drift(*(_drift(timings[name]["samples_us"]) for name in ("original", "pruned")))
     return found + _remarks_on_clocks(facts) + _remarks_on_load(facts)
+
+
+def _remarks_on_drift(original: float, pruned: float) -> list[str]:
+    """What a change of the medians means: the turns alternate, so a change of the machine shows in both alike."""
+    if max(abs(original), abs(pruned)) <= DRIFT:
+        return []
+    if abs((1 + pruned) / (1 + original) - 1) <= DRIFT:
+        became = "slowed" if original > 0 else "sped up"
+        return [f"The machine {became} by {abs(original):.0%} while measuring; both networks were affected alike."]
+    return [
+        f"The medians moved by {original:+.0%} (original) and {pruned:+.0%} (pruned) from the first to the last third "
+        "of the measurement: the speedup is less sure. Measure again: catro-deploy bench --force"
+    ]
 
 
 def _drift(samples_us: Sequence[float]) -> float:

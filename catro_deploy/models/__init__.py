@@ -7,7 +7,7 @@ from torch import nn
 from catro_deploy.errors import ModelError
 from catro_deploy.factories import load_factory, users_code
 from catro_deploy.models.cifar_resnet import cifar_resnet
-from catro_deploy.models.zoo import timm_model, timm_size, torchvision_model, torchvision_size
+from catro_deploy.models.zoo import similar_models, timm_model, timm_size, torchvision_model, torchvision_size
 
 __all__ = ["build_model", "library_size"]
 
@@ -33,9 +33,11 @@ def build_model(name: str, classes: int) -> nn.Module:
         return timm_model(architecture, classes).eval()
     if ":" in name:
         return _from_factory(name, classes).eval()
+    near = similar_models(name, [f"cifar_resnet{depth}" for depth in CIFAR_DEPTHS])
     raise ModelError(
         f"There is no model {name!r}.",
-        f"Known are cifar_resnet{{{','.join(map(str, CIFAR_DEPTHS))}}}, torchvision:NAME, timm:NAME and "
+        (f"Did you mean {' or '.join(near)}? " if near else "")
+        + f"Known are cifar_resnet{{{','.join(map(str, CIFAR_DEPTHS))}}}, torchvision:NAME, timm:NAME and "
         "package.module:factory.",
     )
 
@@ -55,7 +57,7 @@ def library_size(name: str) -> int | None:
 def _from_factory(name: str, classes: int) -> nn.Module:
     form = f"It is called with the number of classes, {classes}, and must return a torch.nn.Module."
     with users_code(name, ModelError, form):
-        model = load_factory(name)(classes)
+        model = load_factory(name, ModelError)(classes)
     if not isinstance(model, nn.Module):
         raise ModelError(f"The factory {name} returned a {type(model).__name__}.", form)
     return model

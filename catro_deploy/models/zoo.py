@@ -1,6 +1,7 @@
 """Networks of torchvision and of timm, by name; CNNs only."""
 
 import difflib
+import importlib.util
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -8,7 +9,7 @@ from torch import nn
 
 from catro_deploy.errors import ModelError
 
-__all__ = ["timm_model", "timm_size", "torchvision_model", "torchvision_size"]
+__all__ = ["similar_models", "timm_model", "timm_size", "torchvision_model", "torchvision_size"]
 
 USUAL_SIZE = 224
 LISTED_NAMES = 40
@@ -90,6 +91,18 @@ def timm_size(name: str) -> int:
         return USUAL_SIZE
     _, height, width = found.input_size
     return max(int(height), int(width))
+
+
+def similar_models(name: str, own: Sequence[str]) -> list[str]:
+    """Full names like ``name``: of a library's model that has exactly this name, else of the nearest ones."""
+    import torchvision
+
+    libraries = {"torchvision": torchvision.models.list_models(module=torchvision.models)}
+    if importlib.util.find_spec("timm"):
+        libraries["timm"] = _timm().list_models()
+    exact = [f"{library}:{name}" for library, names in libraries.items() if name in names]
+    known = {known: f"torchvision:{known}" for known in libraries["torchvision"]} | {known: known for known in own}
+    return exact or [known[near] for near in difflib.get_close_matches(name, known, n=2)]
 
 
 def _timm() -> ModuleType:

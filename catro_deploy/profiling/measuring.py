@@ -178,7 +178,7 @@ class _Measuring:
             again = sorted(noisy[: int(MOST_AGAIN * len(networks))])
             if not again:
                 break
-            title = f"Timing {len(again)} networks again that disagreed"
+            title = f"Timing {len(again)} networks again"
             some = {place for place, i in enumerate(again) if i in whole}
             repeated = self._samples(f"again {attempt}", [networks[i] for i in again], some, title)
             both = self._timed([*samples, *repeated])[len(samples) :]

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib import resources
 from typing import Any
 
 from catro_deploy.report import charts, latency_charts, latency_tables
 from catro_deploy.report.agreement import agreement_chart, agreement_table
 from catro_deploy.report.cards import badge, cards
+from catro_deploy.report.comparison import comparison_table, comparison_words, settings_table
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.finetuning import finetuning_words, probe_words
 from catro_deploy.report.front import front_chart, front_table, front_words
 from catro_deploy.report.grounds import conditions, heading, how_measured
+from catro_deploy.report.page import folded, html_table, page
 from catro_deploy.report.precision import (
     precision_table,
     precision_words,
@@ -32,7 +33,6 @@ from catro_deploy.report.shipping import shipping_words
 from catro_deploy.report.tables import (
     FEEDING,
     LOAD_CODE,
-    Table,
     class_table,
     onnx_code,
     records_table,
@@ -42,35 +42,26 @@ from catro_deploy.report.tables import (
     title,
     width_table,
 )
-from catro_deploy.report.wording import minus, typeset
+from catro_deploy.report.verdict import validity
+from catro_deploy.report.wording import typeset
 
 __all__ = ["to_html"]
-
-# The page may load nothing from anywhere, whatever a class name tries.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def to_html(report: Mapping[str, Any]) -> str:
     """Write what ``build_report`` returned as one HTML page."""
-    style = resources.files("catro_deploy.report").joinpath("style.css").read_text(encoding="utf-8")
-    name = escape(title(report))
     body = [
         _top(report),
         cards(report),
         _warnings(report),
         _measuring(report),
+        _before(report),
         _sections(report),
         _records(report),
         _shipping(report),
         _use(report),
     ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta name="color-scheme" content="light dark">\n<title>{name}</title>\n<style>\n{style}</style>\n'
-        f"</head>\n<body>\n<main>\n{''.join(body)}</main>\n</body>\n</html>\n"
-    )
+    return page(title(report), "".join(body))
 
 
 def _top(report: Mapping[str, Any]) -> str:
@@ -90,14 +81,26 @@ def _warnings(report: Mapping[str, Any]) -> str:
     passed = not report["verification"] or report["verification"]["passed"]
     items = "".join(f"<li>{escape(warning)}</li>" for warning in report["warnings"])
     heading = "Read this first" if passed else "Verification failed"
-    return f'<div class="notice{"" if passed else " failed"}"><strong>{heading}</strong><ul>{items}</ul></div>\n'
+    words = f"<strong>{heading}</strong><p>{escape(validity(report))}</p>"
+    return f'<div class="notice{"" if passed else " failed"}">{words}<ul>{items}</ul></div>\n'
 
 
 def _measuring(report: Mapping[str, Any]) -> str:
     facts = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in conditions(report))
     return (
         f'<section><h2>{heading(report)}</h2><dl class="facts">{facts}</dl>\n'
-        f'<p class="soft">{escape(how_measured(report))}</p>\n{_table(summary_table(report))}</section>\n'
+        f'<p class="soft">{escape(how_measured(report))}</p>\n{html_table(summary_table(report))}</section>\n'
+    )
+
+
+def _before(report: Mapping[str, Any]) -> str:
+    """Beside the run before it of the same network, if there is one."""
+    if not (before := report.get("before")):
+        return ""
+    words, table = comparison_words(before), comparison_table(before["earlier"], before["this"])
+    return (
+        f'<section><h2>Compared with the run before</h2><p class="soft">{escape(words)}</p>{html_table(table)}'
+        f"{folded('Settings that differ', settings_table(before))}</section>\n"
     )
 
 
@@ -108,15 +111,15 @@ def _sections(report: Mapping[str, Any]) -> str:
         sections.append(("Latency", charts.latency_chart(report)))
     if modes := mode_table(report):
         words = f'<p class="soft">{escape(mode_words(report))}</p>'
-        sections.append(("Latency, mode by mode", words + _table(modes)))
+        sections.append(("Latency, mode by mode", words + html_table(modes)))
     if engines := engine_table(report):
         words = f'<p class="soft">{escape(engine_words(report))}</p>'
-        sections.append(("Engines", words + _table(engines)))
+        sections.append(("Engines", words + html_table(engines)))
     if precisions := precision_table(report):
         words = f'<p class="soft">{escape(precision_words(report))}</p>'
-        sections.append(("Precision", words + _table(precisions)))
+        sections.append(("Precision", words + html_table(precisions)))
     if layers := sensitivity_table(report):
-        sections.append(("Layers in integers", sensitivity_chart(report) + _folded("All layers", layers)))
+        sections.append(("Layers in integers", sensitivity_chart(report) + folded("All layers", layers)))
     if report["latency_plan"]:
         sections.append((f"Budget{badge(report['latency_plan'])}", _budget(report)))
     if report["search"]:
@@ -124,7 +127,7 @@ def _sections(report: Mapping[str, Any]) -> str:
     sections += _answers(report)
     depth = latency_tables.depth_words(report)
     gone = f'<p class="soft">{escape(depth)}</p>' if depth else ""
-    table = _folded("All groups, with the grounds", width_table(report))
+    table = folded("All groups, with the grounds", width_table(report))
     sections.append(("Widths", charts.widths_chart(report["groups"]) + gone + table))
     if report["search_path"]:
         sections.append(("Search path", path_chart(report["search_path"], report["groups"])))
@@ -144,26 +147,26 @@ def _answers(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     if report["reconstruction"]:
         sections.append(("Reconstruction", _reconstruction(report["reconstruction"])))
     if report["per_class"]:
-        table = _folded("All figures by class", class_table(report))
+        table = folded("All figures by class", class_table(report))
         sections.append(("Accuracy by class", charts.accuracy_chart(report["per_class"]) + table))
     if not report["labelled"] and report["agreement"]["per_class"]:
-        table = _folded("All figures by class", agreement_table(report))
+        table = folded("All figures by class", agreement_table(report))
         sections.append(("Agreement with the original by class", agreement_chart(report) + table))
     return sections
 
 
 def _budget(report: Mapping[str, Any]) -> str:
-    table = _table(latency_tables.budget_table(report))
+    table = html_table(latency_tables.budget_table(report))
     if not report["latency_plan"]["rounds"]:
         return table
-    return table + latency_charts.rounds_chart(report) + _table(latency_tables.rounds_table(report))
+    return table + latency_charts.rounds_chart(report) + html_table(latency_tables.rounds_table(report))
 
 
 def _reconstruction(record: Mapping[str, Any]) -> str:
-    content = f'<p class="soft">{escape(solved_words(record))}</p>{_table(losses_table(record))}'
+    content = f'<p class="soft">{escape(solved_words(record))}</p>{html_table(losses_table(record))}'
     if (layers := layers_table(record)).rows:
-        content += reconstruction_chart(record) + _folded("All layers, in their order", layers)
-    return content + (_folded("Layers left as they are", left_table(record), True) if record["left"] else "")
+        content += reconstruction_chart(record) + folded("All layers, in their order", layers)
+    return content + (folded("Layers left as they are", left_table(record), True) if record["left"] else "")
 
 
 def _finetuning(finetune: Mapping[str, Any]) -> str:
@@ -174,21 +177,21 @@ def _finetuning(finetune: Mapping[str, Any]) -> str:
 
 
 def _front(search: Mapping[str, Any]) -> str:
-    return f'<p class="soft">{escape(front_words(search))}</p>{front_chart(search)}{_table(front_table(search))}'
+    return f'<p class="soft">{escape(front_words(search))}</p>{front_chart(search)}{html_table(front_table(search))}'
 
 
 def _grounds(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     """How latency decided the widths."""
     latency, sections = report["latency_plan"], []
     if latency["staircases"]:
-        table = _folded("All groups, with their candidates", latency_tables.stairs_table(report))
+        table = folded("All groups, with their candidates", latency_tables.stairs_table(report))
         sections.append(("Staircases", latency_charts.stairs_charts(report) + table))
     if latency["layers"]:
-        table = _folded("All layers", latency_tables.layer_table(report))
+        table = folded("All layers", latency_tables.layer_table(report))
         sections.append(("Time by layer", latency_charts.layers_chart(report) + table))
     errors = latency_tables.error_table(report)
     source = f'<p class="soft">{escape(latency_tables.source_words(report))}</p>'
-    sections.append(("Cost model", source + (_table(errors) if errors else "")))
+    sections.append(("Cost model", source + (html_table(errors) if errors else "")))
     return [(name + badge(latency), content) for name, content in sections]
 
 
@@ -203,7 +206,7 @@ def _records(report: Mapping[str, Any]) -> str:
         verification = {key: report["verification"][key] for key in kept if report["verification"].get(key)}
         records.insert(1, ("Agreement of PyTorch and the runtime", verification))
     tables = "".join(
-        _folded(name, records_table(record, ("What", "Recorded")), i == 0) for i, (name, record) in enumerate(records)
+        folded(name, records_table(record, ("What", "Recorded")), i == 0) for i, (name, record) in enumerate(records)
     )
     return f"<section><h2>Records</h2>{tables}</section>\n"
 
@@ -231,27 +234,3 @@ def _shipping(report: Mapping[str, Any]) -> str:
     words = shipping_words(report["ship"])
     facts = "".join(f"<div><dt>{name.capitalize()}</dt><dd>{escape(text)}</dd></div>" for name, text in words)
     return f'<section><h2>What to ship</h2><dl class="facts">{facts}</dl></section>\n'
-
-
-def _folded(name: str, table: Table, unfolded: bool = False) -> str:
-    return f"<details{' open' if unfolded else ''}><summary>{escape(name)}</summary>{_table(table)}</details>\n"
-
-
-def _table(table: Table) -> str:
-    def style(column: int) -> str:
-        return ' class="number"' if column in table.numeric else ' class="text"' if column else ""
-
-    head = "".join(f'<th scope="col"{style(i)}>{escape(cell)}</th>' for i, cell in enumerate(table.head))
-    rows = "".join(
-        "<tr>"
-        + f'<th scope="row">{escape(row[0])}</th>'
-        + "".join(
-            f"<td{style(i)}>{escape(typeset(minus(cell) if i in table.numeric else cell))}</td>"
-            for i, cell in enumerate(row)
-            if i
-        )
-        + "</tr>"
-        for row in table.rows
-    )
-    inside = f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
-    return f'<div class="scroll" tabindex="0"><table>{inside}</table></div>'

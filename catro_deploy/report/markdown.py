@@ -6,6 +6,7 @@ from typing import Any
 
 from catro_deploy.report import latency_tables
 from catro_deploy.report.agreement import agreement_table
+from catro_deploy.report.comparison import comparison_table, comparison_words, settings_table
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.finetuning import finetuning_words, probe_words
 from catro_deploy.report.front import front_table, front_words
@@ -27,6 +28,7 @@ from catro_deploy.report.tables import (
     title,
     width_table,
 )
+from catro_deploy.report.verdict import validity
 
 __all__ = ["to_markdown"]
 
@@ -35,13 +37,18 @@ def to_markdown(report: Mapping[str, Any]) -> str:
     """Write what ``build_report`` returned as Markdown (CommonMark with tables)."""
     blocks = [f"# {plain(title(report))}", f"**{plain(report['verdict'])}**"]
     if report["warnings"]:
-        blocks += ["## Warnings", "\n".join(f"- {plain(warning)}" for warning in report["warnings"])]
+        blocks += [
+            "## Read this first",
+            plain(validity(report)),
+            "\n".join(f"- {plain(warning)}" for warning in report["warnings"]),
+        ]
     blocks += [
         _table(summary_table(report)),
         plain(spent(report)) + _verified(report),
         f"## {heading(report)}",
         "\n".join(f"- {name}: {plain(text)}" for name, text in conditions(report)),
         plain(how_measured(report)),
+        *_before(report.get("before")),
         *_engines(report),
         *_precision(report),
         *_budget(report),
@@ -68,6 +75,14 @@ def to_markdown(report: Mapping[str, Any]) -> str:
 def _verified(report: Mapping[str, Any]) -> str:
     verification = report["verification"]
     return f" Verification {'passed' if verification['passed'] else 'FAILED'}." if verification else ""
+
+
+def _before(before: Mapping[str, Any] | None) -> list[str]:
+    """Beside the run before it of the same network, if there is one."""
+    if not before:
+        return []
+    tables = (comparison_table(before["earlier"], before["this"]), settings_table(before))
+    return ["## Compared with the run before", plain(comparison_words(before)), *map(_table, tables)]
 
 
 def _engines(report: Mapping[str, Any]) -> list[str]:

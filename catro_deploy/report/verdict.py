@@ -15,7 +15,7 @@ from catro_deploy.report.wording import (
     share_interval,
 )
 
-__all__ = ["OUTCOMES", "budget_words", "foretold", "verdict"]
+__all__ = ["OUTCOMES", "budget_words", "foretold", "validity", "verdict"]
 
 OUTCOMES = {
     "met": "met",
@@ -33,6 +33,27 @@ def verdict(report: Mapping[str, Any]) -> str:
     if report["verification"] and not report["verification"]["passed"]:
         parts.append("verification FAILED")
     return "; ".join(parts)
+
+
+def validity(report: Mapping[str, Any]) -> str:
+    """Whether the figures can be relied on, in one sentence; the warnings stand below it."""
+    verification = report["verification"]
+    if verification is None:
+        return f"The figures are incomplete: nothing was measured on {report['target']}."
+    if not _exported_rightly(verification):
+        return "The figures are NOT valid: the exported networks do not compute what PyTorch computes."
+    missed = "" if verification["passed"] else ", and miss what was asked"
+    return f"The figures are valid{missed}. Keep in mind:"
+
+
+def _exported_rightly(verification: Mapping[str, Any]) -> bool:
+    """Whether the runtime's logits are PyTorch's within the tolerance; those in integers only have to be finite."""
+    precisions = verification.get("precision") or {}
+    for name in ("original", "pruned"):
+        difference = verification[name]["largest_logit_difference"]
+        if difference is None or (difference > verification["tolerance"] and precisions.get(name) != "int8"):
+            return False
+    return True
 
 
 def foretold(latency: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from pydantic import ValidationError as PydanticError
 from catro_deploy.errors import SettingsError
 from catro_deploy.settings.models import Settings
 from catro_deploy.settings.recipes import RECIPES
-from catro_deploy.toml import toml_tables
+from catro_deploy.toml import toml_mistake, toml_tables
 
 __all__ = ["load_settings", "settings_text"]
 
@@ -77,12 +77,17 @@ def settings_text(settings: Settings) -> str:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+        text = file.read_text(encoding="utf-8-sig")
+        content = tomllib.loads(text)
     except FileNotFoundError:
         raise SettingsError(f"There is no {file}.", "Write one: catro-deploy init") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
+        line, meant = toml_mistake(text, error)
+        hint = f"Did you mean: {meant}" if meant else "Correct the line, or write a new file: catro-deploy init"
+        raise SettingsError(f"{file} cannot be read: {error}.\n    {line}", hint) from None
+    except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
-            f"{file} cannot be read: {error}.", "Mend it, or write a new one: catro-deploy init"
+            f"{file} cannot be read: {error}.", "Correct it, or write a new one: catro-deploy init"
         ) from None
     for section, key in _PATHS:
         table = content.setdefault(section, {})
@@ -120,7 +125,8 @@ def _explain(error: PydanticError, file: Path | None) -> str:
         elif problem["type"] == "value_error":  # of a whole section, whose values would only be in the way
             lines[place] = f"{place}: {problem['ctx']['error']}."
         else:
-            lines[place] = f"{place} = {problem['input']!r} does not fit: {problem['msg']}."
+            quotes = " Write it in quotes." if problem["type"] == "string_type" else ""
+            lines[place] = f"{place} = {problem['input']!r} does not fit: {problem['msg']}.{quotes}"
     return "\n".join([f"Wrong settings ({f'{file} and ' if file else ''}flags):", *lines.values()])
 
 

@@ -97,7 +97,7 @@ def _measure(
     device: str, errand: Errand, run: RunFolder, protocol: LatencyProtocol, progress: Progress
 ) -> dict[str, Any]:
     planned_s = len(errand.job["modes"]) * (protocol.warmup_s + protocol.seconds)
-    with progress.task("Measuring the original and the pruned model in turns", planned_s) as task:
+    with progress.task("Measuring both networks", planned_s) as task:
         reached_s = 0.0
         for event in run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=progress.note):
             if event["event"] == "result":

@@ -155,7 +155,7 @@ class Candidates:
     def measured(self, precisions: Sequence[Precision]) -> dict[Precision, Candidate]:
         """What the pruned network scores in each of ``precisions``, and its latency."""
         logits = self._logits({precision: ("pruned", precision) for precision in precisions})
-        with self._progress.task("Measuring each precision in turns with the original", len(precisions)) as task:
+        with self._progress.task("Measuring each precision", len(precisions)) as task:
             found = {}
             for precision in precisions:
                 found[precision] = self._candidate(precision, logits[precision])

@@ -177,7 +177,7 @@ def write_int8(
 
 def _attempt(quantiser: _Quantiser, images: Images, floor: float, progress: Progress) -> _Attempt:
     free = [layer for layer in quantiser.layers if layer not in quantiser.fixed]
-    with progress.task("Trying each layer in integers alone", len(free)) as task:
+    with progress.task("Trying layers in integers", len(free)) as task:
         tried = sensitivities(
             quantiser.source,
             free,

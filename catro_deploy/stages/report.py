@@ -7,6 +7,7 @@ from catro_deploy.files import write_json, write_text
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
 from catro_deploy.report.build import build_report
+from catro_deploy.report.comparison import compare, run_before
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.report.unchecked import unchecked_words
@@ -46,8 +47,9 @@ def report(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
     shipped = run.read_json(run.shipped, "ship") if run.shipped.is_file() else None
     name = run.path.resolve().name
     content = build_report(plan, verify, bench, finetune, name, search, build, quantize, shipped, unchecked)
+    earlier = run_before(run)
+    content |= {"before": compare(earlier, run) if earlier else None}
     write_json(run.report("json"), content)
     write_text(run.report("md"), to_markdown(content))
     write_text(run.report("html"), to_html(content))
-    progress.note(content["verdict"])
     return content

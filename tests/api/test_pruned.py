@@ -215,3 +215,13 @@ def test_agreement_with_the_original_needs_no_labels(pruned):
     assert found.mean_kl_nats > 0
     same_network = PrunedModel(pruned.original, pruned.original, pruned.plan).agreement(alone)
     assert (same_network.share, same_network.mean_kl_nats) == (1, 0)
+
+
+def test_printed_it_is_a_few_lines_of_what_it_saved(pruned):
+    lines = repr(pruned).splitlines()
+    assert 3 <= len(lines) <= 6
+    assert max(map(len, lines)) <= 100
+    plan = pruned.plan
+    assert f"{len(plan.classes)} of {plan.model_classes} classes" in lines[0]
+    assert f"{plan.pruned_params:,} ({plan.pruned_params / plan.original_params:.1%})" in str(pruned)
+    assert "Conv2d" not in str(pruned)

@@ -1,8 +1,12 @@
+import ast
 import io
+import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import catro_deploy
 from catro_deploy.cli.console import Lines, Screen
 
 
@@ -36,10 +40,94 @@ def test_bars_go_when_their_task_ends_or_fails_and_can_start_again(screen):
         assert stream.getvalue().endswith("after\n")
 
 
-def test_lines_tell_descriptions_and_notes_only(capsys):
-    with Lines().task("Scoring", 3, done=1) as task:
+class Clock:
+    """Seconds as a test says."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def followed(capsys, steps, seconds, text=""):
+    """What a task of ``steps`` steps, each of so many ``seconds``, writes to a log."""
+    clock = Clock()
+    with Lines(clock).task("Scoring", steps) as task:
+        for _ in range(steps):
+            clock.now += seconds
+            task.advance()
+            if text:
+                task.describe(text)
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err.splitlines()
+
+
+def test_short_work_writes_nothing_to_a_log_but_a_training_its_last_line(capsys):
+    assert followed(capsys, 100, 0.1) == []
+    assert followed(capsys, 10, 1.2, "epoch 10/10, loss 0.1") == ["Scoring: done in 0:12; epoch 10/10, loss 0.1"]
+
+
+def test_long_work_writes_every_15_seconds_or_tenth_with_the_time_left(capsys):
+    assert followed(capsys, 4, 10.0) == [
+        "Scoring: 50%, 0:20 elapsed, 0:20 left",
+        "Scoring: 75%, 0:30 elapsed, 0:10 left",
+        "Scoring: 100%, 0:40 elapsed, 0:00 left",
+        "Scoring: done in 0:40",
+    ]
+    lines = followed(capsys, 3600, 1.0)
+    assert lines[0] == "Scoring: 0%, 0:15 elapsed, 59:45 left"
+    assert len(lines) == 3600 // 15 + 1
+    assert "Scoring: 50%, 30:00 elapsed, 30:00 left" in lines
+
+
+def test_the_time_left_goes_by_what_was_done_since_the_start(capsys):
+    clock = Clock()
+    with Lines(clock).task("Fine-tuning", 10, done=8) as task:
+        clock.now += 3700
         task.advance()
-        task.describe("stage1")
-        task.advance()
+    assert capsys.readouterr().err.splitlines()[0] == "Fine-tuning: 90%, 1:01:40 elapsed, 1:01:40 left"
+
+
+def test_a_task_that_fails_is_not_called_done(capsys):
+    def fail():
+        with Lines().task("Fine-tuning", 10) as task:
+            task.describe("epoch 1/10")
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
+    assert capsys.readouterr().err == ""
+
+
+def test_notes_are_lines_on_stderr(capsys):
     Lines().note("done")
-    assert capsys.readouterr() == ("", "Scoring: stage1\ndone\n")
+    assert capsys.readouterr() == ("", "done\n")
+
+
+def titles():
+    """Every title of a task that stands in the package as it is."""
+    for path in Path(catro_deploy.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2]
+            if called in ("task", "Errand", "logits_errand") and isinstance(node.args[0], ast.Constant):
+                yield node.args[0].value
+
+
+def test_bars_fit_80_columns():
+    found = set(titles())
+    assert "Measuring both networks" in found
+    for title in found:
+        stream = io.StringIO()
+        progress = Screen(Console(file=stream, force_terminal=True, width=80))
+        with progress.task(title, 300_000) as task:
+            task.advance(299_999)
+            task.describe("epoch 40/40, loss 0.123, validation accuracy 98.00%, " * 2)
+            with progress.task("Drawn anew", 1):
+                pass
+        lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in stream.getvalue().splitlines()]
+        drawn = next(line for line in lines if "299999/300000" in line)
+        assert title in drawn
+        assert "left" in drawn
+        assert max(map(len, lines)) <= 80

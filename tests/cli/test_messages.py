@@ -34,6 +34,43 @@ def test_wrong_input_exits_with_2_and_says_what_to_do(catro, arguments, message)
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("command", ["run", "prune", "profile", "train"])
+def test_without_catro_toml_the_way_to_one_is_told(catro, folder, command):
+    (folder / "catro.toml").unlink()
+    result = catro(command)
+    assert result.exit_code == 2
+    assert f"There is no catro.toml here, in {folder}." in result.stderr
+    assert "catro-deploy init" in result.stderr
+
+
+def test_without_catro_toml_flags_can_name_the_model(catro, folder):
+    (folder / "catro.toml").unlink()
+    assert catro("prune", "--checkpoint", "model.pth").exit_code == 0
+
+
+def test_the_run_that_is_taken_is_named_with_the_reason(catro, folder, the_run):
+    catro("prune")
+    said = catro("finetune").stderr
+    assert f"no --run given: taking runs/{the_run().name}, the only run in runs/" in said
+    catro("prune", "--run", "runs/other")
+    assert "taking runs/other, the newest run in runs/" in catro("finetune").stderr
+    assert "no --run given" not in catro("finetune", "--run", "runs/other").stderr
+
+
+def test_keep_leaves_the_old_report_and_works_beside_it(catro, the_run):
+    catro("run")
+    old = the_run()
+    before = {path.name: path.read_bytes() for path in old.iterdir() if path.is_file()}
+    said = catro("run", "--epochs", "2", "--keep").stderr
+    assert f"run folder: runs/{old.name}-2" in said
+    assert "replacing" not in said
+    assert {path.name: path.read_bytes() for path in old.iterdir() if path.is_file()} == before
+    assert (old.with_name(f"{old.name}-2") / "weights.safetensors").read_text() == "2 epochs"
+    said = catro("finetune", "--run", str(old), "--epochs", "1").stderr
+    assert "finetune.epochs: 3 -> 1" in said
+    assert "out of date afterwards: the results of export, verify, bench, ship, report" in said
+
+
 def test_a_wrong_key_is_refused_with_the_nearest_name(catro, folder):
     (folder / "catro.toml").write_text("[finetune]\nepocs = 3\n")
     result = catro("run")

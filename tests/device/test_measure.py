@@ -158,7 +158,7 @@ def test_a_quiet_measurement_gets_no_remark():
     [
         ({"original": timing([[100.0] * 5] * 3)}, ["original", "15 samples of the 20"]),
         ({"original": timing([[100.0, 200.0, 100.0]] * 100)}, ["scatter", "35%"]),
-        ({"original": timing([[100.0] * 50, [105.0] * 50, [110.0] * 50])}, ["+10%", "last third"]),
+        ({"original": timing([[100.0] * 50, [105.0] * 50, [110.0] * 50])}, ["+10% (original) and +0% (pruned)"]),
         ({"ratio": {"median": 1.0, "ci95": [0.9, 1.1]}}, ["0.900 to 1.100", "no difference"]),
         ({"load_average_before": 4.5}, ["load average was 4.5 on 4 cores"]),
         ({"other_load_cores": 1.5}, ["1.5 of 4 cores"]),
@@ -168,6 +168,20 @@ def test_a_quiet_measurement_gets_no_remark():
 def test_each_doubt_gets_its_remark(changes, words):
     (remark,) = remarks_on(**changes)
     assert all(word in remark for word in words)
+
+
+@pytest.mark.parametrize(("last", "word"), [(107.0, "slowed by 7%"), (93.0, "sped up by 7%")])
+def test_a_change_of_the_machine_that_both_networks_share_is_called_so(last, word):
+    drifting = [timing([[start] * 50, [start] * 50, [start * last / 100] * 50]) for start in (100.0, 40.0)]
+    (remark,) = remarks(dict(zip(("original", "pruned"), drifting, strict=True)), FASTER, PROTOCOL, QUIET)
+    assert remark == f"The machine {word} while measuring; both networks were affected alike."
+
+
+def test_a_drift_of_the_pruned_network_alone_is_no_change_of_the_machine():
+    moved = timing([[100.0] * 50, [100.0] * 50, [110.0] * 50])
+    (remark,) = remarks({"original": STEADY, "pruned": moved}, FASTER, PROTOCOL, QUIET)
+    assert "+10% (pruned)" in remark
+    assert "alike" not in remark
 
 
 def test_unknown_facts_raise_no_doubt_and_no_error():

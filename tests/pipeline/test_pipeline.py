@@ -1,6 +1,5 @@
 import pytest
 
-from catro_deploy import pipeline
 from catro_deploy.errors import (
     BudgetError,
     CheckpointError,
@@ -22,6 +21,7 @@ from catro_deploy.pipeline import (
 from catro_deploy.progress import Silent
 from catro_deploy.resources import find
 from catro_deploy.settings import load_settings
+from catro_deploy.stages import applicable
 from catro_deploy.stages.table import BUILD, QUANTIZE, SEARCH
 from tests.pipeline.driving import ALL, go, settings_with
 from tests.quick_stages import TABLE, diary
@@ -37,7 +37,7 @@ def test_a_precision_is_decided_where_one_is_asked_for(run):
 
 
 def test_engines_are_built_for_runtimes_that_need_them(run, monkeypatch):
-    monkeypatch.setattr(pipeline, "reachable", lambda target, device: True)
+    monkeypatch.setattr(applicable, "reachable", lambda target, device: True)
     every = [stage.name for stage in STAGES if stage.name not in (SEARCH, QUANTIZE)]
     assert go(run, every) == [name for name in every if name != BUILD]
     assert go(run, every, prune={"target": "x86-gpu"}) == every

@@ -76,7 +76,8 @@ def test_a_slower_network_is_called_slower_at_the_top():
 def test_warnings_stand_before_the_first_section():
     html = page()
 
-    assert html.index("Other processes kept") < html.index("<h2>")
+    verdict = html.index("The figures are valid. Keep in mind:")
+    assert html.index("Read this first") < verdict < html.index("Other processes kept") < html.index("<h2>")
 
 
 def test_wide_networks_are_drawn_by_share_and_say_so():

@@ -1,7 +1,7 @@
 import pytest
 
 from catro_deploy.report.build import build_report
-from catro_deploy.report.verdict import verdict
+from catro_deploy.report.verdict import validity, verdict
 from tests.report.made import (
     make_bench,
     make_estimate,
@@ -88,3 +88,20 @@ def test_verdict_calls_predicted_what_a_profile_says():
 
     assert report["verdict"].startswith("not measured on x86-cpu: predicted 0.480x of the original's latency")
     assert report["verdict"].endswith("accuracy not measured")
+
+
+def valid(plan=None, **verify):
+    record = make_verify() | verify if plan is None else None
+    return validity(build_report(plan or make_plan(), record, make_bench() if record else None, None, "tram"))
+
+
+def test_the_warnings_begin_with_whether_the_figures_are_valid():
+    of = make_verify()["pruned"]
+    assert valid() == "The figures are valid. Keep in mind:"
+    assert valid(passed=False) == "The figures are valid, and miss what was asked. Keep in mind:"
+    assert "NOT valid" in valid(pruned=of | {"largest_logit_difference": 1.0}, tolerance=0.001)
+    assert "NOT valid" in valid(pruned=of | {"largest_logit_difference": None})
+    in_integers = {"original": "fp32", "pruned": "int8"}
+    far = of | {"largest_logit_difference": 1.0}
+    assert "NOT valid" not in valid(pruned=far, tolerance=0.001, precision=in_integers)
+    assert valid(make_estimate()) == f"The figures are incomplete: nothing was measured on {make_estimate().target}."

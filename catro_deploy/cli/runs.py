@@ -1,0 +1,125 @@
+"""``runs list``, ``runs show``, ``runs compare`` and ``runs remove``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from catro_deploy.cli.console import print_json, print_result
+from catro_deploy.cli.flags import Json, examples
+from catro_deploy.errors import CatroError
+from catro_deploy.run_folders import RUNS, find_run, remove_run, run_folders
+from catro_deploy.runs import RunFolder
+
+if TYPE_CHECKING:
+    from catro_deploy.report.tables import Table
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Run folders: list, show, compare and remove them.")
+
+Name = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run folder, its name below runs/, or a part of it.", show_default=False)
+]
+
+
+@app.command("list", epilog=examples("runs list", "runs list --json"))
+def list_(json: Json = False) -> None:
+    """List the run folders below runs/, the newest first."""
+    runs = [_overview(run) for run in run_folders(RUNS)]
+    if json:
+        print_json(runs)
+    elif runs:
+        print_result(*_list(runs))
+    else:
+        print_result(f"There are no run folders in {RUNS.absolute()}. Start one: catro-deploy run")
+
+
+@app.command(epilog=examples("runs show", "runs show 1a2b3c4d"))
+def show(
+    name: Annotated[str | None, typer.Argument(metavar="RUN", help="Default: the newest.", show_default=False)] = None,
+    json: Json = False,
+) -> None:
+    """Show the figures of one run, and where its report is."""
+    from catro_deploy.report.overview import overview
+    from catro_deploy.run_folders import newest_run
+
+    run = find_run(name, RUNS) if name else newest_run(RUNS)
+    found = overview(run)
+    if json:
+        print_json({"run": str(run.path)} | found)
+        return
+    from catro_deploy.report.comparison import overview_table
+
+    print_result(str(run.path), _drawn(overview_table(found)))
+    if found["stage"] == "report":
+        print_result(f"Report: {run.report('html')}")
+
+
+@app.command(epilog=examples("runs compare 1a2b3c4d 5e6f7a8b", "runs compare tram tram-2 --html tram.html"))
+def compare(
+    first: Name,
+    second: Name,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the page goes; default: below runs/.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show two runs side by side, and the settings that differ; also written as one HTML page."""
+    from catro_deploy.files import write_text
+    from catro_deploy.report import comparison as c
+
+    runs = [find_run(name, RUNS) for name in (first, second)]
+    found = c.compare(*runs)
+    page = html or RUNS / f"compare-{found['earlier']['name']}-{found['this']['name']}.html"
+    write_text(page, c.comparison_page(found))
+    if json:
+        print_json(found | {"page": str(page)})
+        return
+    differences = _drawn(c.settings_table(found))
+    print_result(c.comparison_words(found), _drawn(c.comparison_table(found["earlier"], found["this"])), differences)
+    print_result(f"Page: {page}")
+
+
+@app.command(epilog=examples("runs remove 1a2b3c4d", "runs remove runs/tram --yes"))
+def remove(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete a run folder with all that it holds. Links in it are deleted, not what they point to."""
+    run = find_run(name, RUNS)
+    if not yes:
+        files = [path for path in run.path.rglob("*") if path.is_file()]
+        size = sum(path.lstat().st_size for path in files) / 2**20
+        typer.confirm(f"Delete {run.path} ({len(files)} files, {size:.1f} MiB)?", abort=True, err=True)
+    remove_run(run)
+    print_result(f"Removed {run.path}.")
+
+
+def _overview(run: RunFolder) -> dict[str, Any]:
+    """The overview of ``run`` with its path; of a damaged run what is wrong with it."""
+    from catro_deploy.report.overview import overview
+
+    try:
+        return {"run": str(run.path), "problem": None} | overview(run)
+    except CatroError as error:
+        return {"run": str(run.path), "name": run.path.name, "problem": error.problem}
+
+
+def _list(runs: list[dict[str, Any]]) -> list[Any]:
+    from catro_deploy.report.comparison import list_table
+
+    damaged = [f"{run['name']}: {run['problem']}" for run in runs if run["problem"]]
+    return [_drawn(list_table([run for run in runs if not run["problem"]])), *damaged]
+
+
+def _drawn(table: "Table") -> Any:  # noqa: ANN401 - a table of rich, which is slow to import
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    drawn = Drawn(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, name in enumerate(table.head):
+        drawn.add_column(name, justify="right" if number in table.numeric else "left", no_wrap=number == 0)
+    for row in table.rows:
+        drawn.add_row(*map(Text, row))
+    return drawn

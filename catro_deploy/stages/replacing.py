@@ -1,0 +1,124 @@
+"""Which results of a run folder a command is about to replace, and a folder beside it that keeps them."""
+
+import shutil
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from catro_deploy.files import write_text
+from catro_deploy.runs import STAGES_FILE, RunFolder
+from catro_deploy.settings import AUTO, Settings, settings_text
+from catro_deploy.stages.table import PRUNE, Stage
+from catro_deploy.toml import toml_differences
+
+__all__ = ["Replacement", "folder_beside", "replacement", "with_budget_found"]
+
+SHOWN_CHANGES = 8
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Stages whose results are made again, those that are then out of date, and the settings that changed.
+
+    ``changes`` are lines such as ``finetune.epochs: 40 -> 10``.
+    """
+
+    replaced: tuple[Stage, ...]
+    outdated: tuple[Stage, ...]
+    changes: tuple[str, ...]
+
+    def lines(self, run: RunFolder, *, force: bool) -> Iterator[str]:
+        """What to tell before the first result in ``run`` is replaced."""
+        written = [path for stage in self.replaced for path in stage.writes(run) if path.is_file()]
+        files = [path.relative_to(run.path).as_posix() for path in written]
+        yield f"replacing earlier results in {run.path}: {', '.join(files)}"
+        yield from (f"  {change}" for change in self.changes[:SHOWN_CHANGES])
+        if len(self.changes) > SHOWN_CHANGES:
+            yield f"  and {len(self.changes) - SHOWN_CHANGES} more settings"
+        if not self.changes:
+            yield "  because of --force" if force else "  because the model, the images or the device changed"
+        if self.outdated:
+            yield f"  out of date afterwards: the results of {', '.join(stage.name for stage in self.outdated)}"
+        yield "  to keep both: --keep, or another folder with --run"
+
+
+def replacement(
+    names: Sequence[str], settings: Settings, run: RunFolder, table: Sequence[Stage], *, force: bool
+) -> Replacement | None:
+    """What the stages ``names`` of ``table`` are about to replace in ``run`` under ``settings``; None if nothing."""
+    ended = run.finished()
+    stale: list[Stage] = []
+    changed: set[Path] = set()
+    for stage in table:
+        if changed & set(stage.reads(run)) or (stage.name in names and _runs(stage, settings, run, force)):
+            changed |= set(stage.writes(run))
+            stale += [stage] if stage.name in ended else []
+    replaced = tuple(stage for stage in stale if stage.name in names)
+    outdated = tuple(stage for stage in stale if stage.name not in names)
+    return Replacement(replaced, outdated, tuple(_changed_settings(run, settings))) if replaced else None
+
+
+def _runs(stage: Stage, settings: Settings, run: RunFolder, force: bool) -> bool:
+    """Whether ``stage`` runs, as far as that follows from what is there now."""
+    if force or not all(path.is_file() for path in stage.reads(run)):
+        return True
+    if stage.name == PRUNE and settings.prune.budget == AUTO:
+        settings = with_budget_found(settings, run)
+    return not run.is_done(stage.name, stage.inputs(settings, run))
+
+
+def with_budget_found(settings: Settings, run: RunFolder) -> Settings:
+    """``settings`` with the budget that the search in ``run`` found."""
+    found = {"budget": run.read_json(run.search, "run")["budget"]}
+    return settings.model_copy(update={"prune": settings.prune.model_copy(update=found)})
+
+
+def _changed_settings(run: RunFolder, settings: Settings) -> Iterator[str]:
+    """A line for each setting that differs from those of ``run``."""
+    if not run.settings.is_file():
+        return
+    before = tomllib.loads(run.settings.read_text(encoding="utf-8"))
+    after = tomllib.loads(settings_text(settings))
+    for name, old, new in toml_differences(before, after):
+        yield f"{name}: {old} -> {new}"
+
+
+def folder_beside(
+    names: Sequence[str], settings: Settings, run: RunFolder, table: Sequence[Stage], *, force: bool
+) -> RunFolder:
+    """Where ``names`` replace nothing: ``run``, else a folder named after it with a number.
+
+    A new one gets those results of ``run`` that stay as they are.
+    """
+    found = replacement(names, settings, run, table, force=force)
+    if found is None:
+        return run
+    text, number = settings_text(settings), 2
+    while (beside := RunFolder(run.path.with_name(f"{run.path.name}-{number}"))).path.exists():
+        same = beside.settings.is_file() and beside.settings.read_text(encoding="utf-8") == text
+        if same and replacement(names, settings, beside, table, force=force) is None:
+            return beside
+        number += 1
+    with run.lock():
+        _copy(run, beside, found, table)
+    write_text(beside.settings, text)
+    return beside
+
+
+def _copy(run: RunFolder, beside: RunFolder, found: Replacement, table: Sequence[Stage]) -> None:
+    """Copy the results that ``found`` leaves as they are, as a whole or not at all."""
+    gone = [stage.name for stage in (*found.replaced, *found.outdated)]
+    left = [stage for stage in table if stage.name in run.finished() and stage.name not in gone]
+    paths = [path for stage in left for path in (*stage.writes(run), *stage.keeps(run))]
+    unfinished = RunFolder(beside.path.with_name(f".{beside.path.name}.part"))
+    shutil.rmtree(unfinished.path, ignore_errors=True)
+    for path in (*paths, run.carried, run.path / STAGES_FILE):
+        goal = unfinished.path / path.relative_to(run.path)
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            shutil.copytree(path, goal)
+        elif path.is_file():
+            shutil.copy2(path, goal)
+    unfinished.take_back(gone)
+    unfinished.path.rename(beside.path)

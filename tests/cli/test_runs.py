@@ -1,0 +1,98 @@
+"""``catro-deploy runs`` over real run folders."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.tiny import command, went_well
+
+
+@pytest.fixture
+def two_runs(tiny, tiny_finished):
+    """Two finished runs below runs/, of which the second was fine-tuned for one epoch more."""
+    for name in ("first", "second"):
+        shutil.copytree(tiny_finished, tiny / "runs" / name)
+    result = command("finetune", "--run", "runs/second", "--epochs", "3")
+    assert result.exit_code == 0, result.stderr
+    for stage in ("export", "verify", "bench", "report"):
+        result = command(stage, "--run", "runs/second")
+        assert went_well(result.exit_code, result.stderr), result.stderr
+    return tiny / "runs"
+
+
+def test_runs_are_listed_shown_compared_and_removed(two_runs):
+    listed = json.loads(command("runs", "list", "--json").stdout)
+    assert [run["name"] for run in listed] == ["second", "first"]
+    table = command("runs", "list").stdout.splitlines()
+    assert table[0].split() == ["run", "date", "network", "target", "budget", "latency", "accuracy", "last", "stage"]
+    assert [line.split()[0] for line in table[1:]] == ["second", "first"]
+
+    shown = json.loads(command("runs", "show", "first", "--json").stdout)
+    verified, bench = (json.loads((two_runs / f"first/{name}.json").read_text()) for name in ("verify", "bench"))
+    assert shown["accuracy"] == verified["pruned"]["runtime"]
+    assert shown["latency_ratio"] == bench["pruned"]["p50_us"] / bench["original"]["p50_us"]
+    assert shown["stage"] == "report"
+    assert "Report: runs/second/report.html" in command("runs", "show").stdout
+
+    compared = command("runs", "compare", "first", "second")
+    assert compared.exit_code == 0, compared.stderr
+    row = next(line for line in compared.stdout.splitlines() if line.startswith("finetune.epochs"))
+    assert row.split() == ["finetune.epochs", "2", "3"]
+    page = (two_runs / "compare-first-second.html").read_text()
+    assert "finetune.epochs" in page
+    assert not any(word in page for word in ("http:", "https:", "<script", "<link", "url("))
+    assert command("runs", "compare", "first", "second", "--html", "own.html").exit_code == 0
+    assert (two_runs.parent / "own.html").read_text() == page
+
+    assert command("runs", "remove", "first", "--yes").exit_code == 0
+    assert not (two_runs / "first").exists()
+    assert (two_runs / "second" / "plan.json").is_file()
+
+
+def test_the_report_compares_with_the_run_before_of_the_same_network(two_runs):
+    report = json.loads((two_runs / "second/report.json").read_text())
+    assert report["before"]["earlier"]["name"] == "first"
+    assert ["finetune.epochs", "2", "3"] in report["before"]["settings"]
+    for suffix in ("html", "md"):
+        assert "Compared with the run before" in (two_runs / f"second/report.{suffix}").read_text()
+    alone = json.loads((two_runs / "first/report.json").read_text())
+    assert alone["before"] is None
+    assert "Compared with" not in (two_runs / "first/report.html").read_text()
+
+
+def test_removing_asks_and_without_an_answer_leaves_the_run(tiny_run):
+    result = command("runs", "remove", "run")
+    assert result.exit_code == 1
+    assert "Delete run (" in result.stderr
+    assert tiny_run.plan.is_file()
+
+
+def test_a_damaged_run_is_listed_with_what_is_wrong(tiny_run):
+    runs = tiny_run.path.parent / "runs"
+    shutil.copytree(tiny_run.path, runs / "damaged")
+    (runs / "damaged" / "verify.json").write_text("{")
+    result = command("runs", "list")
+    assert result.exit_code == 0
+    assert "damaged: runs/damaged/verify.json is not valid JSON" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("show", "nobody"), "There is no run 'nobody'"),
+        (("remove", "data", "--yes"), "data is not a run folder"),
+        (("compare", "run", "rin"), "There is no run 'rin'"),
+        (("show",), "There is no finished pruning"),
+    ],
+)
+def test_what_is_no_run_is_told(tiny_run, arguments, said):
+    result = command("runs", *arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_the_headline_is_shown_once(tiny_run):
+    result = command("report", "--run", "run", "--force")
+    verdict = json.loads(tiny_run.report("json").read_text())["verdict"]
+    assert (result.stdout + result.stderr).replace("\n", " ").count(verdict) == 1
