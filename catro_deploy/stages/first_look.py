@@ -52,7 +52,7 @@ def first_look(original: Original, settings: Settings, progress: Progress) -> Fi
         look = FirstLook(len(held.labels), None, told, sizes, resized)
     else:
         sample = _sample(original, held)
-        with progress.task("Original network, validation images", len(sample.indices)) as task:
+        with progress.task("Looking at the original network", len(sample.indices)) as task:
             answers = answers_of(logits_of(original, sample, settings, task))
         accuracy = float((answers == sample.labels).mean())
         found = _suspicions(original, sample, answers, told, settings)
