@@ -18,7 +18,7 @@ __all__ = ["Lines", "Screen", "make_progress", "print_json", "print_result", "sa
 
 WIDTH_WITHOUT_SCREEN = 110
 # Without a screen, work that takes this long is told of, and then at each tenth.
-INTERVAL_S, TENTHS = 15.0, 10
+INTERVAL_S, SILENCE_S, TENTHS = 15.0, 600.0, 10
 # What stands beside title and bar at most: 300000/300000, elapsed and remaining time.
 BESIDE_BAR, TITLE = 36, 34
 
@@ -80,7 +80,7 @@ def _print_line(text: str) -> None:
 
 
 class _Line:
-    """A task that tells where it is every ``INTERVAL_S``, and from then on at each tenth of its work."""
+    """A task that tells where it is at each tenth: not before INTERVAL_S have passed, and not after SILENCE_S."""
 
     def __init__(self, title: str, total: float, done: float, clock: Callable[[], float]) -> None:
         self._title, self._total, self._first, self._done = title, total, done, done
@@ -91,8 +91,9 @@ class _Line:
     def advance(self, steps: float = 1) -> None:
         self._done += steps
         now, tenth = self._clock(), int(TENTHS * self._done / self._total) if self._total else TENTHS
-        long = self._told_tenth is not None and tenth > self._told_tenth
-        if now - self._told_at >= INTERVAL_S or long:
+        silent_s = now - self._told_at
+        due = silent_s >= INTERVAL_S and (tenth != self._told_tenth or silent_s >= SILENCE_S)
+        if due and self._done < self._total:
             self._told_at, self._told_tenth = now, tenth
             _print_line(f"{self._title}: {self._where(now - self._started)}{self._text}")
 
