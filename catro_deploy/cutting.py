@@ -2,12 +2,13 @@
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import nn
 
-from catro_deploy.errors import FaultError
+from catro_deploy.errors import FaultError, ModelError
 from catro_deploy.graph.depth import drop_branches
 from catro_deploy.graph.held import held_by
 from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked, spread
@@ -15,7 +16,7 @@ from catro_deploy.graph.trace import Network, list_layers, trace
 from catro_deploy.records import Branch, Budget, GroupPlan, Keep, LatencyPlan, Plan
 from catro_deploy.settings import Settings
 
-__all__ = ["Classifier", "Pruned", "cut_classifier", "of_widths", "without_branches"]
+__all__ = ["Classifier", "Pruned", "cut_classifier", "of_widths", "with_classes", "without_branches"]
 
 LARGEST_DEVIATION = 1e-4
 
@@ -29,7 +30,7 @@ class Classifier:
         input_shape: (channels, height, width) of one image.
         head: name of the layer that makes the logits.
         classes: names of all classes that the network was trained for.
-        wanted: indices of the classes that are left, ascending.
+        wanted: indices of the classes that are left, in the order of the logits.
         name: factory that builds the network with all classes; empty if there is none.
         mean: what images were normalised with, a value a channel; empty if nobody said.
         std: likewise.
@@ -46,8 +47,8 @@ class Classifier:
 
     @property
     def has_whole_head(self) -> bool:
-        """Whether all classes are wanted."""
-        return len(self.wanted) == len(self.classes)
+        """Whether the logits are those of all classes, in the order of ``classes``."""
+        return self.wanted == tuple(range(len(self.classes)))
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,40 @@ class Pruned:
 
     model: nn.Module
     plan: Plan
+
+
+_AnyClassifier = TypeVar("_AnyClassifier", bound=Classifier)
+
+
+def with_classes(whole: _AnyClassifier, wanted: tuple[int, ...], images: torch.Tensor) -> _AnyClassifier:
+    """``whole`` with the logits of the ``wanted`` classes alone, in that order.
+
+    Its module is cut in place, and checked on ``images``.
+
+    Raises:
+        ModelError: the logits are not simply the outputs of one layer.
+    """
+    chosen = replace(whole, wanted=wanted)
+    if chosen.has_whole_head:
+        return chosen
+    with torch.no_grad():
+        try:
+            expected = whole.model(images)[:, list(wanted)]
+            found = apply_keeps_(whole.model, {whole.head: Keep(out=wanted)})(images)
+            deviation = _deviation(expected.nan_to_num(), found.nan_to_num())  # what is not finite is found later
+        except (
+            ModelError,
+            RuntimeError,
+            IndexError,
+        ):  # the layer has not so many outputs, or what follows it needs all of them
+            deviation = float("inf")
+    if not deviation <= LARGEST_DEVIATION:
+        raise ModelError(
+            "Logits cannot be left out of this network or reordered: they are not the outputs of one layer "
+            f"({whole.head} is the last).",
+            "Prune it for all classes, or let it end in a layer with one output for each class.",
+        )
+    return chosen
 
 
 def cut_classifier(
@@ -113,13 +148,18 @@ def of_widths(
 def _check_equal(pruned: nn.Module, reference: nn.Module, images: torch.Tensor) -> None:
     with torch.inference_mode():
         expected, found = reference.eval()(images), pruned.eval()(images)
-    deviation = float((expected - found).abs().max() / expected.abs().max().clamp(min=1e-12))
+    deviation = _deviation(expected, found)
     if not deviation <= LARGEST_DEVIATION:
         raise FaultError(
             f"The pruned network deviates from the masked original by {deviation:.2g} of the largest logit "
             f"(at most {LARGEST_DEVIATION:.0e} is rounding): its channels were coupled wrongly.",
             "Nothing was written. Leave the part that is built unusually as it is: [prune] ignore in catro.toml.",
         )
+
+
+def _deviation(expected: torch.Tensor, found: torch.Tensor) -> float:
+    """The largest difference, as a share of the largest logit."""
+    return float((expected - found).abs().max() / expected.abs().max().clamp(min=1e-12))
 
 
 def _plan(

@@ -113,6 +113,11 @@ class RunFolder:
         return self.path / f"{network}.engine"
 
     @property
+    def shipped(self) -> Path:
+        """What to ship, ``ship/model.json``: the network's file, which is beside it, its input and its outputs."""
+        return self.path / "ship" / "model.json"
+
+    @property
     def build(self) -> Path:
         """How the engines were built, where, and what TensorRT made of them."""
         return self.path / "build.json"
@@ -226,7 +231,7 @@ class RunFolder:
         """Record that ``stage`` ended, with the hashes of its inputs and outputs, and what it missed."""
         record: dict[str, Any] = {
             "inputs": _digest(inputs),
-            "outputs": {path.name: file_hash(path) for path in outputs},
+            "outputs": {path.relative_to(self.path).as_posix(): file_hash(path) for path in outputs},
             "seconds": round(seconds, 3),
             "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "missed": [{"problem": m.problem, "hint": m.hint} for m in missed],

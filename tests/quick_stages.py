@@ -126,12 +126,22 @@ def bench(settings, run, progress):
     write_json(run.bench, {"original": of, "pruned": of, "speedup": speedup, "warnings": []})
 
 
+def ship(settings, run, progress):
+    _begin(run, "ship")
+    given = {"name": "image", "type": "float32", "shape": [1, 3, 8, 8], "layout": "NCHW", "colours": "RGB"}
+    given |= {"values": "pixel / 255", "mean": [0.0], "std": [1.0], "range": [0.0, 1.0]}
+    content = {"file": "pruned.onnx", "precision": "fp32", "bytes": 1500, "input": given, "classes": ["a", "b"]}
+    write_text(run.shipped.with_name("pruned.onnx"), run.pruned_onnx.read_text())
+    write_json(run.shipped, content)
+
+
 def report(settings, run, progress):
     _begin(run, "report")
     of = {"accuracy": 0.98, "macs": 1000, "params": 200, "latency_ms": {"p50": 1.0, "p90": 1.1, "p99": 1.5}}
     facts = {"target": "x86-cpu", "classes": ["a", "b"], "budget": settings.prune.budget, "warnings": []}
     outcome = {"accuracy_drop_points": DROP_POINTS, "verdict": "1.50x faster"}
-    write_json(run.report("json"), facts | outcome | {"original": of, "pruned": of})
+    shipped = {"ship": run.read_json(run.shipped, "ship")}
+    write_json(run.report("json"), facts | outcome | {"original": of, "pruned": of} | shipped)
     for suffix in ("md", "html"):
         write_text(run.report(suffix), "report")
 

@@ -25,6 +25,12 @@ def ran(result):
     return [stage for stage in STAGES if f"{stage}: done in" in result.stderr]
 
 
+def hashes(folder):
+    """Of all files but the list of stages, by their paths."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "stages.json"]
+    return {str(path.relative_to(folder)): file_hash(path) for path in files}
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -128,7 +134,7 @@ def test_json_is_alone_on_the_standard_output(tiny_run):
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["prune", "finetune", "export", "report"])
 def test_a_full_disk_leaves_what_was_there(tiny_run, stage):
-    before = {path.name: file_hash(path) for path in tiny_run.path.iterdir() if path.name != "stages.json"}
+    before = hashes(tiny_run.path)
     limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_BYTES, LARGEST_BYTES))}
     process = start(stage, "--run", "run", "--force", **limit)
     stdout, stderr = process.communicate(timeout=60)
@@ -136,7 +142,7 @@ def test_a_full_disk_leaves_what_was_there(tiny_run, stage):
     assert "could not be written: File too large." in stderr
     assert "Free some space" in stderr
     assert "Traceback" not in stdout + stderr
-    after = {path.name: file_hash(path) for path in tiny_run.path.iterdir() if path.name != "stages.json"}
+    after = hashes(tiny_run.path)
     assert not [name for name in after if name.endswith(".part")]
     assert {name: after[name] for name in before if name in after} == before
     assert ran(command("run", "--run", "run"))[0] == stage

@@ -18,6 +18,11 @@ from tests.tiny import CLASSES, SIZE, Blocks, command, start, went_well
 
 pytestmark = pytest.mark.slow
 
+
+def report_size(run):
+    return f"{run.onnx('pruned', 'fp16').stat().st_size / 1000:,.1f} kB)"
+
+
 STAGES = ("prune", "finetune", "export", "verify", "bench", "report")
 EPOCHS = 30
 TRAIN = "\n[train]\nepochs = 20\nbatch_size = 16\ncompute = 'cpu'\n"
@@ -216,6 +221,11 @@ def test_for_a_device_elsewhere_there_is_a_report_of_estimates(tiny, with_blocks
     assert (report["latency_plan"]["rounds"], report["speedup"]) == ([], None)
     assert run.pruned_onnx.is_file()
     assert not run.bench.exists()
+    before, after = report["original_validation_accuracy"], report["validation_accuracy"]
+    assert f"{before:.2%}" in done.stdout
+    assert f"{after:.2%}" in done.stdout
+    assert "NOT CHECKED on jetson-orin" in done.stdout.splitlines()[-4]
+    assert done.stdout.splitlines()[-3].endswith("/ship/pruned.fp16.onnx (fp16, " + report_size(run))
     for stage in ("verify", "bench"):
         refused = command(stage)
         assert refused.exit_code == 2

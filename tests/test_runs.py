@@ -116,4 +116,5 @@ def test_every_file_of_a_run_has_its_own_name(run):
     paths = [getattr(run, name) for name in properties]
     paths += [run.report(suffix) for suffix in ("html", "md", "json")]
     assert len(set(paths)) == len(paths)
-    assert all(path.parent == run.path for path in paths)
+    assert all(run.path in path.parents for path in paths)
+    assert len({path.name for path in paths}) == len(paths)  # inputs of a stage are told apart by their names

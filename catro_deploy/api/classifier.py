@@ -1,24 +1,18 @@
-"""A module of the caller's as a classifier to be pruned, its head cut to the wanted classes."""
+"""A module of the caller's as a classifier to be pruned."""
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import nn
 
 from catro_deploy.cutting import Classifier
 from catro_deploy.errors import DataError, ModelError
-from catro_deploy.graph.surgery import apply_keeps_
 from catro_deploy.graph.trace import find_head
 from catro_deploy.models import build_model
 from catro_deploy.models.plain import write_out_weights_
-from catro_deploy.records import Keep
 
-__all__ = ["classifier_of", "with_classes"]
-
-# What logits may differ by when others are cut away, as a share of the largest.
-ROUNDING = 1e-4
+__all__ = ["classifier_of"]
 
 
 def classifier_of(
@@ -54,29 +48,6 @@ def classifier_of(
     if name:
         _require_same(write_out_weights_(build_model(name, count)), own, name)
     return Classifier(own, shape, head, names, tuple(range(count)), name, mean, std)
-
-
-def with_classes(whole: Classifier, wanted: tuple[int, ...], images: torch.Tensor) -> Classifier:
-    """``whole`` with the logits of the ``wanted`` classes alone; its module is cut in place, and tried on ``images``.
-
-    Raises:
-        ModelError: the logits are not simply the outputs of one layer.
-    """
-    if len(wanted) == len(whole.classes):
-        return whole
-    expected = _logits(whole.model, images)[:, list(wanted)]
-    try:
-        found = _logits(apply_keeps_(whole.model, {whole.head: Keep(out=wanted)}), images)
-        deviation = float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
-    except (ModelError, RuntimeError):  # the layer has not so many outputs, or what follows it needs all of them
-        deviation = float("inf")
-    if not deviation <= ROUNDING:
-        raise ModelError(
-            "Logits cannot be left out of this network: they are not the outputs of one layer "
-            f"({whole.head} is the last).",
-            "Prune it for all classes, or let it end in a layer with one output for each class.",
-        )
-    return replace(whole, wanted=wanted)
 
 
 def _logits(model: nn.Module, images: torch.Tensor) -> torch.Tensor:

@@ -6,10 +6,10 @@ from typing import Unpack
 
 from torch import nn
 
-from catro_deploy.api.classifier import classifier_of, with_classes
+from catro_deploy.api.classifier import classifier_of
 from catro_deploy.api.options import PruneOptions
 from catro_deploy.api.pruned import PrunedModel
-from catro_deploy.cutting import Classifier
+from catro_deploy.cutting import Classifier, with_classes
 from catro_deploy.data.classes import resolve_classes
 from catro_deploy.data.loader import Loader, Opened, WantedClasses, class_samples, image_samples, open_loader
 from catro_deploy.graph.features import Labelled
@@ -54,7 +54,7 @@ def prune(
             ``reconstruct`` and ``worth`` stay at their defaults, and as many images count as would of all classes.
         target: a device of ``catro-deploy targets list``, or the path of a target file.
         classes: those that the pruned network shall tell apart, by index or by one of ``class_names``; None: all. Its
-            logits are theirs, in ascending order of the indices.
+            logits are theirs, in the order in which they are named here.
         budget: what may be used: ``0.5x`` of the original's latency, ``400us``, ``1.5ms``, or ``50%flops`` of its
             multiply-accumulates, for which nothing is measured.
         name: ``package.module:factory`` (or another model name of the command line) that builds ``model`` when it is

@@ -36,7 +36,10 @@ def print_result(*parts: "RenderableType") -> None:
     """Print tables and lines to stdout."""
     console = _console(stderr=False)
     for part in parts:
-        console.print(part, markup=False) if isinstance(part, str) else console.print(part)
+        if isinstance(part, str):  # in a file or a pipe a line stays one line: paths are there to be copied
+            console.print(part, markup=False, soft_wrap=not sys.stdout.isatty())
+        else:
+            console.print(part)
 
 
 def say(text: str, style: str = "") -> None:

@@ -103,7 +103,7 @@ PRUNE = _section(
     "Pruning",
     ("target", str, "What the network runs on: see catro-deploy targets list."),
     ("device", str, "Which of your devices that is: see catro-deploy device list; default: this machine."),
-    ("classes", list[str], "A group, class names or indices, with commas or repeated; default: all."),
+    ("classes", list[str], "A group, class names or indices, in the order of the outputs; default: all."),
     ("budget", str, "What may be used: 0.5x or 400us of latency on the target, or 50%flops; auto: run searches it."),
     ("criterion", Literal["catro", "obs", "l1"], "What makes a channel worth keeping."),
     ("reconstruct", bool, "Whether all layers are solved again for the original's feature maps."),

@@ -11,6 +11,7 @@ from catro_deploy.report.agreement import validation_heading
 from catro_deploy.report.front import front_line
 from catro_deploy.report.reconstruction import reconstruction_line
 from catro_deploy.report.recovery import recovery_line
+from catro_deploy.report.shipping import shipping_words
 from catro_deploy.report.verdict import OUTCOMES, budget_words, foretold
 from catro_deploy.report.wording import count, duration, ms, nats, percent, points, ratios
 from catro_deploy.runs import RunFolder
@@ -109,13 +110,18 @@ def _show_export(result: Content, run: RunFolder) -> Sequence[RenderableType]:
     return [f"{model['file']} ({count(model['bytes'] / 1024)} KiB)" for model in result.values()]
 
 
-def _quantize(result: Content, run: RunFolder) -> Sequence[RenderableType]:
+def _precisions(result: Content) -> Table:
+    """What was tried, the fastest first, and why the others lost."""
     table = _table("precision", validation_heading(result).lower(), "p50", "of the original", "")
     for name, one in sorted(result["candidates"].items(), key=lambda item: item[1]["ratio"]):
         outcome = "served" if name == result["shipped"] else one["lost"]
         table.add_row(name, percent(one["score"]), duration(one["us"]), f"{one['ratio']:.3f}x", outcome)
     for name in result["lost"].keys() - result["candidates"].keys():
         table.add_row(name, "", "", "", result["lost"][name])
+    return table
+
+
+def _quantize(result: Content, run: RunFolder) -> Sequence[RenderableType]:
     made = result["made"].get("int8") or {}
     kept, qat = made.get("kept"), made.get("qat")
     stay = [f"in floating point stay {', '.join(kept)}"] if kept else []
@@ -123,7 +129,7 @@ def _quantize(result: Content, run: RunFolder) -> Sequence[RenderableType]:
         last = qat["history"]["validation_accuracy"]
         reached = "" if last is None else f" to {percent(last)} on validation images"
         stay.append(f"fine-tuned for integers{reached}: {'used' if qat['used'] else 'no better, not used'}")
-    return [table, *stay, f"served: {run.onnx('pruned', result['shipped'])}"]
+    return [_precisions(result), *stay, f"served: {run.onnx('pruned', result['shipped'])}"]
 
 
 def _build(build: Content, run: RunFolder) -> Sequence[RenderableType]:
@@ -193,6 +199,8 @@ def _speedup(speedup: Content) -> str:
 def _report(report: Content, run: RunFolder) -> Sequence[RenderableType]:
     table = _table("", "original", "pruned", "")
     before, after = report["original"], report["pruned"]
+    if precision := (report.get("verification") or {}).get("precision"):
+        table.add_row("precision", precision["original"], precision["pruned"], "")
     table.add_row(*_accuracy(report))
     for name in ("p50", "p90", "p99") if before["latency_ms"] else ():
         pair = [of["latency_ms"][name] for of in (before, after)]
@@ -206,8 +214,16 @@ def _report(report: Content, run: RunFolder) -> Sequence[RenderableType]:
     title = f"{report['target']}, {len(report['classes'])} classes, {report['budget']}"
     searched = [front_line(report["search"])] if report.get("search") else []
     steps = filter(None, [recovery_line(report)])
-    outcome = [*steps, *searched, *_budget(report), *report["warnings"], report["verdict"]]
-    return [title, table, *outcome, f"Report: {run.report('html')}"]
+    unchecked = report.get("unchecked")
+    warnings = [warning for warning in report["warnings"] if warning != unchecked]
+    outcome = [*steps, *searched, *_budget(report), *warnings, report["verdict"], f"Report: {run.report('html')}"]
+    tried = [_precisions(report["quantize"])] if report.get("quantize") else []
+    last = [*filter(None, [unchecked]), *(_show_ship(report["ship"], run) if report.get("ship") else ())]
+    return [title, table, *tried, *outcome, *last]
+
+
+def _show_ship(shipped: Content, run: RunFolder) -> Sequence[RenderableType]:
+    return [f"{name}: {text}" for name, text in shipping_words(shipped, str(run.shipped.parent))]
 
 
 def _accuracy(report: Content) -> tuple[str, str, str, str]:
@@ -216,8 +232,13 @@ def _accuracy(report: Content) -> tuple[str, str, str, str]:
     before, after = (report[name]["accuracy"] for name in ("original", "pruned"))
     if after is not None:
         return "accuracy", percent(before), percent(after), f"{points(-report['accuracy_drop_points'])} points"
-    found = report["validation_accuracy"]
-    return ("accuracy", "", "not measured", "") if found is None else ("validation accuracy", "", percent(found), "")
+    found, original = report["validation_accuracy"], report.get("original_validation_accuracy")
+    if found is None:
+        return "accuracy", "", "not measured", ""
+    name = "validation accuracy, by PyTorch"
+    if original is None:
+        return name, "", percent(found), ""
+    return name, percent(original), percent(found), f"{points((found - original) * 100)} points"
 
 
 def _budget(report: Content) -> Sequence[str]:
@@ -243,5 +264,6 @@ RESULTS = {
     "build": Result(lambda run: run.read_json(run.build, "build"), _build),
     "verify": Result(lambda run: run.read_json(run.verify, "verify"), _verify),
     "bench": Result(lambda run: run.read_json(run.bench, "bench"), _bench),
+    "ship": Result(lambda run: run.read_json(run.shipped, "ship"), _show_ship),
     "report": Result(lambda run: run.read_json(run.report("json"), "report"), _report),
 }

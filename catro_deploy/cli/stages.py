@@ -21,7 +21,7 @@ __all__ = ["app"]
 
 app = typer.Typer()
 
-ALL = ("search", "prune", "finetune", "export", "quantize", "build", "verify", "bench", "report")
+ALL = ("search", "prune", "finetune", "export", "quantize", "build", "verify", "bench", "ship", "report")
 
 
 @app.command(epilog=f.examples("train", "train --epochs 20 --checkpoint baseline.safetensors"))
@@ -163,6 +163,18 @@ def import_(
     work(("build", "verify", "bench", "report"), settings, folder, make_progress(), force=False, as_json=json)
 
 
+@app.command(epilog=f.examples("ship", "ship --run runs/tram --json"))
+@f.with_flags()
+def ship(
+    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+) -> None:
+    """Copy the network to ship into ship/ of the run folder, with model.json: its input, its classes, its precision.
+
+    run, export and quantize do so at their end.
+    """
+    continue_run("ship", flags, config, run, force=force, as_json=json)
+
+
 @app.command(epilog=f.examples("report", "report --run runs/tram --json"))
 @f.with_flags()
 def report(
@@ -187,7 +199,7 @@ def run(
     force: f.Force = False,
     json: f.Json = False,
 ) -> None:
-    """Do everything: prune, finetune, export, build, verify, bench, report; and train first, if that must be.
+    """Do everything: prune, finetune, export, build, verify, bench, ship, report; and train first, if that must be.
 
     With --max-drop and no budget, in catro.toml neither, the smallest latency within it is searched first.
     The same command goes on where it was stopped; a changed setting runs again only what depends on it.

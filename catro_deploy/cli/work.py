@@ -91,7 +91,7 @@ def quantize_run(
     if settings.quantize.precision == TARGETS_OWN:
         chosen = settings.quantize.model_copy(update={"precision": AUTO})
         settings = settings.model_copy(update={"quantize": chosen})
-    work(("quantize",), settings, run, make_progress(), force=force, as_json=as_json)
+    work(("quantize", "ship"), settings, run, make_progress(), force=force, as_json=as_json)
 
 
 def export_run(
@@ -102,6 +102,7 @@ def export_run(
     Raises:
         RunFolderError: there is no such run.
     """
+    from catro_deploy.settings import TARGETS_OWN
     from catro_deploy.stages.build import needs_engines
     from catro_deploy.targets import load_target
     from catro_deploy.transports.reach import reachable
@@ -112,6 +113,10 @@ def export_run(
     target = load_target(settings.prune.target)
     there = reachable(target, settings.prune.device)
     stages = ("export", "build", "verify") if needs_engines(target) and there else ("export",)
+    if settings.quantize.precision == TARGETS_OWN:
+        stages = (*stages, "ship")
+    else:
+        progress.note("the precision, and with it the file to ship, is decided by: catro-deploy quantize")
     work(stages, settings, run, progress, force=force, as_json=as_json)
     if needs_engines(target) and not there:
         from catro_deploy.stages.bundle import bundle
@@ -177,9 +182,10 @@ def work(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Run ``stages`` in ``run`` and show what the last of them found."""
+    """Run ``stages`` in ``run`` and show what the last of them found, and what is to be shipped."""
     from catro_deploy import pipeline
     from catro_deploy.cli.show import RESULTS
+    from catro_deploy.stages.table import SHIP
 
     progress.note(f"run folder: {run.path}")
     try:
@@ -188,11 +194,12 @@ def work(
         raise
     except Exception as error:
         raise as_catro_error(error, run.path) from error
-    result = RESULTS[stages[-1]]
-    content = result.read(run)
+    first, *others = shown = stages[-2:] if stages[-1] == SHIP else stages[-1:]
+    contents = {name: RESULTS[name].read(run) for name in shown}
     if as_json:
-        print_json({"run": str(run.path)} | content)
+        print_json({"run": str(run.path)} | contents[first] | {name: contents[name] for name in others})
     else:
-        print_result(*result.show(content, run))
+        for name, content in contents.items():
+            print_result(*RESULTS[name].show(content, run))
     if missed:
         raise missed

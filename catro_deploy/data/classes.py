@@ -15,21 +15,22 @@ def resolve_classes(
     groups: Mapping[str, Sequence[int | str]],
     wanted: Sequence[int | str],
 ) -> tuple[int, ...]:
-    """Sorted indices of the classes ``wanted``: all of them if it is empty.
+    """Indices of the classes ``wanted``, in the order in which they are named; of all classes if it is empty.
 
     A text is looked for among the groups, then the class names, then read as an index if it is made of
-    digits; a number is an index always, counted from 0.
+    digits; a number is an index always, counted from 0. A group stands for its members in its own order. A class
+    that is named twice counts once, at its first place.
 
     Raises:
         DataError: a name or an index is not there, or fewer than two classes remain.
     """
-    found: set[int] = set()
+    found: dict[int, None] = {}
     for item in wanted:
         if isinstance(item, str) and item in groups:
-            found.update(resolve_group(item, groups[item], dataset_classes))
+            found |= dict.fromkeys(resolve_group(item, groups[item], dataset_classes))
         else:
-            found.add(_index(item, dataset_classes, groups))
-    indices = tuple(sorted(found)) if wanted else tuple(range(len(dataset_classes)))
+            found |= {_index(item, dataset_classes, groups): None}
+    indices = tuple(found) if wanted else tuple(range(len(dataset_classes)))
     if len(indices) < 2:
         name = ", ".join(dataset_classes[index] for index in indices) or "none"
         raise DataError(
@@ -40,7 +41,7 @@ def resolve_classes(
 
 
 def resolve_group(name: str, members: Sequence[int | str], dataset_classes: Sequence[str]) -> tuple[int, ...]:
-    """Sorted class indices of a group's ``members``, which are class names or indices.
+    """Class indices of a group's ``members``, which are class names or indices, in the order of the members.
 
     Raises:
         DataError: the group is empty, or a member is not a class.
@@ -48,7 +49,7 @@ def resolve_group(name: str, members: Sequence[int | str], dataset_classes: Sequ
     if not members:
         raise DataError(f"The group {name} is empty.", "List class names or indices in [data.groups].")
     try:
-        return tuple(sorted({_index(member, dataset_classes, {}) for member in members}))
+        return tuple(dict.fromkeys(_index(member, dataset_classes, {}) for member in members))
     except DataError as error:
         raise DataError(f"In the group {name}: {error.problem}", error.hint) from None
 

@@ -33,6 +33,8 @@ def build_report(
     search: Mapping[str, Any] | None = None,
     build: Mapping[str, Any] | None = None,
     quantize: Mapping[str, Any] | None = None,
+    shipped: Mapping[str, Any] | None = None,
+    unchecked: str = "",
 ) -> dict[str, Any]:
     """Join what a run recorded.
 
@@ -44,6 +46,8 @@ def build_report(
         search: search.json, or None if the budget was named and not searched.
         build: build.json, or None where the runtime needs no engines.
         quantize: quantize.json, or None if the target's own precision is served unasked.
+        shipped: model.json of the network to ship, or None if there is none yet.
+        unchecked: what was not checked, because the target could not be reached; empty if all was.
 
     Returns:
         What report.json holds: accuracies and agreements are fractions, latencies milliseconds (microseconds where a
@@ -64,6 +68,8 @@ def build_report(
         "trtexec": (bench or {}).get("trtexec"),
         "energy": (bench or {}).get("energy"),
         "quantize": dict(quantize) if quantize else None,
+        "ship": dict(shipped) if shipped else None,
+        "unchecked": unchecked,
         "engines": engine_records(build) if build else {},
         "labelled": verify.get("labelled", True) if verify else True,
         "accuracy_drop_points": _drop_points(verify),
@@ -71,6 +77,7 @@ def build_report(
         "recovery": (verify or {}).get("recovery"),
         "reconstruction": asdict(plan.reconstruction) if plan.reconstruction else None,
         "validation_accuracy": finetune["validation_accuracy"] if finetune else None,
+        "original_validation_accuracy": (finetune or {}).get("original_validation_accuracy"),
         "per_class": _per_class(verify) if verify else [],
         "groups": _groups(plan),
         "search_path": [list(step) for step in plan.search_path],
@@ -79,7 +86,7 @@ def build_report(
         "search": dict(search) if search else None,
         "finetune": dict(finetune) if finetune else None,
         "verification": _verification(verify) if verify else None,
-        "warnings": _warnings(plan, verify, bench, finetune, search, quantize),
+        "warnings": [*filter(None, [unchecked]), *_warnings(plan, verify, bench, finetune, search, quantize)],
         "protocol": dict(bench["protocol"]) if bench else {},
         "environment": dict(bench["environment"]) if bench else {"target": plan.target, "how": "not measured"},
         "versions": _versions(),

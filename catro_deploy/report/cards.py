@@ -82,6 +82,8 @@ def _validation(report: Mapping[str, Any]) -> Card:
         return "Accuracy", "–", "", "not measured"
     before = percent(report["finetune"]["baseline_validation_accuracy"])
     detail = f"after fine-tuning<br>{before} before it" if report["finetune"]["epochs"] else "without fine-tuning"
+    if (original := report["original_validation_accuracy"]) is not None:
+        detail += f"<br>original {percent(original)}"
     return "Validation accuracy", percent(report["validation_accuracy"]), "", detail
 
 

@@ -28,6 +28,7 @@ from catro_deploy.report.reconstruction import (
 )
 from catro_deploy.report.recovery import recovery_chart
 from catro_deploy.report.selection_charts import kept_chart, path_chart
+from catro_deploy.report.shipping import shipping_words
 from catro_deploy.report.tables import (
     FEEDING,
     LOAD_CODE,
@@ -60,6 +61,7 @@ def to_html(report: Mapping[str, Any]) -> str:
         _measuring(report),
         _sections(report),
         _records(report),
+        _shipping(report),
         _use(report),
     ]
     return (
@@ -221,6 +223,14 @@ def _use(report: Mapping[str, Any]) -> str:
         f'<pre tabindex="0"><code>{escape(code)}</code></pre></section>\n'
         for name, text, code in parts
     )
+
+
+def _shipping(report: Mapping[str, Any]) -> str:
+    if not report["ship"]:
+        return ""
+    words = shipping_words(report["ship"])
+    facts = "".join(f"<div><dt>{name.capitalize()}</dt><dd>{escape(text)}</dd></div>" for name, text in words)
+    return f'<section><h2>What to ship</h2><dl class="facts">{facts}</dl></section>\n'
 
 
 def _folded(name: str, table: Table, unfolded: bool = False) -> str:

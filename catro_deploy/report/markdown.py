@@ -13,6 +13,7 @@ from catro_deploy.report.grounds import conditions, heading, how_measured
 from catro_deploy.report.precision import precision_table, precision_words, sensitivity_table, served_file
 from catro_deploy.report.reconstruction import layers_table, left_table, losses_table, solved_words
 from catro_deploy.report.recovery import recovery_table, recovery_words
+from catro_deploy.report.shipping import shipping_words
 from catro_deploy.report.tables import (
     FEEDING,
     LOAD_CODE,
@@ -148,7 +149,10 @@ def _finetuning(finetune: Mapping[str, Any] | None) -> list[str]:
 
 
 def _use(report: Mapping[str, Any]) -> list[str]:
+    shipped = shipping_words(report["ship"]) if report["ship"] else []
+    what = ["## What to ship", "\n".join(f"- {name}: {plain(text)}" for name, text in shipped)] if shipped else []
     return [
+        *what,
         "## How to load it",
         _code("python", LOAD_CODE),
         "## How to feed the ONNX file",

@@ -24,6 +24,8 @@ INTEGER = ("QLinear", "QGemm", "ConvInteger", "MatMulInteger")
 
 def served_file(report: Mapping[str, Any]) -> str:
     """The name of the ONNX file that is served."""
+    if report["ship"]:
+        return str(report["ship"]["file"])
     quantize = report["quantize"]
     shipped = quantize["shipped"] if quantize else "fp32"
     return "pruned.onnx" if shipped == "fp32" else f"pruned.{shipped}.onnx"

@@ -60,17 +60,26 @@ def spent(report: Mapping[str, Any]) -> str:
 def summary_table(report: Mapping[str, Any]) -> Table:
     """Original, pruned and change; without a measurement what there is in its place, by its name."""
     before, after = report["original"], report["pruned"]
-    rows = [*_accuracy_rows(report), *_latency_rows(report)]
+    rows = [*_precision_rows(report), *_accuracy_rows(report), *_latency_rows(report)]
     for key, name in (("macs", "MACs per image"), ("params", "Parameters")):
         rows.append((name, large(before[key]), large(after[key]), change(before[key], after[key])))
     return Table(("", "Original", "Pruned", "Change"), tuple(rows), frozenset({1, 2, 3}))
 
 
+def _precision_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    precision = (report["verification"] or {}).get("precision")
+    return [("Precision", precision["original"], precision["pruned"], "")] if precision else []
+
+
 def _accuracy_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
     if report["verification"] is None:
-        found = report["validation_accuracy"]
-        name, after = ("Accuracy", "not measured") if found is None else ("Accuracy, validation images", percent(found))
-        return [(name, "not measured", after, "")]
+        found, before = report["validation_accuracy"], report["original_validation_accuracy"]
+        if found is None:
+            return [("Accuracy", "not measured", "not measured", "")]
+        lost = ("not measured", percent(found), "")
+        if before is not None:
+            lost = (percent(before), percent(found), f"{points((found - before) * 100)} points")
+        return [("Accuracy, validation images, by PyTorch", *lost)]
     rows: list[tuple[str, ...]] = []
     if report["labelled"]:
         accuracies = [percent(report[name]["accuracy"]) for name in ("original", "pruned")]

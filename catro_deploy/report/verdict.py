@@ -63,7 +63,9 @@ def _accuracy(report: Mapping[str, Any]) -> str:
         if found is None:
             return "accuracy not measured"
         trained = "after" if report["finetune"]["epochs"] else "without"
-        return f"validation accuracy {percent(found)} {trained} fine-tuning"
+        original = report["original_validation_accuracy"]
+        before = "" if original is None else f"{percent(original)} -> "
+        return f"validation accuracy {before}{percent(found)} {trained} fine-tuning"
     if not report["labelled"]:
         images = count(report["verification"]["test_images"])
         same = percent(report["agreement"]["share"])

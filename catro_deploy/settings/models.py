@@ -188,7 +188,8 @@ class PruneSettings(_Section):
     target: str = Field("x86-cpu", description="what the network runs on: see `catro-deploy targets list`")
     device: str = Field("", description="which of `catro-deploy device list` that is; empty: this machine")
     classes: list[int | str] = Field(
-        default_factory=list, description="a group, class names or indices; empty: all classes"
+        default_factory=list,
+        description="a group, class names or indices, in the order of the outputs; empty: all classes",
     )
     budget: str = Field(
         "0.5x",

@@ -4,15 +4,18 @@ from dataclasses import asdict
 
 from catro_deploy import networks
 from catro_deploy.data import open_dataset
-from catro_deploy.data.base import Subset
+from catro_deploy.data.base import Dataset, Subset, is_unlabelled
 from catro_deploy.files import file_hash, write_json
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
+from catro_deploy.records import Plan
 from catro_deploy.runs import RunFolder
 from catro_deploy.settings import Settings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
 from catro_deploy.training import History, fit
+from catro_deploy.training.device import choose_device
+from catro_deploy.training.evaluate import accuracy, predict
 
 __all__ = ["finetune"]
 
@@ -55,6 +58,16 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
     )
     # One entry only: safetensors writes several in a random order, and equal weights shall make equal files.
     save_weights(network, run.weights, {"plan": file_hash(run.plan)})
-    write_json(run.finetune, asdict(history))
+    original = _original_accuracy(settings, run, plan, dataset)
+    write_json(run.finetune, asdict(history) | {"original_validation_accuracy": original})
     run.finetune_state.unlink(missing_ok=True)
     return history
+
+
+def _original_accuracy(settings: Settings, run: RunFolder, plan: Plan, dataset: Dataset) -> float | None:
+    """The unpruned network's accuracy on the validation images; None without images or without labels."""
+    images = Subset(dataset.validation, plan.class_indices)
+    if not len(images.labels) or is_unlabelled(images.labels):
+        return None
+    network, device = networks.load(run, weights="original"), choose_device(settings.finetune.compute)
+    return accuracy(predict(network, images, plan.mean, plan.std, settings.verify.batch_size, device), images.labels)

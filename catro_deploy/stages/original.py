@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
-from catro_deploy.cutting import Classifier
+import torch
+
+from catro_deploy.cutting import Classifier, with_classes
 from catro_deploy.data import open_dataset, resolve_classes, with_class_names
 from catro_deploy.data.base import Dataset
-from catro_deploy.graph.surgery import apply_keeps_
 from catro_deploy.graph.trace import find_head
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.models.classes import checkpoint_classes
 from catro_deploy.models.plain import write_out_weights_
-from catro_deploy.records import Keep
 from catro_deploy.settings import Settings
 from catro_deploy.stages.sizes import sized
 
@@ -26,7 +26,7 @@ class Original(Classifier):
 
 
 def open_original(settings: Settings) -> Original:
-    """Build the checkpoint's network; of its logits only those of the wanted classes are left.
+    """Build the checkpoint's network; of its logits only those of the wanted classes are left, in the order named.
 
     Images without class names get those of the checkpoint.
 
@@ -42,17 +42,15 @@ def open_original(settings: Settings) -> Original:
     model = build_model(chosen.name, len(dataset.classes))
     load_checkpoint(model, chosen.checkpoint)
     write_out_weights_(model)
-    head = find_head(model, input_shape)
-    if len(wanted) < len(dataset.classes):
-        apply_keeps_(model, {head: Keep(out=wanted)})
-    return Original(
+    whole = Original(
         model=model.eval(),
         input_shape=input_shape,
-        head=head,
+        head=find_head(model, input_shape),
         classes=dataset.classes,
-        wanted=wanted,
+        wanted=tuple(range(len(dataset.classes))),
         name=chosen.name,
         mean=chosen.mean,
         std=chosen.std,
         dataset=dataset,
     )
+    return with_classes(whole, wanted, torch.randn((2, *input_shape), generator=torch.Generator().manual_seed(0)))

@@ -18,6 +18,7 @@ __all__ = [
     "PRUNE",
     "QUANTIZE",
     "SEARCH",
+    "SHIP",
     "STAGES",
     "Paths",
     "Stage",
@@ -26,7 +27,7 @@ __all__ = [
     "deciding",
 ]
 
-SEARCH, PRUNE, QUANTIZE, BUILD = "search", "prune", "quantize", "build"
+SEARCH, PRUNE, QUANTIZE, BUILD, SHIP = "search", "prune", "quantize", "build", "ship"
 
 Paths = Callable[[RunFolder], tuple[Path, ...]]
 
@@ -70,7 +71,7 @@ def deciding(settings: Settings, section: str) -> dict[str, Any]:
         del values["checkpoint"]  # its content counts, wherever it lies
     if section == "prune":
         values["budget"] = values["budget"] if values["budget"] == AUTO else str(Budget.parse(values["budget"]))
-        values["classes"] = sorted(map(str, values["classes"]))
+        values["classes"] = [str(name) for name in values["classes"]]  # in the order of the outputs
     return values
 
 
@@ -154,6 +155,11 @@ def _quantised(run: RunFolder) -> tuple[Path, ...]:
     """What ``quantize`` leaves behind: its verdict, and the networks that it made."""
     made = [run.calibration, run.onnx("pruned", "int8"), run.onnx("pruned", "fp16")]
     return (run.quantize, *(path for path in made if path.is_file() and path not in _exported(run)))
+
+
+def _shipped(run: RunFolder) -> tuple[Path, ...]:
+    """All of ``ship/``: the record, and the network beside it."""
+    return (run.shipped, *(path for path in run.shipped.parent.glob("*.onnx") if not path.name.startswith(".")))
 
 
 def _carried(run: RunFolder) -> tuple[Path, ...]:
@@ -243,10 +249,28 @@ STAGES: tuple[Stage, ...] = (
         on_device=True,
     ),
     Stage(
+        SHIP,
+        "catro_deploy.stages.ship:ship",
+        (),
+        reads=lambda run: (run.plan, *_exported(run), *_quantised(run)),
+        writes=_shipped,
+        outside=_device,
+    ),
+    Stage(
         "report",
         "catro_deploy.stages.report:report",
         (),
-        reads=lambda run: (run.search, run.plan, run.finetune, run.quantize, run.build, run.verify, run.bench),
+        reads=lambda run: (
+            run.search,
+            run.plan,
+            run.finetune,
+            run.quantize,
+            run.build,
+            run.verify,
+            run.bench,
+            run.shipped,
+        ),
         writes=lambda run: (run.report("json"), run.report("md"), run.report("html")),
+        outside=lambda settings: {"max_drop": settings.verify.max_drop},
     ),
 )

@@ -144,3 +144,25 @@ def test_a_failed_start_does_not_become_the_newest_run(catro):
     catro("prune", "--budget", "30%flops")
     assert catro("prune", "--classes", "no_such_class").exit_code == 2
     assert "30pct" in catro("finetune").stderr
+
+
+SHIPPED = ("ship: {run}/ship/pruned.onnx (fp32, 1.5 kB)", "input: image, float32 1x3x8x8 NCHW", "outputs: 0 a, 1 b")
+
+
+@pytest.mark.parametrize("commands", [("run",), ("prune", "finetune", "export"), ("run", "ship")])
+def test_what_to_ship_is_the_last_that_is_said(catro, the_run, commands):
+    for command in commands:
+        result = catro(command)
+    last = result.stdout.splitlines()[-3:]
+    run = the_run().relative_to(the_run().parents[1])
+    for line, expected in zip(last, SHIPPED, strict=True):
+        assert line.startswith(expected.format(run=run))
+
+
+def test_what_to_ship_is_said_after_quantize_and_not_by_export_before_it(catro):
+    catro("run", "--precision", "auto")
+    assert "ship: " not in (exported := catro("export", "--opset", "19")).stdout
+    assert "the file to ship, is decided by: catro-deploy quantize" in exported.stderr
+    quantized = catro("quantize")
+    assert quantized.stdout.splitlines()[-1] == "outputs: 0 a, 1 b"
+    assert document(catro("quantize", "--json"))["ship"]["classes"] == ["a", "b"]

@@ -18,6 +18,7 @@ from tests.report.made import (
     make_plan,
     make_reconstruction,
     make_recovery,
+    make_shipped,
     make_timed_plan,
     make_untrained,
     make_verify,
@@ -117,7 +118,8 @@ def test_a_report_of_macs_says_nothing_of_a_budget_of_latency():
 
 
 @pytest.mark.parametrize(
-    ("finetune", "accuracy"), [(make_finetune(), "validation accuracy 99.00%"), (None, "accuracy not measured")]
+    ("finetune", "accuracy"),
+    [(make_finetune(), "validation accuracy, by PyTorch 99.00%"), (None, "accuracy not measured")],
 )
 def test_a_report_without_measurements_shows_estimates_by_that_name(finetune, accuracy):
     shown = lines("report", build_report(make_estimate(), None, None, finetune, "a-run"))
@@ -130,3 +132,31 @@ def test_a_report_without_measurements_shows_estimates_by_that_name(finetune, ac
 
 def test_a_fine_tuning_of_no_epochs_is_called_no_training():
     assert lines("finetune", make_untrained()) == ["No training: validation accuracy 41.00%, as pruned"]
+
+
+def test_a_target_out_of_reach_ends_with_what_was_not_checked_and_the_originals_accuracy_by_pytorch():
+    finetune, unchecked = make_finetune(original_validation_accuracy=0.995), "NOT CHECKED on jetson-orin: all"
+    content = build_report(make_estimate(), None, None, finetune, "a-run", shipped=make_shipped(), unchecked=unchecked)
+    shown = lines("report", content)
+    assert "validation accuracy, by PyTorch 99.50% 99.00% -0.50 points" in shown
+    assert shown.count(unchecked) == 1
+    (report,) = [line for line in shown if line.startswith("Report: ")]
+    assert shown.index(report) + 1 == shown.index(unchecked) == len(shown) - 5  # then the file, two lines of input ...
+    assert shown[-1].startswith("outputs: 0 30 km/h, 1 ")
+
+
+def test_a_precision_by_name_has_its_row_in_the_summary():
+    """Where it is served, and where it is not."""
+    one = {"score": 0.98, "us": 480.0, "ratio": 0.48, "ratio_ci95": [0.47, 0.49], "lost": ""}
+    candidates = {"fp32": one | {"ratio": 0.6, "us": 600.0, "lost": "it takes 1.25 times as long as int8"}, "int8": one}
+    quantize = {"asked": "int8", "shipped": "int8", "candidates": candidates, "lost": {}, "made": {}, "own": "fp32"}
+    quantize |= {"judged_by": "accuracy", "judged_by_reason": "", "validation_images": 500, "least_score": 0.97}
+    quantize |= {"original_validation_accuracy": 0.99}
+    verify = make_verify(precision={"original": "fp32", "pruned": "int8"})
+    shown = lines("report", build_report(make_plan(), verify, make_bench(), None, "a-run", None, None, quantize))
+    assert "precision fp32 int8" in shown
+    assert "int8 98.00% 480 us 0.480x served" in shown
+    lost = {"int8": "no part of it in integers keeps what must be kept"}
+    quantize |= {"shipped": "fp32", "candidates": {"fp32": candidates["fp32"]}, "lost": lost}
+    shown = lines("report", build_report(make_plan(), make_verify(), make_bench(), None, "a-run", None, None, quantize))
+    assert f"int8 {lost['int8']}" in shown

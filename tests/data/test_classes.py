@@ -13,17 +13,18 @@ GROUPS = {"speed_limits": (2, 3), "named": ("yield", "stop"), "mixed": ("7", 0)}
     [
         ([], (0, 1, 2, 3, 4)),
         (["speed_limits"], (2, 3)),
-        (["named"], (0, 1)),
-        (["mixed"], (0, 4)),
-        (["yield", "stop"], (0, 1)),
-        ([3, 0], (0, 3)),
-        (["3", "0"], (0, 3)),
-        (["speed_limits", "stop", 1], (0, 1, 2, 3)),
+        (["named"], (1, 0)),
+        (["mixed"], (4, 0)),
+        (["yield", "stop"], (1, 0)),
+        ([3, 0], (3, 0)),
+        (["3", "0"], (3, 0)),
+        (["speed_limits", "stop", 1], (2, 3, 0, 1)),
         (["speed_limits", "speed_limit_30", 2], (2, 3)),
-        (["7", 1], (1, 4)),  # a class's name goes before an index
+        (["speed_limit_50", "speed_limits"], (3, 2)),  # named twice: counts once, at its first place
+        (["7", 1], (4, 1)),  # a class's name goes before an index
     ],
 )
-def test_groups_names_and_indices_resolve(wanted, expected):
+def test_groups_names_and_indices_resolve_in_the_order_in_which_they_are_named(wanted, expected):
     assert resolve_classes(CLASSES, GROUPS, wanted) == expected
 
 
@@ -59,6 +60,10 @@ def test_a_dataset_of_one_class_is_refused():
 def test_long_lists_of_classes_are_cut():
     with pytest.raises(DataError, match="c49 and 950 more"):
         resolve_classes([f"c{i}" for i in range(1000)], {}, ["zzz"])
+
+
+def test_a_group_keeps_the_order_of_its_members():
+    assert resolve_group("mine", [3, "stop", "speed_limit_50", 1], CLASSES) == (3, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,10 @@ from tests.quick_stages import TABLE, diary
 def test_a_precision_is_decided_where_one_is_asked_for(run):
     every = [*ALL[:3], QUANTIZE, *ALL[3:]]
     assert go(run, every) == list(ALL)
-    assert go(run, every, quantize={"precision": "int8"}) == [QUANTIZE, "verify", "bench", "report"]
+    assert go(run, every, quantize={"precision": "int8"}) == [QUANTIZE, "verify", "bench", "ship", "report"]
     assert go(run, every, quantize={"precision": "int8"}) == []
     assert go(run, every, quantize={"precision": "auto"}, finetune={"epochs": 3}) == every[1:]
-    assert go(run, every, finetune={"epochs": 3}) == ["verify", "bench", "report"]
+    assert go(run, every, finetune={"epochs": 3}) == ["verify", "bench", "ship", "report"]
 
 
 def test_engines_are_built_for_runtimes_that_need_them(run, monkeypatch):
@@ -62,8 +62,8 @@ def test_all_stages_run_in_order_and_not_again(run):
         ({"prune": {"seed": 1}}, list(ALL)),
         ({"model": {"name": "cifar_resnet56"}}, list(ALL)),
         ({"data": {"seed": 1}}, list(ALL)),
-        ({"finetune": {"epochs": 3}}, ["finetune", "export", "verify", "bench", "report"]),
-        ({"export": {"opset": 19}}, ["export", "verify", "bench", "report"]),
+        ({"finetune": {"epochs": 3}}, ["finetune", "export", "verify", "bench", "ship", "report"]),
+        ({"export": {"opset": 19}}, ["export", "verify", "bench", "ship", "report"]),
         ({"verify": {"tolerance": 0.1}}, ["verify", "report"]),
         ({"bench": {"threads": 2}}, ["bench", "report"]),
         ({"profile": {"protocol": "quick"}}, []),
@@ -77,6 +77,12 @@ def test_a_changed_setting_runs_again_what_depends_on_it(run, flags, expected):
     assert go(run, **flags) == []
 
 
+def test_the_same_classes_in_another_order_are_another_pruning(run):
+    go(run, prune={"classes": ["a", "b"]})
+    assert go(run, prune={"classes": ["b", "a"]}) == list(ALL)
+    assert go(run, prune={"classes": ["b", "a"]}) == []
+
+
 @pytest.mark.parametrize("budget", ["0.5x", "400us"])
 @pytest.mark.parametrize(
     ("flags", "expected"),
@@ -85,7 +91,7 @@ def test_a_changed_setting_runs_again_what_depends_on_it(run, flags, expected):
         ({"bench": {"threads": 2}}, list(ALL)),
         ({"bench": {"batch": 4}}, list(ALL)),
         ({"bench": {"protocol": "quick"}}, ["bench", "report"]),
-        ({"finetune": {"epochs": 3}}, ["finetune", "export", "verify", "bench", "report"]),
+        ({"finetune": {"epochs": 3}}, ["finetune", "export", "verify", "bench", "ship", "report"]),
     ],
 )
 def test_a_budget_of_latency_hangs_on_how_the_target_is_used(run, budget, flags, expected):
@@ -121,7 +127,7 @@ def test_a_changed_checkpoint_runs_everything_again_wherever_it_lies(run, tmp_pa
 def test_a_changed_output_is_made_again(run):
     go(run)
     write_text(run.pruned_onnx, "somebody's")
-    assert go(run) == ["export", "verify", "bench", "report"]
+    assert go(run) == ["export", "verify", "bench", "ship", "report"]
 
 
 def test_settings_are_kept_in_the_folder(run):
@@ -175,7 +181,7 @@ def test_other_errors_stop_and_earlier_stages_stay_done(run, monkeypatch):
     with pytest.raises(RuntimeError):
         go(run)
     monkeypatch.delenv("QUICK_FAIL")
-    assert go(run) == ["export", "verify", "bench", "report"]
+    assert go(run) == ["export", "verify", "bench", "ship", "report"]
 
 
 def test_errors_of_input_pass_through(run):
@@ -196,8 +202,9 @@ def test_the_folders_name_tells_prunings_apart_and_nothing_else():
     assert name().startswith("x86-cpu-all-0.5x-")
     assert name(prune={"budget": "1.5ms"}).startswith("x86-cpu-all-1500us-")
     two = name(prune={"classes": ["b c", 1], "budget": "9.25%flops"})
-    assert two.startswith("x86-cpu-1+b_c-9.25pct-flops-")
-    assert two == name(prune={"classes": [1, "b c"], "budget": "9.25 % flops"})
+    assert two.startswith("x86-cpu-b_c+1-9.25pct-flops-")
+    assert two == name(prune={"classes": ["b c", "1"], "budget": "9.25 % flops"})
+    assert two != name(prune={"classes": [1, "b c"], "budget": "9.25%flops"})
     assert name() == name(finetune={"epochs": 99}, bench={"threads": 3}, data={"download": True})
     others = [{"prune": {"seed": 1}}, {"data": {"root": "elsewhere"}}, {"model": {"mean": [0, 0, 0]}}]
     assert len({name(), *(name(**other) for other in others)}) == 4

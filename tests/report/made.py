@@ -194,6 +194,29 @@ def make_search(**changes: Any) -> dict[str, Any]:
     return found | changes
 
 
+def make_shipped(**changes: Any) -> dict[str, Any]:
+    """The network of ``make_plan`` in integers, 12,345 bytes."""
+    return {
+        "format": 1,
+        "file": "pruned.int8.onnx",
+        "precision": "int8",
+        "bytes": 12_345,
+        "input": {
+            "name": "image",
+            "type": "float32",
+            "shape": [1, 3, 32, 32],
+            "layout": "NCHW",
+            "colours": "RGB",
+            "values": "(pixel / 255 - mean) / std",
+            "mean": [0.5, 0.25, 0.125],
+            "std": [0.25, 0.5, 1.0],
+            "range": [-2.0, 2.0],
+        },
+        "output": {"name": "logits", "type": "float32", "shape": [1, 2]},
+        "classes": list(CLASSES),
+    } | changes
+
+
 def make_finetune(epochs: int = 3, **changes: Any) -> dict[str, Any]:
     """Validation after every second epoch."""
     history = [

@@ -71,7 +71,7 @@ def test_markdown_of_an_estimate_says_so_at_every_table():
     estimates = [f"{name} (estimate)" for name in ("Budget", "Staircases", "Time by layer", "Cost model")]
     assert [heading for heading in headings if "estimate" in heading] == estimates
     assert "| Latency, estimate | 1.00 ms | 0.480 ms | -52.0% |" in text
-    assert "| Accuracy, validation images | not measured | 99.00% |  |" in text
+    assert "| Accuracy, validation images, by PyTorch | not measured | 99.00% |  |" in text
     assert "| Estimate | 0.480x |" in text
     assert "Layer | Before, µs (estimate) | After, µs (estimate)" in text
     assert "## Accuracy by class" not in text

@@ -53,11 +53,20 @@ def run(settings, tmp_path):
     return run
 
 
+def test_the_originals_accuracy_on_the_same_validation_images_is_recorded(settings, run):
+    finetune(settings, run, Silent())
+    plan, original = load_plan(run), networks.load(run, weights="original")
+    images = Subset(open_dataset(settings.data, (8, 8), 3).validation, plan.class_indices)
+    expected = accuracy(predict(original, images, MEAN, STD, 7), images.labels)
+    assert json.loads(run.finetune.read_text())["original_validation_accuracy"] == expected
+
+
 def test_the_pruned_network_learns_its_classes(settings, run):
     history = finetune(settings, run, Silent())
     assert history.validation_accuracy == 1.0
     assert history.images == 60
     record = json.loads(run.finetune.read_text())
+    assert record.pop("original_validation_accuracy") == 1.0
     assert record == json.loads(json.dumps(dataclasses.asdict(history)))
     names = {
         "epochs",

@@ -21,7 +21,7 @@ from catro_deploy.stages import prune as prune_stage
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import labelled_batches, prune, pruning_batches
 from catro_deploy.training import accuracy, predict
-from tests.tiny import SIZE, TinyNet
+from tests.tiny import CLASSES, SIZE, TinyNet
 from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
 
 SHAPE = (3, SIZE, SIZE)
@@ -88,17 +88,19 @@ def test_the_plan_keeps_to_the_budget_and_counts_what_there_is(settings, run, cr
     assert pruned.fc.out_features == 3
 
 
-def test_the_logits_are_those_of_the_wanted_classes(settings, run):
-    plan = prune(settings(classes=["even", "across"]), run, Silent())
-    assert plan.classes == ("across", "even")
-    assert plan.class_indices == (0, 2)
+@pytest.mark.parametrize("classes", [("even", "across"), ("even", "across", "down")])
+def test_the_logits_are_those_of_the_wanted_classes_in_the_order_named(settings, run, classes):
+    plan = prune(settings(classes=list(classes)), run, Silent())
+    rows = [CLASSES.index(name) for name in classes]
+    assert plan.classes == classes
+    assert plan.class_indices == tuple(rows)
     assert plan.model_classes == 3
     whole, original = lively(), networks.load(run, weights="original")
-    assert torch.equal(original.fc.weight, whole.fc.weight[[0, 2]])
+    assert torch.equal(original.fc.weight, whole.fc.weight[rows])
     images = torch.randn(4, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        torch.testing.assert_close(original(images), whole(images)[:, [0, 2]], rtol=0, atol=1e-6)
-    assert networks.load(run, weights="pruned").fc.out_features == 2
+        torch.testing.assert_close(original(images), whole(images)[:, rows], rtol=0, atol=1e-6)
+    assert networks.load(run, weights="pruned").fc.out_features == len(rows)
 
 
 @pytest.mark.parametrize("classes", [[], ["stripes"]])

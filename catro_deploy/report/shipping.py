@@ -1,0 +1,38 @@
+"""What to ship, in words: the file, what goes in, and what comes out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["shipping_words"]
+
+CLASSES_SHOWN = 50
+
+
+def shipping_words(shipped: Mapping[str, Any], folder: str = "ship") -> list[tuple[str, str]]:
+    """Pairs of name and text for the content of model.json, whose file is in ``folder``."""
+    kilobytes = f"{shipped['bytes'] / 1000:,.1f} kB"
+    return [
+        ("ship", f"{folder}/{shipped['file']} ({shipped['precision']}, {kilobytes})"),
+        ("input", _input_words(shipped["input"])),
+        ("outputs", _outputs_words(shipped["classes"])),
+    ]
+
+
+def _input_words(given: Mapping[str, Any]) -> str:
+    shape = "x".join(map(str, given["shape"]))
+    low, high = given["range"]
+    return (
+        f"{given['name']}, {given['type']} {shape} {given['layout']}, {given['colours']}, normalised "
+        f"beforehand: {given['values']}, mean {_numbers(given['mean'])}, std {_numbers(given['std'])}; "
+        f"values from {low:.4g} to {high:.4g}"
+    )
+
+
+def _outputs_words(classes: Sequence[str]) -> str:
+    shown = ", ".join(f"{place} {name}" for place, name in enumerate(classes[:CLASSES_SHOWN]))
+    more = len(classes) - CLASSES_SHOWN
+    return f"{shown} and {more} more, see model.json" if more > 0 else shown
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return "[" + ", ".join(f"{value:g}" for value in values) + "]"

@@ -1,0 +1,81 @@
+"""``ship``: the network to ship in a folder of its own, with a record of all that its user must know."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from catro_deploy.files import file_hash, replacing, write_json
+from catro_deploy.plans import load_plan
+from catro_deploy.progress import Progress
+from catro_deploy.records import Plan
+from catro_deploy.runs import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.stages.served import model_of, served_precisions
+from catro_deploy.targets import load_target
+
+__all__ = ["ship"]
+
+COLOURS = {1: "grey", 3: "RGB"}
+
+
+def ship(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
+    """Copy the pruned network, in the precision that is served, to ``ship/`` of ``run``; write model.json beside it.
+
+    Name, type and shape of input and output are read from the file itself. Files of an earlier ``ship`` are removed.
+
+    Raises:
+        RunFolderError: the plan or the network's file is missing.
+        TargetError: the target is not known.
+        StorageError: the files could not be written.
+    """
+    plan = load_plan(run)
+    precision = served_precisions(run, settings)["pruned"]
+    source = run.path / model_of(run, "pruned", precision)["file"]
+    folder = run.shipped.parent
+    with replacing(folder / source.name) as temporary:
+        shutil.copyfile(source, temporary)
+    graph = onnx.load(source, load_external_data=False).graph
+    content = {
+        "format": 1,
+        "file": source.name,
+        "precision": precision,
+        "bytes": source.stat().st_size,
+        "sha256": file_hash(source),
+        "target": plan.target,
+        "runtime": load_target(settings.prune.target).runtime,
+        "input": _port(graph.input[0]) | _pixels(plan),
+        "output": _port(graph.output[0]),
+        "classes": list(plan.classes),
+        "plan_sha256": file_hash(run.plan),
+    }
+    write_json(run.shipped, content)
+    _remove_others(folder, {source.name, run.shipped.name})
+    return content
+
+
+def _port(value: Any) -> dict[str, Any]:  # noqa: ANN401 - onnx.ValueInfoProto
+    """Name, type and shape of an input or an output; a dimension that may be any is a name."""
+    tensor = value.type.tensor_type
+    shape = [size.dim_param or size.dim_value for size in tensor.shape.dim]
+    return {"name": value.name, "type": onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name, "shape": shape}
+
+
+def _pixels(plan: Plan) -> dict[str, Any]:
+    """What the values of the input are. Normalisation is not part of the network."""
+    edges = [(value - mean) / std for mean, std in zip(plan.mean, plan.std, strict=True) for value in (0, 1)]
+    return {
+        "layout": "NCHW",
+        "colours": COLOURS[plan.input_shape[0]],
+        "values": "(pixel / 255 - mean) / std",
+        "mean": list(plan.mean),
+        "std": list(plan.std),
+        "range": [min(edges), max(edges)],
+    }
+
+
+def _remove_others(folder: Path, names: set[str]) -> None:
+    for file in folder.iterdir():
+        if file.name not in names:
+            file.unlink()

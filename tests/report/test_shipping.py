@@ -1,0 +1,35 @@
+import re
+
+from catro_deploy.report.build import build_report
+from catro_deploy.report.html import to_html
+from catro_deploy.report.markdown import to_markdown
+from catro_deploy.report.shipping import shipping_words
+from tests.report.made import CLASSES, make_bench, make_plan, make_shipped, make_verify
+
+
+def test_file_input_and_outputs_in_three_lines():
+    assert dict(shipping_words(make_shipped(), "runs/a-run/ship")) == {
+        "ship": "runs/a-run/ship/pruned.int8.onnx (int8, 12.3 kB)",
+        "input": "image, float32 1x3x32x32 NCHW, RGB, normalised beforehand: (pixel / 255 - mean) / std, "
+        "mean [0.5, 0.25, 0.125], std [0.25, 0.5, 1]; values from -2 to 2",
+        "outputs": f"0 {CLASSES[0]}, 1 {CLASSES[1]}",
+    }
+
+
+def test_many_classes_are_cut():
+    words = dict(shipping_words(make_shipped(classes=[f"c{place}" for place in range(1000)])))["outputs"]
+    assert words.endswith(", 49 c49 and 950 more, see model.json")
+
+
+def test_the_report_says_what_to_ship_and_how_to_feed_that_file():
+    report = build_report(make_plan(), make_verify(), make_bench(), None, "a-run", shipped=make_shipped())
+    text, page = to_markdown(report), to_html(report)
+    assert "## What to ship\n\n- ship: ship/pruned.int8.onnx (int8, 12.3 kB)\n- input: image" in text
+    assert "<h2>What to ship</h2>" in page
+    assert '"pruned.int8.onnx"' in text
+    assert re.search(r"<dt>Outputs</dt><dd>0 30 km/h, 1 &lt;b&gt;", page)
+
+
+def test_without_a_shipped_network_there_is_no_such_section():
+    report = build_report(make_plan(), make_verify(), make_bench(), None, "a-run")
+    assert "What to ship" not in to_markdown(report) + to_html(report)
