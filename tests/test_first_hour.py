@@ -1,4 +1,4 @@
-"""A user's first hour: own pictures, own network, own training loop; then the shipped file, by the terminal's words alone.
+"""A user's first hour: own pictures, own network, own training loop; then the file to ship, used as the terminal says.
 
 The pictures are drawn parts of a machine at 64x64. ``judge`` knows nothing but the last lines of the terminal.
 """
