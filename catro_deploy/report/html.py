@@ -47,6 +47,8 @@ from catro_deploy.report.wording import typeset
 
 __all__ = ["to_html"]
 
+CLASSES_SHOWN = 12
+
 
 def to_html(report: Mapping[str, Any]) -> str:
     """Write what ``build_report`` returned as one HTML page."""
@@ -66,13 +68,18 @@ def to_html(report: Mapping[str, Any]) -> str:
 
 def _top(report: Mapping[str, Any]) -> str:
     chosen, known = len(report["classes"]), report["model_classes"]
-    classes = f"all {known} classes" if chosen == known else f"{chosen} of {known} classes"
+    classes = f"all {known} classes" if chosen == known else f"{chosen} of {known} classes: {_names(report['classes'])}"
     return (
         f'<header><p class="eyebrow">catro-deploy report · {escape(report["name"])}</p>\n'
         f"<h1>{escape(title(report))}</h1>\n"
         f'<p class="verdict">{escape(typeset(report["verdict"]))}.</p>\n'
         f'<p class="soft">For {classes}. {escape(spent(report))}</p></header>\n'
     )
+
+
+def _names(classes: Sequence[str]) -> str:
+    shown = ", ".join(map(escape, classes[:CLASSES_SHOWN]))
+    return f"{shown} and {len(classes) - CLASSES_SHOWN} more" if len(classes) > CLASSES_SHOWN else shown
 
 
 def _warnings(report: Mapping[str, Any]) -> str:

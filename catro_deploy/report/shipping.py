@@ -3,19 +3,24 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["shipping_words"]
+__all__ = ["kilobytes", "shipping_words"]
 
 CLASSES_SHOWN = 50
 
 
 def shipping_words(shipped: Mapping[str, Any], folder: str = "ship") -> list[tuple[str, str]]:
     """Pairs of name and text for the content of model.json, whose file is in ``folder``."""
-    kilobytes = f"{shipped['bytes'] / 1000:,.1f} kB"
+    sizes = f"{kilobytes(shipped['bytes'])}; the original: {kilobytes(shipped['original_bytes'])}"
     return [
-        ("ship", f"{folder}/{shipped['file']} ({shipped['precision']}, {kilobytes})"),
+        ("ship", f"{folder}/{shipped['file']} ({shipped['precision']}, {sizes})"),
         ("input", _input_words(shipped["input"])),
         ("outputs", _outputs_words(shipped["classes"])),
     ]
+
+
+def kilobytes(count: int) -> str:
+    """Bytes as files are counted, in thousands: ``1,234.5 kB``."""
+    return f"{count / 1000:,.1f} kB"
 
 
 def _input_words(given: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from catro_deploy.report.shipping import kilobytes
 from catro_deploy.report.verdict import foretold
 from catro_deploy.report.wording import (
     change,
@@ -77,6 +78,9 @@ def summary_table(report: Mapping[str, Any]) -> Table:
     rows = [*_precision_rows(report), *_accuracy_rows(report), *_latency_rows(report)]
     for key, name in (("macs", "MACs per image"), ("params", "Parameters")):
         rows.append((name, large(before[key]), large(after[key]), change(before[key], after[key])))
+    if shipped := report["ship"]:
+        sizes = shipped["original_bytes"], shipped["bytes"]
+        rows.append(("File", *map(kilobytes, sizes), change(*sizes)))
     return Table(("", "Original", "Pruned", "Change"), tuple(rows), frozenset({1, 2, 3}))
 
 

@@ -42,6 +42,7 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, An
         "file": source.name,
         "precision": precision,
         "bytes": source.stat().st_size,
+        "original_bytes": run.original_onnx.stat().st_size,
         "sha256": file_hash(source),
         "target": plan.target,
         "runtime": load_target(settings.prune.target).runtime,

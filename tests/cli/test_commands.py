@@ -146,7 +146,11 @@ def test_a_failed_start_does_not_become_the_newest_run(catro):
     assert "30pct" in catro("finetune").stderr
 
 
-SHIPPED = ("ship: {run}/ship/pruned.onnx (fp32, 1.5 kB)", "input: image, float32 1x3x8x8 NCHW", "outputs: 0 a, 1 b")
+SHIPPED = (
+    "ship: {run}/ship/pruned.onnx (fp32, 1.5 kB; the original: ",
+    "input: image, float32 1x3x8x8 NCHW",
+    "outputs: 0 a, 1 b",
+)
 
 
 @pytest.mark.parametrize("commands", [("run",), ("prune", "finetune", "export"), ("run", "ship")])

@@ -201,6 +201,7 @@ def make_shipped(**changes: Any) -> dict[str, Any]:
         "file": "pruned.int8.onnx",
         "precision": "int8",
         "bytes": 12_345,
+        "original_bytes": 56_789,
         "input": {
             "name": "image",
             "type": "float32",

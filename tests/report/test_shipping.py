@@ -1,4 +1,5 @@
 import re
+from html import escape
 
 from catro_deploy.report.build import build_report
 from catro_deploy.report.html import to_html
@@ -9,7 +10,7 @@ from tests.report.made import CLASSES, make_bench, make_plan, make_shipped, make
 
 def test_file_input_and_outputs_in_three_lines():
     assert dict(shipping_words(make_shipped(), "runs/a-run/ship")) == {
-        "ship": "runs/a-run/ship/pruned.int8.onnx (int8, 12.3 kB)",
+        "ship": "runs/a-run/ship/pruned.int8.onnx (int8, 12.3 kB; the original: 56.8 kB)",
         "input": "image, float32 1x3x32x32 NCHW, RGB, normalised beforehand: (pixel / 255 - mean) / std, "
         "mean [0.5, 0.25, 0.125], std [0.25, 0.5, 1]; values from -2 to 2",
         "outputs": f"0 {CLASSES[0]}, 1 {CLASSES[1]}",
@@ -24,7 +25,10 @@ def test_many_classes_are_cut():
 def test_the_report_says_what_to_ship_and_how_to_feed_that_file():
     report = build_report(make_plan(), make_verify(), make_bench(), None, "a-run", shipped=make_shipped())
     text, page = to_markdown(report), to_html(report)
-    assert "## What to ship\n\n- ship: ship/pruned.int8.onnx (int8, 12.3 kB)\n- input: image" in text
+    shipped = "- ship: ship/pruned.int8.onnx (int8, 12.3 kB; the original: 56.8 kB)"
+    assert f"## What to ship\n\n{shipped}\n- input: image" in text
+    assert re.search(r"\| File \| +56\.8 kB \| +12\.3 kB \|", text)
+    assert f"classes: 30 km/h, {escape(CLASSES[1])}. " in page
     assert "<h2>What to ship</h2>" in page
     assert '"pruned.int8.onnx"' in text
     assert re.search(r"<dt>Outputs</dt><dd>0 30 km/h, 1 &lt;b&gt;", page)

@@ -44,6 +44,7 @@ def test_the_record_names_the_file_and_the_plan(tmp_path):
     run, content = shipped(tmp_path)
     assert (content["file"], content["precision"]) == ("pruned.onnx", "fp32")
     assert content["bytes"] == run.pruned_onnx.stat().st_size
+    assert content["original_bytes"] == run.original_onnx.stat().st_size
     assert content["sha256"] == file_hash(run.pruned_onnx) == file_hash(run.shipped.parent / "pruned.onnx")
     assert content["plan_sha256"] == file_hash(run.plan)
 
