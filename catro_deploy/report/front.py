@@ -7,7 +7,7 @@ from typing import Any
 from catro_deploy.report import svg
 from catro_deploy.report.agreement import MEASURES, measure_of, validation_heading
 from catro_deploy.report.tables import Table
-from catro_deploy.report.wording import minus, percent, points
+from catro_deploy.report.wording import change_interval, minus, percent, points
 
 __all__ = ["front_chart", "front_line", "front_table", "front_words"]
 
@@ -49,7 +49,7 @@ def front_table(search: Mapping[str, Any]) -> Table:
             one["budget"],
             "no network meets it" if one["ratio"] is None else f"{one['ratio']:.3f}x",
             "" if one["ratio"] is None else percent(one[score]),
-            "" if one["ratio"] is None else points(-one["drop_points"]),
+            "" if one["ratio"] is None else _change(one),
             "" if one["ratio"] is None else percent(one["macs_share"]),
             _outcome(one, search),
         )
@@ -57,6 +57,13 @@ def front_table(search: Mapping[str, Any]) -> Table:
     )
     head = ("Budget", "Latency, measured", validation_heading(search), "Points", "MACs used", "Within the loss allowed")
     return Table(head, rows, frozenset({1, 2, 3, 4}))
+
+
+def _change(one: Mapping[str, Any]) -> str:
+    """Points gained or lost; of accuracy with their interval."""
+    change = points(-one["drop_points"])
+    bounds = one.get("change_ci95")
+    return f"{change} ({change_interval([100 * bound for bound in bounds])})" if bounds else change
 
 
 def front_chart(search: Mapping[str, Any]) -> str:

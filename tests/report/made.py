@@ -186,6 +186,7 @@ def make_search(**changes: Any) -> dict[str, Any]:
             "validation_accuracy": accuracy,
             "macs_share": None if ratio is None else ratio + 0.1,
             "drop_points": None if accuracy is None else round((0.99 - accuracy) * 100, 9),
+            "change_ci95": None if accuracy is None else [accuracy - 1, accuracy - 0.98],
             "kept": share >= 0.35,
         }
         for share, ratio, accuracy in tried

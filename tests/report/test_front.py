@@ -24,9 +24,9 @@ def test_the_line_names_what_was_found_and_what_it_cost():
 def test_the_table_holds_every_budget():
     rows = front_table(make_search()).rows
     assert rows[0] == ("0.1x", "no network meets it", "", "", "", "no")
-    assert rows[1] == ("0.25x", "0.240x", "90.00%", "-9.00", "34.00%", "no")
-    assert rows[3] == ("0.354x", "0.350x", "98.70%", "-0.30", "45.00%", "yes, kept")
-    assert rows[4] == ("0.5x", "0.490x", "99.50%", "+0.50", "59.00%", "yes")
+    assert rows[1] == ("0.25x", "0.240x", "90.00%", "-9.00 (95% CI -10.00 to -8.00)", "34.00%", "no")
+    assert rows[3] == ("0.354x", "0.350x", "98.70%", "-0.30 (95% CI -1.30 to +0.70)", "45.00%", "yes, kept")
+    assert rows[4] == ("0.5x", "0.490x", "99.50%", "+0.50 (95% CI -0.50 to +1.50)", "59.00%", "yes")
 
 
 def test_the_words_say_on_which_images_and_after_how_long():
