@@ -130,7 +130,8 @@ def ship(settings, run, progress):
     _begin(run, "ship")
     given = {"name": "image", "type": "float32", "shape": [1, 3, 8, 8], "layout": "NCHW", "colours": "RGB"}
     given |= {"values": "pixel / 255", "mean": [0.0], "std": [1.0], "range": [0.0, 1.0]}
-    content = {"file": "pruned.onnx", "precision": "fp32", "bytes": 1500, "input": given, "classes": ["a", "b"]}
+    content = {"file": "pruned.onnx", "precision": "fp32", "bytes": 1500, "original_bytes": 3000}
+    content |= {"input": given, "classes": ["a", "b"]}
     write_text(run.shipped.with_name("pruned.onnx"), run.pruned_onnx.read_text())
     write_json(run.shipped, content)
 

@@ -57,7 +57,7 @@ def test_what_is_replaced_is_said_with_the_settings_that_changed(run):
         f"replacing earlier results in {run.path}: weights.safetensors, finetune.json, original.onnx, pruned.onnx, "
         "verify.json, bench.json, ship/model.json, ship/pruned.onnx, report.json, report.md, report.html",
         "  finetune.epochs: 2 -> 3",
-        "  finetune.batch_size: 128 -> 32",
+        "  finetune.batch_size: not set -> 32",
         "  to keep both: --keep, or another folder with --run",
     ]
 

@@ -44,7 +44,9 @@ def test_a_run_that_was_not_trained_is_trained_by_the_same_command(untrained):
     assert "unchanged, skipped" in command("finetune", "--run", "run").stderr
     done = command("finetune", "--run", "run", "--epochs", "1")
     assert done.exit_code == 0, done.stderr
-    assert file_hash(untrained.weights) != before
+    record = json.loads(untrained.finetune.read_text())
+    assert len(record["epochs"]) == 1
+    assert (file_hash(untrained.weights) != before) == (record["choice"]["kept"] == "finetuned")
 
 
 def test_training_a_baseline_takes_an_epoch(tiny):

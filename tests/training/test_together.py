@@ -45,7 +45,8 @@ def together(tmp_path_factory):
     folder = tmp_path_factory.mktemp("together")
     done = script(folder)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("processes 2, []")
+    assert done.stdout.startswith("processes 2, [")
+    assert "batches of 16 images" in done.stdout
     return load_file(folder / "weights.safetensors")
 
 
