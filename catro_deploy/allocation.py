@@ -251,7 +251,7 @@ def _cannot(budget: Budget, us: float, share: float, how: Literal["measured", "e
     return MissedError(
         f"The budget {budget} cannot be met: the fastest network of these settings takes {us:.0f} us, {share:.3f} of "
         f"the original ({how}).",
-        f"{_suggestion(budget, us, share)}, fewer channels per group (--d-min), or that residual branches vanish "
+        f"{_suggestion(budget, us, share)}, fewer channels per group (--d-min), or that residual branches are removed "
         "(--depth auto).",
     )
 

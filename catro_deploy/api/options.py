@@ -21,7 +21,7 @@ class PruneOptions(TypedDict, total=False):
         allocation: ``"exact"`` (a proven optimum), ``"greedy"`` (the paper's, by the budget's own cost), ``"flops"``
             (the same by multiply-accumulates), ``"uniform"`` (one share for all), or ``"auto"``: exact, but
             flops for multiply-accumulates where worth is class separation.
-        depth: ``"auto"``: by a latency budget residual branches may vanish whole; ``"never"``: width only.
+        depth: ``"auto"``: by a latency budget residual branches may be removed; ``"never"``: width only.
         samples_per_class: images of each class that channels are scored on; 128.
         d_min: no group gets fewer channels; 3.
         step: channels added at a time; 1.

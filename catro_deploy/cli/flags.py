@@ -112,7 +112,7 @@ PRUNE = _section(
     ("criterion", Literal["catro", "obs", "l1"], "What makes a channel worth keeping."),
     ("reconstruct", bool, "Whether all layers are solved again for the original's feature maps."),
     ("allocation", Literal["auto", "exact", "greedy", "flops", "uniform"], "How many channels each layer gets."),
-    ("depth", Literal["auto", "never"], "Whether residual branches may vanish whole."),
+    ("depth", Literal["auto", "never"], "Whether residual branches may be removed."),
     ("prune_first", bool, "Whether the first convolution's channels may go."),
 )
 PRUNE += _section(

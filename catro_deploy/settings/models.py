@@ -235,7 +235,7 @@ class PruneSettings(_Section):
         "same by multiply-accumulates; uniform: one share; auto: exact, but flops for multiply-accumulates by scatter",
     )
     depth: Literal["auto", "never"] = Field(
-        "auto", description="auto: by a latency budget residual branches may vanish whole; never: width only"
+        "auto", description="auto: by a latency budget residual branches may be removed; never: width only"
     )
     samples_per_class: PositiveInt = Field(128, ge=2)
     d_min: PositiveInt = Field(3, description="no group gets fewer channels")
