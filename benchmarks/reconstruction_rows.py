@@ -92,10 +92,10 @@ CASES = {
             ("0.25x", "10 epochs"): 99.3,
         },
     ),
-    "mobilenet_v2-gtsrb": Case(
-        "MobileNetV2 at 64x64, GTSRB",
-        "torchvision:mobilenet_v2",
-        "gtsrb_mobilenet_v2.safetensors",
+    "mobilenet_v3_small-gtsrb": Case(
+        "MobileNetV3 small at 64x64, GTSRB",
+        "torchvision:mobilenet_v3_small",
+        "gtsrb_mobilenet_v3_small_64.safetensors",
         "gtsrb",
         ("0.5x",),
         size=64,
