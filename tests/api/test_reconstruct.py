@@ -83,3 +83,18 @@ def test_the_last_layer_aims_at_the_wanted_logits():
     explained = 1 - (answers - expected).square().sum() / (expected - expected.mean(0)).square().sum()
     assert explained > 0.8
     assert found.plan.reconstruction.explained["fc"] == pytest.approx(float(explained), abs=0.05)
+
+
+class PaddedConv(nn.Conv2d):
+    """A convolution with a forward of its own, as networks ported from TensorFlow have: what it reads is not known."""
+
+    def forward(self, x):
+        return nn.functional.conv2d(nn.functional.pad(x, (0, 1, 0, 1)), self.weight, self.bias, self.stride)
+
+
+def test_where_worth_cannot_be_measured_for_most_channels_scatter_takes_its_place():
+    convolutions = [PaddedConv(3, 12, 2), nn.ReLU(), PaddedConv(12, 16, 2), nn.ReLU(), PaddedConv(16, 16, 2), nn.ReLU()]
+    model = randomised(nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3)))
+    plan = catro_deploy.prune(model.eval(), loader(), worth="measured", **QUICK).plan
+    assert plan.pruned_macs <= 0.5 * plan.original_macs
+    assert ("2",) in {group.producers for group in plan.groups if len(group.kept) < group.width}
