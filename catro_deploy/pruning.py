@@ -75,8 +75,7 @@ def prune_classifier(
     if chosen.reconstruct or chosen.criterion == "obs":
         images = _some_images(batches, chosen.reconstruct_images)
         keeper = Reconstructor(original.model.to(device), network, images, chosen, progress)
-    measured = measures_worth(chosen, budget) and keeper is not None and _mostly_followed(network, keeper)
-    if keeper is not None and (measured or not labelled):
+    if keeper is not None and (not labelled or (measures_worth(chosen, budget) and _can_measure(network, keeper))):
         scored = survey_groups(network, keeper.follows, chosen)
     else:
         scored = score_channels(original.model, network, batches, chosen, progress)
@@ -98,10 +97,13 @@ def prune_classifier(
     return _reconstructed(original, pruned, keeper, decision.loss)
 
 
-def _mostly_followed(network: Network, keeper: Reconstructor) -> bool:
+def _can_measure(network: Network, keeper: Reconstructor) -> bool:
     """Whether worth can be measured for most channels; the groups for which it cannot would keep all of theirs."""
     free = [group for group in network.groups if not group.fixed]
-    return 2 * sum(group.width for group in free if keeper.follows(group)) >= sum(group.width for group in free)
+    mostly = 2 * sum(group.width for group in free if keeper.follows(group)) >= sum(group.width for group in free)
+    if not mostly:
+        keeper.progress.note("worth cannot be measured for most channels: class separation (scatter) is used instead")
+    return mostly
 
 
 def _chosen(
