@@ -15,7 +15,7 @@ from catro_deploy.report.reconstruction import reconstruction_line
 from catro_deploy.report.recovery import recovery_line
 from catro_deploy.report.shipping import shipping_words
 from catro_deploy.report.tables import interval_row
-from catro_deploy.report.verdict import OUTCOMES, budget_words, foretold
+from catro_deploy.report.verdict import OUTCOMES, budget_words, prediction_word
 from catro_deploy.report.wording import (
     change_interval,
     count,
@@ -75,7 +75,7 @@ def _latency(latency: Content, plan: Content) -> Sequence[RenderableType]:
         )
     before, after = latency["original_us"], latency["predicted_us"]
     times = f"{duration(before)} -> {duration(after)} ({after / before:.3f}x)"
-    outcome = f"latency, {foretold(latency)}: {times} for a budget of {plan['budget']}; {latency['source']}"
+    outcome = f"latency, {prediction_word(latency)}: {times} for a budget of {plan['budget']}; {latency['source']}"
     return [*shown, *latency["warnings"], outcome]
 
 
@@ -234,7 +234,7 @@ def _report(report: Content, run: RunFolder) -> Sequence[RenderableType]:
     latency = report.get("latency_plan")
     if latency and not before["latency_ms"]:
         pair = [latency["original_us"], latency["predicted_us"]]
-        table.add_row(f"latency, {foretold(latency)}", *map(duration, pair), _times(*pair))
+        table.add_row(f"latency, {prediction_word(latency)}", *map(duration, pair), _times(*pair))
     for name, key in (("MACs", "macs"), ("parameters", "params")):
         table.add_row(name, count(before[key]), count(after[key]), _share(after[key], before[key]))
     title = f"{report['target']}, {len(report['classes'])} classes, {report['budget']}"

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from catro_deploy.report.finetuning import was_discarded
-from catro_deploy.report.verdict import budget_words, foretold
+from catro_deploy.report.verdict import budget_words, prediction_word
 from catro_deploy.report.wording import (
     change,
     change_interval,
@@ -70,7 +70,7 @@ def _budget(report: Mapping[str, Any]) -> Card:
     tone = {"met": "good", "missed": "bad", "unsure": ""}[used["outcome"]]
     word = {"met": "met", "missed": "MISSED", "unsure": "missed within the noise"}[used["outcome"]]
     latency = report["latency_plan"]
-    before = f"<br>{foretold(latency)} {typeset(budget_words(used, used['predicted']))}" if latency else ""
+    before = f"<br>{prediction_word(latency)} {typeset(budget_words(used, used['predicted']))}" if latency else ""
     return f"Budget {escape(report['budget'])}", big, tone, f"{word}, measured{before}"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from catro_deploy.report import svg
-from catro_deploy.report.verdict import budget_words, foretold
+from catro_deploy.report.verdict import budget_words, prediction_word
 from catro_deploy.report.wording import count, shorten
 
 __all__ = ["layers_chart", "rounds_chart", "stairs_charts"]
@@ -140,7 +140,7 @@ def layers_chart(report: Mapping[str, Any]) -> str:
     longest = max(max(one["before_us"], one["after_us"]) for one in rows)
     divisor, unit = _scale(longest * 10)
     axis = svg.zoomed(0, longest / divisor, 4, floor=0)
-    word = foretold(latency)
+    word = prediction_word(latency)
     style = " estimate" if word == "estimate" else ""
     parts = svg.grid(axis)
     for number, one in enumerate(rows):

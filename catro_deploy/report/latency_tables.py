@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from catro_deploy.report.tables import Table
-from catro_deploy.report.verdict import OUTCOMES, budget_words, foretold
+from catro_deploy.report.verdict import OUTCOMES, budget_words, prediction_word
 from catro_deploy.report.wording import change, count, duration, percent
 
 __all__ = ["budget_table", "depth_words", "error_table", "layer_table", "rounds_table", "source_words", "stairs_table"]
@@ -15,7 +15,7 @@ def budget_table(report: Mapping[str, Any]) -> Table:
     used, latency = report["budget_used"], report["latency_plan"]
     rows = [("Asked", budget_words(used, used["asked"]))]
     if latency:
-        rows.append((foretold(latency).capitalize(), budget_words(used, used["predicted"])))
+        rows.append((prediction_word(latency).capitalize(), budget_words(used, used["predicted"])))
     if used["used"] is not None:
         rows.append(("Measured", budget_words(used, used["used"])))
     if used["ci95"]:
@@ -75,7 +75,7 @@ def layer_table(report: Mapping[str, Any]) -> Table:
         )
         for one in latency["layers"]
     )
-    word = foretold(latency)
+    word = prediction_word(latency)
     return Table(("Layer", f"Before, µs ({word})", f"After, µs ({word})", "Change"), rows, frozenset({1, 2, 3}))
 
 

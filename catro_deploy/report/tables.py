@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catro_deploy.report.shipping import kilobytes
-from catro_deploy.report.verdict import foretold
+from catro_deploy.report.verdict import prediction_word
 from catro_deploy.report.wording import (
     change,
     change_interval,
@@ -130,7 +130,7 @@ def _latency_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
     if latency is None:
         return []
     old, new = latency["original_us"], latency["predicted_us"]
-    return [(f"Latency, {foretold(latency)}", *(f"{ms(us / 1000)} ms" for us in (old, new)), change(old, new))]
+    return [(f"Latency, {prediction_word(latency)}", *(f"{ms(us / 1000)} ms" for us in (old, new)), change(old, new))]
 
 
 def _energy_rows(energy: Mapping[str, Any] | None) -> list[tuple[str, ...]]:

@@ -15,7 +15,7 @@ from catro_deploy.report.wording import (
     share_interval,
 )
 
-__all__ = ["OUTCOMES", "budget_words", "foretold", "validity", "verdict"]
+__all__ = ["OUTCOMES", "budget_words", "prediction_word", "validity", "verdict"]
 
 OUTCOMES = {
     "met": "met",
@@ -56,7 +56,7 @@ def _exported_rightly(verification: Mapping[str, Any]) -> bool:
     return True
 
 
-def foretold(latency: Mapping[str, Any]) -> str:
+def prediction_word(latency: Mapping[str, Any]) -> str:
     """What a plan's times are called: ``estimate``, or ``predicted`` if they follow from measurements."""
     return "estimate" if latency["how"] == "estimate" else "predicted"
 
@@ -83,7 +83,7 @@ def _not_measured(report: Mapping[str, Any]) -> str:
         return f"latency not measured on {report['target']}"
     before, after = latency["original_us"], latency["predicted_us"]
     return (
-        f"not measured on {report['target']}: {foretold(latency)} {after / before:.3f}x of the original's latency "
+        f"not measured on {report['target']}: {prediction_word(latency)} {after / before:.3f}x of the original's latency "
         f"({duration(before)} -> {duration(after)}) for a budget of {report['budget']}"
     )
 

@@ -14,7 +14,7 @@ OWN, LIBRARY = "tests.tiny:network", "torchvision:resnet18"
 
 @pytest.fixture
 def images(tmp_path):
-    """Write images of these (width, height), in turns, and make settings over them."""
+    """Write images of these (width, height), one size after another, and make settings over them."""
 
     def write(*of, model=OWN, **data):
         for split in ("train", "test"):
