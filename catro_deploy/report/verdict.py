@@ -83,8 +83,8 @@ def _not_measured(report: Mapping[str, Any]) -> str:
         return f"latency not measured on {report['target']}"
     before, after = latency["original_us"], latency["predicted_us"]
     return (
-        f"not measured on {report['target']}: {prediction_word(latency)} {after / before:.3f}x of the original's latency "
-        f"({duration(before)} -> {duration(after)}) for a budget of {report['budget']}"
+        f"not measured on {report['target']}: {prediction_word(latency)} {after / before:.3f}x of the original's "
+        f"latency ({duration(before)} -> {duration(after)}) for a budget of {report['budget']}"
     )
 
 
