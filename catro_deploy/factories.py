@@ -47,7 +47,8 @@ def load_factory(name: str, error: type[UsageError]) -> Callable[..., Any]:
         meant = f"Did you mean {near[0]}:{attribute}? " if near else ""
         raise error(f"The factory {name} is not there: {missing}.", f"{meant}{here} is on the import path.") from None
     if not hasattr(module, attribute):
-        offered = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        own = {key: value for key, value in vars(module).items() if getattr(value, "__module__", "") == module_name}
+        offered = [key for key, value in own.items() if callable(value) and not key.startswith("_")]
         near = difflib.get_close_matches(attribute, offered, n=1)
         hint = f"Did you mean {module_name}:{near[0]}?" if near else f"It has: {', '.join(offered) or 'no functions'}."
         raise error(f"There is no {attribute!r} in {module_name} ({module.__file__}).", hint)

@@ -95,7 +95,6 @@ def test_class_names_that_are_not_the_datasets_are_refused(factory_module):
     [
         ("nothing", "returned a NoneType"),
         ("crashing", "failed: RuntimeError: no camera"),
-        ("absent", "There is no 'absent' in animals"),
         ("wrong_size", r"first image is torch.uint8 \(1, 3, 9, 9\), not uint8 \(1, 3, 4, 4\)"),
         ("floats", "first image is torch.float32"),
         ("labels_above", "labels 0 to 2 for 2 classes"),
@@ -110,6 +109,14 @@ def test_anything_else_says_what_is_expected(factory_module, name, problem):
         open_dataset(DataSettings(name=f"{factory_module}:{name}"), (4, 4), 3)
     assert "size (height, width)" in caught.value.hint
     assert "must return a catro_deploy.data.Dataset" in caught.value.hint
+
+
+def test_where_the_module_has_no_such_function_those_that_it_has_are_named(factory_module):
+    with pytest.raises(DataError, match="There is no 'absent' in animals") as caught:
+        open_dataset(DataSettings(name=f"{factory_module}:absent"), (4, 4), 3)
+    assert "It has: " in caught.value.hint
+    assert "good" in caught.value.hint
+    assert "Dataset" not in caught.value.hint  # which it only imports
 
 
 def test_a_factory_may_raise_errors_of_the_tree(factory_module):
