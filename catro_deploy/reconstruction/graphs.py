@@ -11,6 +11,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 from catro_deploy.graph.depth import cut_branches_
 from catro_deploy.graph.folding import fold_batch_norm_
 from catro_deploy.graph.held import held_by
+from catro_deploy.graph.lowering import lower_layers_
 from catro_deploy.graph.surgery import apply_keeps_
 from catro_deploy.graph.symbolic import evaluation_graph
 from catro_deploy.records import Keep
@@ -23,7 +24,7 @@ class OriginalGraph:
     """The unpruned network in eval mode.
 
     Attributes:
-        module: its graph module, with normalisation folded into convolutions.
+        module: its graph module, lowered to plain layers, with normalisation folded into convolutions.
         norms: each convolution that took in a normalisation, with the name of that.
         shapes: shape of what each node puts out for one image, by the node's name.
         opaque: modules that the graph only calls, each with the reason.
@@ -49,6 +50,7 @@ class OriginalGraph:
         """
         present = dict(model.named_modules())
         traced = evaluation_graph(model, [name for name in ignore if name in present], sizes)
+        lower_layers_(traced.module, input_shape)
         norms = fold_batch_norm_(traced.module)
         device = next(model.parameters()).device
         with torch.no_grad():

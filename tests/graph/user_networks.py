@@ -230,3 +230,40 @@ EVERY = (
     Shuffled, Halved, FirstFour, EverySecond, Cardinal, GroupNormed, LayerNormed, Upsampled, Functional, Padded,
     AcrossChannels, Assigned, Starred, Standardised, Attending, SqueezedConcat,
 )  # fmt: skip
+
+
+class SamePadded(nn.Conv2d):
+    """TensorFlow's "same" padding, which may be of one side only."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        border: list[int] = []
+        for size, kernel, stride in zip(reversed(x.shape[2:]), self.kernel_size, self.stride, strict=True):
+            missing = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+            border += [missing // 2, missing - missing // 2]
+        return functional.conv2d(functional.pad(x, border), self.weight, self.bias, self.stride, groups=self.groups)
+
+
+class NormActivation(nn.BatchNorm2d):
+    """A normalisation that activates, as timm writes it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.drop, self.act = nn.Identity(), nn.SiLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(self.drop(super().forward(x)))
+
+
+class Derived(nn.Module):
+    """Layers of classes derived from torch's that compute what torch's own do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.stem_bn = SamePadded(3, 6, 3, stride=2, bias=False), NormActivation(6)
+        self.depthwise, self.depthwise_bn = SamePadded(6, 6, 5, groups=6, bias=False), NormActivation(6)
+        self.point, self.point_bn = nn.Conv2d(6, 7, 1, bias=False), nn.BatchNorm2d(7)
+        self.fc = nn.Linear(7, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.depthwise_bn(self.depthwise(self.stem_bn(self.stem(x))))
+        return self.fc(torch.relu(self.point_bn(self.point(x))).mean((2, 3)))

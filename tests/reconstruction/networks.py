@@ -16,6 +16,7 @@ from catro_deploy.reconstruction.graphs import CutGraph, OriginalGraph
 from catro_deploy.reconstruction.refit import Reconstruction, reconstruct_, write_back_
 from catro_deploy.records import Group, Keep
 from tests.graph.networks import Branches, GatedConcat, Grouped, Residual, randomised
+from tests.graph.user_networks import Derived
 
 SHAPE = (3, 8, 8)
 
@@ -99,6 +100,7 @@ KINDS: dict[str, Callable[[], nn.Module]] = {
     "gated concatenation": GatedConcat,
     "residual": Residual,
     "stream": Stream,
+    "derived classes": Derived,
 }
 
 
