@@ -19,12 +19,12 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from common import environment, table, write_result
 
-from catro_deploy.core.allocate import Allocation, GroupChoice, GroupValue, group_value
-from catro_deploy.core.exact import exact
-from catro_deploy.core.greedy import greedy
-from catro_deploy.core.scatter import Scatter
-from catro_deploy.costs.axes import LayerCost
-from catro_deploy.graph.trace import Network, trace
+from catro_deploy.catro.exact import exact
+from catro_deploy.catro.gains import Allocation, GroupChoice, GroupValue, group_value
+from catro_deploy.catro.greedy import greedy
+from catro_deploy.catro.scatter import Scatter
+from catro_deploy.graph.coupling.trace import Network, trace
+from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.models import build_model
 from catro_deploy.records import Branch, Group, Layer
 

@@ -20,8 +20,8 @@ from torch import nn
 import catro_deploy
 from catro_deploy import PrunedModel
 from catro_deploy.errors import BudgetError, CatroError, MissedError
-from catro_deploy.graph.surgery import apply_keeps_, masked
-from catro_deploy.graph.trace import Network, trace
+from catro_deploy.graph.coupling.trace import Network, trace
+from catro_deploy.graph.cut.surgery import apply_keeps_, masked
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent, Task
 from catro_deploy.reconstruction.loss import divergence

@@ -18,9 +18,9 @@ from rows import BATCH_SIZE, retake_statistics_
 
 from catro_deploy import networks
 from catro_deploy.data.base import Subset
-from catro_deploy.plans import load_plan
 from catro_deploy.progress import Silent
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import load_settings
 from catro_deploy.stages.logits import dataset_of
 from catro_deploy.stages.prune import prune

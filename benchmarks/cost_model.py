@@ -27,20 +27,20 @@ import torch
 from common import RESULTS, environment, read_result, table, write_result
 from torch import nn
 
-from catro_deploy.costs.flops import FlopsCost
-from catro_deploy.costs.table import TableCost, judge
-from catro_deploy.devices import HERE
+from catro_deploy.calibration import ProfileProtocol, load_profile_protocol
 from catro_deploy.files import write_text
-from catro_deploy.graph.skeleton import WEIGHTS, Skeleton
-from catro_deploy.graph.surgery import keeps_of
-from catro_deploy.graph.trace import Network, trace
+from catro_deploy.graph.coupling.trace import Network, trace
+from catro_deploy.graph.cut.surgery import keeps_of
+from catro_deploy.graph.onnx.export import export_onnx
+from catro_deploy.graph.onnx.skeleton import WEIGHTS, Skeleton
+from catro_deploy.latency.flops import FlopsCost
+from catro_deploy.latency.profile.measuring import find_profile, measure_profile
+from catro_deploy.latency.table import TableCost, judge
 from catro_deploy.models import build_model
-from catro_deploy.onnx_export import export_onnx
-from catro_deploy.profiling.measuring import find_profile, measure_profile
 from catro_deploy.progress import Silent
-from catro_deploy.protocols import ProfileProtocol, load_profile_protocol
 from catro_deploy.transports import run_job
-from catro_deploy.use import Use
+from catro_deploy.transports.execution import Use
+from catro_deploy.transports.registry import HERE
 
 RESULT = "cost_model.json"
 PICTURE = RESULTS.parent.parent / "docs" / "cost_model.svg"

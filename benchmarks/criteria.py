@@ -21,19 +21,19 @@ from criteria_ratio import kept_by_ratio
 from reconstruction_rows import TRAININGS
 from reconstruction_rows import Row as Trained
 
-from catro_deploy.core.agreement import agreement_of
-from catro_deploy.cutting import Classifier, Pruned, cut_classifier
 from catro_deploy.data.base import Subset
-from catro_deploy.graph.features import Labelled
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.progress import Silent
-from catro_deploy.pruning import prune_classifier
+from catro_deploy.prune.cutting import Classifier, Pruned, cut_classifier
+from catro_deploy.prune.pruning import prune_classifier
+from catro_deploy.prune.selection import choose_channels, score_channels
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import GroupPlan, Keep
-from catro_deploy.selection import choose_channels, score_channels
 from catro_deploy.settings import Settings, follow_recipe
 from catro_deploy.stages.original import Original, open_original
 from catro_deploy.stages.prune import pruning_batches
+from catro_deploy.statistics.agreement import agreement_of
 from catro_deploy.training import accuracy, fit, predict
 
 RESULT = "criteria.json"

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from catro_deploy.core.least_squares import damped
 from catro_deploy.progress import Silent
 from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.least_squares import damped
 from catro_deploy.reconstruction.readers import Readers, readers_of
 from catro_deploy.records import Group
 

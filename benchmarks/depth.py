@@ -30,24 +30,24 @@ from typing import Any
 import numpy as np
 from common import environment, read_result, table, write_result
 
-from catro_deploy.core.allocate import GroupChoice, GroupValue
-from catro_deploy.core.exact import exact
-from catro_deploy.costs.axes import LayerCost
-from catro_deploy.costs.flops import FlopsCost
-from catro_deploy.costs.roofline import ALONE_EXTRA_US
+from catro_deploy.calibration import load_profile_protocol
+from catro_deploy.catro.exact import exact
+from catro_deploy.catro.gains import GroupChoice, GroupValue
 from catro_deploy.errors import BudgetError
-from catro_deploy.graph.depth import branch_worths, find_branches
-from catro_deploy.graph.trace import Network, trace
-from catro_deploy.pricing import measured_pricing, profile_of
+from catro_deploy.graph.coupling.trace import Network, trace
+from catro_deploy.graph.fx.depth import branch_worths, find_branches
+from catro_deploy.latency.flops import FlopsCost
+from catro_deploy.latency.layer_cost import LayerCost
+from catro_deploy.latency.pricing import measured_pricing, profile_of
+from catro_deploy.latency.roofline import ALONE_EXTRA_US
 from catro_deploy.progress import Silent
-from catro_deploy.protocols import load_profile_protocol
+from catro_deploy.prune.selection import score_channels, values_of
 from catro_deploy.records import Branch
-from catro_deploy.selection import score_channels, values_of
 from catro_deploy.settings import DataSettings, ModelSettings, PruneSettings, Settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import pruning_batches
 from catro_deploy.targets import load_target
-from catro_deploy.use import use_of
+from catro_deploy.transports.execution import use_of
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # the tests are no package that one installs
 from tests import v100_resnet50

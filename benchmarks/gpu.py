@@ -29,7 +29,7 @@ from gpu_reach import measure_reach, reach_rows
 from gpu_resnet import RESNET50, TINY
 from gpu_staircase import measure_staircases, staircase_rows
 
-from catro_deploy.device.measure import no_garbage_collection
+from catro_deploy.agent.measure import no_garbage_collection
 from catro_deploy.errors import CatroError
 from catro_deploy.files import write_json
 

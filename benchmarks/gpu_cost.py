@@ -12,8 +12,8 @@ from gpu_layers import Bench, measure_layers
 from gpu_network import Case, FoldedResNet
 from gpu_resnet import ResNet
 
-from catro_deploy.costs.table import Cell, Fit, LayerTable, TableCost, fit_whole, judge
-from catro_deploy.costs.widths import latin_square
+from catro_deploy.latency.table import Cell, Fit, LayerTable, TableCost, fit_whole, judge
+from catro_deploy.latency.widths import latin_square
 from catro_deploy.records import CostErrors
 
 __all__ = ["Model", "cost_rows", "measure_cost"]

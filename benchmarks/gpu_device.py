@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from catro_deploy.device.profile import low_mean
+from catro_deploy.agent.profile import low_mean
 
 __all__ = ["CpuDevice", "Device", "GpuDevice", "Run", "Sample", "Timing", "ask_nvidia_smi", "interleaved", "settled"]
 

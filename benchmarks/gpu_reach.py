@@ -16,9 +16,9 @@ from gpu_layers import Bench
 from gpu_network import FoldedResNet
 from gpu_resnet import ResNet
 
-from catro_deploy.core.allocate import Allocation, Branch, GroupChoice, GroupValue
-from catro_deploy.core.exact import exact
-from catro_deploy.core.greedy import greedy
+from catro_deploy.catro.exact import exact
+from catro_deploy.catro.gains import Allocation, Branch, GroupChoice, GroupValue
+from catro_deploy.catro.greedy import greedy
 from catro_deploy.errors import BudgetError
 
 __all__ = ["MODES", "measure_reach", "reach_rows", "values_for"]

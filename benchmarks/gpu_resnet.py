@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from catro_deploy.core.allocate import Branch
-from catro_deploy.costs.table import layer_shape
+from catro_deploy.catro.gains import Branch
+from catro_deploy.latency.table import layer_shape
 from catro_deploy.records import Group, Layer, Slot
 
 __all__ = ["HEAD", "RESNET50", "STEM", "TINY", "ResNet", "Step"]

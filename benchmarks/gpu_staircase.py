@@ -10,7 +10,7 @@ from gpu_layers import Bench, measure_layers
 from gpu_network import Case
 from gpu_resnet import ResNet, Step
 
-from catro_deploy.costs.widths import period, useful_widths
+from catro_deploy.latency.widths import period, useful_widths
 
 __all__ = ["measure_staircases", "staircase_rows"]
 

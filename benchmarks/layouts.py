@@ -21,8 +21,8 @@ import torch
 from common import environment, processor, read_result, table, times_ms, write_result
 from torch import nn
 
-from catro_deploy.graph.surgery import apply_keeps_, keeps_of, spread
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, spread
 from catro_deploy.models import build_model
 from catro_deploy.training.device import Hardware, choose_hardware
 from catro_deploy.training.striding import striding_first

@@ -21,13 +21,13 @@ import torch
 from common import environment, peak_memory_bytes, read_result, table, write_result
 from torch import nn
 
-from catro_deploy.allocation import by_flops
-from catro_deploy.graph.features import Labelled
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent
+from catro_deploy.prune.allocation import by_flops
+from catro_deploy.prune.selection import choose_channels, score_channels
 from catro_deploy.records import Budget
-from catro_deploy.selection import choose_channels, score_channels
 from catro_deploy.settings import PruneSettings
 from catro_deploy.training.normalised import NormalisedBatches
 

@@ -1,12 +1,12 @@
 """Channels chosen all at once by the unpruned network's feature maps, where Algorithm 1 goes from layer to layer."""
 
-from catro_deploy.allocation import by_flops
-from catro_deploy.core.trace_ratio import select
-from catro_deploy.graph.trace import trace
+from catro_deploy.catro.trace_ratio import select
+from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.progress import Silent
+from catro_deploy.prune.allocation import by_flops
+from catro_deploy.prune.selection import score_channels
 from catro_deploy.records import Budget, GroupPlan, Plan
-from catro_deploy.runs import RunFolder
-from catro_deploy.selection import score_channels
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import pruning_batches, write_pruning

@@ -25,14 +25,14 @@ from common import environment, peak_memory_bytes, table, write_result
 from memory import BUDGET, MEAN, STD, calibrate_, draw_batches
 
 from catro_deploy import memory as pages
-from catro_deploy.allocation import by_flops
 from catro_deploy.data.base import MemorySplit
-from catro_deploy.graph.features import images_at_once
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.fx.features import images_at_once
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent
+from catro_deploy.prune.allocation import by_flops
+from catro_deploy.prune.selection import choose_channels, score_channels
 from catro_deploy.records import Budget
-from catro_deploy.selection import choose_channels, score_channels
 from catro_deploy.settings import FinetuneSettings, PruneSettings
 from catro_deploy.training import fit
 from catro_deploy.training.normalised import NormalisedBatches

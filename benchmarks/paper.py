@@ -37,10 +37,10 @@ from peers import prune_to_widths, write_groups
 from rows import finetune_and_judge, finish_in_own_process
 
 from catro_deploy.files import write_text
-from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress, Silent, Task
 from catro_deploy.records import GroupPlan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings, load_settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune

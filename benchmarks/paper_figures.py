@@ -16,7 +16,7 @@ from paper_rows import MAX_WIDTH, SUBTASKS
 from catro_deploy.files import write_text
 from catro_deploy.progress import Silent
 from catro_deploy.records import Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import load_settings
 from catro_deploy.stages.prune import prune
 

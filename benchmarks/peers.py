@@ -9,18 +9,18 @@ import torch
 from torch import nn
 
 from catro_deploy import networks
+from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.errors import MissedError
-from catro_deploy.graph.features import Labelled
-from catro_deploy.graph.trace import Network, trace
-from catro_deploy.profiling.trial import Trial, trial
-from catro_deploy.protocols import load_latency_protocol
+from catro_deploy.graph.coupling.trace import Network, trace
+from catro_deploy.graph.fx.features import Labelled
+from catro_deploy.latency.candidate import Trial, trial
 from catro_deploy.records import Budget, GroupPlan, Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import Original, open_original
 from catro_deploy.stages.prune import pruning_batches, write_pruning
 from catro_deploy.targets import load_target
-from catro_deploy.use import use_of
+from catro_deploy.transports.execution import use_of
 
 __all__ = ["measured_ratio", "open_trial", "prune_by_peer", "prune_to_widths", "write_groups"]
 

@@ -26,17 +26,17 @@ import torch
 from common import environment, processor, read_result, table, write_result
 
 from catro_deploy import load
+from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.data.signs_drawing import CLASSES as SIGNS
 from catro_deploy.errors import MissedError
+from catro_deploy.graph.onnx.export import export_onnx
+from catro_deploy.latency.profile import find_profile
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.onnx_export import export_onnx
 from catro_deploy.precision.fused import Fused, fused
 from catro_deploy.precision.timing import convert_
-from catro_deploy.profiling import find_profile
 from catro_deploy.progress import Silent
-from catro_deploy.protocols import load_latency_protocol
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings, load_settings
 from catro_deploy.stages.export import export
 from catro_deploy.stages.finetune import finetune
@@ -46,7 +46,7 @@ from catro_deploy.stages.quantize import quantize
 from catro_deploy.stages.verify import verify
 from catro_deploy.targets import load_target
 from catro_deploy.transports import run_job
-from catro_deploy.use import Use, use_of
+from catro_deploy.transports.execution import Use, use_of
 
 RESULT = "precision.json"
 WHOLE = "100%flops"

@@ -18,15 +18,15 @@ import numpy as np
 import torch
 from common import environment, peak_memory_bytes, table, write_result
 
-from catro_deploy.allocation import by_flops
 from catro_deploy.data import open_dataset
-from catro_deploy.graph.features import Labelled
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.progress import Silent
+from catro_deploy.prune.allocation import by_flops
+from catro_deploy.prune.selection import choose_channels, score_channels
 from catro_deploy.records import Budget
-from catro_deploy.selection import choose_channels, score_channels
 from catro_deploy.settings import DataSettings, PruneSettings
 from catro_deploy.stages.prune import labelled_batches
 from catro_deploy.training.augment import normalise

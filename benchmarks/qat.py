@@ -19,23 +19,23 @@ import onnx
 from common import environment, table, write_result
 from precision import WHOLE, Case, settings_of
 
-from catro_deploy.core.agreement import accuracy_of
+from catro_deploy.calibration import load_int8_recipe
 from catro_deploy.data.base import Split, Subset
-from catro_deploy.plans import load_plan
 from catro_deploy.precision.int8 import X86, quantised
 from catro_deploy.precision.ranges import find_ranges
 from catro_deploy.precision.samples import Samples
 from catro_deploy.precision.sensitivity import logits_of
 from catro_deploy.progress import Silent
-from catro_deploy.protocols import load_int8_recipe
 from catro_deploy.records import Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages.export import export
 from catro_deploy.stages.integers import calibration_samples
 from catro_deploy.stages.logits import dataset_of
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.qat import qat
+from catro_deploy.statistics.agreement import accuracy_of
 
 Proto = Any
 """An onnx.ModelProto, which has no annotations."""

@@ -29,9 +29,9 @@ from reconstruction_rows import CASES, DATASETS, PEERS, PRUNINGS, RECIPES, TRAIN
 from rows import finetune_and_judge, finish_in_own_process
 
 from catro_deploy.files import write_json, write_text
-from catro_deploy.plans import load_plan
 from catro_deploy.progress import Silent
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings, load_settings
 from catro_deploy.stages.prune import prune
 

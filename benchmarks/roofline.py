@@ -20,8 +20,8 @@ from common import environment, table, write_result
 from roofline_fit import FITTED, FORMS, SEED, V100, Records, accuracy, fit, plain, predict, split, width_pairs
 from roofline_published import ROWS, Published, estimate_ms
 
-from catro_deploy.costs.kernels import Kernels
 from catro_deploy.files import write_text
+from catro_deploy.latency.kernels import Kernels
 from catro_deploy.toml import toml_tables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,7 +33,7 @@ PARAMETERS = ROOT / "calibration" / "roofline" / "v100.toml"
 PAGE = ROOT / "docs" / "roofline.md"
 TEXT = Path(__file__).with_name("roofline_page.md")
 HEAD = """\
-# How TensorRT's kernels use a GPU: parameters of the roofline; catro_deploy/costs/kernels.py says what each means.
+# How TensorRT's kernels use a GPU: parameters of the roofline; catro_deploy/latency/kernels.py says what each means.
 # Written by benchmarks/roofline.py; docs/roofline.md says how far off they are. Do not edit.
 
 """

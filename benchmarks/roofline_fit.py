@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
-from catro_deploy.costs.kernels import Kernels
-from catro_deploy.costs.roofline import Conv, alone_us
+from catro_deploy.latency.kernels import Kernels
+from catro_deploy.latency.roofline import Conv, alone_us
 
 __all__ = ["FITTED", "FORMS", "RATES", "V100", "Figures", "accuracy", "fit", "plain", "predict", "split", "width_pairs"]
 

@@ -7,9 +7,9 @@ from roofline_fit import Figures
 from torch import nn
 from torchvision.models import mobilenet_v2, resnet50
 
-from catro_deploy.costs.kernels import Gpu
-from catro_deploy.costs.roofline import RooflineCost
-from catro_deploy.graph.trace import Network, trace
+from catro_deploy.graph.coupling.trace import Network, trace
+from catro_deploy.latency.kernels import Gpu
+from catro_deploy.latency.roofline import RooflineCost
 from catro_deploy.targets import load_target
 
 __all__ = ["ROWS", "Published", "estimate_ms"]

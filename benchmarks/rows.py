@@ -17,10 +17,10 @@ from catro_deploy.data import Subset, open_dataset
 from catro_deploy.data.base import Split
 from catro_deploy.files import write_json
 from catro_deploy.networks import load
-from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.records import Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages.finetune import finetune
 from catro_deploy.training.augment import normalise

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from common import environment, table, times_ms, write_result
 
-from catro_deploy.graph.folding import folded
+from catro_deploy.graph.fx.folding import folded
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent
 from catro_deploy.training.compiling import compiled_teacher

@@ -28,10 +28,10 @@ from torchvision.transforms import v2
 
 from catro_deploy import networks
 from catro_deploy.data.base import Split, Subset
-from catro_deploy.plans import load_plan
 from catro_deploy.progress import Silent
 from catro_deploy.records import Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import FinetuneSettings, Settings, load_settings
 from catro_deploy.stages.logits import dataset_of
 from catro_deploy.stages.prune import prune

@@ -8,14 +8,14 @@ from typing import Literal
 from torch import nn
 
 from catro_deploy.errors import ModelError
-from catro_deploy.graph.depth import drop_branches
-from catro_deploy.graph.surgery import apply_keeps_
+from catro_deploy.graph.cut.surgery import apply_keeps_
+from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.models.plain import write_out_weights_
-from catro_deploy.plans import load_plan
 from catro_deploy.records import Keep, Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 
 __all__ = ["load", "load_cut"]
 

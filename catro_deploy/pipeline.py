@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from catro_deploy.devices import HERE, find_device, load_devices
+from catro_deploy.calibration import load_int8_recipe, load_latency_protocol, load_profile_protocol
 from catro_deploy.errors import MissedError, RunFolderError, SettingsError, TargetError
 from catro_deploy.files import text_hash, write_text
 from catro_deploy.progress import Progress
-from catro_deploy.protocols import load_int8_recipe, load_latency_protocol, load_profile_protocol
-from catro_deploy.runs import RunFolder, hold
+from catro_deploy.runs.folder import RunFolder, hold
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
 from catro_deploy.settings.labels import require_labels_unneeded
 from catro_deploy.stages.applicable import applicable
@@ -33,6 +32,7 @@ from catro_deploy.stages.table import (
 )
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports.reach import reachable, require_latency, require_reachable
+from catro_deploy.transports.registry import HERE, find_device, load_devices
 
 __all__ = [
     "STAGES",

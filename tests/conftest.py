@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from tests.doubles.environment import VERSIONS, tensorrt_environment
 from tests.tiny import command, went_well, write_work_folder
 

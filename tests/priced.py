@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from catro_deploy.allocation import Decision, by_latency
-from catro_deploy.core.scatter import Scatter
-from catro_deploy.costs.axes import LayerCost
-from catro_deploy.graph.trace import Network
-from catro_deploy.pricing import Pricing
-from catro_deploy.profiling.trial import TrialResult
+from catro_deploy.catro.scatter import Scatter
+from catro_deploy.graph.coupling.trace import Network
+from catro_deploy.latency.candidate import TrialResult
+from catro_deploy.latency.layer_cost import LayerCost
+from catro_deploy.latency.pricing import Pricing
 from catro_deploy.progress import Silent
+from catro_deploy.prune.allocation import Decision, by_latency
+from catro_deploy.prune.selection import Scored
+from catro_deploy.prune.solvers import full_widths
 from catro_deploy.records import Branch, Budget, Group, LatencyPlan, Layer, Slot, Staircase
-from catro_deploy.selection import Scored
 from catro_deploy.settings import PruneSettings
-from catro_deploy.solvers import full_widths
 
 Widths = Mapping[str, int]
 Price = Callable[[Layer, float, float], float]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from catro_deploy.files import file_hash
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from tests.test_bad_input import refused
 from tests.tiny import command, start, went_well
 

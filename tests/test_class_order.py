@@ -13,7 +13,7 @@ from PIL import Image
 
 import catro_deploy
 from catro_deploy.files import write_text
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from tests.tiny import command, went_well
 
 pytestmark = pytest.mark.slow

@@ -8,10 +8,10 @@ from hypothesis import example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from catro_deploy.allocation import NEARLY_ALL, ROUNDS
 from catro_deploy.errors import MissedError
+from catro_deploy.prune.allocation import NEARLY_ALL, ROUNDS
+from catro_deploy.prune.solvers import full_widths
 from catro_deploy.records import Budget
-from catro_deploy.solvers import full_widths
 from tests.priced import Device, Wide, Widths, plan_of
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from catro_deploy.run_folders import newest_run
+from catro_deploy.runs.listing import newest_run
 from tests.tiny import CHECKOUT, start, went_well
 
 pytestmark = pytest.mark.slow

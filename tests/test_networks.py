@@ -8,14 +8,14 @@ import torch
 
 from catro_deploy import networks
 from catro_deploy.errors import ModelError
-from catro_deploy.graph.depth import drop_branches
-from catro_deploy.graph.surgery import apply_keeps_, keeps_of
-from catro_deploy.graph.trace import list_layers, trace
+from catro_deploy.graph.coupling.trace import list_layers, trace
+from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of
+from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.plans import load_plan, save_plan
 from catro_deploy.records import Keep, Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan, save_plan
 
 DROPPED = ("layer1.1.conv2", "layer2.0.conv2")
 SHAPE = (3, 32, 32)

@@ -7,7 +7,7 @@ from catro_deploy.files import write_text
 from catro_deploy.pipeline import check, run_stages
 from catro_deploy.progress import Silent
 from catro_deploy.resources import find
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import load_settings
 from tests.quick_stages import TABLE, diary
 

@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torchvision.models import resnet50
 
-from catro_deploy.core.allocate import GroupChoice, GroupValue
-from catro_deploy.costs.axes import LayerCost
-from catro_deploy.graph.depth import find_branches
-from catro_deploy.graph.trace import Network, trace
+from catro_deploy.catro.gains import GroupChoice, GroupValue
+from catro_deploy.graph.coupling.trace import Network, trace
+from catro_deploy.graph.fx.depth import find_branches
+from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.records import Branch, Group, Layer
 from tests import v100
 

@@ -12,17 +12,17 @@ from torch import nn
 
 from catro_deploy import networks
 from catro_deploy.api.options import FinetuneOptions
-from catro_deploy.core.agreement import Agreement, agreement_of
 from catro_deploy.data.loader import Loader, WantedClasses, image_batches, open_loader
 from catro_deploy.errors import RunFolderError
 from catro_deploy.files import text_hash
+from catro_deploy.graph.onnx.export import export_onnx, plan_metadata
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.onnx_export import export_onnx, plan_metadata
-from catro_deploy.plans import load_plan, plan_text, save_plan
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.records import Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan, plan_text, save_plan
 from catro_deploy.settings import load_settings
+from catro_deploy.statistics.agreement import Agreement, agreement_of
 from catro_deploy.training import History
 from catro_deploy.training.loader import fit_loader
 

@@ -9,7 +9,7 @@ from catro_deploy.cli.flags import Json, examples
 from catro_deploy.errors import TargetError
 
 if TYPE_CHECKING:
-    from catro_deploy.devices import Device
+    from catro_deploy.transports.registry import Device
 
 __all__ = ["app"]
 
@@ -41,8 +41,8 @@ def add(
     """Keep where a device is, so that --device NAME finds it."""
     from pydantic import ValidationError
 
-    from catro_deploy.devices import Device, add_device
     from catro_deploy.targets import load_target
+    from catro_deploy.transports.registry import Device, add_device
 
     load_target(target)
     try:
@@ -59,7 +59,7 @@ def add(
 @app.command("list", epilog=examples("device list", "device list --json"))
 def list_(json: Json = False) -> None:
     """List your devices."""
-    from catro_deploy.devices import load_devices
+    from catro_deploy.transports.registry import load_devices
 
     devices = load_devices()
     if json:
@@ -75,9 +75,9 @@ def check(name: Name, json: Json = False) -> None:
     """Log in, send the agent there, and show what the device is."""
     from pathlib import Path
 
-    from catro_deploy.devices import find_device
     from catro_deploy.targets import load_target
     from catro_deploy.transports import run_job
+    from catro_deploy.transports.registry import find_device
 
     device = find_device(name)
     job = {"job": "facts", "runtime": load_target(device.target).runtime}
@@ -94,7 +94,7 @@ def check(name: Name, json: Json = False) -> None:
 @app.command(epilog=examples("device remove press-3"))
 def remove(name: Name) -> None:
     """Forget a device; what lies there stays."""
-    from catro_deploy.devices import remove_device
+    from catro_deploy.transports.registry import remove_device
 
     remove_device(name)
     print_result(f"Removed {name}.")

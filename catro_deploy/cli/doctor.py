@@ -72,9 +72,9 @@ def _show(found: list[Finding]) -> None:
 
 def findings_on(name: str) -> Iterator[Finding]:
     """What the agent on the device ``name`` finds there, or why it cannot be reached."""
-    from catro_deploy.devices import find_device
     from catro_deploy.targets import load_target
     from catro_deploy.transports import run_job
+    from catro_deploy.transports.registry import find_device
 
     device = find_device(name)
     job = {"job": "doctor", "runtime": load_target(device.target).runtime}
@@ -142,7 +142,7 @@ def _onnxruntime() -> str:
 
 
 def _integers() -> Finding:
-    from catro_deploy.device.facts import device_facts
+    from catro_deploy.agent.facts import device_facts
     from catro_deploy.precision.int8 import WIDE_SUMS, seven_bits
 
     sets = device_facts().get("instruction_sets") or []

@@ -10,7 +10,7 @@ from rich.table import Table
 from catro_deploy.report.wording import count, percent
 
 if TYPE_CHECKING:
-    from catro_deploy.profiling import LatencyProfile
+    from catro_deploy.latency.profile import LatencyProfile
 
 __all__ = ["profile_json", "show_profile", "summary"]
 
@@ -46,7 +46,7 @@ def profile_json(profile: "LatencyProfile", folder: Path | None = None) -> dict[
     """All of a profile but its cells."""
     from pydantic import TypeAdapter
 
-    from catro_deploy.profiling import LatencyProfile
+    from catro_deploy.latency.profile import LatencyProfile
 
     content: dict[str, Any] = TypeAdapter(LatencyProfile).dump_python(profile, mode="json", exclude={"cells"})
     return content | ({"folder": str(folder)} if folder else {})

@@ -8,8 +8,8 @@ import typer
 from catro_deploy.cli.console import print_json, print_result
 from catro_deploy.cli.flags import Json, examples
 from catro_deploy.errors import CatroError
-from catro_deploy.run_folders import RUNS, find_run, remove_run, run_folders
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.listing import RUNS, find_run, remove_run, run_folders
 
 if TYPE_CHECKING:
     from catro_deploy.report.tables import Table
@@ -42,7 +42,7 @@ def show(
 ) -> None:
     """Show the figures of one run, and where its report is."""
     from catro_deploy.report.overview import overview
-    from catro_deploy.run_folders import newest_run
+    from catro_deploy.runs.listing import newest_run
 
     run = find_run(name, RUNS) if name else newest_run(RUNS)
     found = overview(run)

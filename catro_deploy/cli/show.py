@@ -7,7 +7,6 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from catro_deploy.core.intervals import wilson
 from catro_deploy.report.agreement import validation_heading
 from catro_deploy.report.finetuning import kept_words, was_discarded
 from catro_deploy.report.front import front_line
@@ -27,7 +26,8 @@ from catro_deploy.report.wording import (
     ratios,
     share_interval,
 )
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.statistics.intervals import wilson
 
 __all__ = ["RESULTS", "Result"]
 

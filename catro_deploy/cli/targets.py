@@ -14,7 +14,7 @@ from catro_deploy.errors import TargetError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from catro_deploy.profiling.store import LatencyProfile
+    from catro_deploy.latency.profile.store import LatencyProfile
     from catro_deploy.targets import GpuFigures, Target
 
 __all__ = ["app"]
@@ -96,8 +96,8 @@ def add(
 
 def _measuring(target: "Target", here: bool) -> str:
     """Where networks can be measured that are for ``target``."""
-    from catro_deploy.devices import load_devices
     from catro_deploy.transports.reach import reachable
+    from catro_deploy.transports.registry import load_devices
 
     fitting = [device.name for device in load_devices().values() if device.target == target.name]
     places = [*(["this machine"] if here else []), *(f"your device {name}" for name in fitting)]
@@ -111,7 +111,7 @@ def _measuring(target: "Target", here: bool) -> str:
 def _profiles(target: str) -> "list[tuple[Path, LatencyProfile]]":
     if not any(resources.profiles_folder().glob(f"{target}-*")):
         return []  # spares the import of torch
-    from catro_deploy.profiling.store import profiles_of
+    from catro_deploy.latency.profile.store import profiles_of
 
     return list(profiles_of(target))
 

@@ -9,8 +9,8 @@ from catro_deploy.cli.faults import as_catro_error
 from catro_deploy.cli.flags import Flags
 from catro_deploy.errors import CatroError, RunFolderError, SettingsError
 from catro_deploy.progress import Progress
-from catro_deploy.run_folders import RUNS, WORK_FILE, newest_run, run_folders
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.listing import RUNS, WORK_FILE, newest_run, run_folders
 
 if TYPE_CHECKING:
     from catro_deploy.settings import Settings

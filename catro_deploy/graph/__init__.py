@@ -1,1 +1,1 @@
-"""A module's layers and groups, cutting channels out, and walking its feature maps."""
+"""Networks as graphs: coupled channels, cuts, torch.fx and ONNX."""

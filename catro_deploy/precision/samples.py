@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from catro_deploy.agent.verify import normalise
 from catro_deploy.data.base import Split, is_unlabelled
-from catro_deploy.device.verify import normalise
 from catro_deploy.errors import DataError
 
 __all__ = ["Samples", "draw_samples", "evenly"]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from catro_deploy.core.agreement import accuracy_of
 from catro_deploy.precision.graph import images_at_a_time
+from catro_deploy.statistics.agreement import accuracy_of
 
 __all__ = ["Sensitivity", "fewest_kept", "logits_of", "sensitivities"]
 

@@ -11,12 +11,12 @@ from typing import Literal
 
 import torch
 
-from catro_deploy.core.obs import eliminate
-from catro_deploy.graph.rows import layer_of, set_weight_matrix_, weight_matrix
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.images import first_images
+from catro_deploy.reconstruction.obs import eliminate
 from catro_deploy.reconstruction.readers import Readers, readers_of
+from catro_deploy.reconstruction.rows import layer_of, set_weight_matrix_, weight_matrix
 from catro_deploy.reconstruction.sensitivity import logit_directions
 from catro_deploy.records import Group
 

@@ -8,7 +8,7 @@ narrowed groups) are taken to lose more, and it is allocated again. Of all netwo
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from catro_deploy.core.allocate import Allocation
+from catro_deploy.catro.gains import Allocation
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.worth import Losses
 from catro_deploy.records import Branch

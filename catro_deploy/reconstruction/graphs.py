@@ -8,12 +8,12 @@ import torch
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
-from catro_deploy.graph.depth import cut_branches_
-from catro_deploy.graph.folding import fold_batch_norm_
-from catro_deploy.graph.held import held_by
-from catro_deploy.graph.lowering import lower_layers_
-from catro_deploy.graph.surgery import apply_keeps_
-from catro_deploy.graph.symbolic import evaluation_graph
+from catro_deploy.graph.cut.sizes import held_by
+from catro_deploy.graph.cut.surgery import apply_keeps_
+from catro_deploy.graph.fx.depth import cut_branches_
+from catro_deploy.graph.fx.folding import fold_batch_norm_
+from catro_deploy.graph.fx.lowering import lower_layers_
+from catro_deploy.graph.fx.symbolic import evaluation_graph
 from catro_deploy.records import Keep
 
 __all__ = ["CutGraph", "OriginalGraph"]

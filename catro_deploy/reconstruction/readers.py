@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from catro_deploy.core.least_squares import Moments, factored, with_ridge
-from catro_deploy.core.obs import Consumer
-from catro_deploy.graph.kinds import groups_of
-from catro_deploy.graph.layers import PRODUCERS
-from catro_deploy.graph.rows import column_channels, layer_of, positions_of, rows_at, weight_matrix, why_opaque
+from catro_deploy.graph.coupling.layers import PRODUCERS
+from catro_deploy.graph.cut.kinds import groups_of
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.least_squares import Moments, factored, with_ridge
+from catro_deploy.reconstruction.obs import Consumer
+from catro_deploy.reconstruction.rows import column_channels, layer_of, positions_of, rows_at, weight_matrix, why_opaque
 from catro_deploy.reconstruction.solve import CHUNK_BYTES, POSITIONS
 from catro_deploy.records import Group
 

@@ -9,9 +9,9 @@ from typing import Literal
 import torch
 from torch import nn
 
-from catro_deploy.graph.activations import MemoryLimit
-from catro_deploy.graph.surgery import keeps_of
-from catro_deploy.graph.trace import Network
+from catro_deploy.graph.coupling.trace import Network
+from catro_deploy.graph.cut.surgery import keeps_of
+from catro_deploy.graph.fx.activations import MemoryLimit
 from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.choice import Eliminations

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import fx, nn
 
-from catro_deploy.graph.activations import MemoryLimit
-from catro_deploy.graph.kinds import is_transposed
-from catro_deploy.graph.rows import Solvable, layer_of
+from catro_deploy.graph.cut.kinds import is_transposed
+from catro_deploy.graph.fx.activations import MemoryLimit
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.reconstruction.graphs import CutGraph, OriginalGraph
+from catro_deploy.reconstruction.rows import Solvable, layer_of
 from catro_deploy.reconstruction.solve import LayerFit, StepSolver
 from catro_deploy.reconstruction.steps import Step, steps_of
 from catro_deploy.reconstruction.walk import Walk

@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import fx
 
-from catro_deploy.graph.rows import layer_of, weight_matrix
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.rows import layer_of, weight_matrix
 
 __all__ = ["logit_directions"]
 

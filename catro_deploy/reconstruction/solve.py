@@ -5,8 +5,15 @@ from dataclasses import dataclass
 
 import torch
 
-from catro_deploy.core.least_squares import RIDGE, Moments, solve_from_rows
-from catro_deploy.graph.rows import Solvable, outputs_at, positions_of, rows_at, set_weight_matrix_, weight_matrix
+from catro_deploy.reconstruction.least_squares import RIDGE, Moments, solve_from_rows
+from catro_deploy.reconstruction.rows import (
+    Solvable,
+    outputs_at,
+    positions_of,
+    rows_at,
+    set_weight_matrix_,
+    weight_matrix,
+)
 
 __all__ = ["LayerFit", "StepSolver"]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import fx, nn
 
-from catro_deploy.graph.calls import adds
-from catro_deploy.graph.kinds import groups_of
-from catro_deploy.graph.layers import PRODUCERS
-from catro_deploy.graph.rows import why_opaque
+from catro_deploy.graph.coupling.layers import PRODUCERS
+from catro_deploy.graph.cut.kinds import groups_of
+from catro_deploy.graph.fx.calls import adds
 from catro_deploy.reconstruction.graphs import CutGraph, OriginalGraph
+from catro_deploy.reconstruction.rows import why_opaque
 
 __all__ = ["Step", "steps_of"]
 

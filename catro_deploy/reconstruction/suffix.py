@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from catro_deploy.graph.activations import Activations, MemoryLimit
-from catro_deploy.graph.features import is_only_read
+from catro_deploy.graph.fx.activations import Activations, MemoryLimit
+from catro_deploy.graph.fx.features import is_only_read
 
 __all__ = ["Suffix"]
 

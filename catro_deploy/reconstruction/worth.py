@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from catro_deploy.graph.activations import MemoryLimit
+from catro_deploy.graph.fx.activations import MemoryLimit
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.choice import Eliminations
 from catro_deploy.reconstruction.graphs import OriginalGraph

@@ -9,8 +9,8 @@ from catro_deploy.report.overview import overview, settings_of
 from catro_deploy.report.page import html_table, page
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import change, duration, large, percent, points
-from catro_deploy.run_folders import run_folders
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.listing import run_folders
 from catro_deploy.toml import toml_differences
 
 __all__ = [

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from catro_deploy.core.intervals import largest_unseen_loss, wilson
 from catro_deploy.report.wording import count
+from catro_deploy.statistics.intervals import largest_unseen_loss, wilson
 
 __all__ = ["few_image_warnings", "interval_of"]
 

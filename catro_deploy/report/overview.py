@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from catro_deploy.errors import RunFolderError
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 
 __all__ = ["overview", "settings_of"]
 

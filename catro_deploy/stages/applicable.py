@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings
 from catro_deploy.stages.table import BUILD, QUANTIZE, SEARCH, Stage
 from catro_deploy.targets import load_target

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from catro_deploy.core.agreement import accuracy_of, answers_of
-from catro_deploy.core.intervals import largest_unseen_loss
 from catro_deploy.data.base import is_unlabelled
 from catro_deploy.report.agreement import Measure
+from catro_deploy.statistics.agreement import accuracy_of, answers_of
+from catro_deploy.statistics.intervals import largest_unseen_loss
 
 __all__ = ["LARGEST_HONEST_ACCURACY", "Basis", "basis_of", "resolution_warning"]
 

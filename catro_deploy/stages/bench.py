@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
+from catro_deploy.calibration import LatencyProtocol, load_latency_protocol
 from catro_deploy.errors import FaultError, MissedError
 from catro_deploy.files import file_hash, write_json
-from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
-from catro_deploy.protocols import LatencyProtocol, load_latency_protocol
 from catro_deploy.report.latency import budget_used
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.targets import Precision, Target, load_target
 from catro_deploy.transports import device_of, reached, run_job
 from catro_deploy.transports.bundle import Errand
+from catro_deploy.transports.execution import use_of
 from catro_deploy.transports.reach import require_reachable
-from catro_deploy.use import use_of
 
 __all__ = ["bench", "bench_errand"]
 

@@ -7,14 +7,14 @@ from typing import Any
 from catro_deploy.errors import FaultError, TargetError
 from catro_deploy.files import replacing, write_json
 from catro_deploy.progress import Progress
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports import device_of, run_job
 from catro_deploy.transports.bundle import Errand
+from catro_deploy.transports.execution import use_of
 from catro_deploy.transports.reach import require_reachable
-from catro_deploy.use import use_of
 
 __all__ = ["build", "build_errand", "needs_engines"]
 

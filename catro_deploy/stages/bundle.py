@@ -6,7 +6,7 @@ from pathlib import Path
 from catro_deploy.errors import RunFolderError
 from catro_deploy.files import replacing, write_text
 from catro_deploy.progress import Progress
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings, settings_text
 from catro_deploy.stages.bench import bench_errand
 from catro_deploy.stages.build import build_errand, needs_engines

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from catro_deploy.core.agreement import agreement_of
+from catro_deploy.calibration import load_int8_recipe, load_latency_protocol
 from catro_deploy.data.base import Subset
 from catro_deploy.errors import DataError, FaultError
 from catro_deploy.files import write_text
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.precision.samples import Samples, evenly
 from catro_deploy.progress import Progress
-from catro_deploy.protocols import load_int8_recipe, load_latency_protocol
 from catro_deploy.records import Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.settings.labels import require_distillation
 from catro_deploy.stages.basis import Basis, basis_of
@@ -25,11 +24,12 @@ from catro_deploy.stages.integers import Images, calibration_samples, write_int8
 from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_device, packed
 from catro_deploy.stages.qat import qat
 from catro_deploy.stages.served import model_of
+from catro_deploy.statistics.agreement import agreement_of
 from catro_deploy.targets import Precision, Target
 from catro_deploy.toml import toml_value
 from catro_deploy.training import History
 from catro_deploy.transports import run_job
-from catro_deploy.use import use_of
+from catro_deploy.transports.execution import use_of
 
 __all__ = ["Candidate", "Candidates"]
 

@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy import networks
+from catro_deploy.calibration import load_int8_recipe
 from catro_deploy.data.base import Subset
 from catro_deploy.files import file_hash
-from catro_deploy.onnx_export import export_onnx, plan_metadata
-from catro_deploy.plans import load_plan
+from catro_deploy.graph.onnx.export import export_onnx, plan_metadata
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.progress import Progress
-from catro_deploy.protocols import load_int8_recipe
 from catro_deploy.records import Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages.integers import calibration_samples
 from catro_deploy.stages.logits import dataset_of

@@ -11,11 +11,11 @@ from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Dataset, Split, Subset, is_unlabelled
 from catro_deploy.files import file_hash, write_json
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
 from catro_deploy.records import Plan
 from catro_deploy.report.finetuning import kept_words
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import LARGEST_BATCH, OptimiserSettings, Settings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
 from catro_deploy.stages.keeping import Choice, choose

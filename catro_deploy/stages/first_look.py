@@ -5,11 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from catro_deploy.core.agreement import answers_of
-from catro_deploy.core.guessing import fitting_order, is_below, is_no_better_than_guessing, most_frequent_share
 from catro_deploy.data.base import Subset, is_unlabelled
 from catro_deploy.data.sizes import image_sizes
-from catro_deploy.graph.trace import list_layers
+from catro_deploy.graph.coupling.trace import list_layers
 from catro_deploy.inspection import FirstLook
 from catro_deploy.models.stated import stated_accuracy
 from catro_deploy.progress import Progress
@@ -18,6 +16,8 @@ from catro_deploy.report.wording import count, percent
 from catro_deploy.settings import Settings
 from catro_deploy.stages.inputs import Sample, better_input, logits_of
 from catro_deploy.stages.original import Original
+from catro_deploy.statistics.agreement import answers_of
+from catro_deploy.statistics.guessing import fitting_order, is_below, is_no_better_than_guessing, most_frequent_share
 
 __all__ = ["first_look"]
 

@@ -7,18 +7,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from catro_deploy.core.agreement import answers_of
-from catro_deploy.core.guessing import is_below
 from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Split, Subset
 from catro_deploy.data.sizes import KNOWN_SIDES, image_sizes
 from catro_deploy.errors import DataError
-from catro_deploy.graph.features import images_at_once
+from catro_deploy.graph.fx.features import images_at_once
 from catro_deploy.models import library_size
 from catro_deploy.progress import Silent, Task
 from catro_deploy.report.wording import count, percent
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import Original
+from catro_deploy.statistics.agreement import answers_of
+from catro_deploy.statistics.guessing import is_below
 from catro_deploy.training.augment import normalise
 from catro_deploy.training.device import choose_device
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from catro_deploy.core.agreement import accuracy_of
+from catro_deploy.calibration import Int8Recipe
 from catro_deploy.data.base import Split
 from catro_deploy.errors import DataError, ModelError
 from catro_deploy.files import write_bytes
@@ -21,8 +21,8 @@ from catro_deploy.precision.ranges import Range, find_ranges
 from catro_deploy.precision.samples import Samples, draw_samples
 from catro_deploy.precision.sensitivity import Sensitivity, fewest_kept, logits_of, sensitivities
 from catro_deploy.progress import Progress
-from catro_deploy.protocols import Int8Recipe
 from catro_deploy.records import Plan
+from catro_deploy.statistics.agreement import accuracy_of
 from catro_deploy.targets import Target
 from catro_deploy.training import History
 

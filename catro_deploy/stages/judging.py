@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from catro_deploy.core.agreement import (
+from catro_deploy.data.base import is_unlabelled
+from catro_deploy.records import Accuracy, ClassAccuracy
+from catro_deploy.statistics.agreement import (
     Agreement,
     ClassAgreement,
     agreement_by_class,
@@ -15,9 +17,7 @@ from catro_deploy.core.agreement import (
     answers_of,
     gains_and_losses,
 )
-from catro_deploy.core.intervals import paired_difference
-from catro_deploy.data.base import is_unlabelled
-from catro_deploy.records import Accuracy, ClassAccuracy
+from catro_deploy.statistics.intervals import paired_difference
 
 __all__ = ["TUNING", "PrunedAgreement", "Verdict", "compare", "compare_with_original", "judge"]
 

@@ -17,12 +17,12 @@ from catro_deploy.errors import DataError, FaultError
 from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Task
 from catro_deploy.records import Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.training.augment import normalise
 from catro_deploy.transports import run_job
 from catro_deploy.transports.bundle import Errand
-from catro_deploy.use import Use
+from catro_deploy.transports.execution import Use
 
 __all__ = ["dataset_of", "logits_by_torch", "logits_errand", "logits_on_device", "packed"]
 

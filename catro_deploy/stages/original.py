@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import torch
 
-from catro_deploy.cutting import Classifier, with_classes
 from catro_deploy.data import open_dataset, resolve_classes, with_class_names
 from catro_deploy.data.base import Dataset
-from catro_deploy.graph.trace import find_head
+from catro_deploy.graph.coupling.trace import find_head
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.models.classes import checkpoint_classes
 from catro_deploy.models.plain import write_out_weights_
+from catro_deploy.prune.cutting import Classifier, with_classes
 from catro_deploy.settings import Settings
 from catro_deploy.stages.sizes import sized
 

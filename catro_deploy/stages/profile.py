@@ -1,15 +1,15 @@
 """``profile``: time the layers of the network on the target, at the widths that pruning may give it."""
 
+from catro_deploy.calibration import load_profile_protocol
 from catro_deploy.errors import TargetError
-from catro_deploy.pricing import profile_of
-from catro_deploy.profiling import LatencyProfile
+from catro_deploy.latency.pricing import profile_of
+from catro_deploy.latency.profile import LatencyProfile
 from catro_deploy.progress import Progress
-from catro_deploy.protocols import load_profile_protocol
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.targets import load_target
+from catro_deploy.transports.execution import use_of
 from catro_deploy.transports.reach import profilable, require_reachable
-from catro_deploy.use import use_of
 
 __all__ = ["profile"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from catro_deploy.errors import MissedError
 from catro_deploy.files import write_json
-from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
 from catro_deploy.report.agreement import MEASURES, Measure
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import AUTO, Settings
 from catro_deploy.stages.basis import resolution_warning
 from catro_deploy.stages.candidates import Candidate, Candidates

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from catro_deploy import networks
-from catro_deploy.core.agreement import accuracy_of, answers_of
 from catro_deploy.data.base import is_unlabelled
 from catro_deploy.progress import Task
 from catro_deploy.records import Plan
 from catro_deploy.report.agreement import Measure
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.stages.logits import logits_by_torch
+from catro_deploy.statistics.agreement import accuracy_of, answers_of
 
 __all__ = ["Intermediates", "Recovery"]
 

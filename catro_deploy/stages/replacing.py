@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from catro_deploy.files import write_text
-from catro_deploy.runs import STAGES_FILE, RunFolder
+from catro_deploy.runs.folder import STAGES_FILE, RunFolder
 from catro_deploy.settings import AUTO, Settings, settings_text
 from catro_deploy.stages.table import PRUNE, Stage
 from catro_deploy.toml import toml_differences

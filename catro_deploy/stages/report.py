@@ -2,20 +2,20 @@
 
 from typing import Any
 
-from catro_deploy.devices import HERE
 from catro_deploy.files import write_json, write_text
-from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
 from catro_deploy.report.build import build_report
 from catro_deploy.report.comparison import compare, run_before
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.report.unchecked import unchecked_words
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings
 from catro_deploy.targets import load_target
 from catro_deploy.transports import device_of
 from catro_deploy.transports.reach import reachable
+from catro_deploy.transports.registry import HERE
 
 __all__ = ["report"]
 

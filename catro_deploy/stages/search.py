@@ -17,18 +17,16 @@ from numpy.typing import NDArray
 from torch import nn
 
 from catro_deploy import networks
-from catro_deploy.core.agreement import agreement_of, gains_and_losses
-from catro_deploy.core.intervals import paired_difference
 from catro_deploy.data.base import Split, Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError, SettingsError
 from catro_deploy.files import write_json
 from catro_deploy.inspection import FirstLook
-from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
 from catro_deploy.report.agreement import MEASURES
 from catro_deploy.report.latency import latency_record
 from catro_deploy.report.wording import points
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages.basis import Basis, basis_of, resolution_warning
 from catro_deploy.stages.finetune import finetune
@@ -37,6 +35,8 @@ from catro_deploy.stages.judging import TUNING
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import shortened, trial_folder
+from catro_deploy.statistics.agreement import agreement_of, gains_and_losses
+from catro_deploy.statistics.intervals import paired_difference
 from catro_deploy.targets import load_target
 from catro_deploy.training.device import choose_device
 from catro_deploy.training.evaluate import predict

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from catro_deploy.files import file_hash
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import TARGETS_OWN, Settings
 from catro_deploy.targets import Precision, load_target
 

@@ -7,10 +7,10 @@ from typing import Any
 import onnx
 
 from catro_deploy.files import file_hash, replacing, write_json
-from catro_deploy.plans import load_plan
 from catro_deploy.progress import Progress
 from catro_deploy.records import Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages.served import model_of, served_precisions
 from catro_deploy.targets import load_target

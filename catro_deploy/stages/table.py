@@ -9,7 +9,7 @@ from catro_deploy import resources
 from catro_deploy.errors import CheckpointError
 from catro_deploy.files import file_hash
 from catro_deploy.records import Budget
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import AUTO, Settings
 from catro_deploy.targets import load_target
 

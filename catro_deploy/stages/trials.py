@@ -4,7 +4,7 @@ import json
 import math
 
 from catro_deploy.files import text_hash
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.table import PRUNE, STAGES, deciding
 

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from catro_deploy import networks
 from catro_deploy.data.base import Subset, is_unlabelled
-from catro_deploy.devices import HERE
 from catro_deploy.errors import DataError, MissedError
 from catro_deploy.files import write_json
-from catro_deploy.graph.features import images_at_once
-from catro_deploy.plans import load_plan
+from catro_deploy.graph.fx.features import images_at_once
 from catro_deploy.progress import Progress
 from catro_deploy.records import Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages.judging import TUNING, Verdict, compare, compare_with_original, judge
 from catro_deploy.stages.logits import dataset_of, logits_by_torch, logits_errand, logits_on_device, packed
@@ -31,8 +30,9 @@ from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.targets import Precision, load_target
 from catro_deploy.transports import device_of
 from catro_deploy.transports.bundle import Errand
+from catro_deploy.transports.execution import Use, use_of
 from catro_deploy.transports.reach import require_reachable
-from catro_deploy.use import Use, use_of
+from catro_deploy.transports.registry import HERE
 
 __all__ = ["verify", "verify_errand"]
 

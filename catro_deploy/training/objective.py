@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from catro_deploy.errors import ModelError
-from catro_deploy.graph.folding import folded
+from catro_deploy.graph.fx.folding import folded
 from catro_deploy.progress import Progress
 from catro_deploy.training.compiling import Forward, compiled_teacher
 from catro_deploy.training.device import Hardware

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from catro_deploy.device.process import run_job as run_here
-from catro_deploy.devices import HERE, find_device
+from catro_deploy.agent.process import run_job as run_here
 from catro_deploy.resources import cache_folder
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.transports.bundle import answer
+from catro_deploy.transports.registry import HERE, find_device
 from catro_deploy.transports.ssh import run_far
 
 __all__ = ["device_of", "reached", "run_job"]

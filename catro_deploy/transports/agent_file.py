@@ -9,11 +9,11 @@ __all__ = ["agent_file"]
 
 PACKAGE = Path(__file__).parents[1]
 # All that runs on a device, and nothing that needs more than Python 3.8, numpy and a runtime.
-PARTS = ("__init__.py", "errors.py", "device/*.py", "runtimes/*.py")
+PARTS = ("__init__.py", "errors.py", "agent/*.py", "runtimes/*.py")
 # NVIDIA's own library to build and run engines: pure Python, so it can be sent along.
 WITH_POLYGRAPHY = ("tensorrt",)
 LEFT_OUT = ("tools",)
-MAIN = "import sys\n\nfrom catro_deploy.device.__main__ import main\n\nsys.exit(main())\n"
+MAIN = "import sys\n\nfrom catro_deploy.agent.__main__ import main\n\nsys.exit(main())\n"
 # Equal sources make equal files, whenever they were written.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 

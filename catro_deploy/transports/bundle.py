@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from catro_deploy.device.carried import JOBS, RESULT
+from catro_deploy.agent.carried import JOBS, RESULT
 from catro_deploy.errors import RunFolderError
 from catro_deploy.files import file_hash, replacing, text_hash
 from catro_deploy.transports.agent_file import agent_file

@@ -3,10 +3,10 @@
 import importlib.util
 from importlib import metadata
 
-from catro_deploy.devices import HERE
 from catro_deploy.errors import TargetError
 from catro_deploy.runtimes import RUNTIMES
 from catro_deploy.targets import ON_GPU, Target
+from catro_deploy.transports.registry import HERE
 
 __all__ = ["profilable", "reachable", "require_latency", "require_reachable"]
 

@@ -1,7 +1,7 @@
 """What it means when ssh or the far machine refuses, and what to do about it."""
 
-from catro_deploy.devices import Device
 from catro_deploy.errors import DeviceError
+from catro_deploy.transports.registry import Device
 
 __all__ = ["explained"]
 

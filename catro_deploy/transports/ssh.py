@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from catro_deploy.device.process import as_error
-from catro_deploy.devices import Device
+from catro_deploy.agent.process import as_error
 from catro_deploy.errors import DeviceError
 from catro_deploy.files import file_hash, text_hash
 from catro_deploy.transports.agent_file import agent_file
 from catro_deploy.transports.refusals import explained
+from catro_deploy.transports.registry import Device
 
 __all__ = ["run_far"]
 

@@ -10,19 +10,20 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import catro_deploy
-from catro_deploy import networks, pruning
+from catro_deploy import networks
 from catro_deploy.api import FinetuneOptions, PruneOptions
 from catro_deploy.api import pruning as api_pruning
-from catro_deploy.cutting import Pruned
 from catro_deploy.errors import BudgetError, DataError, ModelError, SettingsError, TargetError
 from catro_deploy.files import write_text
-from catro_deploy.graph.surgery import masked
-from catro_deploy.graph.trace import list_layers
+from catro_deploy.graph.coupling.trace import list_layers
+from catro_deploy.graph.cut.surgery import masked
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Silent
+from catro_deploy.prune import pruning
+from catro_deploy.prune.cutting import Pruned
 from catro_deploy.records import Keep
 from catro_deploy.resources import find
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import FinetuneSettings, PruneSettings, Settings
 from catro_deploy.stages.prune import prune as prune_stage
 from catro_deploy.training.augment import normalise

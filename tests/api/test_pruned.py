@@ -12,8 +12,8 @@ from catro_deploy.errors import CheckpointError, DataError, ModelError, RunFolde
 from catro_deploy.files import file_hash, write_text
 from catro_deploy.runtimes import open_runner
 from tests.api.test_prune import MEAN, QUICK, STD, alone, loader
+from tests.graph.onnx.test_export import assert_same_as_torch
 from tests.stages.test_prune import SHAPE, lively
-from tests.test_onnx_export import assert_same_as_torch
 from tests.tiny import CLASSES, RECONSTRUCTION, TinyNet
 from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
 

@@ -16,8 +16,8 @@ from gpu_reach import harmonic, measure_reach, values_for
 from gpu_resnet import RESNET50, TINY
 from gpu_staircase import in_order, measure_staircases, swept
 
-from catro_deploy.core.greedy import greedy
-from catro_deploy.costs.axes import LayerCost
+from catro_deploy.catro.greedy import greedy
+from catro_deploy.latency.layer_cost import LayerCost
 
 
 def bench() -> Bench:

@@ -9,9 +9,9 @@ from gpu_resnet import RESNET50, TINY, ResNet
 from torchvision.models.resnet import Bottleneck
 from torchvision.models.resnet import ResNet as TorchvisionResNet
 
-from catro_deploy.graph.depth import drop_branches, find_branches
-from catro_deploy.graph.surgery import apply_keeps_, keeps_of
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of
+from catro_deploy.graph.fx.depth import drop_branches, find_branches
 
 SMALL = ResNet((1, 2), 64, 32, 10)
 

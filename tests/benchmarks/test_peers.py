@@ -3,7 +3,7 @@
 import pytest
 from peers import prune_to_widths
 
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import load_settings
 
 

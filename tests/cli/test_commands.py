@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import load_settings
 from tests.cli.conftest import document
 from tests.quick_stages import diary

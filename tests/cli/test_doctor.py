@@ -50,7 +50,7 @@ def test_broken_settings_are_a_finding(catro, folder):
     ("sets", "state"), [(["avx2", "avx512_vnni"], "works"), (["avx2"], "missing"), (None, "works")]
 )
 def test_it_says_what_the_processor_does_with_integers(monkeypatch, sets, state):
-    from catro_deploy.device import facts
+    from catro_deploy.agent import facts
 
     monkeypatch.setattr(facts, "device_facts", lambda: {"instruction_sets": sets})
     found = doctor._integers()

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from tests.quick_stages import diary
 
 SLOW = {"QUICK_EPOCH_S": "0.05"}

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from catro_deploy import pruning
+from catro_deploy.latency.profile import measuring
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.plans import load_plan
-from catro_deploy.profiling import measuring
-from catro_deploy.runs import RunFolder
+from catro_deploy.prune import pruning
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.transports import run_job
 from tests.tiny import Blocks, command, start
 

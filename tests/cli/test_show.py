@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from catro_deploy.cli.show import RESULTS
-from catro_deploy.plans import save_plan
 from catro_deploy.report.build import build_report
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import save_plan
 from tests.report.made import (
     make_bench,
     make_estimate,

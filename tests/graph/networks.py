@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from catro_deploy.graph.surgery import apply_keeps_, keeps_of, masked
-from catro_deploy.graph.trace import Network
+from catro_deploy.graph.coupling.trace import Network
+from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked
 
 
 class Residual(nn.Module):

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from catro_deploy.graph.depth import drop_branches, find_branches
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.fx.depth import drop_branches, find_branches
 from catro_deploy.models import build_model
 from catro_deploy.records import Branch
 

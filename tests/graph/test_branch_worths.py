@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from catro_deploy.core.scatter import ScatterMeter
-from catro_deploy.graph.depth import branch_worths, find_branches
-from catro_deploy.graph.trace import trace
+from catro_deploy.catro.scatter import ScatterMeter
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.fx.depth import branch_worths, find_branches
 from tests.graph.networks import randomised
 from tests.graph.residual import Written, found, lively
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from catro_deploy.graph.depth import find_branches
-from catro_deploy.graph.features import FeatureGraph
-from catro_deploy.graph.layers import list_layers
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.layers import list_layers
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.fx.depth import find_branches
+from catro_deploy.graph.fx.features import FeatureGraph
 from catro_deploy.models import build_model
 
 TORCHVISION = (

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 import catro_deploy
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.models.plain import write_out_weights_
 
 

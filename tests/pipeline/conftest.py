@@ -2,7 +2,7 @@ import pytest
 
 from catro_deploy import pipeline
 from catro_deploy.files import write_text
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 
 
 @pytest.fixture(autouse=True)

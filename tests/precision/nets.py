@@ -11,7 +11,7 @@ import onnxruntime
 import torch
 from torch import nn
 
-from catro_deploy.onnx_export import export_onnx
+from catro_deploy.graph.onnx.export import export_onnx
 from tests.graph.residual import lively
 
 SHAPE = (3, 32, 32)

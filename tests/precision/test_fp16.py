@@ -10,8 +10,8 @@ from onnx import TensorProto
 from torch import nn
 
 from catro_deploy.errors import NumericsError
+from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.models import build_model
-from catro_deploy.onnx_export import export_onnx
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.runtimes import open_runner
 from tests.graph.residual import lively

@@ -3,15 +3,15 @@
 import onnx
 import pytest
 
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.latency.profile.subject import opened
 from catro_deploy.models import build_model
 from catro_deploy.precision.fused import fused
 from catro_deploy.precision.int8 import X86, quantised
 from catro_deploy.precision.ranges import find_ranges
 from catro_deploy.precision.timing import convert_
-from catro_deploy.profiling.subject import opened
 from catro_deploy.runtimes import open_runner
-from catro_deploy.use import Use
+from catro_deploy.transports.execution import Use
 from tests.precision.nets import SHAPE, images, network
 
 INT8 = Use("x86-cpu", "onnxruntime", "int8", threads=1, batch=1)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from catro_deploy.graph.activations import MemoryLimit
-from catro_deploy.graph.kinds import is_transposed
-from catro_deploy.graph.surgery import apply_keeps_, keeps_of
-from catro_deploy.graph.trace import Network, trace
+from catro_deploy.graph.coupling.trace import Network, trace
+from catro_deploy.graph.cut.kinds import is_transposed
+from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of
+from catro_deploy.graph.fx.activations import MemoryLimit
 from catro_deploy.reconstruction.graphs import CutGraph, OriginalGraph
 from catro_deploy.reconstruction.refit import Reconstruction, reconstruct_, write_back_
 from catro_deploy.records import Group, Keep

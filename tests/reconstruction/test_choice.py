@@ -8,13 +8,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from catro_deploy.core.least_squares import RIDGE
-from catro_deploy.graph.rows import layer_of, weight_matrix
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.progress import Silent
 from catro_deploy.reconstruction import readers
 from catro_deploy.reconstruction.choice import Eliminations
 from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.least_squares import RIDGE
+from catro_deploy.reconstruction.rows import layer_of, weight_matrix
 from catro_deploy.records import Group
 from tests.graph.networks import randomised
 from tests.reconstruction.networks import KINDS, SHAPE, Stream, answers, copy_channel_, free_groups, images

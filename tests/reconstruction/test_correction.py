@@ -2,7 +2,7 @@
 
 import pytest
 
-from catro_deploy.core.allocate import Allocation
+from catro_deploy.catro.gains import Allocation
 from catro_deploy.progress import Silent
 from catro_deploy.reconstruction.correction import NETWORKS, corrected, dropped_by, predicted_loss
 from catro_deploy.reconstruction.worth import Losses

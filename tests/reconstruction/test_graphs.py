@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from catro_deploy.errors import ModelError
-from catro_deploy.graph.depth import drop_branches
-from catro_deploy.graph.surgery import apply_keeps_
+from catro_deploy.graph.cut.surgery import apply_keeps_
+from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.records import Keep
 from tests.graph.networks import randomised

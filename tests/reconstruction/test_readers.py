@@ -7,14 +7,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from catro_deploy.core.least_squares import RIDGE
-from catro_deploy.graph.rows import layer_of, set_weight_matrix_, weight_matrix
-from catro_deploy.graph.surgery import keeps_of, masked
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.cut.surgery import keeps_of, masked
 from catro_deploy.progress import Silent
 from catro_deploy.reconstruction import readers
 from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.least_squares import RIDGE
 from catro_deploy.reconstruction.readers import Readers, readers_of
+from catro_deploy.reconstruction.rows import layer_of, set_weight_matrix_, weight_matrix
 from tests.graph.networks import randomised
 from tests.reconstruction.networks import KINDS, SHAPE, Stream, answers, deviation, free_groups, images
 

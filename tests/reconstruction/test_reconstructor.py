@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import catro_deploy
-from catro_deploy.graph.surgery import apply_keeps_
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.cut.surgery import apply_keeps_
 from catro_deploy.progress import Silent
 from catro_deploy.reconstruction import reconstructor
 from catro_deploy.reconstruction.images import split_images

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from catro_deploy.graph.activations import MemoryLimit
-from catro_deploy.graph.depth import find_branches
-from catro_deploy.graph.surgery import apply_keeps_
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.cut.surgery import apply_keeps_
+from catro_deploy.graph.fx.activations import MemoryLimit
+from catro_deploy.graph.fx.depth import find_branches
 from catro_deploy.reconstruction import solve
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.loss import divergence

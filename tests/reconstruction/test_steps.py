@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from catro_deploy.graph.surgery import keeps_of
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.cut.surgery import keeps_of
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.steps import steps_of
 from catro_deploy.records import Keep

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from catro_deploy.graph.activations import MemoryLimit
+from catro_deploy.graph.fx.activations import MemoryLimit
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.suffix import Suffix
 from tests.graph.networks import Branches, randomised

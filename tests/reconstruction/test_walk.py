@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import fx
 
-from catro_deploy.graph.activations import MemoryLimit
+from catro_deploy.graph.fx.activations import MemoryLimit
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.walk import Walk
 from tests.graph.networks import Branches, randomised

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catro_deploy.graph.activations import MemoryLimit
-from catro_deploy.graph.depth import find_branches
-from catro_deploy.graph.trace import trace
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.fx.activations import MemoryLimit
+from catro_deploy.graph.fx.depth import find_branches
 from catro_deploy.progress import Silent
 from catro_deploy.reconstruction import worth
 from catro_deploy.reconstruction.choice import Eliminations

@@ -4,7 +4,7 @@ import pytest
 
 from catro_deploy.files import write_json, write_text
 from catro_deploy.report.comparison import compare, comparison_page, comparison_table, comparison_words, run_before
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 
 PLAN = {
     "model": "mine:net",

@@ -11,7 +11,7 @@ import catro_deploy
 from tests.doubles.environment import VERSIONS
 
 PACKAGE = Path(catro_deploy.__file__).parent
-PARTS = ("runtimes/trt.py", "runtimes/trt_engine.py", "device/engines.py", "device/build.py")
+PARTS = ("runtimes/trt.py", "runtimes/trt_engine.py", "agent/engines.py", "agent/build.py")
 SOURCES = [PACKAGE / part for part in PARTS]
 MODULES = ("trt", "tensorrt", "self._trt")
 # What the objects of these classes are called in the code.

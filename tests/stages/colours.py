@@ -8,9 +8,9 @@ from torch import nn
 
 from catro_deploy.data import Dataset, MemorySplit
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.plans import save_plan
 from catro_deploy.records import Plan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import save_plan
 from catro_deploy.settings import DataSettings, Settings
 
 CLASSES = ("red", "green", "blue")

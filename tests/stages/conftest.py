@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from catro_deploy import pruning
 from catro_deploy.files import write_text
 from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.prune import pruning
 from tests.tiny import PROFILE_PROTOCOL, Blocks
 
 TRIAL = """\

@@ -4,13 +4,13 @@ import sys
 
 import pytest
 
+from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.errors import MissedError, ModelError, RunFolderError, SettingsError, UsageError
 from catro_deploy.files import file_hash
-from catro_deploy.plans import save_plan
 from catro_deploy.progress import Silent
-from catro_deploy.protocols import load_latency_protocol
 from catro_deploy.resources import find, names
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import save_plan
 from catro_deploy.settings import PruneSettings, Settings
 from catro_deploy.stages.bench import bench
 from tests.onnx_files import write_conv_chain

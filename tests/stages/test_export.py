@@ -8,8 +8,8 @@ from catro_deploy.files import file_hash
 from catro_deploy.progress import Silent
 from catro_deploy.runtimes import open_runner
 from catro_deploy.stages.export import export
+from tests.graph.onnx.test_export import assert_same_as_torch
 from tests.stages import colours
-from tests.test_onnx_export import assert_same_as_torch
 
 
 def test_the_stage_writes_both_files_with_all_that_their_user_must_know(tmp_path):

@@ -11,9 +11,9 @@ from catro_deploy.data import MemorySplit, open_dataset
 from catro_deploy.data.base import Subset
 from catro_deploy.errors import CheckpointError, RunFolderError, SettingsError
 from catro_deploy.files import file_hash
-from catro_deploy.plans import load_plan, save_plan
 from catro_deploy.progress import Silent
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.prune import prune

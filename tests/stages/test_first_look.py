@@ -7,10 +7,10 @@ from PIL import Image
 from torch import nn
 
 from catro_deploy.data import Dataset, MemorySplit
-from catro_deploy.plans import load_plan
 from catro_deploy.progress import Silent
 from catro_deploy.report.images import accuracy_words
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import DataSettings, Settings
 from catro_deploy.stages import first_look as stage
 from catro_deploy.stages.first_look import first_look

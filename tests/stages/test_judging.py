@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from catro_deploy.core.agreement import ClassAgreement
 from catro_deploy.records import Accuracy
 from catro_deploy.stages.judging import PrunedAgreement, compare, compare_with_original, judge
+from catro_deploy.statistics.agreement import ClassAgreement
 
 SAME = PrunedAgreement(1.0, 0.0)
 

@@ -4,18 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from catro_deploy import networks, pruning
+from catro_deploy import networks
 from catro_deploy.data import MemorySplit, open_dataset
 from catro_deploy.data.base import Subset
 from catro_deploy.errors import BudgetError, DataError, SettingsError
-from catro_deploy.graph.surgery import masked
-from catro_deploy.graph.trace import list_layers
+from catro_deploy.graph.coupling.trace import list_layers
+from catro_deploy.graph.cut.surgery import masked
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint, save_weights
-from catro_deploy.plans import load_plan
 from catro_deploy.progress import Silent
+from catro_deploy.prune import pruning
 from catro_deploy.records import Keep
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages import prune as prune_stage
 from catro_deploy.stages.original import open_original

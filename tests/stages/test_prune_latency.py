@@ -3,16 +3,18 @@
 import pytest
 import torch
 
-from catro_deploy import networks, pruning, resources
+from catro_deploy import networks, resources
 from catro_deploy.errors import MissedError, ProfileError, TargetError
-from catro_deploy.graph.depth import drop_branches
-from catro_deploy.graph.surgery import masked
-from catro_deploy.graph.trace import list_layers
-from catro_deploy.plans import load_plan
-from catro_deploy.profiling import device, measuring, profiles_of, trial
+from catro_deploy.graph.coupling.trace import list_layers
+from catro_deploy.graph.cut.surgery import masked
+from catro_deploy.graph.fx.depth import drop_branches
+from catro_deploy.latency import candidate
+from catro_deploy.latency.profile import fingerprint, measuring, profiles_of
 from catro_deploy.progress import Silent
+from catro_deploy.prune import pruning
 from catro_deploy.records import Keep
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages.profile import profile
 from catro_deploy.stages.prune import prune
@@ -57,7 +59,7 @@ def jobs(monkeypatch):
         given.append(job["job"])
         return run_job(device, job, *more, **options)
 
-    for module in (measuring, trial, device):
+    for module in (measuring, candidate, fingerprint):
         monkeypatch.setattr(module, "run_job", noted)
     return given
 

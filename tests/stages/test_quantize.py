@@ -9,10 +9,10 @@ import onnx
 import pytest
 
 from catro_deploy import resources
+from catro_deploy.calibration import load_int8_recipe
 from catro_deploy.errors import ModelError, NumericsError
 from catro_deploy.files import file_hash
 from catro_deploy.progress import Silent
-from catro_deploy.protocols import load_int8_recipe
 from catro_deploy.runtimes import open_runner
 from catro_deploy.stages.candidates import Candidate
 from catro_deploy.stages.integers import Images, write_int8

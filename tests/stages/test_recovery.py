@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.plans import load_plan, save_plan
 from catro_deploy.progress import Silent
 from catro_deploy.records import ReconstructionPlan
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.stages import recovery
 from catro_deploy.stages.export import export
 from catro_deploy.stages.verify import verify

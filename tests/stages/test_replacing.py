@@ -2,7 +2,7 @@ import pytest
 
 from catro_deploy.files import write_text
 from catro_deploy.pipeline import keep_earlier, run_stages
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from tests.pipeline.driving import ALL, go, settings_with
 from tests.quick_stages import TABLE, diary
 

@@ -4,9 +4,9 @@ import pytest
 
 from catro_deploy.errors import RunFolderError
 from catro_deploy.files import write_json
-from catro_deploy.plans import save_plan
 from catro_deploy.progress import Silent
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import save_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages.report import report
 from tests.report.made import make_bench, make_estimate, make_finetune, make_plan, make_verify

@@ -11,7 +11,7 @@ from catro_deploy.data import MemorySplit
 from catro_deploy.errors import DataError, MissedError, SettingsError, TargetError
 from catro_deploy.files import write_text
 from catro_deploy.progress import Silent
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages import search as search_stage
 from catro_deploy.stages.basis import Basis

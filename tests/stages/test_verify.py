@@ -10,9 +10,9 @@ import torch
 from catro_deploy.data import Dataset, MemorySplit
 from catro_deploy.errors import DataError, MissedError, ModelError, RunFolderError
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.plans import load_plan, save_plan
 from catro_deploy.progress import Silent
-from catro_deploy.runs import RunFolder
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.stages.export import export
 from catro_deploy.stages.verify import verify
 from tests.stages import colours

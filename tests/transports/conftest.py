@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from catro_deploy.devices import Device
+from catro_deploy.transports.registry import Device
 from tests.transports.far import Far
 from tests.transports.sshd import Server, serving
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from catro_deploy.devices import Device
+from catro_deploy.transports.registry import Device
 from catro_deploy.transports.ssh import run_far
 
 FACTS = {"job": "facts", "runtime": "onnxruntime"}

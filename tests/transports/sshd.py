@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from catro_deploy.devices import Device
+from catro_deploy.transports.registry import Device
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 MISSING = "" if Path(SSHD).is_file() and shutil.which("ssh") else "openssh-server is not installed"

@@ -15,7 +15,7 @@ import pytest
 from catro_deploy.errors import DeviceError, FaultError, ModelError
 from catro_deploy.transports import ssh
 from catro_deploy.transports.agent_file import agent_file
-from tests.device.test_agent import PROTOCOL, job_for
+from tests.agent.test_agent import PROTOCOL, job_for
 from tests.transports.far import FACTS, Far, is_gone, processes_below
 from tests.transports.sshd import MISSING, script
 
@@ -121,7 +121,7 @@ def test_a_device_that_does_not_come_back_keeps_the_job(far, server, tmp_path, h
 HOST = """
 import json, sys
 from pathlib import Path
-from catro_deploy.devices import Device
+from catro_deploy.transports.registry import Device
 from catro_deploy.transports.ssh import run_far
 device, job, folder = json.loads(sys.argv[1])
 names = [model["file"] for model in job["models"].values()]

@@ -10,7 +10,7 @@ from catro_deploy.errors import DeviceError, FaultError, StorageError
 from catro_deploy.files import file_hash
 from catro_deploy.transports import ssh
 from catro_deploy.transports.agent_file import agent_file
-from tests.device.test_agent import PROTOCOL, job_for
+from tests.agent.test_agent import PROTOCOL, job_for
 from tests.transports.far import FACTS, Far, is_gone
 from tests.transports.sshd import MISSING, script
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from catro_deploy.devices import Device
 from catro_deploy.errors import DeviceError
+from catro_deploy.transports.registry import Device
 from tests.transports.far import FACTS, Far
 from tests.transports.sshd import MISSING, know, make_key, script
 

@@ -1,0 +1,63 @@
+"""The agent: reads one job from the standard input, writes events as JSON lines to the standard output.
+
+With arguments it does what a host far away asks (service.py), or what was carried here (carried.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from catro_deploy.agent.process import error_event
+from catro_deploy.errors import CatroError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Do the job, or what the arguments say; the exit code is 0, or that of the error that was written."""
+    if sys.argv[1:] == ["do"]:
+        from catro_deploy.agent.carried import do
+
+        return do(Path(sys.argv[0]).absolute().parent)
+    emit = _emitter(_take_stdout())
+    try:
+        # Not before the standard output is taken: libraries print when they are imported, too.
+        if sys.argv[1:]:
+            from catro_deploy.agent.service import serve
+
+            result = serve(sys.argv[1:], emit)
+        else:
+            from catro_deploy.agent.agent import run
+
+            result = run(json.load(sys.stdin), emit)
+    except CatroError as error:
+        emit(error_event(error))
+        return error.exit_code
+    emit({"event": "result", "result": result})
+    return 0
+
+
+def _take_stdout() -> TextIO:
+    """The standard output, for events alone: what libraries print goes to the standard error from now on."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return channel
+
+
+def _emitter(channel: TextIO) -> Callable[[dict[str, Any]], None]:
+    def emit(event: dict[str, Any]) -> None:
+        channel.write(json.dumps(event) + "\n")
+        channel.flush()
+
+    return emit
+
+
+if __name__ == "__main__":
+    sys.exit(main())

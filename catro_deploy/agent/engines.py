@@ -1,0 +1,160 @@
+"""TensorRT engines of this device, each built once: for an ONNX file, in a version of TensorRT, on a GPU, by settings.
+
+Networks are strongly typed, so that precision is what the ONNX file says and nothing else. Settings of an engine are
+``level`` (of optimisation, 0 to 5), ``workspace_mib`` (None: what the GPU has), ``dla`` (a core of the deep learning
+accelerator, what it cannot do falls to the GPU; None: the GPU), and ``batches`` (least, usual and most images at a
+time, for ONNX files that leave that open).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from catro_deploy.agent.onnx_metadata import onnx_metadata
+from catro_deploy.agent.store import told_if_full
+from catro_deploy.errors import FaultError, ModelError, RuntimeMissingError
+from catro_deploy.runtimes.trt_engine import import_tensorrt, loaded, place_of, polygraphed, sidecar_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["built", "engine_of", "layers_of"]
+
+MIB = 1 << 20
+
+
+def engine_of(onnx: Path, settings: Mapping[str, Any], home: Path, emit: Callable[[dict[str, Any]], None]) -> Path:
+    """The engine of ``onnx``, built now if there is none below ``home``; beside it its sidecar.
+
+    Raises:
+        ModelError: TensorRT cannot run the network.
+        RuntimeMissingError: TensorRT or a GPU is missing, or a DLA that the settings want.
+        FaultError: it could not be built.
+        StorageError: the disk is full.
+    """
+    place, digest = place_of(), hashlib.sha256(onnx.read_bytes()).hexdigest()
+    key = hashlib.sha256(json.dumps([digest, place, dict(settings)], sort_keys=True).encode()).hexdigest()
+    engine = home / "engines" / f"{key}.engine"
+    if _is_whole(engine):
+        os.utime(str(engine))
+        return engine
+    emit({"event": "note", "text": f"building the TensorRT engine of {onnx.name}: this takes a while"})
+    began = time.monotonic()
+    content = built(onnx, settings, _timing_cache(home, place))
+    sidecar = {
+        "onnx_sha256": digest,
+        "engine_sha256": hashlib.sha256(content).hexdigest(),
+        "place": place,
+        "settings": dict(settings),
+        "metadata": onnx_metadata(onnx),
+        "seconds": time.monotonic() - began,
+    }
+    with told_if_full(home):
+        engine.parent.mkdir(parents=True, exist_ok=True)
+        _write(engine, content)
+        _write(sidecar_of(engine), json.dumps(sidecar, indent=1).encode())
+    return engine
+
+
+def built(onnx: Path, settings: Mapping[str, Any], timing_cache: Path | None) -> bytes:
+    """A new engine of ``onnx``; kernels that the ``timing_cache`` knows are not timed again.
+
+    Raises:
+        As ``engine_of``.
+    """
+    trt = import_tensorrt()
+    with polygraphed(f"Building the engine of {onnx.name}"):
+        from polygraphy.backend.trt import create_network, get_trt_logger
+
+        builder, network = create_network(strongly_typed=True)
+        parser = trt.OnnxParser(network, get_trt_logger())
+        if not parser.parse_from_file(str(onnx)):
+            raise _refusal(onnx, parser, trt)
+        config = _config(trt, builder, network, settings, timing_cache)
+        content = builder.build_serialized_network(network, config)
+        if content is None:
+            raise FaultError(
+                f"TensorRT {trt.__version__} could not build the engine of {onnx.name}.",
+                "If memory ran out, end what else runs on the GPU, or give it less: [build] workspace_mib",
+            )
+        if timing_cache is not None:
+            with told_if_full(timing_cache.parent):
+                timing_cache.parent.mkdir(parents=True, exist_ok=True)
+                _write(timing_cache, bytes(config.get_timing_cache().serialize()))
+        return bytes(content)
+
+
+def layers_of(engine: Path) -> Any:  # noqa: ANN401 - JSON, as TensorRT makes it
+    """What TensorRT's inspector says of the engine: its layers after all fusions, with types and formats."""
+    found, _ = loaded(engine)
+    trt = import_tensorrt()
+    text = found.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
+    return json.loads(text)
+
+
+def _config(trt: Any, builder: Any, network: Any, settings: Mapping[str, Any], timing_cache: Path | None) -> Any:  # noqa: ANN401
+    from polygraphy.backend.trt import Profile, create_config
+
+    options: dict[str, Any] = {
+        "builder_optimization_level": settings["level"],
+        "profiling_verbosity": trt.ProfilingVerbosity.DETAILED,
+    }
+    if settings["workspace_mib"] is not None:
+        options["memory_pool_limits"] = {trt.MemoryPoolType.WORKSPACE: settings["workspace_mib"] * MIB}
+    if timing_cache is not None and timing_cache.is_file():
+        options["load_timing_cache"] = str(timing_cache)
+    if settings["dla"] is not None:
+        if builder.num_DLA_cores <= settings["dla"]:
+            raise RuntimeMissingError(
+                f"DLA core {settings['dla']} is wanted; this device has {builder.num_DLA_cores}, as far as TensorRT "
+                f"{trt.__version__} knows.",
+                "Leave out [build] dla. TensorRT 10.8 to 11.3 know no DLA at all.",
+            )
+        options.update(use_dla=True, allow_gpu_fallback=True)
+    given = network.get_input(0)
+    if given.shape[0] < 0:
+        shapes = [(batch, *tuple(given.shape)[1:]) for batch in settings["batches"]]
+        options["profiles"] = [Profile().add(given.name, *shapes)]
+    config = create_config(builder, network, **options)
+    if settings["dla"] is not None:
+        config.DLA_core = settings["dla"]
+    return config
+
+
+def _refusal(onnx: Path, parser: Any, trt: Any) -> ModelError:  # noqa: ANN401 - trt.OnnxParser
+    faults = [parser.get_error(place) for place in range(parser.num_errors)]
+    lines = [f"TensorRT {trt.__version__} cannot run {onnx.name}:"]
+    lines += [
+        f"  node {fault.node_name() or fault.node()} ({fault.node_operator()}): {fault.desc()}" for fault in faults
+    ]
+    return ModelError(
+        "\n".join(lines),
+        "Replace that operation in the network, or export for another opset ([export] opset): TensorRT 10 knows 9 "
+        "to 20.",
+    )
+
+
+def _is_whole(engine: Path) -> bool:
+    """Whether it is there, and what its sidecar says it is."""
+    try:
+        sidecar: dict[str, Any] = json.loads(sidecar_of(engine).read_text(encoding="utf-8"))
+        return bool(hashlib.sha256(engine.read_bytes()).hexdigest() == sidecar["engine_sha256"])
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _timing_cache(home: Path, place: Mapping[str, Any]) -> Path:
+    name = "-".join(str(value) for value in place.values())
+    return home / "engines" / f"{re.sub(r'[^A-Za-z0-9.]+', '_', name)}.timing"
+
+
+def _write(path: Path, content: bytes) -> None:
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)

@@ -1,0 +1,110 @@
+"""A job in a process of its own, in which nothing but the runtime computes: on the host, and on devices far away."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from catro_deploy import errors
+from catro_deploy.errors import CatroError, FaultError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["agent_command", "as_error", "error_event", "run_job"]
+
+LAST_LINES = 12
+
+
+def agent_command() -> list[str]:
+    """What starts the agent: this package, or the one file that it was sent as."""
+    archive = next((str(parent) for parent in Path(__file__).parents if parent.is_file()), None)
+    # -P: a file of the user's working folder must not be imported in place of a library.
+    return [sys.executable, archive] if archive else [sys.executable, "-P", "-m", "catro_deploy.agent"]
+
+
+def run_job(job: Mapping[str, Any], limit_s: float = 3600) -> Iterator[dict[str, Any]]:
+    """Have the agent do ``job`` and yield its events as they come; the last one is its ``result``.
+
+    However it ends - a result, an error, Ctrl-C, or the caller's leaving - the process is gone afterwards.
+
+    Raises:
+        CatroError: the agent reported it.
+        FaultError: the agent crashed, or took longer than ``limit_s`` seconds.
+    """
+    with ExitStack() as stack:
+        stderr = stack.enter_context(tempfile.TemporaryFile())
+        process = stack.enter_context(_agent(stderr))
+        expired = stack.enter_context(_killed_after(limit_s, process))
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError), process.stdin:  # an agent that died at once is explained by its stderr
+            process.stdin.write(json.dumps(job).encode())
+        for line in process.stdout:
+            try:
+                event: dict[str, Any] = json.loads(line)
+            except json.JSONDecodeError:
+                break  # half a line: the agent was killed while it wrote
+            if event["event"] == "error":
+                raise as_error(event)
+            yield event
+            if event["event"] == "result":
+                return
+        code = process.wait()
+        if expired.is_set():
+            raise FaultError(
+                f"The measurement did not end within {limit_s:g} s and was stopped.",
+                "Measure for a shorter time (bench.protocol), or one image at a time (bench.batch).",
+            )
+        raise FaultError(_explain_crash(code, stderr), "If the reason is not clear from this: catro-deploy doctor")
+
+
+def error_event(error: CatroError) -> dict[str, Any]:
+    """``error`` as an event."""
+    return {"event": "error", "kind": type(error).__name__, "problem": error.problem, "hint": error.hint}
+
+
+def as_error(event: Mapping[str, Any]) -> CatroError:
+    """The error that an event tells of."""
+    kind = event["kind"] if event["kind"] in errors.__all__ else "FaultError"
+    error: CatroError = getattr(errors, kind)(event["problem"], event["hint"])
+    return error
+
+
+@contextmanager
+def _agent(stderr: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(agent_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def _killed_after(limit_s: float, process: subprocess.Popen[bytes]) -> Iterator[threading.Event]:
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        process.kill()
+
+    timer = threading.Timer(limit_s, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield expired
+    finally:
+        timer.cancel()
+
+
+def _explain_crash(code: int, stderr: IO[bytes]) -> str:
+    stderr.seek(0)
+    lines = stderr.read().decode(errors="replace").strip().splitlines()[-LAST_LINES:]
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code} and no result"
+    return "\n".join([f"The process that measures {how}.", *lines])

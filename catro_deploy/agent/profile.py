@@ -1,0 +1,148 @@
+"""Times of a network's nodes in many widths, as the runtime really runs them: fused, and among their neighbours.
+
+Networks are visited some at a time, in several rounds of random order, and between any two of them runs a reference
+network: what slows the machine for a while shows in its times and can be divided out.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from catro_deploy.agent.measure import no_garbage_collection
+from catro_deploy.runtimes import Runner, open_runner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["low_mean", "profile"]
+
+# The first inference after another network's finds cold caches.
+WARMUP = 1
+REFERENCE_RUNS = 3
+# Turns before and after a visit whose reference times count for it.
+NEAR = 3
+
+
+def profile(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Time the nodes of each variant of ``job``, and of those with ``whole`` also the network without profiling.
+
+    A job holds ``runtime``, ``threads``, ``batch``, ``seed``, ``folder``, in it ``reference`` (a file) and ``variants``
+    (``name``, ``file``, ``whole``), and ``protocol``: ``together`` (variants loaded at a time), ``rounds``,
+    ``block_ms`` (time of one visit), ``min_runs`` and ``max_runs`` (inferences of one visit). Each variant becomes an
+    event ``sample``, whose lists hold a value in microseconds for each round: ``reference_us``, ``whole_us`` (or None)
+    and, by node in the order of execution, ``nodes``; ``seconds`` is what it took.
+
+    Raises:
+        ModelError: a network cannot be run.
+    """
+    generator = np.random.default_rng(job["seed"])
+    variants, together = job["variants"], job["protocol"]["together"]
+    folder = Path(job["folder"])
+    with open_runner(job["runtime"], folder / job["reference"], job["threads"]) as reference, no_garbage_collection():
+        images = generator.standard_normal((job["batch"], *reference.image_shape)).astype(np.float32)
+        for start in range(0, len(variants), together):
+            some = variants[start : start + together]
+            began = time.perf_counter()
+            samples = _profile_some(some, reference, images, job, generator)
+            seconds = (time.perf_counter() - began) / len(some)
+            for sample in samples:
+                emit({"event": "sample", "seconds": seconds, **sample})
+        return {"runtime": f"{reference.name} {reference.version}", "providers": list(reference.providers)}
+
+
+def low_mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean of the faster half of ``times`` (inferences, ...) without the fastest tenth.
+
+    Disturbances only ever add time, so the slower half tells of them; and a mean, unlike a percentile, is finer than
+    the clock, which counts whole microseconds.
+    """
+    ordered = np.sort(times, axis=0)
+    count = len(ordered)
+    lower: NDArray[np.float64] = ordered[count // 10 : max(count // 10 + 1, count // 2)].mean(axis=0)
+    return lower
+
+
+def _profile_some(
+    variants: Sequence[Mapping[str, Any]],
+    reference: Runner,
+    images: NDArray[np.float32],
+    job: Mapping[str, Any],
+    generator: np.random.Generator,
+) -> list[dict[str, Any]]:
+    with ExitStack() as stack:
+
+        def load(variant: Mapping[str, Any], profiling: bool) -> Runner:
+            return stack.enter_context(
+                open_runner(job["runtime"], Path(job["folder"], variant["file"]), job["threads"], profiling=profiling)
+            )
+
+        visitors = [
+            _Visitor(load(variant, True), load(variant, False) if variant["whole"] else None) for variant in variants
+        ]
+        references: list[list[float]] = []
+        turns: list[list[int]] = [[] for _ in variants]
+        for _ in range(job["protocol"]["rounds"]):
+            for place in generator.permutation(len(variants)):
+                turns[place].append(len(references))
+                references.append(_times_us(reference, images, REFERENCE_RUNS)[WARMUP:])
+                visitors[place].visit(images, job["protocol"])
+        return [
+            {
+                "name": variant["name"],
+                "nodes": visitor.nodes(),
+                "whole_us": visitor.whole_us or None,
+                "reference_us": [_level_us(references, turn) for turn in of],
+            }
+            for variant, visitor, of in zip(variants, visitors, turns)  # noqa: B905 - Python 3.8
+        ]
+
+
+class _Visitor:
+    """One network, loaded with profiling and, if it is to be timed as a whole, without it too."""
+
+    def __init__(self, profiled: Runner, plain: Runner | None) -> None:
+        self._profiled, self._plain = profiled, plain
+        self._visits: list[slice] = []
+        self._done = 0
+        self.whole_us: list[float] = []
+        """The latency without profiling in each visit."""
+
+    def visit(self, images: NDArray[np.float32], protocol: Mapping[str, Any]) -> None:
+        """Run the network for a while."""
+        first_ms = _times_us(self._profiled, images, WARMUP)[0] / 1e3
+        runs = int(np.clip(protocol["block_ms"] / first_ms, protocol["min_runs"], protocol["max_runs"]))
+        _times_us(self._profiled, images, runs)
+        self._visits.append(slice(self._done + WARMUP, self._done + WARMUP + runs))
+        self._done += WARMUP + runs
+        if self._plain is not None:
+            times_us = _times_us(self._plain, images, WARMUP + runs)[WARMUP:]
+            self.whole_us.append(float(low_mean(np.array(times_us))))
+
+    def nodes(self) -> list[list[Any]]:
+        """Each node's name and its time in microseconds in each visit."""
+        names, times_us = self._profiled.node_times()
+        rounds_us = np.round([low_mean(times_us[visit]) for visit in self._visits], 3)
+        return [[name, rounds_us[:, place].tolist()] for place, name in enumerate(names)]
+
+
+def _level_us(references: Sequence[Sequence[float]], turn: int) -> float:
+    """What the reference network took around ``turn``: before it and after, and a little farther, for there are few."""
+    around = references[max(0, turn - NEAR + 1) : turn + NEAR + 1]
+    return float(low_mean(np.concatenate(around)))
+
+
+def _times_us(runner: Runner, images: NDArray[np.float32], count: int) -> list[float]:
+    clock = time.perf_counter_ns
+    times_us = []
+    for _ in range(count):
+        start = clock()
+        runner.infer(images)
+        times_us.append((clock() - start) / 1000)
+    return times_us

@@ -1,0 +1,254 @@
+"""What a host far away asks of the agent, a verb each; what it answers are events, the last a ``result`` or ``error``.
+
+=============== =================================================================== ==========================
+verb            standard input                                                      result
+=============== =================================================================== ==========================
+``lacking``     ``[hash, ...]``                                                     those that are not here
+``put``         a tar archive of files, each named by its hash                      None
+``start NAME``  ``{"job": ..., "files": {name: hash}, "limit_s": ..., "who": ...}`` ``{"since": ...}``
+``follow NAME`` ``N``                                                               the job's, from event N on
+``end NAME``                                                                        None
+=============== =================================================================== ==========================
+
+A job that was started goes on when the connection is lost, and ``start`` finds one of the same name that is there
+already. One job at a time measures on a device; others wait.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from catro_deploy.agent.process import agent_command, as_error, error_event, run_job
+from catro_deploy.agent.store import Store, told_if_full
+from catro_deploy.errors import CatroError, FaultError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Emit = Callable[[dict[str, Any]], None]
+
+__all__ = ["serve"]
+
+POLL_S = 0.05
+# A reader that has left is only noticed when something is written to it.
+ALIVE_EVERY_S = 10.0
+STARTING_S = 30.0
+LAST_LINES = 12
+EVENTS, ERROR, JOB, LOG, LOCK, FILES = "events.jsonl", "error.json", "job.json", "log.txt", "lock", "files"
+# Room for an error is taken before anything happens, for the error may be that the disk is full.
+ERROR_BYTES = 8192
+
+
+def serve(arguments: list[str], emit: Emit) -> Any:  # noqa: ANN401 - what JSON can hold
+    """Do what the verb ``arguments[0]`` says and return its result.
+
+    Raises:
+        CatroError: as the verb says.
+    """
+    verb, *rest = arguments
+    if verb not in VERBS:
+        raise UsageError(f"The agent does not know {verb!r}.", f"It knows: {', '.join(VERBS)}.")
+    return VERBS[verb](Store.here(), emit, *rest)
+
+
+def _lacking(store: Store, emit: Emit) -> list[str]:
+    return store.lacking(json.load(sys.stdin))
+
+
+def _put(store: Store, emit: Emit) -> None:
+    try:
+        with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
+            for member in archive:
+                content = archive.extractfile(member)
+                if content is not None:
+                    store.put(member.name, content)
+    except tarfile.TarError as error:  # files that arrived whole before stay
+        raise FaultError(
+            f"Files arrived damaged, or not all of them: {error}.",
+            "The connection may have been cut. Run the command again.",
+        ) from None
+
+
+def _start(store: Store, emit: Emit, name: str) -> dict[str, Any]:
+    """Start a job in a process that outlives this one; one of that name that is going on or has ended stays.
+
+    Raises:
+        FaultError: a file of the job is not here, or the process does not start.
+        StorageError: the disk is full.
+    """
+    asked, folder = json.load(sys.stdin), store.job(name)
+    store.tidy()
+    if _is_running(folder) or _has_ended(folder):
+        return {"since": folder.stat().st_mtime}
+    with told_if_full(store.home):
+        shutil.rmtree(str(folder), ignore_errors=True)
+        (folder / FILES).mkdir(parents=True)
+        for file, digest in asked["files"].items():
+            if store.lacking([digest]):
+                raise FaultError(f"The file {file} of the job is not on the device.", "Run the command again.")
+            os.link(str(store.file(digest)), str(folder / FILES / file))
+        (folder / JOB).write_text(json.dumps(asked), encoding="utf-8")
+        (folder / ERROR).write_bytes(b" " * ERROR_BYTES)
+        (folder / EVENTS).touch()
+        with (folder / LOG).open("wb") as log:
+            subprocess.Popen(  # not waited for: it outlives this process
+                [*agent_command(), "work", name],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+    deadline = time.monotonic() + STARTING_S
+    while not (_is_running(folder) or _has_ended(folder)):
+        if time.monotonic() > deadline:
+            raise FaultError("\n".join(["The job did not start.", *_last_lines(folder / LOG)]))
+        time.sleep(POLL_S)
+    return {"since": None}
+
+
+def _work(store: Store, emit: Emit, name: str) -> None:
+    """Do a job, alone on this device, and write its events into its folder."""
+    folder = store.job(name)
+    with _locked(folder / LOCK, str(os.getpid()), wait=True), (folder / EVENTS).open("a", encoding="utf-8") as file:
+
+        def write(event: dict[str, Any]) -> None:
+            file.write(json.dumps(event) + "\n")
+            file.flush()
+
+        asked = json.loads((folder / JOB).read_text(encoding="utf-8"))
+        try:
+            here = {**asked["job"], "folder": str(folder / FILES), "home": str(store.home)}
+            with _alone(store, asked["who"], write), told_if_full(store.home):
+                for event in run_job(here, asked["limit_s"]):
+                    write(event)
+        except CatroError as error:
+            with (folder / ERROR).open("r+b") as reserved:
+                reserved.write(json.dumps(error_event(error)).encode())
+
+
+def _follow(store: Store, emit: Emit, name: str) -> Any:  # noqa: ANN401 - the job's result
+    """Pass on the events of a job as they come.
+
+    Raises:
+        CatroError: the job's error.
+        FaultError: it was killed, or is not known.
+    """
+    done, folder, told = int(sys.stdin.readline()), store.job(name), time.monotonic()
+    if not folder.is_dir():
+        raise FaultError("The device does not know this job any more.", "Run the command again.")
+    with (folder / EVENTS).open(encoding="utf-8") as file:
+        while True:
+            running = _is_running(folder)  # asked before reading: what a job writes last must be seen
+            for line in _whole_lines(file):
+                done -= 1
+                event = json.loads(line)
+                if event["event"] == "result":
+                    return event["result"]
+                if done < 0:
+                    emit(event)
+            if not running:
+                if error := _error(folder):
+                    raise as_error(error)
+                raise FaultError("\n".join(["The job was killed on the device.", *_last_lines(folder / LOG)]))
+            if time.monotonic() - told > ALIVE_EVERY_S:
+                emit({"event": "alive"})
+                told = time.monotonic()
+            time.sleep(POLL_S)
+
+
+def _end(store: Store, emit: Emit, name: str) -> None:
+    """Stop a job if it is going on, and forget it."""
+    folder = store.job(name)
+    if _is_running(folder):
+        with suppress(ValueError, ProcessLookupError):
+            os.killpg(int((folder / LOCK).read_text()), signal.SIGKILL)
+    shutil.rmtree(str(folder), ignore_errors=True)
+
+
+VERBS: dict[str, Callable[..., Any]] = {
+    "lacking": _lacking,
+    "put": _put,
+    "start": _start,
+    "work": _work,
+    "follow": _follow,
+    "end": _end,
+}
+
+
+@contextmanager
+def _alone(store: Store, who: str, tell: Emit) -> Iterator[None]:
+    """Hold the device; as long as another job does, ``tell`` once whose it is."""
+    path, told = store.home / "device.lock", False
+    while True:
+        with _locked(path, who) as mine:
+            if mine:
+                yield
+                return
+        if not told:
+            holder = path.read_text(encoding="utf-8").strip() or "another host"
+            tell({"event": "note", "text": f"waiting: {holder} is measuring on the device"})
+            told = True
+        time.sleep(10 * POLL_S)
+
+
+@contextmanager
+def _locked(path: Path, text: str, *, wait: bool = False) -> Iterator[bool]:
+    """Whether ``path`` could be locked, as long as the block lasts; the file then holds ``text``."""
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        file.truncate(0)
+        file.write(text)
+        file.flush()
+        yield True
+
+
+def _is_running(folder: Path) -> bool:
+    if not (folder / LOCK).is_file():
+        return False
+    with (folder / LOCK).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _has_ended(folder: Path) -> bool:
+    """Whether a job has ended with a result or an error."""
+    if not (folder / EVENTS).is_file():
+        return False
+    with (folder / EVENTS).open(encoding="utf-8") as file:
+        lines = list(_whole_lines(file))
+    return any(json.loads(line)["event"] == "result" for line in lines[-1:]) or bool(_error(folder))
+
+
+def _error(folder: Path) -> dict[str, Any]:
+    text = (folder / ERROR).read_text(encoding="utf-8").strip()
+    error: dict[str, Any] = json.loads(text) if text else {}
+    return error
+
+
+def _whole_lines(file: Any) -> Iterator[str]:  # noqa: ANN401 - TextIO
+    """Lines that are there, up to one that is being written."""
+    while True:
+        begin, line = file.tell(), file.readline()
+        if not line.endswith("\n"):
+            file.seek(begin)
+            return
+        yield line
+
+
+def _last_lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-LAST_LINES:]

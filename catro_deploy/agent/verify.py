@@ -1,0 +1,58 @@
+"""Logits of networks on images that were sent packed, and that are normalised here as they are in training."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from catro_deploy.agent.models import open_model
+from catro_deploy.runtimes import Runner, check_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["normalise", "verify"]
+
+
+def verify(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Run each of the ``models`` of ``job`` on all images.
+
+    A job holds what opens models (see ``open_model``), ``batch_size``, ``models`` as for a bench, ``images`` (a .npy
+    file of uint8 (n, channels, height, width)) and what normalises them, ``mean`` and ``std``. The result has the
+    ``logits`` of each model: base64 of little-endian float32 (n, classes), row by row.
+
+    Raises:
+        ModelError: a model cannot be run, or is not the one that was meant.
+        RuntimeMissingError: the runtime is not installed.
+    """
+    folder, logits, runtime = Path(job["folder"]), {}, ""
+    images = np.load(str(folder / job["images"]), mmap_mode="r")
+    for name, model in job["models"].items():
+        with open_model(job, model["file"], emit) as runner:
+            check_metadata(runner, model["metadata"])
+            runtime = f"{runner.name} {runner.version}"
+            parts = []
+            for start in range(0, len(images), job["batch_size"]):
+                some = normalise(images[start : start + job["batch_size"]], job["mean"], job["std"])
+                parts.append(_infer(runner, some))
+                emit({"event": "progress", "images": len(some)})
+            logits[name] = base64.b64encode(np.concatenate(parts).astype("<f4").tobytes()).decode()
+    return {"runtime": runtime, "logits": logits}
+
+
+def normalise(pixels: NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
+    """``pixels`` (n, c, h, w) scaled to 0..1, less ``mean``, over ``std`` (c each), in float32."""
+    centre, spread = (np.array(values, np.float32).reshape(1, -1, 1, 1) for values in (mean, std))
+    images: NDArray[np.float32] = (pixels.astype(np.float32) / np.float32(255) - centre) / spread
+    return images
+
+
+def _infer(runner: Runner, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    if runner.batch is None:
+        return runner.infer(images)
+    return np.concatenate([runner.infer(images[i : i + 1]) for i in range(len(images))])

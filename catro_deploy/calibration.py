@@ -1,0 +1,145 @@
+"""Protocols of measuring and of quantising: files of calibration/, whose comments give the reasons."""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+from pydantic import ValidationError as PydanticError
+
+from catro_deploy import resources
+from catro_deploy.errors import SettingsError
+
+__all__ = [
+    "Int8Recipe",
+    "LatencyProtocol",
+    "ProfileProtocol",
+    "load_int8_recipe",
+    "load_latency_protocol",
+    "load_profile_protocol",
+]
+
+SIDES = (2, 3, 5, 7, 11, 13)
+"""Of Latin squares of candidates: modulo a prime every two slopes meet once."""
+
+# A bootstrap over ten turns or fewer says little.
+LEAST_TURNS = 10
+
+
+class _Protocol(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class LatencyProtocol(_Protocol):
+    """How the latencies of two networks are compared."""
+
+    warmup_s: NonNegativeFloat
+    seconds: PositiveFloat
+    min_samples: PositiveInt
+    limit_s: PositiveFloat
+    block: PositiveInt
+    bootstrap_resamples: PositiveInt
+    seed: NonNegativeInt
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.limit_s < self.seconds:
+            raise ValueError(f"limit_s is {self.limit_s:g}, less than seconds")
+        if self.min_samples < LEAST_TURNS * self.block:
+            raise ValueError(f"min_samples must be at least {LEAST_TURNS} blocks, here {LEAST_TURNS * self.block}")
+        return self
+
+
+class ProfileProtocol(_Protocol):
+    """How the layers of a network are timed."""
+
+    candidates: PositiveInt
+    squares: PositiveInt
+    limit_s: PositiveFloat
+    rounds: PositiveInt
+    block_ms: PositiveFloat
+    min_runs: PositiveInt
+    max_runs: PositiveInt
+    together: PositiveInt
+    disagreement: PositiveFloat
+    held_out: PositiveInt
+    seed: NonNegativeInt
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.candidates not in SIDES:
+            raise ValueError(f"candidates must be one of {', '.join(map(str, SIDES))}, here {self.candidates}")
+        if self.max_runs < self.min_runs:
+            raise ValueError(f"max_runs is {self.max_runs}, less than min_runs")
+        if self.held_out > self.candidates**2 // 2:
+            raise ValueError(f"held_out must leave half of a square's {self.candidates**2} networks to fit on")
+        return self
+
+
+class Int8Recipe(_Protocol):
+    """How a network is quantised to eight-bit integers.
+
+    A recipe that a run has left behind says which images it took: others are refused by their ``images_sha256``.
+    """
+
+    samples_per_class: PositiveInt
+    seed: NonNegativeInt
+    method: Literal["min-max", "entropy", "percentile", "mse"]
+    percentile: Annotated[float, Field(gt=50, le=100)]
+    weights: Literal["channel", "tensor"]
+    keep: list[str]
+    sensitivity_images: PositiveInt
+    images_sha256: str = ""
+
+
+_Kind = TypeVar("_Kind", bound=_Protocol)
+
+
+def load_latency_protocol(name: str) -> LatencyProtocol:
+    """Load how to compare two networks, by a name or from a TOML file of the user's.
+
+    Raises:
+        SettingsError: there is no such protocol, or its file is not valid.
+    """
+    return _load("calibration/latency", name, LatencyProtocol)
+
+
+def load_profile_protocol(name: str) -> ProfileProtocol:
+    """Load how to time layers, by a name or from a TOML file of the user's.
+
+    Raises:
+        SettingsError: there is no such protocol, or its file is not valid.
+    """
+    return _load("calibration/profile", name, ProfileProtocol)
+
+
+def load_int8_recipe(name: str) -> Int8Recipe:
+    """Load how to quantise, by a name or from a TOML file of the user's.
+
+    Raises:
+        SettingsError: there is no such recipe, or its file is not valid.
+    """
+    return _load("calibration/int8", name, Int8Recipe)
+
+
+def _load(kind: resources.Kind, name: str, protocol: type[_Kind]) -> _Kind:
+    path: Path = resources.find(kind, name, SettingsError)
+    hint = f"A valid one to compare with: {resources.find(kind, 'standard')}"
+    try:
+        return protocol.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}.", hint) from None
+    except PydanticError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        reason = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{path} is not valid: {f'{place}: ' if place else ''}{reason}.", hint) from None

@@ -1,0 +1,185 @@
+"""The best allocation there is, with proof: a mixed-integer linear program that HiGHS solves.
+
+Each group has a binary for every candidate width, of which one is 1. Where two groups meet in a layer, the cost of
+every pair of widths has a continuous variable whose marginals are the two groups' binaries (the local polytope of
+graphical models; Wainwright and Jordan, 2008), so that it is 1 for the pair chosen. The value is maximised under one
+row for the budget.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.catro.gains import (
+    Allocation,
+    CostModel,
+    CostTables,
+    GroupValue,
+    check_branches,
+    weigh,
+)
+from catro_deploy.catro.greedy import greedy
+from catro_deploy.errors import BudgetError
+from catro_deploy.records import Branch
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["exact"]
+
+# The solver takes sums within 1e-6 of a bound for equal to it: what exceeds the budget is sought again below it.
+MARGINS = (0.0, 2e-6, 2e-5)
+# Of the largest gain that there is: the solver's bound is no more exact.
+ROUNDING = 1e-9
+# What the budget and the largest value are scaled to, well above that tolerance.
+SCALE = 100.0
+
+
+def exact(
+    values: Sequence[GroupValue],
+    cost: CostModel,
+    budget: float,
+    branches: Sequence[Branch] = (),
+    *,
+    limit_s: float = 10,
+    gap: float = 0.005,
+) -> Allocation:
+    """The widths of the highest value within ``budget``, proven to a relative ``gap``, or the best after ``limit_s``.
+
+    Never worth less than the greedy allocation, which it also falls back on. What is left of the budget goes to wider
+    candidates, so a width that is slower than a wider one is never left.
+
+    Raises:
+        BudgetError: no widths within ``budget`` were found, or a layer hangs on more than two groups.
+        ValueError: ``branches`` and the groups with a candidate 0 do not agree.
+    """
+    ends = time.monotonic() + limit_s
+    program = _Program(values, cost.tables({group.choice.name: group.choice.widths for group in values}), branches)
+    found: list[Allocation] = []
+    failure = None
+    try:
+        found.append(greedy(values, cost, budget, branches))
+    except BudgetError as error:
+        failure = error
+    widths, bound = _within(program, cost, budget, ends, gap)
+    if widths is not None:
+        found.append(greedy(values, cost, budget, branches, start=widths))
+    if failure and not found:
+        raise failure
+    best = max(found, key=lambda allocation: allocation.value)
+    return weigh(values, cost, best.widths, program.gap(best.value, bound))
+
+
+def _within(
+    program: "_Program", cost: CostModel, budget: float, ends: float, gap: float
+) -> tuple[dict[str, int] | None, float]:
+    """Widths that really are within ``budget``, if any were found until the clock stood at ``ends``; and the bound."""
+    bound = math.inf
+    for margin in MARGINS:
+        left_s = ends - time.monotonic()
+        if left_s <= 0:
+            break
+        widths, proven = program.solve(budget * (1 - margin), left_s, gap)
+        bound = bound if margin else proven
+        if widths is None:
+            break
+        if cost.predict(widths) <= budget:
+            return widths, bound
+    return None, bound
+
+
+class _Program:
+    """Binaries of all groups' candidates, then the variables of all pairs; each pair's a matrix, row by row."""
+
+    def __init__(self, values: Sequence[GroupValue], tables: CostTables, branches: Sequence[Branch]) -> None:
+        check_branches(values, branches)
+        self._choices = [group.choice for group in values]
+        gains = [group.value - group.value[0] for group in values]
+        self._base = sum(float(group.value[0]) for group in values)
+        self._most = sum(float(gain[-1]) for gain in gains)
+        self._constant = tables.constant
+        ends = np.cumsum([len(gain) for gain in gains])
+        self._places = {
+            choice.name: np.arange(end - len(choice.widths), end)
+            for choice, end in zip(self._choices, ends, strict=True)
+        }
+        lost = [gain[-1] - gain for gain in gains]
+        self._lost = np.concatenate([*lost, *(np.zeros(table.size) for table in tables.pair.values())])
+        singles = [tables.single[choice.name] for choice in self._choices]
+        self._cost = np.concatenate([*singles, *(table.ravel() for table in tables.pair.values())])
+        self._equations = self._written(tables, branches, int(ends[-1]))
+        self._binaries = np.arange(len(self._cost)) < ends[-1]
+
+    def solve(self, budget: float, limit_s: float, gap: float) -> tuple[dict[str, int] | None, float]:
+        """The best widths found, if any, and the proven upper bound of the value."""
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
+        matrix, right = self._equations.arrays()
+        scale = SCALE / (abs(budget) or 1.0)
+        within = LinearConstraint(self._cost[None, :] * scale, -np.inf, (budget - self._constant) * scale)
+        # What is lost against the largest widths is minimised, for the solver's gap is relative to its objective.
+        found = milp(
+            SCALE * self._lost / (self._most or 1.0),
+            integrality=self._binaries,
+            bounds=Bounds(0, 1),
+            constraints=[LinearConstraint(matrix, right, right), within],
+            options={"time_limit": limit_s, "mip_rel_gap": gap},
+        )
+        bound = math.inf
+        if found.mip_dual_bound is not None:
+            bound = self._most - found.mip_dual_bound * self._most / SCALE
+        if found.x is None:
+            return None, self._base + bound
+        return {
+            choice.name: choice.widths[int(np.argmax(found.x[self._places[choice.name]]))] for choice in self._choices
+        }, self._base + bound
+
+    def gap(self, value: float, bound: float) -> float:
+        """The share of the gain over the smallest network that ``value`` may miss if none is above ``bound``."""
+        most = min(bound - self._base, self._most)
+        missing = most - (value - self._base)
+        return missing / most if missing > ROUNDING * self._most else 0.0
+
+    def _written(self, tables: CostTables, branches: Sequence[Branch], first: int) -> "_Equations":
+        equations = _Equations(len(self._cost))
+        for place in self._places.values():
+            equations.add(place[None, :], np.ones(len(place)), 1.0)
+        for (one, other), table in tables.pair.items():
+            pair = first + np.arange(table.size).reshape(table.shape)
+            first += table.size
+            for sums, binaries in ((pair, self._places[one]), (pair.T, self._places[other])):
+                columns = np.hstack([sums, binaries[:, None]])
+                equations.add(columns, np.append(np.ones(len(sums[0])), -1.0), 0.0)
+        for branch in branches:
+            for name in branch.groups[1:]:
+                gone = [self._places[branch.groups[0]][0], self._places[name][0]]
+                equations.add(np.array([gone]), np.array([1.0, -1.0]), 0.0)
+        return equations
+
+
+class _Equations:
+    """Sparse linear equations, some at a time."""
+
+    def __init__(self, variables: int) -> None:
+        self._variables = variables
+        self._columns: list[NDArray[np.intp]] = []
+        self._coefficients: list[NDArray[np.float64]] = []
+        self._right: list[float] = []
+
+    def add(self, columns: NDArray[np.intp], coefficients: NDArray[np.float64], right: float) -> None:
+        """An equation for each row of ``columns``, all with the same ``coefficients`` (one for each column)."""
+        self._columns.extend(columns)
+        self._coefficients.extend([coefficients] * len(columns))
+        self._right.extend([right] * len(columns))
+
+    def arrays(self) -> "tuple[csr_array, NDArray[np.float64]]":
+        """The sparse matrix and the right-hand sides."""
+        from scipy.sparse import csr_array
+
+        starts = np.cumsum([0, *(len(row) for row in self._columns)])
+        parts = (np.concatenate(self._coefficients), np.concatenate(self._columns), starts)
+        return csr_array(parts, shape=(len(self._right), self._variables)), np.array(self._right)

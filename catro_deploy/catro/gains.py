@@ -1,0 +1,241 @@
+"""What allocations of channels to groups are about: candidate widths, their worth and cost; and one share for all.
+
+How the widths are chosen is told in greedy.py (the paper's Algorithm 2) and exact.py (the best there is).
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.catro.scatter import Scatter
+from catro_deploy.catro.trace_ratio import ratio_curve, scores
+from catro_deploy.errors import BudgetError
+from catro_deploy.records import Branch
+
+__all__ = [
+    "Allocation",
+    "CostModel",
+    "CostTables",
+    "GroupChoice",
+    "GroupValue",
+    "check_branches",
+    "group_value",
+    "log",
+    "too_small",
+    "uniform",
+    "weigh",
+]
+
+
+@dataclass(frozen=True)
+class CostTables:
+    """A cost as a sum over groups and over pairs of groups: ``constant`` + the entries of the widths chosen.
+
+    ``single[group]`` has shape (candidates,), ``pair[a, b]`` with a != b (candidates of a, candidates of b).
+    """
+
+    constant: float
+    single: Mapping[str, NDArray[np.float64]]
+    pair: Mapping[tuple[str, str], NDArray[np.float64]]
+
+
+class CostModel(Protocol):
+    """What a network costs, by the widths of its groups. The unit is the budget's.
+
+    At width 0 the layers that make or read the group are gone and cost nothing.
+    """
+
+    def predict(self, widths: Mapping[str, int]) -> float:
+        """Cost of the whole network."""
+
+    def change(self, widths: Mapping[str, int], group: str, width: int) -> float:
+        """Cost added by setting ``group`` to ``width``, over all layers that the group touches."""
+
+    def neighbours(self, group: str) -> Sequence[str]:
+        """The groups whose cost changes when ``group`` changes, itself among them."""
+
+    def tables(self, candidates: Mapping[str, Sequence[int]]) -> CostTables:
+        """The same cost on the ``candidates`` of every group.
+
+        Raises:
+            BudgetError: a layer hangs on more than two groups.
+        """
+
+
+@dataclass(frozen=True)
+class GroupChoice:
+    """The widths that a group may take, ascending, and how many layers produce its channels.
+
+    The first width is 0 if the group lies in a branch that may vanish.
+    """
+
+    name: str
+    widths: tuple[int, ...]
+    members: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the widths.
+
+        Raises:
+            ValueError: they are negative, do not rise, or none is above 0.
+        """
+        rising = all(narrow < wide for narrow, wide in pairwise(self.widths))
+        if not self.widths or self.widths[0] < 0 or self.widths[-1] < 1 or not rising:
+            raise ValueError(f"candidate widths of {self.name} must rise and end above 0, not {self.widths}")
+
+    @property
+    def smallest(self) -> int:
+        """The first width above 0."""
+        return self.widths[0] or self.widths[1]
+
+
+@dataclass(frozen=True)
+class GroupValue:
+    """``value[i]``: what ``widths[i]`` channels are worth, finite and never less than fewer channels are.
+
+    ``log_gain[i]`` is the logarithm of ``value[i + 1] - value[i]``; by it the greedy allocation still tells gains apart
+    that are too small to show in the sums. Without it the differences count, as they do on the way from width 0.
+    """
+
+    choice: GroupChoice
+    value: NDArray[np.float64]
+    log_gain: NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the arrays belong together.
+
+        Raises:
+            ValueError: they differ in length, a value falls or is not finite, or the gains are not those of the values.
+        """
+        gains = np.diff(self.value)
+        if len(self.value) != len(self.choice.widths) or not np.isfinite(self.value).all() or (gains < 0).any():
+            raise ValueError(f"values of {self.choice.name} must be finite, not fall, and be one for each width")
+        if self.log_gain is not None:
+            above = 0 if self.choice.widths[0] else 1
+            if len(self.log_gain) != len(gains) or not np.allclose(np.exp(self.log_gain)[above:], gains[above:]):
+                raise ValueError(f"log_gain of {self.choice.name} does not belong to its values")
+
+    def at(self, width: int) -> float:
+        """Value of a candidate width."""
+        return float(self.value[self.choice.widths.index(width)])
+
+    def log_gains(self, place: int, last: int) -> NDArray[np.float64]:
+        """Logarithms of what the widths at ``place + 1`` to ``last`` add to the one at ``place``."""
+        if self.log_gain is not None and self.choice.widths[place]:
+            gains: NDArray[np.float64] = np.logaddexp.accumulate(self.log_gain[place:last])
+            return gains
+        return np.array([log(gain) for gain in self.value[place + 1 : last + 1] - self.value[place]])
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The width of every group, the sum of their values, the predicted cost, and how far from the best it may be.
+
+    ``gap`` is the share of the best possible gain over the smallest network that is perhaps missing; None if it was not
+    proven.
+    """
+
+    widths: dict[str, int]
+    value: float
+    cost: float
+    gap: float | None = None
+
+
+def group_value(
+    choice: GroupChoice, scatter: Scatter, *, temperature: float, epsilon: float, step: int = 1
+) -> GroupValue:
+    """What each candidate width is worth: the sum of the paper's gains on the way to it from the first above 0.
+
+    The gain of a step from d channels is s~[d+1] / (s~[1] + ... + s~[d]), where s~ are the scores in descending order
+    at the best trace ratio of d channels (Algorithm 2 of the paper, step 1). Between two candidates one goes ``step``
+    channels at a time, which gain (s~[d+1] + ... + s~[d+step]) / (s~[1] + ... + s~[d]). The paper knows single layers
+    only. A channel of a coupled group is one channel more for each of its members, and costs something in each, so the
+    gain counts once for every member.
+
+    Width 0 and the first above it both get 0: the paper divides by the channels that are there already, so what a
+    branch is worth at all it does not say.
+    """
+    ratios = ratio_curve(scatter, epsilon)
+    log_gain = [-np.inf] if choice.widths[0] == 0 else []
+    for narrow, wide in pairwise(choice.widths[len(log_gain) :]):
+        steps = []
+        for width in range(narrow, wide, step):
+            ordered = np.sort(scores(scatter, ratios[width - 1], temperature))[::-1]
+            steps.append(_log_ratio(ordered[width : min(width + step, wide)], ordered[:width]))
+        log_gain.append(float(np.logaddexp.reduce(steps)) + math.log(choice.members))
+    log_gains = np.array(log_gain, dtype=np.float64)
+    return GroupValue(choice, np.concatenate([[0.0], np.cumsum(np.exp(log_gains))]), log_gains)
+
+
+def weigh(
+    values: Sequence[GroupValue], cost: CostModel, widths: Mapping[str, int], gap: float | None = None
+) -> Allocation:
+    """Value and predicted cost of ``widths``, which are candidates."""
+    chosen = {group.choice.name: widths[group.choice.name] for group in values}
+    value = sum(group.at(chosen[group.choice.name]) for group in values)
+    return Allocation(chosen, value, float(cost.predict(chosen)), gap)
+
+
+def uniform(values: Sequence[GroupValue], full: Mapping[str, int], cost: CostModel, budget: float) -> Allocation:
+    """The largest common share of all groups' ``full`` widths that meets ``budget``.
+
+    Each group takes the candidate above 0 that is nearest to this share of its width, the narrower of two as near.
+
+    Raises:
+        BudgetError: the smallest widths cost more than ``budget``, and so does every larger share.
+    """
+    above = {group.choice.name: [width for width in group.choice.widths if width] for group in values}
+    # The shares from which on the next candidate is nearer.
+    middles = {
+        name: [(narrow + wide) / (2 * full[name]) for narrow, wide in pairwise(widths)]
+        for name, widths in above.items()
+    }
+    for share in sorted({0.0, *chain.from_iterable(middles.values())}, reverse=True):
+        widths = {name: above[name][bisect_right(middles[name], share)] for name in above}
+        if cost.predict(widths) <= budget:
+            return weigh(values, cost, widths)
+    raise too_small(cost.predict(widths), budget)
+
+
+def check_branches(values: Sequence[GroupValue], branches: Sequence[Branch]) -> dict[str, tuple[str, ...]]:
+    """For each group those that vanish with it, or itself alone.
+
+    Raises:
+        ValueError: a branch names a group that is not there, cannot go to 0, or is in two; or another group can.
+    """
+    vanishing = {group.choice.name for group in values if group.choice.widths[0] == 0}
+    named = [name for branch in branches for name in branch.groups]
+    if sorted(named) != sorted(vanishing):
+        raise ValueError(f"groups with a candidate 0 are {sorted(vanishing)}, those of the branches {sorted(named)}")
+    together = {group.choice.name: (group.choice.name,) for group in values}
+    return together | {name: branch.groups for branch in branches for name in branch.groups}
+
+
+def too_small(spent: float, budget: float) -> BudgetError:
+    """The error that says what the smallest network costs."""
+    return BudgetError(
+        f"The smallest network costs {spent:.4g}, more than the {budget:.4g} that the budget allows.",
+        "Allow more (--budget), fewer channels per group (--d-min), or pruning of the first convolution.",
+    )
+
+
+def log(value: float) -> float:
+    """Logarithm, of 0 -inf."""
+    return math.log(value) if value > 0 else -math.inf
+
+
+def _log_ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float:
+    """Logarithm of sum(exp(part)) / sum(exp(whole)); -inf where ``part`` is of dead channels only."""
+    above = _log_sum(part)
+    return above - _log_sum(whole) if above > -np.inf else -np.inf
+
+
+def _log_sum(z: NDArray[np.float64]) -> float:
+    top = float(z.max())
+    return top + float(np.log(np.exp(z - top).sum())) if np.isfinite(top) else -np.inf

@@ -1,0 +1,127 @@
+"""CATRO's Algorithm 2: grow the groups step by step, always where a unit of cost gains most."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from catro_deploy.catro.gains import (
+    Allocation,
+    CostModel,
+    GroupValue,
+    check_branches,
+    log,
+    too_small,
+    weigh,
+)
+from catro_deploy.records import Branch
+
+__all__ = ["greedy"]
+
+# Of costs, relative to the whole network's.
+ROUNDING = 1e-12
+
+
+def greedy(
+    values: Sequence[GroupValue],
+    cost: CostModel,
+    budget: float,
+    branches: Sequence[Branch] = (),
+    *,
+    only_next: bool = False,
+    start: Mapping[str, int] | None = None,
+    told: Callable[[Mapping[str, int]], object] = lambda widths: None,
+) -> Allocation:
+    """Grow every group from its smallest width, or from ``start``, always by the best gain per added cost.
+
+    A step leads to any wider candidate, of a branch that is not there to candidates of equal rank in all its groups.
+    One that costs nothing or saves something comes first, the widest such. With ``only_next`` a step leads to the next
+    candidate only, as the paper has it. It ends when no step fits into ``budget``: a width that is slower than a wider
+    candidate is never left. ``told`` gets the widths that each step has changed.
+
+    Raises:
+        BudgetError: the smallest widths cost more than ``budget``, and no wider ones cost less.
+        ValueError: ``branches`` and the groups with a candidate 0 do not agree.
+    """
+    together = check_branches(values, branches)
+    table = {group.choice.name: group for group in values}
+    widths = {name: start[name] if start else group.choice.widths[0] for name, group in table.items()}
+    spent = cost.predict(widths)
+    steps: dict[str, list[_Step]] = {}
+    changed = list(table)
+    while True:
+        for name in {member: None for group in changed for member in together[group]}:
+            steps[name] = _steps(name, [table[member] for member in together[name]], cost, widths, only_next)
+        step = _first_that_fits(steps.values(), cost, widths, spent, budget)
+        if step is None:
+            break
+        widths.update(step.widths)
+        told(step.widths)
+        spent = cost.predict(widths)
+        changed = [neighbour for group in step.widths for neighbour in cost.neighbours(group)]
+    if spent > budget:
+        raise too_small(spent, budget)
+    return weigh(values, cost, widths)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Widths that change, the cost this adds, and the logarithm of gain over cost."""
+
+    widths: dict[str, int]
+    added: float
+    worth: float
+
+
+def _step(widths: dict[str, int], added: float, log_gain: float) -> _Step:
+    return _Step(widths, added, log_gain - math.log(added) if added > 0 else math.inf)
+
+
+def _steps(
+    name: str, together: Sequence[GroupValue], cost: CostModel, widths: Mapping[str, int], only_next: bool
+) -> list[_Step]:
+    """The steps kept under a group's name: its own, or at the first of a branch that is not there the branch's."""
+    names = [group.choice.name for group in together]
+    if widths[name]:
+        return _wider(together[names.index(name)], cost, widths, only_next)
+    return _entries(together, cost, widths, only_next) if name == names[0] else []
+
+
+def _wider(group: GroupValue, cost: CostModel, widths: Mapping[str, int], only_next: bool) -> list[_Step]:
+    """Steps of one group, the widest first."""
+    name, candidates = group.choice.name, group.choice.widths
+    place = bisect_left(candidates, widths[name])
+    last = min(place + 1, len(candidates) - 1) if only_next else len(candidates) - 1
+    gains = zip(candidates[place + 1 : last + 1], group.log_gains(place, last), strict=True)
+    steps = [_step({name: width}, cost.change(widths, name, width), float(gain)) for width, gain in gains]
+    return steps[::-1]
+
+
+def _entries(members: Sequence[GroupValue], cost: CostModel, widths: Mapping[str, int], only_next: bool) -> list[_Step]:
+    """Steps of a whole branch from 0, the widest first."""
+    steps = []
+    ranks = 1 if only_next else max(len(group.choice.widths) for group in members) - 1
+    for rank in range(1, ranks + 1):
+        then = {group.choice.name: group.choice.widths[: rank + 1][-1] for group in members}
+        gain = sum(group.at(then[group.choice.name]) - group.at(0) for group in members)
+        now, added = dict(widths), 0.0
+        for name, width in then.items():
+            added += cost.change(now, name, width)
+            now[name] = width
+        steps.append(_step(then, added, log(gain)))
+    return steps[::-1]
+
+
+def _first_that_fits(
+    steps: Iterable[list[_Step]], cost: CostModel, widths: Mapping[str, int], spent: float, budget: float
+) -> _Step | None:
+    """The best step that fits; as long as more than ``budget`` is spent, the one that saves most or costs nothing."""
+    limit = max(budget, spent)
+    best_first = (lambda step: step.added) if spent > budget else (lambda step: -step.worth)
+    for step in sorted(chain.from_iterable(steps), key=best_first):
+        # The changes of the layers that a step touches are known already; that the whole fits is asked of few steps.
+        near = spent + step.added <= limit * (1 + ROUNDING)
+        if near and cost.predict({**widths, **step.widths}) <= limit:
+            return step
+    return None

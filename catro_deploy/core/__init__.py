@@ -1,1 +1,0 @@
-"""The arithmetic of CATRO: scatter, trace ratio, allocation. Arrays in, arrays out."""

@@ -1,1 +1,0 @@
-"""What a network costs by the widths of its groups."""

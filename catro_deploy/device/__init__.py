@@ -1,9 +1,0 @@
-"""What runs on the device: an agent that takes one job and answers in JSON lines.
-
-Started by ``python -m catro_deploy.device``, or as one file that is sent to devices far away. It needs Python 3.8,
-numpy and one runtime, so that it runs on older devices.
-"""
-
-from __future__ import annotations
-
-__all__: list[str] = []

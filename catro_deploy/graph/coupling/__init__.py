@@ -1,0 +1,1 @@
+"""Which channels are coupled: labels are followed through every operation of a forward."""

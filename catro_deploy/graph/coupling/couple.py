@@ -1,0 +1,44 @@
+"""Which channels hang together, found by running the model once and following every tensor operation.
+
+Each index of an axis of a parameter or buffer gets a label; each operation of the forward (as torch dispatches it, so
+that functional calls, methods and users' own modules are all the same) says what becomes of the labels of its inputs.
+Convolutions and linear layers join what they read to the inputs of their weights, and put out the labels of their
+weights' outputs; operations from element to element join the labels of all operands; views carry labels along. An
+operation without a rule, or one that mixes channels without weights, makes all that it reads stay as it is.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from catro_deploy.graph.coupling.atoms import Atoms, Labels
+from catro_deploy.graph.coupling.follower import Follower, Leaf, tensors_in
+from catro_deploy.graph.coupling.rules import rule_of
+
+__all__ = ["Coupling", "couple"]
+
+
+@dataclass(frozen=True)
+class Coupling:
+    """The ``atoms`` of a model, the labels of its parameters, buffers and sizes, and of its logits (maybe none)."""
+
+    atoms: Atoms
+    leaves: Mapping[Leaf, Labels]
+    logits: Labels
+
+
+def couple(model: nn.Module, image: torch.Tensor, unheld: Collection[str] = ()) -> Coupling:
+    """Run ``model`` (eval mode) on ``image`` (1, channels, height, width) and follow its channels.
+
+    Numbers that a module holds and that are the size of what it splits or reshapes follow the channels too, but for
+    those named ``unheld``.
+    """
+    follower = Follower(model, rule_of, unheld)
+    with torch.no_grad(), follower.places(model), follower:
+        output = model(image)
+    axes = [labels for tensor in tensors_in(output) for labels in follower.of(tensor).axes.values()]
+    for labels in axes:
+        follower.atoms.fix(labels.tolist(), "the logits")
+    return Coupling(follower.atoms, follower.leaves, axes[0] if axes else follower.atoms.fresh(0))

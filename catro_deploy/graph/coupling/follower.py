@@ -1,0 +1,194 @@
+"""Labels of tensors, followed through every operation that torch dispatches while a model runs. rules.py has rules."""
+
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakIdKeyDictionary
+
+from catro_deploy.graph.coupling.atoms import Atoms, Labels
+from catro_deploy.graph.cut.kinds import axes, supports
+from catro_deploy.graph.cut.sizes import sizes_of
+
+__all__ = ["Axes", "Follower", "Given", "Labelled", "Leaf", "Rule", "Tracked", "tensors_in"]
+
+Side = Literal["out", "in"]
+Axes = dict[int, Labels]
+"""Labels of the axes of a tensor; an axis without is constant: it may not lose an index."""
+Given = dict[str, Any]
+"""Arguments of an operation, by the names of its schema."""
+Labelled = list[tuple[torch.Tensor, Axes]]
+
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, *TRANSPOSED)
+LIBRARY = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parent}{os.sep}")
+"""Folders of code that is not the user's."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One side of a parameter or buffer, or of a number that a module holds: ``tensor`` is its full name."""
+
+    tensor: str
+    side: Side
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """Labels of a tensor's ``axes`` that have them; ``weight`` if it was computed from parameters alone."""
+
+    axes: Mapping[int, Labels] = field(default_factory=dict)
+    weight: bool = False
+
+
+class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Follows labels through every operation, as ``rule_of`` it says.
+
+    ``leaves`` has the labels of each side of the parameters and buffers that were met, and of the numbers that follow
+    the channels. Those named ``unheld`` do not.
+    """
+
+    def __init__(self, model: nn.Module, rule_of: Callable[[Any], "Rule"], unheld: Collection[str] = ()) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.atoms = Atoms()
+        self._rule_of = rule_of
+        self.leaves: dict[Leaf, Labels] = {}
+        self._tracked: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self._names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+        self._owners = dict(model.named_modules())
+        self._unheld = unheld
+        self._inside: list[str] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - an OpOverload, which has no stub
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operation returns
+        result = func(*args, **(kwargs or {}))
+        given = _bound(func, args, kwargs or {})
+        read = [self.of(tensor) for tensor in tensors_in(given)]
+        if any(tracked.axes or tracked.weight for tracked in read):
+            weight = all(tracked.weight for tracked in read)
+            labelled = self._rule_of(func)(self, given, result)
+            for tensor, axes in [*((tensor, {}) for tensor in tensors_in(result)), *labelled]:
+                self._tracked[tensor] = Tracked(axes, weight)
+        return result
+
+    @contextmanager
+    def places(self, model: nn.Module) -> Iterator[None]:
+        """Know which module is running, to say where channels must stay."""
+        hooks = []
+        for name, module in model.named_modules():
+            hooks.append(module.register_forward_pre_hook(lambda *_, name=name: self._inside.append(name)))
+            hooks.append(module.register_forward_hook(lambda *_: self._leave(), always_call=True))
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def of(self, tensor: torch.Tensor) -> Tracked:
+        """What is known of ``tensor``; a parameter or buffer that is met for the first time gets its labels."""
+        found: Tracked | None = self._tracked.get(tensor)  # type: ignore[no-untyped-call]
+        if found is None:
+            name = self._names.get(id(tensor))
+            found = self._tracked[tensor] = Tracked() if name is None else Tracked(self._labelled(name, tensor), True)
+        return found
+
+    def hold(self, weight: torch.Tensor, outputs: Labels, inputs: Labels) -> None:
+        """Label both sides of the ``weight`` of a grouped convolution, whose axes do not show all that it reads.
+
+        A weight that is computed belongs to the module that is running. One outside the modules that are known by
+        heart has outputs only.
+        """
+        name = self._names.get(id(weight), f"{self._inside[-1]}.weight" if self._inside else "")
+        known = isinstance(self._owners.get(name.rpartition(".")[0]), WEIGHTED)
+        sides: dict[Side, Labels] = {"out": outputs, "in": inputs} if known else {"out": outputs}
+        for side, labels in sides.items():
+            before = self.leaves.get(Leaf(name, side))
+            if before is not None and len(before) == len(labels):
+                self.atoms.join(before, labels, "")
+            self.leaves[Leaf(name, side)] = labels
+        if not known:
+            self.leaves.pop(Leaf(name, "in"), None)
+
+    def held(self, *parts: Labels) -> bool:
+        """Whether the module that is running holds a number, or a list of several, that is the size of ``parts``.
+
+        Such a number is taken for that size from now on, and follows it.
+        """
+        module = self._owners[self._inside[-1] if self._inside else ""]
+        sizes = {} if supports(module) else sizes_of(module)
+        lengths, found = tuple(len(labels) for labels in parts), False
+        for attribute, several in sizes.items():
+            name = f"{self._inside[-1]}.{attribute}".lstrip(".") if self._inside else attribute
+            if several == lengths and name not in self._unheld:
+                labels = np.concatenate(parts)
+                self.atoms.join(self.leaves.setdefault(Leaf(name, "out"), labels), labels, self.why("it is a size"))
+                found = True
+        return found
+
+    def fix(self, labels: Labels, what: str) -> None:
+        """The atoms of ``labels`` must stay, because of ``what`` is done at this place."""
+        self.atoms.fix(labels.tolist(), self.why(what))
+
+    def join(self, left: Labels, right: Labels, what: str) -> None:
+        """Make one atom of each pair of labels; where one of them is constant, ``what`` is why the other must stay."""
+        self.atoms.join(left, right, self.why(what))
+
+    def why(self, what: str) -> str:
+        """``what`` and the place in the user's code that is being run."""
+        module = self._inside[-1] if self._inside else ""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith(LIBRARY):
+            frame = frame.f_back
+        line = f" ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})" if frame is not None else ""
+        return f"{what} in {module or 'the forward'}{line}"
+
+    def _leave(self) -> None:
+        self._inside.pop()
+
+    def _labelled(self, name: str, tensor: torch.Tensor) -> dict[int, Labels]:
+        """Labels for the axes of a parameter or buffer that can be cut: outputs, and inputs of a weight."""
+        owner = self._owners[name.rpartition(".")[0]]
+        long = [axis for axis, size in enumerate(tensor.shape) if size > 1]
+        sides: dict[int, Side]
+        if tensor.ndim > 1 and isinstance(owner, WEIGHTED):
+            sides = {0: "in", 1: "out"} if isinstance(owner, TRANSPOSED) else {0: "out", 1: "in"}
+        else:
+            out, inputs = axes(tensor.shape)
+            sides = {inputs: "in", out: "out"}
+        labels = {axis: self.atoms.fresh(tensor.shape[axis]) for axis in long if axis in sides}
+        self.leaves |= {Leaf(name, sides[axis]): labels[axis] for axis in labels}
+        return labels
+
+
+Rule = Callable[[Follower, Given, Any], Labelled]
+"""Says which axes of the tensors of a result have which labels."""
+
+
+def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - an OpOverload
+    """Arguments by the names that the schema of the operation gives them, defaults filled in."""
+    schema = func._schema.arguments
+    given = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
+    return given | {argument.name: value for argument, value in zip(schema, args, strict=False)} | dict(kwargs)
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401 - arguments or outputs
+    """The tensors in a value, or in the lists, tuples and dictionaries that it is made of, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_in(part)

@@ -1,0 +1,102 @@
+"""The convolutions and linear layers of a module, as they run."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from catro_deploy.errors import ModelError
+from catro_deploy.graph.cut.kinds import channels, groups_of, is_transposed
+from catro_deploy.records import Layer
+
+__all__ = ["PRODUCERS", "list_layers"]
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+PRODUCERS = (*CONVOLUTIONS, nn.Linear)
+FUNCTIONS = (functional.conv1d, functional.conv2d, functional.conv3d, functional.linear)
+
+
+def list_layers(model: nn.Module, input_shape: tuple[int, int, int]) -> list[Layer]:
+    """Run ``model`` once and list its convolutions and linear layers in the order of execution.
+
+    One that is called several times is listed once, with the positions of all its calls. A functional one goes by the
+    name of the parameter that is its weight.
+
+    Raises:
+        ModelError: the model fails on such images, or has no such layer.
+    """
+    found: dict[str, Layer] = {}
+
+    def record(name: str, layer: Layer) -> None:
+        before = found[name].positions if name in found else 0
+        found[name] = replace(layer, positions=before + layer.positions)
+
+    hooks = [
+        module.register_forward_hook(
+            lambda m, given, output, name=name: record(name, _layer(name, m, given[0], output))
+        )
+        for name, module in model.named_modules()
+        if isinstance(module, PRODUCERS)
+    ]
+    try:
+        with torch.no_grad(), _Functional(model, record):
+            model.eval()(torch.zeros(1, *input_shape, device=next(model.parameters()).device))
+    except Exception as error:  # whatever a user's forward may raise
+        raise ModelError(
+            f"The model fails on an image of shape {input_shape}: {type(error).__name__}: {error}",
+            "Check [data] size, and that [model] mean has one value for each colour channel.",
+        ) from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not found:
+        raise ModelError("The model has no convolution or linear layer.", "There is nothing to prune in it.")
+    return list(found.values())
+
+
+def _layer(name: str, module: nn.Module, image: torch.Tensor, output: torch.Tensor) -> Layer:
+    out, inputs = channels(module)
+    # A transposed convolution multiplies each input with the whole kernel, others do so for each output.
+    positions = image[0].numel() // inputs if is_transposed(module) else output[0].numel() // out
+    kernel = math.prod(getattr(module, "kernel_size", (1,)))
+    stride = int(max(getattr(module, "stride", (1,))))
+    return Layer(name, positions, kernel, inputs, out, groups_of(module), stride)
+
+
+class _Functional(TorchFunctionMode):
+    """Records calls of convolutions and linear layers whose weight is a parameter outside any such module."""
+
+    def __init__(self, model: nn.Module, record: Callable[[str, Layer], None]) -> None:
+        super().__init__()
+        modules = dict(model.named_modules())
+        self._names = {
+            id(parameter): name
+            for name, parameter in model.named_parameters()
+            if not isinstance(modules[name.rpartition(".")[0]], PRODUCERS)
+        }
+        self._record = record
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the function returns
+        given = kwargs or {}
+        result = func(*args, **given)
+        if func in FUNCTIONS:
+            weight = given.get("weight", args[1] if len(args) > 1 else None)
+            if id(weight) in self._names:
+                name, (out, inputs, *kernel) = self._names[id(weight)], weight.shape
+                stride = given.get("stride", args[3] if len(args) > 3 else 1)
+                steps = max(stride) if isinstance(stride, list | tuple) else stride
+                groups = given.get("groups", args[6] if len(args) > 6 else 1)
+                positions = result[0].numel() // out
+                self._record(name, Layer(name, positions, math.prod(kernel), inputs * groups, out, groups, steps))
+        return result

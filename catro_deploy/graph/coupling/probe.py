@@ -1,0 +1,134 @@
+"""Cutting groups of channels on trial: does the model still run, and compute what it would without reading them?"""
+
+import copy
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import nn
+
+from catro_deploy.graph.coupling.follower import tensors_in
+from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked, spread
+from catro_deploy.records import Group, Keep
+
+__all__ = ["stubborn"]
+
+Cut = Mapping[Group, tuple[int, ...]]
+"""Which channels groups keep; others keep all."""
+Trouble = Callable[[Cut], str]
+
+LARGEST_DEVIATION = 1e-3
+"""Of the largest logit, after cuts throughout a network: more is not rounding."""
+
+
+def stubborn(
+    model: nn.Module,
+    groups: Sequence[Group],
+    sizes: Mapping[str, tuple[int, int]],
+    input_shape: tuple[int, int, int],
+) -> dict[str, str]:
+    """Which of ``groups`` of ``model`` (eval mode) cannot lose channels, and why.
+
+    Each loses another number of them, for a forward may count on two being equally wide. Shapes are tried first,
+    without computing anything; of what fits, the values.
+    """
+    draw = random.Random(0)
+    narrow = {group: spread(group, draw.randint(1, group.width - 1)) for group in groups if group.width > 1}
+    image = torch.randn((1, *input_shape), generator=torch.Generator().manual_seed(0))
+    reasons: dict[str, str] = {}
+    for trial in (_Shapes(model, sizes, image), _Values(model, sizes, image)):
+        reasons |= _refusals(
+            trial.trouble, {group: kept for group, kept in narrow.items() if group.name not in reasons}
+        )
+    return reasons
+
+
+def _refusals(trouble: Trouble, cut: Cut) -> dict[str, str]:
+    """The groups without which no ``trouble`` is left."""
+    reasons = _culprits(trouble, cut)
+    if not reasons or not trouble({group: kept for group, kept in cut.items() if group.name not in reasons}):
+        return reasons
+    willing: dict[Group, tuple[int, ...]] = {}
+    for group, kept in cut.items():  # some fail only together with others: those that come first may go
+        found = reasons.get(group.name) or trouble({**willing, group: kept})
+        if found:
+            reasons[group.name] = found
+        else:
+            willing[group] = kept
+    return reasons
+
+
+def _culprits(trouble: Trouble, cut: Cut) -> dict[str, str]:
+    """Groups that fail alone, or of two halves that fail only together the last one, found by halving."""
+    found = trouble(cut) if cut else ""
+    if not found:
+        return {}
+    if len(cut) == 1:
+        return {group.name: found for group in cut}
+    several = list(cut.items())
+    half = len(several) // 2
+    parts = _culprits(trouble, dict(several[:half])) | _culprits(trouble, dict(several[half:]))
+    return parts or {several[-1][0].name: found}
+
+
+class _Shapes:
+    """Runs cut copies of a model on tensors without values; a model that needs values is not tried."""
+
+    def __init__(self, model: nn.Module, sizes: Mapping[str, tuple[int, int]], image: torch.Tensor) -> None:
+        self._sizes, self._image = sizes, image.to("meta")
+        self._model: nn.Module | None = copy.deepcopy(model).to("meta")
+        try:
+            with torch.no_grad():
+                self._expected = _shapes(self._model(self._image))
+        except Exception:  # whatever a forward raises that looks at values
+            self._model = None
+
+    def trouble(self, cut: Cut) -> str:
+        """What goes wrong when groups keep only those channels, or nothing."""
+        if self._model is None:
+            return ""
+        try:
+            with torch.no_grad():
+                found = _shapes(_cut_model(self._model, cut, self._sizes)(self._image))
+        except Exception as error:  # whatever the forward raises when sizes that it holds do not fit any more
+            return f"without some of them the forward fails: {str(error).splitlines()[0]}"
+        return "" if found == self._expected else "without some of them the logits have another shape"
+
+
+class _Values:
+    """Runs cut copies of a model and holds what they compute against the masked model."""
+
+    def __init__(self, model: nn.Module, sizes: Mapping[str, tuple[int, int]], image: torch.Tensor) -> None:
+        self._model, self._sizes = model, sizes
+        self._image = image.to(next(model.parameters()).device)
+
+    def trouble(self, cut: Cut) -> str:
+        """What goes wrong when groups keep only those channels, or nothing."""
+        with torch.no_grad():
+            expected = masked(self._model, _keeps(cut, self._sizes))(self._image)
+            try:
+                output = _cut_model(self._model, cut, self._sizes)(self._image)
+            except Exception as error:  # as above, of a model that could not be run without values
+                return f"without some of them the forward fails: {str(error).splitlines()[0]}"
+        if _shapes(output) != _shapes(expected):
+            return "without some of them the logits have another shape"
+        return next(filter(None, map(_deviates, tensors_in(output), tensors_in(expected))), "")
+
+
+def _deviates(found: torch.Tensor, expected: torch.Tensor) -> str:
+    if not torch.isfinite(expected).all():
+        return ""  # weights that compute nothing: scoring the channels says which layer it is
+    deviation = (found - expected).abs().max() / expected.abs().max().clamp(min=1e-12)
+    return "" if deviation <= LARGEST_DEVIATION else "without some of them the forward computes something else"
+
+
+def _keeps(cut: Cut, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Keep]:
+    return keeps_of(list(cut), {group.name: kept for group, kept in cut.items()}, sizes)
+
+
+def _cut_model(model: nn.Module, cut: Cut, sizes: Mapping[str, tuple[int, int]]) -> nn.Module:
+    return apply_keeps_(copy.deepcopy(model), _keeps(cut, sizes))
+
+
+def _shapes(output: object) -> list[torch.Size]:
+    return [tensor.shape for tensor in tensors_in(output)]

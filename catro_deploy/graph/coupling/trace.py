@@ -1,0 +1,136 @@
+"""A module's layers with their shapes, and the groups of channels that hang together.
+
+What hangs together is found by following the channels through a run of the model (coupling.py) and written down as
+index maps, so that a plan can be applied and read again without it. Every group that seems free is then cut on trial,
+since a forward may hold sizes that no run shows (``x[:, :64]``, ``view(-1, 512)``), and a number that a module holds
+may be the size of its channels by chance.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from catro_deploy.errors import ModelError
+from catro_deploy.graph.coupling.couple import Coupling, couple
+from catro_deploy.graph.coupling.groups import groups_of
+from catro_deploy.graph.coupling.layers import PRODUCERS, list_layers
+from catro_deploy.graph.coupling.probe import stubborn
+from catro_deploy.graph.cut.kinds import axes, channels
+from catro_deploy.graph.cut.sizes import held_by, sizes_of
+from catro_deploy.records import Group, Layer
+
+__all__ = ["PRODUCERS", "Network", "find_head", "list_layers", "trace"]
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers in the order of execution, groups in the order of their first producer, and the layer of the logits.
+
+    ``sizes`` holds (out, in) channels of every module that has them, and of the tensors and numbers of other modules
+    that change with the channels; ``input_shape`` is that of one image (channels, height, width).
+    """
+
+    layers: tuple[Layer, ...]
+    groups: tuple[Group, ...]
+    head: str
+    sizes: dict[str, tuple[int, int]]
+    input_shape: tuple[int, int, int]
+
+    def without(self, modules: Container[str]) -> "Network":
+        """The same network after ``modules`` are gone: groups lose their slots there, or go if they have no others."""
+        groups = []
+        for group in self.groups:
+            slots = tuple(slot for slot in group.slots if slot.module not in modules)
+            producers = tuple(name for name in group.producers if name not in modules)
+            if producers:
+                groups.append(replace(group, slots=slots, producers=producers))
+        layers = tuple(layer for layer in self.layers if layer.name not in modules)
+        sizes = {name: size for name, size in self.sizes.items() if name not in modules}
+        return Network(layers, tuple(groups), self.head, sizes, self.input_shape)
+
+
+def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[str] = ()) -> Network:
+    """Find the layers and groups of ``model`` for images of ``input_shape`` (channels, height, width).
+
+    Channels of the modules in ``ignore`` (names or their prefixes) stay as they are, as do those of the logits and
+    those that the forward does not let go; such groups carry the reason in ``fixed``.
+
+    Raises:
+        ModelError: the model fails on such images, or a name in ``ignore`` is not there.
+    """
+    modules = dict(model.named_modules())
+    for name in ignore:
+        if name not in modules:
+            raise ModelError(
+                f"The model has no module {name!r} to ignore.", f"It has: {', '.join(list(modules)[1:20])} ..."
+            )
+    layers = list_layers(model, input_shape)
+    order = _order(model, layers)
+    unheld: set[str] = set()
+    while True:
+        coupling = couple(model, _image(model, input_shape), unheld)
+        groups = [_ignored(group, ignore) for group in groups_of(model, coupling, order)]
+        sizes = _sizes(model, groups)
+        reasons = stubborn(model, [group for group in groups if not group.fixed], sizes, input_shape)
+        doubtful = held_by(model, (slot.module for group in groups if group.name in reasons for slot in group.slots))
+        if not doubtful:
+            break
+        unheld |= doubtful.keys()
+    groups = [replace(group, fixed=group.fixed or reasons.get(group.name, "")) for group in groups]
+    head = _head(coupling, layers[-1].name, order)
+    return Network(tuple(layers), tuple(groups), head, sizes, input_shape)
+
+
+def find_head(model: nn.Module, input_shape: tuple[int, int, int]) -> str:
+    """The layer that makes the logits of ``model``, without a whole trace.
+
+    Raises:
+        ModelError: the model fails on images of ``input_shape`` (channels, height, width).
+    """
+    layers = list_layers(model, input_shape)
+    return _head(couple(model, _image(model, input_shape)), layers[-1].name, _order(model, layers))
+
+
+def _order(model: nn.Module, layers: Sequence[Layer]) -> dict[str, int]:
+    """Places in the order of execution of the layers that are modules: others have no feature map to go by."""
+    modules = dict(model.named_modules())
+    return {layer.name: place for place, layer in enumerate(layers) if layer.name in modules}
+
+
+def _image(model: nn.Module, input_shape: tuple[int, int, int]) -> torch.Tensor:
+    return torch.zeros(1, *input_shape, device=next(model.parameters()).device)
+
+
+def _ignored(group: Group, ignore: Sequence[str]) -> Group:
+    for slot in group.slots:
+        inside = any(slot.module == name or slot.module.startswith(f"{name}.") for name in ignore)
+        if slot.axis == "out" and inside and not group.fixed:
+            return replace(group, fixed=f"{slot.module} is to be ignored")
+    return group
+
+
+def _head(coupling: Coupling, last: str, order: Mapping[str, int]) -> str:
+    """The layer whose outputs are the logits; ``last``, if they are made of more than one layer puts out."""
+    logits = set(coupling.atoms.roots(coupling.logits).tolist())
+    for leaf, labels in coupling.leaves.items():
+        owner = leaf.tensor.rpartition(".")[0]
+        if leaf.side == "out" and owner in order and logits and set(coupling.atoms.roots(labels).tolist()) == logits:
+            return owner
+    return last
+
+
+def _sizes(model: nn.Module, groups: Sequence[Group]) -> dict[str, tuple[int, int]]:
+    """(out, in) channels of every module, and of the tensors and numbers outside modules that are cut."""
+    sizes = {name: channels(module) for name, module in model.named_modules()}
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    others = {slot.module for group in groups for slot in group.slots} - set(sizes)
+    for name, (module, attribute) in held_by(model, others).items():
+        count = sum(sizes_of(module)[attribute])
+        sizes[name] = count, count
+    for name in others - set(sizes):
+        shape = tensors[name].shape
+        out, inputs = axes(shape)
+        sizes[name] = (shape[out], shape[inputs] if len(shape) > 1 else shape[out])
+    return sizes

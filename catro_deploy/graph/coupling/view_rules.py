@@ -1,0 +1,234 @@
+"""What operations that only move elements make of the labels of their inputs."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from catro_deploy.graph.coupling.atoms import Labels, constant
+from catro_deploy.graph.coupling.follower import Axes, Follower, Given, Labelled, Rule, tensors_in
+
+__all__ = ["VIEW_RULES"]
+
+
+def _view(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+    """Axes are split and merged: a block of old axes becomes a block of new ones of as many elements."""
+    source = next(tensors_in(given))
+    axes = follower.of(source).axes
+    new: Axes = {}
+    for before, after in _blocks(source.shape, result.shape):
+        labelled = [axis for axis in before if axis in axes]
+        if len(labelled) > 1:
+            for axis in labelled:
+                follower.fix(axes[axis], "two axes of channels become one")
+        elif labelled:
+            shape = [source.shape[axis] for axis in before]
+            along = [-1 if axis == labelled[0] else 1 for axis in before]
+            grid = np.broadcast_to(axes[labelled[0]].reshape(along), shape)
+            grid = grid.reshape([result.shape[axis] for axis in after])
+            place, labels = _axis_of(follower, grid)
+            follower.held(axes[labelled[0]])
+            new[after[place]] = labels
+    return [(result, new)]
+
+
+def _blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """The smallest blocks of axes, longer than 1, that hold equally many elements before and after."""
+    old = [axis for axis, size in enumerate(before) if size > 1]
+    new = [axis for axis, size in enumerate(after) if size > 1]
+    blocks = []
+    while old and new:
+        left, right = [old.pop(0)], [new.pop(0)]
+        while (one := math.prod(before[axis] for axis in left)) != (other := math.prod(after[axis] for axis in right)):
+            (left if one < other else right).append((old if one < other else new).pop(0))
+        blocks.append((left, right))
+    return blocks
+
+
+def _axis_of(follower: Follower, grid: Labels) -> tuple[int, Labels]:
+    """The axis of ``grid`` that its labels vary along, and the labels there.
+
+    Where channels were split over several axes, as ``view(n, groups, channels // groups, ...)`` does, the last of them
+    shrinks when channels go, by as many in each row: the labels of a column become one atom.
+    """
+    varying = [axis for axis in range(grid.ndim) if (np.take(grid, [0], axis) != grid).any()] or [0]
+    *outer, last = varying
+    labels = np.moveaxis(grid, last, -1).reshape(-1, grid.shape[last])
+    for row in labels[1:] if outer else ():
+        follower.join(labels[0], row, "")
+    return last, labels[0]
+
+
+def _permuted(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+    source = given["self"]
+    order = list(range(source.ndim))
+    if "dims" in given:
+        order = [axis % source.ndim for axis in given["dims"]]
+    else:
+        one, other = given.get("dim0", 0), given.get("dim1", -1)
+        order[one], order[other] = order[other], order[one]
+    axes = follower.of(source).axes
+    return [(result, {place: axes[axis] for place, axis in enumerate(order) if axis in axes})]
+
+
+def _expanded(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+    shift = result.ndim - given["self"].ndim
+    return [(result, {axis + shift: labels for axis, labels in follower.of(given["self"]).axes.items()})]
+
+
+def _repeated(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+    shift = result.ndim - given["self"].ndim
+    axes = follower.of(given["self"]).axes
+    return [(result, {a + shift: np.tile(labels, given["repeats"][a + shift]) for a, labels in axes.items()})]
+
+
+def _cat(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+    """Members keep their own labels along the axis; along the others they are joined."""
+    members = [tensor for tensor in tensors_in(given["tensors"]) if tensor.numel()]
+    along = given["dim"] % result.ndim
+    known = [follower.of(member).axes for member in members]
+    axes = _beside(follower, known, along)
+    if any(along in mine for mine in known):
+        parts = [mine.get(along, constant(m.shape[along])) for mine, m in zip(known, members, strict=True)]
+        axes[along] = np.concatenate(parts)
+    return [(result, axes)]
+
+
+def _stack(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+    along = given["dim"] % result.ndim
+    axes = _beside(follower, [follower.of(member).axes for member in tensors_in(given["tensors"])])
+    return [(result, {axis + (axis >= along): labels for axis, labels in axes.items()})]
+
+
+def _beside(follower: Follower, known: Sequence[Mapping[int, Labels]], besides: int | None = None) -> Axes:
+    """The axes of tensors that are put beside each other, but for the axis ``besides``: labels that meet are joined."""
+    axes: Axes = {}
+    for axis in {axis for mine in known for axis in mine} - {besides}:
+        axes[axis] = next(mine[axis] for mine in known if axis in mine)
+        for mine in known:
+            follower.join(axes[axis], mine.get(axis, constant(len(axes[axis]))), "constant channels are beside them")
+    return axes
+
+
+def _split(follower: Follower, given: Given, result: Sequence[torch.Tensor]) -> Labelled:
+    """Parts shrink as the numbers say that are their sizes; by one size, or by constants, equal parts shrink alike."""
+    axes = dict(follower.of(given["self"]).axes)
+    along = given["dim"] % given["self"].ndim
+    whole = axes.pop(along, None)
+    if whole is None:
+        return [(part, axes) for part in result]
+    ends = np.cumsum([part.shape[along] for part in result]).tolist()
+    parts = np.split(whole, ends[:-1])
+    follower.held(whole)
+    if not _held(follower, parts, together="split_sizes" in given):
+        for part in parts[1:]:
+            if len(part) == len(parts[0]):
+                follower.join(parts[0], part, "")
+            else:
+                follower.fix(whole, "they are split into unequal parts")
+    return [(tensor, axes | {along: labels}) for tensor, labels in zip(result, parts, strict=True)]
+
+
+def _held(follower: Follower, parts: Sequence[Labels], *, together: bool) -> bool:
+    """Whether the module holds a size for each of ``parts``, in one list or alone; not so if they are not ``together``.
+
+    Else a single number, or one that is computed, is the size of all parts.
+    """
+    if not together:
+        follower.held(parts[0])
+        return False
+    if follower.held(*parts):
+        return True
+    each = [follower.held(part) for part in parts]  # all of them are asked: those that are held shall follow
+    return all(each)
+
+
+def _slice(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+    """A part ends where a number says that the module holds, or is taken for one of equal parts; others must stay."""
+    axes = dict(follower.of(given["self"]).axes)
+    along = given["dim"] % given["self"].ndim
+    if along in axes and result.shape[along] < len(axes[along]):
+        whole, size = axes[along], result.shape[along]
+        start, stop, step = slice(given["start"], given["end"], given["step"]).indices(len(whole))
+        held = [follower.held(whole[:end]) for end in (start, stop) if 0 < end < len(whole)]
+        if step == 1 and all(held):
+            pass
+        elif step == 1 and size and len(whole) % size == 0 and start % size == 0:
+            for row in whole.reshape(-1, size):
+                follower.join(whole[:size], row, "")
+        else:
+            follower.fix(whole, "a part of them is cut out")
+        axes[along] = whole[start : start + step * size : step]
+    return [(result, axes)]
+
+
+def _without_axis(follower: Follower, given: Given, result: Any) -> Labelled:  # noqa: ANN401
+    """One index of an axis, or each by itself: ``select`` and ``unbind``."""
+    axes = dict(follower.of(given["self"]).axes)
+    along = given["dim"] % given["self"].ndim
+    if along in axes:
+        follower.fix(axes.pop(along), "they are taken one by one")
+    left = {axis - (axis > along): labels for axis, labels in axes.items()}
+    return [(tensor, left) for tensor in tensors_in(result)]
+
+
+def _padded(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+    """Zeros that a forward puts beside channels are as many as ever: constant."""
+    axes = dict(follower.of(given["self"]).axes)
+    pad = [*given["pad"], *[0] * (2 * result.ndim - len(given["pad"]))]
+    for axis, labels in axes.items():
+        before, after = pad[2 * (result.ndim - 1 - axis)], pad[2 * (result.ndim - 1 - axis) + 1]
+        if min(before, after) < 0:
+            follower.fix(labels, "a part of them is cut out")
+        axes[axis] = np.concatenate([constant(max(before, 0)), labels, constant(max(after, 0))])[: result.shape[axis]]
+    return [(result, axes)]
+
+
+def _pixel_shuffle(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+    """All channels that become the positions of one are one atom."""
+    axes, channels = follower.of(given["self"]).axes, result.ndim - 3
+    if channels not in axes or result.shape[channels] == 1:
+        for labels in axes.values():
+            follower.fix(labels, "all become positions")
+        return [(result, {})]
+    columns = axes[channels].reshape(result.shape[channels], -1).T
+    for column in columns[1:]:
+        follower.join(columns[0], column, "")
+    return [(result, {channels: columns[0]})]
+
+
+def _pixel_unshuffle(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+    axes, channels = follower.of(given["self"]).axes, result.ndim - 3
+    if channels not in axes:
+        return [(result, {})]
+    return [(result, {channels: np.repeat(axes[channels], result.shape[channels] // len(axes[channels]))})]
+
+
+def _channel_shuffle(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+    axes = dict(follower.of(given["self"]).axes)
+    if 1 in axes:
+        rows = axes[1].reshape(given["groups"], -1)
+        for row in rows[1:]:
+            follower.join(rows[0], row, "")
+        axes[1] = rows.T.ravel()
+    return [(result, axes)]
+
+
+VIEW_RULES: dict[str, Rule] = {
+    **dict.fromkeys(("view", "_unsafe_view", "reshape", "_reshape_copy", "unsqueeze", "squeeze", "flatten"), _view),
+    **dict.fromkeys(("unsqueeze_", "squeeze_", "_reshape_alias"), _view),
+    **dict.fromkeys(("permute", "transpose", "t", "transpose_"), _permuted),
+    "expand": _expanded,
+    "repeat": _repeated,
+    "cat": _cat,
+    "stack": _stack,
+    **dict.fromkeys(("split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk"), _split),
+    "slice": _slice,
+    **dict.fromkeys(("select", "unbind"), _without_axis),
+    "constant_pad_nd": _padded,
+    "pixel_shuffle": _pixel_shuffle,
+    "pixel_unshuffle": _pixel_unshuffle,
+    **dict.fromkeys(("native_channel_shuffle", "channel_shuffle"), _channel_shuffle),
+}

@@ -1,0 +1,1 @@
+"""Taking channels out of modules."""

@@ -1,0 +1,305 @@
+"""Depth pruning: residual branches that may vanish whole, what each is worth, and the module without them.
+
+A branch is one operand of an addition, and all that nothing but this addition needs of what leads there from the point
+where the other operand parts from it. Without it the other operand stays, an identity or a projection.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+
+from catro_deploy.catro.scatter import Scatter
+from catro_deploy.errors import ModelError
+from catro_deploy.graph.coupling.trace import PRODUCERS, Network
+from catro_deploy.graph.cut.sizes import held_by
+from catro_deploy.graph.fx.calls import adds, is_rectified, is_relu, overwrites
+from catro_deploy.graph.fx.features import FeatureGraph, Labelled, channelwise_after
+from catro_deploy.graph.fx.symbolic import symbolic
+from catro_deploy.graph.fx.tracer import is_inside
+from catro_deploy.records import Branch
+
+__all__ = ["branch_worths", "cut_branches_", "drop_branches", "find_branches"]
+
+# Backward needs the inputs of these, never what they put out, so that may be written over.
+FORGET_OUTPUT = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+TRACE_TOLERANCE = 1e-4
+"""Largest deviation of the graph's logits from the module's, as a share of the largest logit, that is rounding."""
+LARGEST_RATIO = 1e12
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """One operand of ``addition`` that may go: its ``nodes`` and ``modules`` in order; ``layers`` are its producers.
+
+    ``tensors`` are the parameters, buffers and sizes that it reads outside modules.
+    """
+
+    addition: fx.Node
+    nodes: tuple[fx.Node, ...]
+    modules: tuple[str, ...]
+    layers: tuple[str, ...]
+    tensors: tuple[str, ...]
+
+    @property
+    def other(self) -> fx.Node:
+        """The operand that stays; another node once the branch before is gone."""
+        return next(node for node in self.addition.all_input_nodes if node is not self.nodes[-1])
+
+
+def find_branches(model: nn.Module, network: Network, ignore: Sequence[str] = ()) -> tuple[Branch, ...]:
+    """Find the residual branches of ``model``, traced as ``network``, that may vanish, in the order of execution.
+
+    Left out are branches
+
+    - without a group of their own, such as one convolution beside an identity: no width would say that it is gone;
+    - with a group that must stay as it is, a layer that reads and writes channels from outside, or a module in
+      ``ignore`` (names or their prefixes);
+    - that contain another branch, and of two operands that both may go the one with fewer layers (a projection);
+    - whose shape is not that of the other operand.
+
+    Depth is optional: of a model whose forward torch.fx cannot trace there are none.
+    """
+    try:
+        module = symbolic(model, ignore, list(network.sizes)).module
+        shapes = _shapes(module, model, network.input_shape)
+    except ModelError:
+        return ()
+    found = []
+    others = {slot.module for group in network.groups for slot in group.slots} - dict(model.named_modules()).keys()
+    read = {node.target for node in module.graph.find_nodes(op="get_attr") if node.users}
+    unread = held_by(model, others).keys() - read
+    for name, operand in _operands(module.graph, dict(module.named_modules())).items():
+        inside = {*operand.modules, *operand.tensors}
+        inside |= {name for name in others if is_inside(name, operand.modules)}
+        groups = [group for group in network.groups if {slot.module for slot in group.slots} - unread <= inside]
+        covered = {slot.module for group in groups for slot in group.slots}
+        left_alone = any(is_inside(module, ignore) for module in inside)
+        same_shape = len({shapes.get(node) for node in (operand.addition, operand.other, operand.nodes[-1])}) == 1
+        if (
+            groups
+            and not any(group.fixed for group in groups)
+            and covered.issuperset(operand.layers)
+            and same_shape
+            and not left_alone
+        ):
+            gone = (*sorted(inside - set(operand.modules)), *operand.modules)
+            found.append(Branch(name, tuple(group.name for group in groups), gone))
+    return tuple(found)
+
+
+def drop_branches(
+    model: nn.Module, names: Sequence[str], ignore: Sequence[str] = (), sizes: Collection[str] = ()
+) -> nn.Module:
+    """Return a copy of ``model`` without the branches ``names``; with no names, ``model`` itself.
+
+    ``ignore`` (names or prefixes) is what the branches were found with; the numbers among ``sizes`` (names) that its
+    forward reads can be changed in the copy, as those of the model can.
+
+    The copy is a torch.fx.GraphModule with what its forward needs: parameters and buffers keep their names. Its
+    channels have to be traced anew, since a group is named after its first producer, which may be gone. A ReLU that is
+    left behind another one goes as well, which changes nothing.
+
+    Raises:
+        ModelError: the forward cannot be traced, or a name is not that of a branch.
+    """
+    if not names:
+        return model
+    module = symbolic(model, ignore, sizes).module
+    cut_branches_(module.graph, names, dict(module.named_modules()))
+    dropped = fx.GraphModule(module, module.graph, type(model).__name__)  # takes over only what the graph still names
+    return dropped.train(model.training)
+
+
+def cut_branches_(graph: fx.Graph, names: Sequence[str], modules: dict[str, nn.Module]) -> dict[fx.Node, str]:
+    """Take the branches ``names`` out of a graph that calls ``modules``; other nodes keep their names.
+
+    Returns:
+        What stands in the place of an addition that is gone, before its activation, with the name of that addition: of
+        several one after the other, the last. Nothing where the same value is read as it was before that addition, or
+        where an activation keeps it from having all the values that the addition had.
+
+    Raises:
+        ModelError: a name is not that of a branch.
+    """
+    copies, additions = [], []
+    for operand in _named(graph, modules, tuple(dict.fromkeys(names))):
+        with graph.inserting_before(operand.addition):
+            copies.append(graph.call_function(torch.clone, (operand.other,)))
+        additions.append(operand.addition.name)
+        operand.addition.replace_all_uses_with(copies[-1])
+        graph.erase_node(operand.addition)
+        for node in reversed(operand.nodes):
+            graph.erase_node(node)
+    stand_ins: dict[fx.Node, str] = {}
+    for node, addition in zip(copies, additions, strict=True):
+        (source,) = node.all_input_nodes
+        alone = len(source.users) == 1
+        before = _before_rectifier(source, modules) if _simplify_(node, modules) else source
+        if alone and before is not None:
+            stand_ins[before] = addition
+    for node in [*graph.find_nodes(op="get_attr")]:
+        if not node.users:
+            graph.erase_node(node)
+    return stand_ins
+
+
+def branch_worths(
+    model: nn.Module,
+    branches: Sequence[Branch],
+    batches: Iterator[Labelled] | Sequence[Labelled],
+    ignore: Sequence[str] = (),
+) -> dict[str, float]:
+    """What each branch adds to the class separation of its stream, in nats, in one pass over ``batches``.
+
+    For the stream after the addition and the channelwise activation that follows alone, and for the same activation of
+    the other operand alone, which is the stream without the branch::
+
+        worth = max(0, log(ratio with the branch) - log(ratio without it)),   ratio = sum(between) / sum(within)
+
+    over all channels, without ridge. The unit is that of the gains of channels: a relative increase of class
+    separation (d log ratio), so that both can be added up. A branch that adds nothing, or only blurs, is worth 0.
+
+    Raises:
+        ModelError: the forward cannot be traced, or a branch is not in it.
+        NumericsError: a feature map is not finite.
+        DataError: fewer than two classes.
+    """
+    if not branches:
+        return {}
+    module = symbolic(model, ignore).module.eval()
+    modules = dict(module.named_modules())
+    probes = {}
+    for place, operand in enumerate(_named(module.graph, modules, [branch.name for branch in branches])):
+        probes[branches[place].name] = _probe_(module, operand, modules, f"branch{place}")
+    module.recompile()
+    scatters = FeatureGraph(module, [probe for pair in probes.values() for probe in pair], ignore).scatters(batches)
+    return {
+        name: max(0.0, _log_ratio(scatters[after]) - _log_ratio(scatters[before]))
+        for name, (before, after) in probes.items()
+    }
+
+
+def _operands(graph: fx.Graph, modules: dict[str, nn.Module]) -> dict[str, _Operand]:
+    """The branches that the graph alone tells of, by the name of their last layer, in the order of execution."""
+    upstream: dict[fx.Node, set[fx.Node]] = {}
+    found: list[_Operand] = []
+    for node in graph.nodes:
+        upstream[node] = {node}.union(*(upstream[source] for source in node.all_input_nodes))
+        terms = [*node.args, *node.kwargs.values()] if adds(node) else []
+        if len(terms) == 2 and all(isinstance(term, fx.Node) for term in terms):
+            pairs = [(terms[0], terms[1]), (terms[1], terms[0])]
+            both = [_operand(node, upstream[term] - upstream[other], modules) for term, other in pairs]
+            found += sorted(filter(None, both), key=lambda o: (len(o.layers), len(o.nodes)))[-1:]
+    # A branch that contains another may not vanish with it, or the widths of the inner one would no longer say which.
+    return {
+        outer.layers[-1]: outer for outer in found if not any(set(inner.nodes) < set(outer.nodes) for inner in found)
+    }
+
+
+def _operand(addition: fx.Node, alone: set[fx.Node], modules: dict[str, nn.Module]) -> _Operand | None:
+    """The operand that depends on ``alone``, on which the other does not; None if it may not go."""
+    nodes = [node for node in addition.graph.nodes if node in alone and node.op != "get_attr"]
+    inside = {*nodes, addition}
+    elsewhere = {node.target for node in addition.graph.find_nodes(op="call_module") if node not in inside}
+    called = dict.fromkeys(str(node.target) for node in nodes if node.op == "call_module")
+    leaves = [name for name in called if name not in elsewhere]
+    own = tuple(part for name in leaves for part in [*_parts(name, modules), name])
+    read = [node for node in addition.graph.find_nodes(op="get_attr") if node in alone]
+    read_elsewhere = {node.target for node in addition.graph.find_nodes(op="get_attr") if node not in alone}
+    tensors = tuple(dict.fromkeys(str(node.target) for node in read if node.target not in read_elsewhere))
+    layers = tuple(name for name in own if isinstance(modules[name], PRODUCERS))
+    closed = all(
+        node.op != "placeholder"
+        and inside.issuperset(node.users)
+        and (not overwrites(node, modules) or node.all_input_nodes[0] in inside)
+        for node in nodes
+    )
+    return _Operand(addition, tuple(nodes), own, layers, tensors) if closed and len(layers) > 1 else None
+
+
+def _parts(name: str, modules: dict[str, nn.Module]) -> list[str]:
+    """Modules within the module ``name``, which is only called in the graph."""
+    return [f"{name}.{part}" for part, _ in modules[name].named_modules() if part]
+
+
+def _named(graph: fx.Graph, modules: dict[str, nn.Module], names: Sequence[str]) -> list[_Operand]:
+    known = _operands(graph, modules)
+    for name in names:
+        if name not in known:
+            raise ModelError(
+                f"The model has no residual branch {name}.",
+                f"It has: {', '.join(known) or 'none'}. Use the model that the plan was made for.",
+            )
+    return [known[name] for name in names]
+
+
+def _shapes(module: fx.GraphModule, model: nn.Module, input_shape: tuple[int, int, int]) -> dict[fx.Node, torch.Size]:
+    """Shapes of what the nodes put out for one image; ModelError if the graph does not compute what ``model`` does."""
+    images = torch.randn(1, *input_shape, generator=torch.Generator().manual_seed(0))
+    images = images.to(next(model.parameters()).device)
+    with torch.no_grad():
+        found = ShapeProp(module.eval()).propagate(images)
+        expected = model.eval()(images)
+    if (
+        not isinstance(expected, torch.Tensor)
+        or not (found - expected).abs().max() <= TRACE_TOLERANCE * expected.abs().max()
+    ):
+        raise ModelError("A trace of the forward computes something else.", "Look for operations in place in it.")
+    metas = {node: node.meta.get("tensor_meta") for node in module.graph.nodes}
+    return {node: meta.shape for node, meta in metas.items() if hasattr(meta, "shape")}
+
+
+def _probe_(module: fx.GraphModule, operand: _Operand, modules: dict[str, nn.Module], name: str) -> tuple[str, str]:
+    """Insert identities that see the stream without the branch and with it; return their names."""
+    before, after = f"{name}_before", f"{name}_after"
+    graph, addition = module.graph, operand.addition
+    activations = channelwise_after(addition, modules)
+    for probe in (before, after):
+        module.add_module(probe, nn.Identity())
+    with graph.inserting_before(addition):
+        # A copy, since an activation may write over what it is given.
+        without = {addition: graph.call_module(before, (graph.call_function(torch.clone, (operand.other,)),))}
+        for node in activations:
+            without[node] = graph.node_copy(node, lambda source: without.get(source, source))
+    with graph.inserting_after(addition):
+        through = graph.call_module(after, (addition,))
+    addition.replace_all_uses_with(through, delete_user_cb=lambda user: user is not through)
+    return before, after
+
+
+def _log_ratio(scatter: Scatter) -> float:
+    """Logarithm of the trace ratio of all channels, bounded so that a dead stream, or a perfect one, is finite."""
+    between, within = float(scatter.between.sum()), float(scatter.within.sum())
+    ratio = between / within if within > 0 else (LARGEST_RATIO if between > 0 else 0.0)
+    return math.log(min(max(ratio, 1 / LARGEST_RATIO), LARGEST_RATIO))
+
+
+def _before_rectifier(node: fx.Node, modules: dict[str, nn.Module]) -> fx.Node | None:
+    """What the ReLU ``node`` alone reads; None if it is no ReLU, or not the only reader."""
+    (source,) = node.all_input_nodes[:1] or (None,)
+    return source if source is not None and is_relu(node, modules) and len(source.users) == 1 else None
+
+
+def _simplify_(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    """Take out ``node``, a clone of what stays of an addition, and a ReLU behind it, where they change nothing.
+
+    Returns:
+        Whether there was such a ReLU.
+    """
+    (source,) = node.all_input_nodes
+    users = list(node.users)
+    rectified_again = len(users) == 1 and is_relu(users[0], modules) and is_rectified(source, modules)
+    if rectified_again:
+        users[0].replace_all_uses_with(node)
+        node.graph.erase_node(users[0])
+    written = any(overwrites(user, modules) and user.all_input_nodes[0] is node for user in node.users)
+    made_by = modules.get(str(source.target)) if source.op == "call_module" else None
+    if not written or (len(source.users) == 1 and isinstance(made_by, FORGET_OUTPUT)):
+        node.replace_all_uses_with(source)
+        node.graph.erase_node(node)
+    return rectified_again

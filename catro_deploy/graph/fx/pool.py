@@ -1,0 +1,66 @@
+"""Memory for tensors that are kept for long, apart from the heap."""
+
+import mmap
+
+import torch
+
+from catro_deploy.errors import StorageError
+from catro_deploy.graph.fx.ranges import FreeRanges
+
+__all__ = ["MemoryPool"]
+
+ALIGNED_BYTES = 64
+"""A cache line, and the widest register."""
+
+
+class MemoryPool:
+    """At most ``limit_bytes`` for tensors on the CPU, in pages that are taken from the system when they are first used.
+
+    In the heap they would lie between tensors that are soon freed, and so would the small headers of tensors that lie
+    elsewhere, one in each hole, so that no tensor of that size fits in again: the holes together would hold several
+    times the limit. What is kept here is known by where it begins, and has no header.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = _aligned(limit_bytes)
+        self._ranges = FreeRanges()
+        self._pages: mmap.mmap | None = None
+
+    def store(self, value: torch.Tensor) -> int | None:
+        """Copy ``value`` and return where the copy begins; None if no free range is large enough.
+
+        Raises:
+            StorageError: the system has not so much memory.
+        """
+        size_bytes = _aligned(value.nbytes)
+        start = self._ranges.take(size_bytes)
+        if start + size_bytes > self._limit_bytes:
+            self._ranges.give_back(start, size_bytes)
+            return None
+        self.view(start, value.shape, value.dtype).copy_(value)
+        return start
+
+    def view(self, start: int, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        """What lies at ``start``, in place."""
+        if not shape.numel():
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(self._opened(), dtype=dtype, count=shape.numel(), offset=start).view(shape)
+
+    def free(self, start: int, size_bytes: int) -> None:
+        """Let go of what lies there, of which no view may be read any more."""
+        self._ranges.give_back(start, _aligned(size_bytes))
+
+    def _opened(self) -> mmap.mmap:
+        if self._pages is None:
+            try:
+                self._pages = mmap.mmap(-1, self._limit_bytes)
+            except OSError as error:
+                raise StorageError(
+                    f"{self._limit_bytes / 2**30:.3g} GiB of memory for feature maps cannot be had: {error.strerror}.",
+                    "Allow less of it: --activation-memory.",
+                ) from None
+        return self._pages
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // ALIGNED_BYTES) * ALIGNED_BYTES

@@ -1,0 +1,108 @@
+"""A temporary file for what does not fit into memory, whose freed ranges are written over.
+
+To write over pages that the system has already is many times as fast as to make it find new ones.
+"""
+
+import io
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from catro_deploy.errors import StorageError
+from catro_deploy.graph.fx.ranges import FreeRanges
+
+__all__ = ["SpillFile"]
+
+EXPECTED_BYTES_PER_SECOND = 3e8
+"""What a file is written and read with where that is not known yet."""
+TELLING_BYTES = 2**26
+"""Files have to move so much before their speed is known."""
+
+
+class SpillFile:
+    """Bytes in a file of ``folder`` that has no name, so that it vanishes with the process however that ends.
+
+    The file is read and written rather than mapped, since mapped pages count as memory of the process.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.written_bytes = 0
+        self._folder = folder or Path(tempfile.gettempdir())
+        self._ranges = FreeRanges()
+        self._file: io.FileIO | None = None
+        self._moved_bytes, self._moving_s = 0, 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """How fast it is written and read, by what was measured so far."""
+        if self._moved_bytes < TELLING_BYTES:
+            return EXPECTED_BYTES_PER_SECOND
+        return self._moved_bytes / max(self._moving_s, 1e-9)
+
+    @property
+    def size_bytes(self) -> int:
+        """How long the file has become."""
+        return self._ranges.end_bytes
+
+    @property
+    def room_bytes(self) -> int:
+        """What can still be stored, in the file's free ranges and on the disk."""
+        return self._ranges.free_bytes + shutil.disk_usage(self._folder).free
+
+    def store(self, content: memoryview) -> int:
+        """Write ``content``, of bytes, and return where it lies.
+
+        Raises:
+            StorageError: the disk is full.
+        """
+        rest = content
+        try:
+            with self._moving(content.nbytes):
+                file, start = self._opened(), self._ranges.take(content.nbytes)
+                file.seek(start)
+                while rest:
+                    rest = rest[file.write(rest) :]
+        except OSError as error:
+            raise StorageError(
+                f"Feature maps need {content.nbytes / 2**20:.1f} MiB more in {self._folder}: {error.strerror}.",
+                "Free some space, set TMPDIR to a larger disk, allow more --activation-memory, or take fewer "
+                "--samples-per-class.",
+            ) from None
+        self.written_bytes += content.nbytes
+        return start
+
+    def load(self, start: int, into: memoryview) -> None:
+        """Fill ``into``, of bytes, with what lies at ``start``.
+
+        Raises:
+            StorageError: there is not so much.
+        """
+        with self._moving(into.nbytes):
+            file = self._opened()
+            file.seek(start)
+            while into:
+                count = file.readinto(into)
+                if not count:
+                    raise StorageError("The temporary file of feature maps was cut short.", "Run the stage again.")
+                into = into[count:]
+
+    def free(self, start: int, size_bytes: int) -> None:
+        """Let go of what lies there."""
+        self._ranges.give_back(start, size_bytes)
+
+    def _opened(self) -> io.FileIO:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(buffering=0, dir=self._folder)  # noqa: SIM115
+            weakref.finalize(self, self._file.close)
+        return self._file
+
+    @contextmanager
+    def _moving(self, size_bytes: int) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._moving_s += time.perf_counter() - began
+        self._moved_bytes += size_bytes

@@ -1,0 +1,179 @@
+"""A module as a torch.fx graph that can be changed and still trains and evaluates as the module does.
+
+What a trace cannot look into, such as a submodule with control flow that depends on the data, is one call in the graph.
+"""
+
+import copy
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.fx.node import map_aggregate
+
+from catro_deploy.errors import ModelError
+from catro_deploy.graph.fx.tracer import RANDOM, Tracer, Untraceable, is_inside, random_states, with_opaque_modules
+
+__all__ = ["Symbolic", "evaluation_graph", "symbolic"]
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """The graph of a copy of a module, and why some modules are only called in it: names to reasons.
+
+    What remains of the copy keeps the names of its parameters and buffers.
+    """
+
+    module: fx.GraphModule
+    opaque: Mapping[str, str]
+
+    def why_hidden(self, name: str) -> str:
+        """Why the graph does not show the calls of the module ``name``, or nothing if it does."""
+        if self.module.graph.find_nodes(op="call_module", target=name):
+            return ""
+        for outer, reason in self.opaque.items():
+            if is_inside(name, [outer]):
+                return f"{outer} cannot be looked into: {reason}"
+        return f"{name} is not called as a module in the forward"
+
+
+def symbolic(model: nn.Module, ignore: Sequence[str] = (), sizes: Collection[str] = ()) -> Symbolic:
+    """Trace a copy of ``model`` to train and to evaluate it; ``ignore`` (names or prefixes) is not looked into.
+
+    The numbers named ``sizes``, which modules hold, may be changed in the graph module afterwards; others may not.
+
+    A trace holds what ``self.training`` was at the time, as in ``dropout(x, p, self.training)``. So ``model`` is traced
+    in both modes: booleans that follow the mode read it from the graph module at every call, and a module that follows
+    the mode in another way is only called.
+
+    Raises:
+        ModelError: the model's own forward cannot be traced, or the graph would not do what it does.
+    """
+
+    def attempt(opaque: Collection[str]) -> fx.GraphModule:
+        root, graph = _root_and_graph(model, True, opaque, sizes)
+        _, evaluation = _root_and_graph(model, False, opaque, sizes)
+        _follow_mode_(graph, evaluation)
+        return fx.GraphModule(root, graph, type(model).__name__)
+
+    module, opaque = with_opaque_modules(model, ignore, attempt)
+    module.train(model.training)
+    return Symbolic(module, opaque)
+
+
+def evaluation_graph(model: nn.Module, ignore: Sequence[str] = (), sizes: Collection[str] = ()) -> Symbolic:
+    """Trace a copy of ``model`` in eval mode; ``ignore`` (names or prefixes) is not looked into.
+
+    ``sizes`` as for ``symbolic``.
+
+    Raises:
+        ModelError: the model's own forward cannot be traced, or it returns something else than one tensor of logits.
+    """
+
+    def attempt(opaque: Collection[str]) -> fx.GraphModule:
+        return fx.GraphModule(*_root_and_graph(model, False, opaque, sizes), type(model).__name__)
+
+    module, opaque = with_opaque_modules(model, ignore, attempt)
+    (output,) = module.graph.find_nodes(op="output")
+    if not isinstance(output.args[0], fx.Node):
+        kind = type(output.args[0]).__name__.removeprefix("immutable_")  # fx has lists and dicts of its own
+        raise ModelError(
+            f"In eval mode {type(model).__name__} returns a {kind}.",
+            "A classifier has to return one tensor of logits, (images, classes): wrap it in a module that does.",
+        )
+    return Symbolic(module.eval(), opaque)
+
+
+def _root_and_graph(
+    model: nn.Module, mode: bool, opaque: Collection[str], sizes: Collection[str] = ()
+) -> tuple[nn.Module, fx.Graph]:
+    root = copy.deepcopy(model).train(mode)
+    before = random_states()
+    tracer = Tracer(opaque, sizes)
+    try:
+        graph = tracer.trace(root)
+    except Exception as error:  # whatever a user's forward may raise under tracing
+        raise tracer.untraceable(error) from error
+    if random_states() != before:
+        raise Untraceable("", RANDOM, "Draw them in a submodule, or in a function that torch.fx.wrap hides.")
+    if len(graph.find_nodes(op="placeholder")) != 1:
+        raise Untraceable("", "it takes more than the images.", "Give the rest to the constructor.")
+    _read_where_used_(graph, sizes)
+    for module in root.modules():  # else fx would make parameters of the state of these constants
+        for key, value in list(vars(module).items()):
+            if isinstance(value, torch.Tensor):
+                delattr(module, key)
+                module.register_buffer(key, value, persistent=False)
+    return root, graph
+
+
+def _read_where_used_(graph: fx.Graph, sizes: Collection[str]) -> None:
+    """Read each of ``sizes`` just before it is used, not at the start: what changes in between then counts."""
+    for node in [node for node in graph.find_nodes(op="get_attr") if node.target in sizes]:
+        for user in list(node.users):
+            with graph.inserting_before(user):
+                user.replace_input_with(node, graph.create_node("get_attr", node.target))
+        graph.erase_node(node)
+
+
+def _follow_mode_(graph: fx.Graph, evaluation: fx.Graph) -> None:
+    """Let arguments that are True in ``graph``, traced in training, and False in ``evaluation`` follow the mode."""
+    pairs = list(itertools.zip_longest(graph.nodes, evaluation.nodes))
+    with graph.inserting_after(graph.find_nodes(op="placeholder")[0]):
+        mode = graph.create_node("get_attr", "training")
+    for node, other in pairs:
+        if node is None or other is None or (node.op, node.target) != (other.op, other.target):
+            raise _follows_mode(node, other)
+        try:
+            node.args, node.kwargs = _merged((node.args, node.kwargs), (other.args, other.kwargs), mode)
+        except ValueError:
+            raise _follows_mode(node, other) from None
+    if not mode.users:
+        graph.erase_node(mode)
+
+
+def _follows_mode(*nodes: fx.Node | None) -> Untraceable:
+    """Blame the innermost module that made one of ``nodes``, in which the two modes differ."""
+    stacks = [_modules_around(node) for node in nodes if node is not None]
+    path = max(stacks, key=len)[-1]
+    return Untraceable(
+        path,
+        "it does other things in training than in evaluation.",
+        "Only submodules such as nn.Dropout and arguments such as dropout(training=self.training) may follow the mode.",
+    )
+
+
+def _modules_around(node: fx.Node) -> list[str]:
+    stack = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
+    return ["", *(path for path in stack if node.op != "call_module" or path != node.target)]
+
+
+def _merged(training: Any, evaluation: Any, mode: fx.Node) -> Any:  # noqa: ANN401 - whatever a call may be given
+    """The arguments ``training``, with ``mode`` where they are True and those in ``evaluation`` are False.
+
+    Raises:
+        ValueError: they differ in another way.
+    """
+    others = _leaves(evaluation)
+    if len(_leaves(training)) != len(others):
+        raise ValueError
+    left = iter(others)
+
+    def merge(leaf: Any) -> Any:  # noqa: ANN401
+        other = next(left)
+        if leaf is True and other is False:
+            return mode
+        # Nodes of two graphs are the same if they go by the same name.
+        if type(leaf) is not type(other) or (str(leaf) != str(other) if isinstance(leaf, fx.Node) else leaf != other):
+            raise ValueError
+        return leaf
+
+    return map_aggregate(training, merge)
+
+
+def _leaves(arguments: Any) -> list[Any]:  # noqa: ANN401
+    found: list[Any] = []
+    map_aggregate(arguments, lambda leaf: found.append(leaf))
+    return found

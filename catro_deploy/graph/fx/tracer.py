@@ -1,0 +1,185 @@
+"""torch.fx tracing that calls whole what it cannot look into, and says why and where."""
+
+import os
+import random
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import fx, nn
+
+from catro_deploy.errors import ModelError
+from catro_deploy.graph.cut.sizes import held_by
+
+__all__ = ["Tracer", "Untraceable", "is_inside", "random_states", "with_opaque_modules"]
+
+LAYERS = ("torch.nn.modules.", "torch.ao.nn.")
+NO_LAYERS = ("torch.nn.modules.module", "torch.nn.modules.container")
+WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+NOT_THE_USERS = (str(Path(torch.__file__).parent) + os.sep, __file__, "<")
+
+Found = TypeVar("Found")
+
+
+class Untraceable(Exception):  # noqa: N818 - no fault: the module is called whole instead
+    """The forward of the module ``path`` (empty: of the whole model) cannot be looked into, for ``reason``."""
+
+    def __init__(self, path: str, reason: str, remedy: str = "") -> None:
+        super().__init__(path, reason)
+        self.path, self.reason, self.remedy = path, reason, remedy
+
+
+class Tracer(fx.Tracer):
+    """Traces a module for images alone; ``opaque`` modules (names or their prefixes) and layers are called whole.
+
+    The numbers named ``sizes`` are read at every call of the graph; others are constants of it. ``untraceable`` tells
+    of the innermost module through which a trace failed.
+    """
+
+    def __init__(self, opaque: Collection[str], sizes: Collection[str] = ()) -> None:
+        super().__init__()
+        self._opaque, self._sizes = opaque, sizes
+        self._values: dict[str, Any] = {}
+        self._innermost: tuple[Exception, str] | None = None
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Whether ``m`` is called whole: as it has to be, or as a layer that is not a container of others."""
+        return is_inside(module_qualified_name, self._opaque) or _is_layer(m)
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:  # noqa: ANN401 - whatever the module returns
+        """Trace through ``m`` and note whether it is where the trace fails."""
+        before = random_states()
+        try:
+            outcome = super().call_module(m, forward, args, kwargs)
+            if random_states() != before:
+                raise Untraceable(self.path_of_module(m), RANDOM)
+        except Untraceable:
+            raise
+        except Exception as error:  # whatever a user's forward may raise under tracing
+            path = (self.submodule_paths or {}).get(m)
+            inner = self._innermost is not None and self._innermost[0] is error
+            if path and not inner and not self.is_leaf_module(m, path):
+                self._innermost = error, path
+            raise
+        return outcome
+
+    def trace(self, root: nn.Module, concrete_args: dict[str, Any] | None = None) -> fx.Graph:  # type: ignore[override]
+        """Trace ``root``, whose sizes are numbers again afterwards."""
+        held = held_by(root, self._sizes).values()
+        sizes = [getattr(owner, attribute) for owner, attribute in held]
+        try:
+            return super().trace(root, concrete_args)
+        finally:
+            for (owner, attribute), size in zip(held, sizes, strict=True):
+                setattr(owner, attribute, size)
+
+    def create_args_for_root(
+        self,
+        root_fn: Callable[..., Any],
+        is_module: bool,
+        concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
+    ) -> tuple[Any, list[Any]]:
+        """Let every argument behind the images keep its default, on which control flow may then depend.
+
+        Here the graph begins: sizes become values of it.
+        """
+        function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
+        for place, given in enumerate(args[2:], start=2):
+            if isinstance(given, fx.Proxy) and given.node.args:
+                args[place] = given.node.args[0]
+                self.graph.erase_node(given.node)
+        if isinstance(self.root, nn.Module):
+            for name, (owner, attribute) in held_by(self.root, self._sizes).items():
+                self._values[name] = getattr(owner, attribute)
+                setattr(owner, attribute, self.create_proxy("get_attr", name, (), {}))
+        return function, args
+
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        """Go through the parts of a split, where it says how many there are."""
+        parts: Any = obj
+        several = _parts(obj.node, self._values)
+        return super().iter(obj) if several is None else iter([parts[place] for place in range(several)])
+
+    def untraceable(self, error: Exception) -> Untraceable:
+        """Which module is to blame for ``error``, which a trace raised."""
+        if isinstance(error, Untraceable):
+            return error
+        path = self._innermost[1] if self._innermost is not None and self._innermost[0] is error else ""
+        return Untraceable(path, f"{type(error).__name__}: {error}{_place(error)}")
+
+
+RANDOM = "it draws random numbers, which a trace would repeat for ever"
+
+
+def with_opaque_modules(
+    model: nn.Module, ignore: Sequence[str], attempt: Callable[[Mapping[str, str]], Found]
+) -> tuple[Found, dict[str, str]]:
+    """Repeat ``attempt`` with one more opaque module each time until it is done; return the reasons as well.
+
+    ``attempt`` is given the opaque modules, each with its reason: first those in ``ignore``.
+
+    Raises:
+        ModelError: the whole model would be opaque.
+    """
+    opaque = dict.fromkeys(ignore, "it is to be ignored")
+    while True:
+        try:
+            return attempt(opaque), opaque
+        except Untraceable as failure:
+            if not failure.path or failure.path in opaque:
+                raise _refusal(model, failure) from failure
+            opaque[failure.path] = failure.reason
+
+
+def random_states() -> tuple[object, bytes]:
+    """What tells whether random numbers were drawn in between."""
+    return random.getstate(), torch.get_rng_state().numpy().tobytes()
+
+
+def is_inside(name: str, modules: Collection[str]) -> bool:
+    """Whether ``name`` is one of ``modules`` or lies within one."""
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+def _is_layer(module: nn.Module) -> bool:
+    """Whether a class is a layer of torch, or derives from one without weighted layers of its own inside."""
+    if type(module).__module__.startswith(LAYERS):
+        return type(module).__module__ not in NO_LAYERS
+    kinds = [kind.__module__ for kind in type(module).__mro__ if kind.__module__.startswith(LAYERS)]
+    parts = [part for part in module.modules() if part is not module]
+    return kinds[0] not in NO_LAYERS and not any(isinstance(part, WEIGHTED) for part in parts)
+
+
+def _parts(node: fx.Node, held: Mapping[str, Any]) -> int | None:
+    """How many parts a split or chunk gives, if it says so; ``held`` are the sizes that are values of the graph."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    given = [*node.args[1:2], *(node.kwargs[key] for key in ("split_size_or_sections", "chunks") if key in node.kwargs)]
+    if name not in ("split", "chunk") or not given:
+        return None
+    how = held.get(str(given[0].target)) if isinstance(given[0], fx.Node) else given[0]
+    if name == "chunk":
+        return how if isinstance(how, int) else None
+    return len(how) if isinstance(how, list | tuple) else None
+
+
+def _refusal(model: nn.Module, failure: Untraceable) -> ModelError:
+    where = f"{failure.path}, a {type(model.get_submodule(failure.path)).__name__}," if failure.path else "the model"
+    return ModelError(
+        f"The forward of {type(model).__name__} cannot be traced; {where} is where it fails: {failure.reason}",
+        failure.remedy
+        or "Control flow that depends on the data has to leave this forward: move it into a submodule of its own, "
+        "which is then called whole, or keep a submodule from being looked into: "
+        '[prune] ignore = ["layer4"] in catro.toml.',
+    )
+
+
+def _place(error: BaseException) -> str:
+    """File, number and text of the last line of the user's code that ``error`` passed."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(NOT_THE_USERS)
+    ]
+    return f" ({frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line})" if frames else ""

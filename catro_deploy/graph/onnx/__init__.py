@@ -1,0 +1,1 @@
+"""ONNX graphs: written, followed back to layers, and resized."""

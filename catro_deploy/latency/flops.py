@@ -1,0 +1,25 @@
+"""Multiply-accumulates of a network as its groups' widths change: the paper's cost. Caveat: not a measure of time.
+
+A layer's multiply-accumulates are ``positions * kernel * in * out``. In a grouped convolution ``in`` are the inputs of
+one group, as many at all widths, for it loses whole groups; a depthwise layer's are ``positions * kernel * out``.
+Other operations (normalisation, activation, addition, pooling) are not counted, as is the custom of the field.
+"""
+
+from collections.abc import Sequence
+
+from catro_deploy.latency.layer_cost import LayerCost
+from catro_deploy.records import Group, Layer
+
+__all__ = ["FlopsCost"]
+
+
+class FlopsCost(LayerCost):
+    """A CostModel in multiply-accumulates for one image."""
+
+    def __init__(self, layers: Sequence[Layer], groups: Sequence[Group]) -> None:
+        super().__init__(layers, groups, _macs)
+
+
+def _macs(layer: Layer, in_width: int, out_width: int) -> float:
+    inputs = layer.in_channels // layer.groups if layer.groups > 1 else in_width
+    return layer.positions * layer.kernel * inputs * out_width

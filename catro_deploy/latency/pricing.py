@@ -1,0 +1,138 @@
+"""What widths cost in time on a target: measured where it can be reached, estimated from its figures elsewhere."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import nn
+
+from catro_deploy.calibration import ProfileProtocol
+from catro_deploy.graph.coupling.trace import Network
+from catro_deploy.latency.layer_cost import LayerCost
+from catro_deploy.latency.profile import LatencyProfile, find_profile, measure_profile
+from catro_deploy.latency.roofline import RooflineCost
+from catro_deploy.latency.table import TableCost
+from catro_deploy.latency.widths import period, sweep_widths, useful_widths
+from catro_deploy.progress import Progress
+from catro_deploy.records import CostErrors, Group, Staircase
+from catro_deploy.targets import Target
+from catro_deploy.transports.execution import Use
+from catro_deploy.transports.reach import require_latency
+
+__all__ = ["Pricing", "estimated_pricing", "measured_pricing", "profile_of"]
+
+# A profile whose visits differ more than this says little.
+NOISY = 0.1
+CANDIDATES = 13
+# A profile serves a protocol that asks for no more of any of these.
+THOROUGHNESS = ("candidates", "squares", "rounds", "max_runs")
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """A cost model in microseconds, the staircases of the groups, and on what grounds they stand.
+
+    ``original_us`` is the unpruned network's latency: measured with the others if it was, else what the model says.
+    """
+
+    cost: LayerCost
+    original_us: float
+    staircases: Mapping[str, Staircase]
+    how: Literal["measured", "estimate"]
+    source: str
+    errors: CostErrors | None = None
+    warnings: tuple[str, ...] = ()
+    estimated: Callable[[Mapping[str, int]], list[str]] = field(default=lambda widths: [])
+
+
+def profile_of(
+    model: nn.Module,
+    input_shape: tuple[int, int, int],
+    use: Use,
+    protocol: ProfileProtocol,
+    progress: Progress,
+    *,
+    opset: int,
+    force: bool = False,
+) -> LatencyProfile:
+    """The profile of ``model`` (eval mode, CPU) in this use on this device, measured now if there is none as thorough.
+
+    Raises:
+        ProfileError: the one that is there is damaged.
+        ModelError: the network cannot be exported, or its shapes at other widths are not known.
+    """
+    found = None if force else find_profile(model, input_shape, use)
+    if found is not None and _is_as_thorough(found, protocol):
+        progress.note(f"latency profile of {found.measured}, {found.networks} networks: used again")
+        return found
+    return measure_profile(model, input_shape, use, protocol, progress, opset=opset)
+
+
+def _is_as_thorough(found: LatencyProfile, protocol: ProfileProtocol) -> bool:
+    return all(found.protocol.get(key, 0) >= getattr(protocol, key) for key in THOROUGHNESS)
+
+
+def measured_pricing(network: Network, groups: Sequence[Group], profile: LatencyProfile) -> Pricing:
+    """Prices of ``groups`` of ``network`` by a profile of it."""
+    cost = TableCost(network.layers, groups, profile.shapes, profile.cells, profile.fit)
+    warnings = []
+    if profile.disagreement > NOISY:
+        warnings.append(
+            f"The latency profile was measured on a noisy machine: its visits differ by {profile.disagreement:.0%}. "
+            "Measure it again on a quiet one: catro-deploy profile --force"
+        )
+    return Pricing(
+        cost=cost,
+        original_us=profile.original_us,
+        staircases=profile.staircases,
+        how="measured",
+        source=f"latency profile of {profile.measured}: {profile.networks} networks in "
+        f"{profile.fingerprint['precision']} on {_device(profile)}",
+        errors=profile.errors,
+        warnings=tuple(warnings),
+        estimated=cost.estimated,
+    )
+
+
+def estimated_pricing(
+    network: Network, groups: Sequence[Group], target: Target, use: Use, smallest: int, *, measured: bool = False
+) -> Pricing:
+    """Prices by the roofline of ``target``'s figures; whether whole networks will be ``measured`` beside them.
+
+    Raises:
+        TargetError: the target has no figures to estimate by.
+    """
+    if target.gpu is None:
+        require_latency(target)
+    assert target.gpu is not None, "what can be measured is not to be estimated"
+    cost = RooflineCost(network.layers, groups, target.gpu, use.precision, use.batch)
+    full = {group.name: group.width for group in groups}
+    staircases = {}
+    for group in groups:
+        widths = sweep_widths(group.width, smallest)
+        times = [sum(_touched(cost, group.name, {**full, group.name: width})) for width in widths]
+        candidates = useful_widths(widths, times, CANDIDATES)
+        staircases[group.name] = Staircase(
+            tuple(zip(widths, times, strict=True)), candidates, period(widths, candidates)
+        )
+    return Pricing(
+        cost=cost,
+        original_us=RooflineCost(network.layers, groups, target.gpu, use.own_precision, use.batch).predict(full),
+        staircases=staircases,
+        how="estimate",
+        source=f"roofline of {target.title}",
+        warnings=(
+            f"Latency on {target.name} is an estimate from the device's figures (see docs/roofline.md); "
+            + ("only whole networks were measured on it." if measured else "nothing was measured on it."),
+        ),
+    )
+
+
+def _touched(cost: LayerCost, group: str, widths: Mapping[str, int]) -> list[float]:
+    by_layer = cost.by_layer(widths)
+    return [by_layer[layer] for layer in cost.touched(group)]
+
+
+def _device(profile: LatencyProfile) -> str:
+    device = profile.device
+    return f"{device.get('cpu_model') or device.get('device') or 'this device'}, {device['runtime']}"

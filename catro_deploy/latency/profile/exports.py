@@ -1,0 +1,60 @@
+"""Networks in other widths that are cut and exported one by one: slow, but right whatever they are made of."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from torch import nn
+
+from catro_deploy.files import write_bytes
+from catro_deploy.graph.cut.surgery import apply_keeps_
+from catro_deploy.graph.onnx.export import export_onnx
+from catro_deploy.graph.onnx.skeleton import Skeleton
+from catro_deploy.records import Keep
+
+__all__ = ["Exports", "weights_of"]
+
+
+@dataclass(frozen=True)
+class Exports:
+    """Writes what ``skeleton`` would write if it knew the shapes, by exporting a cut ``model`` (eval mode, CPU).
+
+    ``layers`` are its convolutions and linear layers. Networks take seconds each, where a skeleton's take milliseconds.
+    """
+
+    model: nn.Module
+    skeleton: Skeleton
+    layers: tuple[str, ...]
+    input_shape: tuple[int, int, int]
+    opset: int
+    dynamic_batch: bool
+
+    @property
+    def operators(self) -> Mapping[str, tuple[str, ...]]:
+        """What each layer's nodes do, in the order of execution."""
+        return self.skeleton.operators
+
+    def write(self, keeps: Mapping[str, Keep], path: Path) -> None:
+        """Write the network whose modules keep what ``keeps`` says; the skeleton's weights must lie beside ``path``.
+
+        Raises:
+            ModelError: the network that is left cannot be exported.
+            StorageError: the disk is full, or the folder cannot be written.
+        """
+        import onnx
+
+        cut = apply_keeps_(copy.deepcopy(self.model), keeps)
+        export_onnx(cut, self.input_shape, path, opset=self.opset, dynamic_batch=self.dynamic_batch, metadata={})
+        proto = onnx.load(path)
+        self.skeleton.adopt_(proto, weights_of(cut, self.layers))
+        write_bytes(path, proto.SerializeToString())
+
+
+def weights_of(model: nn.Module, layers: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """The weight of each of ``layers``: modules, and functional ones by the names of their weights."""
+    modules = dict(model.named_modules())
+    tensors = {name: f"{name}.weight" if name in modules else name for name in layers}
+    return {name: model.get_parameter(tensor).detach().numpy() for name, tensor in tensors.items()}

@@ -1,0 +1,49 @@
+"""What of a device decides the times of networks on it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from catro_deploy.errors import FaultError
+from catro_deploy.files import text_hash
+from catro_deploy.transports import run_job
+from catro_deploy.transports.execution import Use
+
+__all__ = ["device_facts", "differences", "digest", "fingerprint"]
+
+DECIDING = ("cpu_model", "instruction_sets", "governor", "highest_clock_mhz", "runtime")
+
+
+def device_facts(use: Use) -> dict[str, Any]:
+    """What the device and its runtime are.
+
+    Raises:
+        RuntimeMissingError: the runtime is not installed there.
+        FaultError: the device's agent failed.
+    """
+    for event in run_job(use.device, {"job": "facts", "runtime": use.runtime}, Path(), ()):
+        if event["event"] == "result":
+            facts: dict[str, Any] = event["result"]
+            return facts
+    raise FaultError("The device's agent ended without an answer.", "See what works: catro-deploy doctor")
+
+
+def fingerprint(facts: Mapping[str, Any], use: Use) -> dict[str, Any]:
+    """What decides how long a layer takes: a profile serves no other fingerprint."""
+    return {key: facts[key] for key in DECIDING} | {
+        "precision": use.precision,
+        "threads": use.threads,
+        "batch": use.batch,
+    }
+
+
+def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
+    """In what two fingerprints differ, a phrase each."""
+    keys = dict.fromkeys([*here, *there])
+    return [f"{key}: {there.get(key)} there, {here.get(key)} here" for key in keys if here.get(key) != there.get(key)]
+
+
+def digest(*parts: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
+    """A short name for ``parts``, equal if they are."""
+    return text_hash(json.dumps(parts, sort_keys=True))[:16]

@@ -1,0 +1,122 @@
+"""Latency profiles on disk: ``profile.json`` and ``cells.csv``, in a folder that its device and network name."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from catro_deploy.errors import ProfileError
+from catro_deploy.files import text_hash, write_text
+from catro_deploy.latency.table import Cell, Fit
+from catro_deploy.records import CostErrors, Staircase
+from catro_deploy.resources import profiles_folder
+
+__all__ = ["LatencyProfile", "load_profile", "profiles_of", "save_profile"]
+
+FORMAT = 1
+PROFILE = "profile.json"
+CELLS = "cells.csv"
+AGAIN = "Measure it again: catro-deploy profile --force"
+COLUMNS = ("shape", "in_channels", "out_channels", "us", "nodes", "spread", "samples")
+
+
+@dataclass(frozen=True)
+class LatencyProfile:
+    """What was measured on a device of one network's layers.
+
+    ``device`` is what the device and its runtime were, ``fingerprint`` that part of it that decides times; ``shapes``
+    the shape of each layer, ``staircases`` what the width of each group costs; ``disagreement`` the median over all
+    networks of how far their visits lie apart, as a share. ``original_us`` is the unpruned network's latency as
+    measured among them; ``seconds`` is what the device took; ``protocol`` how it was measured.
+    """
+
+    target: str
+    device: Mapping[str, Any]
+    fingerprint: Mapping[str, Any]
+    network: str
+    measured: str
+    seconds: float
+    networks: int
+    disagreement: float
+    original_us: float
+    shapes: Mapping[str, str]
+    staircases: Mapping[str, Staircase]
+    fit: Fit
+    errors: CostErrors
+    cells: Mapping[str, Mapping[tuple[int, int], Cell]]
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    format: int = FORMAT
+
+
+def save_profile(profile: LatencyProfile, folder: Path) -> None:
+    """Write ``profile`` into ``folder``: the cells first, then what vouches for them.
+
+    Raises:
+        StorageError: the disk is full, or the folder cannot be written.
+    """
+    from pydantic import TypeAdapter
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for shape, cells in profile.cells.items():
+        for (inputs, out), cell in sorted(cells.items()):
+            writer.writerow(
+                [shape, inputs, out, f"{cell.us:.4g}", f"{cell.nodes:.4g}", f"{cell.spread:.3f}", cell.samples]
+            )
+    write_text(folder / CELLS, text.getvalue())
+    content: dict[str, Any] = TypeAdapter(LatencyProfile).dump_python(profile, mode="json", exclude={"cells"})
+    content["cells_sha256"] = text_hash(text.getvalue())
+    write_text(folder / PROFILE, json.dumps(content | {"sha256": _hash(content)}, indent=1) + "\n")
+
+
+def load_profile(folder: Path) -> LatencyProfile:
+    """Read the profile in ``folder``.
+
+    Raises:
+        ProfileError: it is not there, not whole, or was changed.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        content = json.loads((folder / PROFILE).read_bytes())
+        text = (folder / CELLS).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"The latency profile in {folder} cannot be read: {error}.", AGAIN) from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format", "none") if isinstance(content, dict) else "none"
+        raise ProfileError(f"The latency profile in {folder} has format {found}; this version reads {FORMAT}.", AGAIN)
+    if content.pop("sha256", None) != _hash(content):
+        raise ProfileError(f"{folder / PROFILE} was changed since it was written.", AGAIN)
+    if content.pop("cells_sha256") != text_hash(text):
+        raise ProfileError(f"{folder / CELLS} is not the table that was measured: cut off, or changed since.", AGAIN)
+    try:
+        return TypeAdapter(LatencyProfile).validate_python(content | {"cells": _cells(text)})
+    except (ValidationError, KeyError) as error:
+        raise ProfileError(f"{folder} is not a latency profile: {error}.", AGAIN) from None
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    return text_hash(json.dumps(content, sort_keys=True))
+
+
+def profiles_of(target: str) -> Iterator[tuple[Path, LatencyProfile]]:
+    """The whole profiles that were measured for ``target``, the newest first."""
+    for path in sorted(profiles_folder().glob(f"{target}-*/{PROFILE}"), key=lambda p: -p.stat().st_mtime):
+        try:
+            profile = load_profile(path.parent)
+        except ProfileError:
+            continue
+        if profile.target == target:
+            yield path.parent, profile
+
+
+def _cells(text: str) -> dict[str, dict[tuple[int, int], Cell]]:
+    cells: dict[str, dict[tuple[int, int], Cell]] = {}
+    for row in csv.DictReader(io.StringIO(text)):
+        cell = Cell(float(row["us"]), float(row["nodes"]), float(row["spread"]), int(row["samples"]))
+        cells.setdefault(row["shape"], {})[int(row["in_channels"]), int(row["out_channels"])] = cell
+    return cells

@@ -1,0 +1,184 @@
+"""The network to be timed: in other widths as files, and what of it decides its times."""
+
+import copy
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from catro_deploy.calibration import ProfileProtocol
+from catro_deploy.errors import ModelError
+from catro_deploy.graph.coupling.trace import Network
+from catro_deploy.graph.cut.surgery import keeps_of, spread
+from catro_deploy.graph.onnx.export import export_onnx
+from catro_deploy.graph.onnx.skeleton import WEIGHTS, Skeleton
+from catro_deploy.graph.structure import structure
+from catro_deploy.latency.layer_cost import LayerCost
+from catro_deploy.latency.profile.exports import Exports, weights_of
+from catro_deploy.latency.profile.fingerprint import digest
+from catro_deploy.latency.table import layer_shape
+from catro_deploy.models.plain import write_out_weights_
+from catro_deploy.precision.timing import Integers
+from catro_deploy.records import Group, Keep
+from catro_deploy.transports.execution import Use
+
+__all__ = ["Subject", "Widths", "identity", "opened"]
+
+Widths = Mapping[str, int]
+
+REFERENCE = "reference.onnx"
+"""The file of the network in full width."""
+
+# So many bytes of weights are loaded at a time at most.
+MOST_LOADED_BYTES = 2 * 1024**3
+# Noise on the weights, as a share of their mean size, so that no two are alike and none is 0.
+NOISE = 0.01
+# Shares of each group's channels, but LEAST of them, that are tried to see if the skeleton knows all shapes.
+TRIED, LEAST = (0.5, 0.0), 3
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network, what writes it in other widths, and the ``folder`` of its files.
+
+    ``cost`` knows which layer has which widths; ``integers`` quantises, where that is what is to be timed.
+    """
+
+    network: Network
+    writer: Skeleton | Exports
+    cost: LayerCost
+    use: Use
+    folder: Path
+    integers: Integers | None = None
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups that may be pruned."""
+        return [group for group in self.network.groups if not group.fixed]
+
+    @property
+    def full(self) -> dict[str, int]:
+        """The widths of the original."""
+        return {group.name: group.width for group in self.groups}
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        """The shape of each layer, which decides its time but for its widths."""
+        operators = self.writer.operators
+        return {layer.name: layer_shape(layer, operators[layer.name]) for layer in self.network.layers}
+
+    def write(self, widths: Widths, name: str) -> Path:
+        """Write the network whose groups have these widths.
+
+        Raises:
+            ModelError: a layer would be left without channels.
+            StorageError: the disk is full.
+        """
+        file = self.folder / f"{name}.onnx"
+        self.writer.write(_keeps(self.network, widths), file)
+        if self.integers is not None:
+            self.integers.convert_(file, WEIGHTS)
+        return file
+
+    def job(self, variants: Sequence[Mapping[str, Any]], protocol: ProfileProtocol) -> dict[str, Any]:
+        """What the device's agent is to do: time ``variants`` (``name``, ``file``, ``whole``)."""
+        affordable = max(1, MOST_LOADED_BYTES // (self.folder / WEIGHTS).stat().st_size)
+        return {
+            "job": "profile",
+            "runtime": self.use.runtime,
+            "threads": self.use.threads,
+            "batch": self.use.batch,
+            "seed": protocol.seed,
+            "reference": REFERENCE,
+            "variants": variants,
+            "protocol": protocol.model_dump() | {"together": min(protocol.together, affordable)},
+        }
+
+
+@contextmanager
+def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Callable[[str], None]) -> Iterator[Subject]:
+    """Export ``model`` (eval mode, CPU), traced as ``network``, to a temporary folder.
+
+    Where networks in other widths cannot be made of this export, ``note`` is told so: they take longer.
+
+    Raises:
+        ModelError: the network cannot be exported, or leaves out layers.
+    """
+    import onnx
+
+    with tempfile.TemporaryDirectory(prefix="catro-deploy-") as temporary:
+        folder = Path(temporary)
+        exported = folder / "exported.onnx"
+        noisy, layers = _noisy(model), tuple(layer.name for layer in network.layers)
+        shape, dynamic = network.input_shape, use.batch > 1
+        export_onnx(noisy, shape, exported, opset=opset, dynamic_batch=dynamic, metadata={})
+        skeleton = Skeleton(onnx.load(exported), network.sizes, weights_of(noisy, layers))
+        exported.unlink()
+        lacking = [name for name in layers if name not in skeleton.operators]
+        if lacking:
+            raise ModelError(
+                f"The exported network lacks {', '.join(lacking)}, of which no logit depends.",
+                "Take what is not used out of the forward, or prune by multiply-accumulates: --budget 50%flops.",
+            )
+        skeleton.write_weights(folder / WEIGHTS)
+        reason = _unknown(skeleton, network)
+        if reason:
+            note(f"{reason} Each network to be timed is cut and exported instead, which takes seconds each.")
+        writer = Exports(noisy, skeleton, layers, shape, opset, dynamic) if reason else skeleton
+        writer.write({}, folder / REFERENCE)
+        free = [group for group in network.groups if not group.fixed]
+        cost = LayerCost(network.layers, free, lambda *_: 0.0)
+        integers = Integers(folder / REFERENCE, use.runtime) if use.precision == "int8" else None
+        if integers is not None:
+            integers.convert_(folder / REFERENCE, WEIGHTS)
+        yield Subject(network, writer, cost, use, folder, integers)
+
+
+def _unknown(skeleton: Skeleton, network: Network) -> str:
+    """Why ``skeleton`` does not know the shapes of ``network`` at other widths; nothing if it does."""
+    for share in TRIED:
+        widths = {group.name: max(min(LEAST, group.width), int(share * group.width)) for group in network.groups}
+        try:
+            skeleton.resized(_keeps(network, widths))
+        except ModelError as error:
+            return error.problem
+    return ""
+
+
+def _keeps(network: Network, widths: Widths) -> dict[str, Keep]:
+    """What modules keep when the groups that may be pruned have these widths."""
+    kept = {group.name: spread(group, widths[group.name]) for group in network.groups if not group.fixed}
+    return keeps_of(network.groups, kept, network.sizes)
+
+
+def identity(model: nn.Module, network: Network) -> str:
+    """What of a network decides its times at any widths, weights left out: equal if and only if that is the same."""
+    layers = [str(layer) for layer in network.layers]
+    groups = [(group.name, group.width, group.producers, group.fixed) for group in network.groups]
+    return digest(network.input_shape, layers, groups, structure(model, network.input_shape))
+
+
+def _noisy(model: nn.Module) -> nn.Module:
+    """A copy with a little noise on its weights: the exporter leaves out zeros, and makes one of equal weights.
+
+    Weights that are computed become plain ones, as in the export, where they would lose their names. What several
+    modules share each gets for itself, or the export would not tell them apart.
+    """
+    copied = write_out_weights_(copy.deepcopy(model))
+    seen: set[nn.Parameter] = set()
+    for module in copied.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter in seen:
+                setattr(module, name, nn.Parameter(parameter.detach().clone()))
+            seen.add(parameter)
+    generator = torch.Generator().manual_seed(0)
+    for tensor in (*copied.parameters(), *copied.buffers()):
+        if tensor.is_floating_point():
+            size = max(float(tensor.detach().abs().mean()), NOISE) if tensor.numel() else 0.0
+            tensor.data.add_(torch.rand(tensor.shape, generator=generator), alpha=NOISE * size)
+    return copied

@@ -1,0 +1,175 @@
+"""Latency of a network from measured times of its layers in their widths, and what such times miss.
+
+A cell holds what one layer took, among its neighbours, at one pair of widths. Profiling adds some time to each node and
+the runtime some to each inference, so whole networks, timed without profiling, give the rest:
+
+    latency = fixed + sum over layers of (slope * time + per_node * nodes)
+
+Three numbers, fitted on networks that were timed as a whole and judged on others that took part in nothing.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.errors import ProfileError
+from catro_deploy.latency.layer_cost import LayerCost
+from catro_deploy.records import CostErrors, Group, Layer
+
+__all__ = ["Cell", "Fit", "LayerTable", "TableCost", "fit_whole", "judge", "layer_shape"]
+
+# What no layer undercuts, however much profiling adds to its time.
+LEAST_US = 0.05
+# Relative errors beyond this weigh less in the fit: disturbed measurements, not networks.
+OUTLYING = 0.05
+# Of reweighting; the weights settle within a few dozen.
+ROUNDS = 50
+# How far what the three numbers make up lies from the usual: standard deviations, as shares of the latency.
+SPREAD = (0.2, 0.2, 0.1)
+# From the median of absolute errors to their standard deviation, if they are normal.
+TO_DEVIATION = 1.4826
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Median time of a layer at one pair of widths, its share of nodes, and how far ``samples`` times lie apart."""
+
+    us: float
+    nodes: float
+    spread: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class Fit:
+    """From times of layers to that of a network."""
+
+    slope: float
+    per_node_us: float
+    fixed_us: float
+
+
+LayerTable = Mapping[str, Mapping[tuple[int, int], Cell]]
+"""Cells by a layer's shape and its widths (in, out)."""
+
+
+def layer_shape(layer: Layer, operators: Sequence[str]) -> str:
+    """What decides a layer's time but for its widths; layers of one shape share their cells."""
+    kind = f"{layer.groups} groups" if layer.groups > 1 else "dense"
+    size = f"kernel {layer.kernel} stride {layer.stride} positions {layer.positions}"
+    return f"{kind} {size} {layer.in_channels}->{layer.out_channels} {'+'.join(operators)}"
+
+
+class TableCost(LayerCost):
+    """A CostModel in microseconds, from measured cells.
+
+    ``shapes`` gives each layer's shape. Widths without a cell take the nearest cell's time, in proportion to the
+    multiply-accumulates; ``estimated`` names such layers.
+
+    Raises:
+        ProfileError: of some layer there is no cell at all.
+    """
+
+    how = "measured"
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        groups: Sequence[Group],
+        shapes: Mapping[str, str],
+        cells: LayerTable,
+        fit: Fit,
+    ) -> None:
+        for layer in layers:
+            if not cells.get(shapes.get(layer.name, "")):
+                raise ProfileError(
+                    f"The latency profile has no measurement of {layer.name}: it is of another network.",
+                    "Measure this one: catro-deploy profile --force",
+                )
+        self._cells = {layer.name: cells[shapes[layer.name]] for layer in layers}
+        self._fit = fit
+        super().__init__(layers, groups, self._latency_us, overhead=fit.fixed_us)
+
+    def estimated(self, widths: Mapping[str, int]) -> list[str]:
+        """Layers of which no measurement exists at these widths."""
+        at = self.layer_widths(widths)
+        return [name for name, pair in at.items() if all(pair) and pair not in self._cells[name]]
+
+    def _latency_us(self, layer: Layer, in_width: int, out_width: int) -> float:
+        cells = self._cells[layer.name]
+        widths = (in_width, out_width)
+        nearest = widths if widths in cells else min(cells, key=lambda pair: _distance(pair, widths))
+        share = widths[1] / nearest[1] * (1 if layer.groups > 1 else widths[0] / nearest[0])
+        cell = cells[nearest]
+        return max(LEAST_US, self._fit.slope * cell.us * share + self._fit.per_node_us * cell.nodes)
+
+
+def _distance(a: tuple[int, int], b: tuple[int, int]) -> float:
+    return sum(abs(math.log(x / y)) for x, y in zip(a, b, strict=True))
+
+
+def fit_whole(us: Iterable[float], nodes: Iterable[float], whole_us: Iterable[float]) -> Fit:
+    """Fit the three numbers on networks: sums of their layers' times and nodes, and their latency as a whole.
+
+    Errors count in relation to the latency, and large ones less than their square. The noisier the latencies are, the
+    closer the numbers stay to the usual ones: layers take what they took, nodes and inferences add nothing.
+    """
+    whole: NDArray[np.float64] = np.array(list(whole_us))
+    terms = np.column_stack([np.array(list(us)), np.array(list(nodes)), np.ones(len(whole))])
+    relative = terms / whole[:, None]
+    # So scaled, each number is the share of the latency that its term makes up.
+    scale = 1 / np.abs(relative).mean(axis=0)
+    usual = np.array([1.0, 0.0, 0.0]) / scale
+
+    found, noise = usual, 0.0
+    for _ in range(2):  # the first fit tells how noisy they are
+        hold = noise / np.array(SPREAD)
+        rows = np.concatenate([relative * scale, np.diag(hold)])
+        found = _last_not_negative(rows, np.concatenate([np.ones(len(whole)), hold * usual]))
+        noise = TO_DEVIATION * float(np.median(np.abs(relative @ (found * scale) - 1)))
+    slope, per_node_us, fixed_us = (float(value) for value in found * scale)
+    return Fit(slope, per_node_us, fixed_us)
+
+
+def _last_not_negative(rows: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What ``_robust`` solves, with the last of ``x`` at least 0: noise makes no part of a latency negative."""
+    found = _robust(rows, wanted)
+    # The loss is convex, so that where its minimum lies below 0 the least above is at 0.
+    return found if found[-1] >= 0 else np.append(_robust(rows[:, :-1], wanted), 0.0)
+
+
+def _robust(rows: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solve ``rows @ x = wanted`` in least squares, but errors beyond OUTLYING count by their size only.
+
+    Iteratively reweighted least squares; an error e weighs 1 / sqrt(1 + (e / OUTLYING)^2), the soft-L1 loss.
+    """
+    weights: NDArray[np.float64] = np.ones(len(wanted))
+    for _ in range(ROUNDS):
+        roots = np.sqrt(weights)
+        found = np.asarray(np.linalg.lstsq(rows * roots[:, None], wanted * roots, rcond=None)[0], dtype=np.float64)
+        weights = 1 / np.sqrt(1 + ((rows @ found - wanted) / OUTLYING) ** 2)
+    return found
+
+
+def judge(predicted_us: Sequence[float], measured_us: Sequence[float]) -> CostErrors:
+    """Compare predictions with measurements. Where all of either are the same there is no rank correlation: 0."""
+    predicted, measured = np.array(predicted_us), np.array(measured_us)
+    relative = predicted / measured - 1
+    vary = np.ptp(predicted) > 0 and np.ptp(measured) > 0
+    return CostErrors(
+        networks=len(measured),
+        within_5=float((np.abs(relative) <= 0.05).mean()),
+        within_10=float((np.abs(relative) <= 0.10).mean()),
+        rmspe=float(np.sqrt((relative**2).mean())),
+        spearman=float(np.corrcoef(_ranks(predicted), _ranks(measured))[0, 1]) if vary else 0.0,
+    )
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Place of each value in ascending order; equal ones share the mean of their places."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[which]
+    return ranks

@@ -1,0 +1,1 @@
+"""Pruning: worth of channels, widths within a budget, the cut."""

@@ -1,0 +1,265 @@
+"""From a budget to widths: by multiply-accumulates at once, by latency in a closed loop with the target.
+
+The loop: allocate by the cost model, build the network, time it in turns with the original, correct the model by what
+was measured, allocate again, until the measured latency is within the budget and uses nearly all of it.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from catro_deploy.catro.exact import exact
+from catro_deploy.catro.gains import Allocation, uniform
+from catro_deploy.catro.greedy import greedy
+from catro_deploy.errors import BudgetError, MissedError
+from catro_deploy.graph.coupling.trace import Network
+from catro_deploy.latency.candidate import TrialResult
+from catro_deploy.latency.flops import FlopsCost
+from catro_deploy.latency.pricing import Pricing
+from catro_deploy.progress import Progress
+from catro_deploy.prune.selection import Scored
+from catro_deploy.prune.solvers import Method, Solver, all_widths, exact_by_flops, full_widths, solver_of, values_for
+from catro_deploy.reconstruction.reconstructor import Reconstructor
+from catro_deploy.records import Branch, Budget, LatencyPlan, Round
+from catro_deploy.settings import PruneSettings
+
+__all__ = ["Decision", "Measure", "by_flops", "by_latency"]
+
+ROUNDS = 6
+# A network that uses this much of the budget is taken.
+NEARLY_ALL = 0.97
+# What the next round aims at, once the model is corrected: a little below, for measurements differ. Where that was too
+# little the margin doubles each time: a network that is a little too small is of use, one that misses is not.
+MARGIN = 0.01
+# A profile whose original differs by more from the one measured in the loop does not tell which network is fastest.
+STALE = 0.2
+
+Measure = Callable[[Mapping[str, int]], TrialResult]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The width of every group that may be pruned, 0 where its branch vanishes; by a latency budget, how it came.
+
+    ``path`` are the steps of Algorithm 2 by the paper's cost: which group grew, and to which width. ``loss`` is what
+    the network is predicted to lose, in nats.
+    """
+
+    method: Method
+    widths: Mapping[str, int]
+    latency: LatencyPlan | None = None
+    path: tuple[tuple[str, int], ...] = ()
+    loss: float | None = None
+
+
+def by_flops(
+    network: Network, scored: Scored, budget: Budget, settings: PruneSettings, keeper: Reconstructor | None = None
+) -> Decision:
+    """Widths by Algorithm 2 of the paper (or as ``settings.allocation`` says) under a budget of multiply-accumulates.
+
+    Raises:
+        BudgetError: no network within the bounds of ``settings`` meets ``budget``.
+    """
+    cost = FlopsCost(network.layers, scored.prunable)
+    candidates = all_widths(scored, settings)
+    whole = sum(layer.macs for layer in network.layers)
+    limit = budget.limit(whole)
+    least = cost.predict({name: widths[0] for name, widths in candidates.items()})
+    if least > limit:
+        raise BudgetError(
+            f"The budget {budget} is below the smallest network of these settings, which needs "
+            f"{math.ceil(least / whole * 1e4) / 100:g}%flops.",
+            "Allow that much (--budget), or fewer channels per group (--d-min), or pruning of the first convolution.",
+        )
+    values = values_for(scored, candidates, settings, {}, keeper)
+    match settings.allocation:
+        case "uniform":
+            return Decision("uniform", uniform(values, full_widths(scored), cost, limit).widths)
+        case "auto" | "exact" if not scored.scatters:
+            return Decision(*exact_by_flops(values, cost, limit, settings))
+        case "exact":
+            return Decision("exact", exact(values, cost, limit).widths)
+        case _:
+            path: list[tuple[str, int]] = []
+            found = greedy(values, cost, limit, only_next=True, told=lambda widths: path.extend(widths.items()))
+            return Decision("flops", found.widths, path=tuple(path))
+
+
+def by_latency(
+    network: Network,
+    scored: Scored,
+    worths: Mapping[Branch, float],
+    budget: Budget,
+    settings: PruneSettings,
+    pricing: Pricing,
+    measure: Measure | None,
+    progress: Progress,
+    keeper: Reconstructor | None = None,
+) -> Decision:
+    """Widths under a budget of latency; ``measure`` times a candidate on the target, None where that is an estimate.
+
+    ``worths`` are of the branches that may go. ``keeper`` measures what widths are worth where ``scored`` has no
+    scatters.
+
+    Raises:
+        BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
+        MissedError: the budget cannot be met; the error names the fastest network that was found.
+    """
+    full = full_widths(scored)
+    budget_us = budget.limit(pricing.original_us)
+    solver = solver_of(network, scored, worths, settings, pricing, keeper, budget_us)
+    if measure is None:
+        turns, found = [], _estimated(solver, budget, budget_us, pricing.original_us)
+        warnings = [*pricing.warnings, *_not_measured(pricing, found)]
+    else:
+        turns = _closed_loop(solver, measure, budget, budget_us, progress)
+        taken = _best(turns, solver, budget, pricing.original_us)
+        found = turns[taken].allocation
+        warnings = [*pricing.warnings, *_not_measured(pricing, found)]
+        warnings += [f"Closed loop, round {taken + 1}: {warning}" for warning in turns[taken].result.warnings]
+    before, after = pricing.cost.by_layer(full), pricing.cost.by_layer(found.widths)
+    plan = LatencyPlan(
+        how=pricing.how,
+        source=pricing.source,
+        budget_us=budget_us,
+        original_us=pricing.original_us,
+        predicted_us=found.cost,
+        rounds=tuple(turn.record for turn in turns),
+        by_layer={layer: (before[layer], after[layer]) for layer in before},
+        staircases=dict(pricing.staircases),
+        errors=pricing.errors,
+        gap=found.gap,
+        warnings=tuple(warnings),
+    )
+    return Decision(solver.method, found.widths, plan, loss=solver.loss(found.widths) if solver.loss else None)
+
+
+def _not_measured(pricing: Pricing, found: Allocation) -> list[str]:
+    layers = pricing.estimated(found.widths)
+    if not layers:
+        return []
+    return [f"No measurement at their widths: the predicted times of {len(layers)} layer(s) are estimates."]
+
+
+def _estimated(solver: Solver, budget: Budget, budget_us: float, original_us: float) -> Allocation:
+    try:
+        return solver.solve(budget_us)
+    except BudgetError:
+        us = solver.fastest.cost
+        raise _cannot(budget, us, us / original_us, "estimate") from None
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """One round of the loop; ``used`` is the measured share of the budget."""
+
+    allocation: Allocation
+    result: TrialResult
+    used: float
+
+    @property
+    def record(self) -> Round:
+        return Round(
+            predicted_us=self.allocation.cost,
+            measured_us=self.result.candidate_us,
+            original_us=self.result.original_us,
+            ratio=self.result.ratio,
+            ratio_ci95=self.result.ratio_ci95,
+            widths=dict(self.allocation.widths),
+        )
+
+
+def _closed_loop(solver: Solver, measure: Measure, budget: Budget, budget_us: float, progress: Progress) -> list[_Turn]:
+    """Allocate and measure until the budget is nearly used up, or nothing new would be measured."""
+    turns: list[_Turn] = []
+    allowed_us = budget_us
+    with progress.task("Meeting the budget", ROUNDS) as task:
+        while len(turns) < ROUNDS:
+            allocation = _next(solver, allowed_us, turns)
+            if allocation is None:
+                break
+            result = measure(allocation.widths)
+            turn = _Turn(allocation, result, result.candidate_us / budget.limit(result.original_us))
+            turns.append(turn)
+            progress.note(
+                f"round {len(turns)}: predicted {allocation.cost:.0f} us, measured {result.candidate_us:.0f} us, "
+                f"{result.ratio:.3f} of the original; {turn.used:.1%} of the budget"
+            )
+            task.advance()
+            if NEARLY_ALL <= turn.used <= 1:
+                break
+            allowed_us = _aim(turns)
+    return turns
+
+
+def _aim(turns: list[_Turn]) -> float:
+    """What the next network may take by the cost model.
+
+    With networks on both sides of the budget it lies between the nearest two, where a power law through them says.
+    Before that the model is taken to be wrong by the factor by which it was wrong last.
+    """
+    within = max((turn for turn in turns if turn.used <= 1), key=lambda turn: turn.used, default=None)
+    above = min((turn for turn in turns if turn.used > 1), key=lambda turn: turn.used, default=None)
+    exceeded = sum(turn.used > 1 for turn in turns)
+    wanted = 1 - MARGIN * 2.0 ** max(0, exceeded - 1)
+    if within is None or above is None or within.allocation.cost >= above.allocation.cost:
+        return wanted * turns[-1].allocation.cost / turns[-1].used
+    share = max(0.0, math.log(wanted / within.used)) / math.log(above.used / within.used)
+    return within.allocation.cost * math.pow(above.allocation.cost / within.allocation.cost, share)
+
+
+def _next(solver: Solver, allowed_us: float, turns: list[_Turn]) -> Allocation | None:
+    """The network to measure next; None if it has been measured, or one within the budget has and no other is."""
+    try:
+        found = solver.solve(allowed_us)
+    except BudgetError:
+        if any(turn.used <= 1 for turn in turns):
+            return None
+        found = solver.fastest  # by the model it is too slow, but the model may be wrong
+    return None if found.widths in [turn.allocation.widths for turn in turns] else found
+
+
+def _best(turns: list[_Turn], solver: Solver, budget: Budget, profiled_us: float) -> int:
+    """Which of ``turns`` uses most of the budget and not more; ``profiled_us`` is the original's in the profile.
+
+    Raises:
+        MissedError: none.
+    """
+    within = [place for place, turn in enumerate(turns) if turn.used <= 1]
+    if within:
+        return max(within, key=lambda place: turns[place].used)
+    result = min(turns, key=lambda turn: turn.used).result
+    off = profiled_us / result.original_us - 1
+    if abs(off) > STALE:
+        raise MissedError(
+            f"The budget {budget} was not met: the fastest network that was tried takes {result.candidate_us:.0f} us, "
+            f"{result.ratio:.3f} of the original. The latency profile may be wrong: it has the original at "
+            f"{profiled_us:.0f} us, {off:+.0%} from the {result.original_us:.0f} us measured now.",
+            "Measure it again on a quiet machine: catro-deploy profile --force",
+        )
+    if solver.fastest.widths in [turn.allocation.widths for turn in turns]:
+        raise _cannot(budget, result.candidate_us, result.ratio, "measured")
+    raise MissedError(
+        f"The budget {budget} was not met in {len(turns)} rounds: the fastest of their networks took "
+        f"{result.candidate_us:.0f} us, {result.ratio:.3f} of the original (measured).",
+        f"{_suggestion(budget, result.candidate_us, result.ratio)}, or run it again on a quieter machine.",
+    )
+
+
+def _cannot(budget: Budget, us: float, share: float, how: Literal["measured", "estimate"]) -> MissedError:
+    return MissedError(
+        f"The budget {budget} cannot be met: the fastest network of these settings takes {us:.0f} us, {share:.3f} of "
+        f"the original ({how}).",
+        f"{_suggestion(budget, us, share)}, fewer channels per group (--d-min), or that residual branches are removed "
+        "(--depth auto).",
+    )
+
+
+def _suggestion(budget: Budget, us: float, share: float) -> str:
+    """What to allow for a network so fast: the smallest round budget that it meets, in the unit of ``budget``."""
+    if budget.unit == "us":
+        return f"Allow {Budget(math.ceil(us), 'us')} or more (--budget)"
+    if share < 1:
+        return f"Allow {Budget(math.ceil(share * 100) / 100, 'x')} or more (--budget)"
+    return "Allow more images at a time (--batch)"  # no share that may be asked for is enough

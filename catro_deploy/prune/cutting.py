@@ -1,0 +1,202 @@
+"""Cutting a classifier to the channels that were chosen: the cut network, the check of it, and its plan."""
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from catro_deploy.errors import FaultError, ModelError
+from catro_deploy.graph.coupling.trace import Network, list_layers, trace
+from catro_deploy.graph.cut.sizes import held_by
+from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked, spread
+from catro_deploy.graph.fx.depth import drop_branches
+from catro_deploy.records import Branch, Budget, GroupPlan, Keep, LatencyPlan, Plan
+from catro_deploy.settings import Settings
+
+__all__ = ["Classifier", "Pruned", "cut_classifier", "of_widths", "with_classes", "without_branches"]
+
+LARGEST_DEVIATION = 1e-4
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A trained network on the CPU in eval mode, of whose logits only those of the wanted classes are left.
+
+    Attributes:
+        model: maps normalised images (n, *input_shape) to logits (n, wanted classes).
+        input_shape: (channels, height, width) of one image.
+        head: name of the layer that makes the logits.
+        classes: names of all classes that the network was trained for.
+        wanted: indices of the classes that are left, in the order of the logits.
+        name: factory that builds the network with all classes; empty if there is none.
+        mean: what images were normalised with, a value a channel; empty if nobody said.
+        std: likewise.
+    """
+
+    model: nn.Module
+    input_shape: tuple[int, int, int]
+    head: str
+    classes: tuple[str, ...]
+    wanted: tuple[int, ...]
+    name: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def has_whole_head(self) -> bool:
+        """Whether the logits are those of all classes, in the order of ``classes``."""
+        return self.wanted == tuple(range(len(self.classes)))
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The cut network, on the CPU in eval mode, and all that is needed, with weights, to build it again."""
+
+    model: nn.Module
+    plan: Plan
+
+
+_AnyClassifier = TypeVar("_AnyClassifier", bound=Classifier)
+
+
+def with_classes(whole: _AnyClassifier, wanted: tuple[int, ...], images: torch.Tensor) -> _AnyClassifier:
+    """``whole`` with the logits of the ``wanted`` classes alone, in that order.
+
+    Its module is cut in place, and checked on ``images``.
+
+    Raises:
+        ModelError: the logits are not simply the outputs of one layer.
+    """
+    chosen = replace(whole, wanted=wanted)
+    if chosen.has_whole_head:
+        return chosen
+    with torch.no_grad():
+        try:
+            expected = whole.model(images)[:, list(wanted)]
+            found = apply_keeps_(whole.model, {whole.head: Keep(out=wanted)})(images)
+            deviation = _deviation(expected.nan_to_num(), found.nan_to_num())  # what is not finite is found later
+        except (
+            ModelError,
+            RuntimeError,
+            IndexError,
+        ):  # the layer has not so many outputs, or what follows it needs all of them
+            deviation = float("inf")
+    if not deviation <= LARGEST_DEVIATION:
+        raise ModelError(
+            "Logits cannot be left out of this network or reordered: they are not the outputs of one layer "
+            f"({whole.head} is the last).",
+            "Prune it for all classes, or let it end in a layer with one output for each class.",
+        )
+    return chosen
+
+
+def cut_classifier(
+    original: Classifier,
+    latency: LatencyPlan | None,
+    gone: Sequence[Branch],
+    groups: Sequence[GroupPlan],
+    images: torch.Tensor,
+    settings: Settings,
+    *,
+    allocation: str = "",
+) -> Pruned:
+    """Cut ``original`` to what ``groups`` keep, without the branches ``gone``; check it on ``images``.
+
+    ``allocation`` is the method that was used, if it is not what ``settings`` say.
+
+    Raises:
+        FaultError: the pruned network does not compute what the masked original computes.
+    """
+    model = original.model.cpu()
+    network = trace(model, original.input_shape, settings.prune.ignore)
+    shallow, rest = without_branches(model, network, gone, settings.prune.ignore)
+    keeps = keeps_of(rest.groups, {group.name: group.kept for group in groups}, rest.sizes)
+    pruned = apply_keeps_(copy.deepcopy(shallow), keeps)
+    _check_equal(pruned, masked(shallow, keeps), images)
+    method = allocation or settings.prune.allocation
+    return Pruned(pruned, _plan(original, method, latency, gone, groups, keeps, pruned, settings))
+
+
+def without_branches(
+    model: nn.Module, network: Network, gone: Sequence[Branch], ignore: Sequence[str]
+) -> tuple[nn.Module, Network]:
+    """``model`` and ``network`` without the branches ``gone``, which were found with ``ignore``."""
+    if not gone:
+        return model, network
+    shallow = drop_branches(model, [branch.name for branch in gone], ignore, network.sizes)
+    unread = held_by(model, network.sizes).keys() - held_by(shallow, network.sizes).keys()
+    return shallow.eval(), network.without(unread.union(*(branch.modules for branch in gone)))
+
+
+def of_widths(
+    model: nn.Module,
+    network: Network,
+    branches: Iterable[Branch],
+    widths: Mapping[str, int],
+    ignore: Sequence[str],
+) -> nn.Module:
+    """A network of these widths, whichever channels it keeps: its latency does not depend on that."""
+    gone = [branch for branch in branches if not any(widths[name] for name in branch.groups)]
+    shallow, rest = without_branches(model, network, gone, ignore)
+    kept = {group.name: spread(group, widths[group.name]) for group in rest.groups if group.name in widths}
+    return apply_keeps_(copy.deepcopy(shallow), keeps_of(rest.groups, kept, rest.sizes))
+
+
+def _check_equal(pruned: nn.Module, reference: nn.Module, images: torch.Tensor) -> None:
+    with torch.inference_mode():
+        expected, found = reference.eval()(images), pruned.eval()(images)
+    deviation = _deviation(expected, found)
+    if not deviation <= LARGEST_DEVIATION:
+        raise FaultError(
+            f"The pruned network deviates from the masked original by {deviation:.2g} of the largest logit "
+            f"(at most {LARGEST_DEVIATION:.0e} is rounding): its channels were coupled wrongly.",
+            "Nothing was written. Leave the part that is built unusually as it is: [prune] ignore in catro.toml.",
+        )
+
+
+def _deviation(expected: torch.Tensor, found: torch.Tensor) -> float:
+    """The largest difference, as a share of the largest logit."""
+    return float((expected - found).abs().max() / expected.abs().max().clamp(min=1e-12))
+
+
+def _plan(
+    original: Classifier,
+    allocation: str,
+    latency: LatencyPlan | None,
+    gone: Sequence[Branch],
+    groups: Sequence[GroupPlan],
+    keeps: Mapping[str, Keep],
+    pruned: nn.Module,
+    settings: Settings,
+) -> Plan:
+    head, wanted, classes = original.head, original.wanted, original.classes
+    with_head = {} if original.has_whole_head else {head: Keep(wanted, keeps.get(head, Keep()).inputs)}
+    networks = (original.model, pruned)
+    macs = [sum(layer.macs for layer in list_layers(network, original.input_shape)) for network in networks]
+    params = [sum(p.numel() for p in network.parameters()) for network in networks]
+    return Plan(
+        model=original.name,
+        model_classes=len(classes),
+        input_shape=original.input_shape,
+        mean=original.mean,
+        std=original.std,
+        classes=tuple(classes[index] for index in wanted),
+        class_indices=wanted,
+        head=head,
+        target=settings.prune.target,
+        budget=str(Budget.parse(settings.prune.budget)),
+        criterion=settings.prune.criterion,
+        allocation=allocation,
+        groups=tuple(groups),
+        keeps={**keeps, **with_head},
+        original_macs=macs[0],
+        pruned_macs=macs[1],
+        original_params=params[0],
+        pruned_params=params[1],
+        settings=settings.prune.model_dump(mode="json"),
+        dropped=tuple(branch.name for branch in gone),
+        latency=latency,
+    )

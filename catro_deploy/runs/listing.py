@@ -1,0 +1,94 @@
+"""The run folders below a folder: which there are, which one a name means, and removing one."""
+
+import difflib
+import shutil
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from catro_deploy.errors import RunFolderError
+from catro_deploy.runs.folder import STAGES_FILE, RunFolder
+
+__all__ = ["RUNS", "WORK_FILE", "find_run", "newest_run", "remove_run", "run_folders"]
+
+RUNS = Path("runs")
+"""Where run folders lie in a working folder."""
+WORK_FILE = "catro.toml"
+"""The settings file of a working folder, which is never inside a run folder."""
+
+
+def run_folders(root: Path) -> list[RunFolder]:
+    """The run folders directly below ``root``, the one that was worked in last first."""
+    found = [RunFolder(path.parent) for path in root.glob("*/run.toml")]
+    return sorted(found, key=RunFolder.last_change, reverse=True)
+
+
+def newest_run(root: Path) -> RunFolder:
+    """The run folder below ``root`` in which a stage ended last; one whose first stage failed does not count.
+
+    Raises:
+        RunFolderError: there is none.
+    """
+    found = [path.parent for path in root.glob(f"*/{STAGES_FILE}") if (path.parent / "run.toml").is_file()]
+    if not found:
+        raise RunFolderError(
+            f"There is no finished pruning in {root.absolute()}.",
+            "Start one: catro-deploy prune --target x86-cpu --budget 0.5x",
+        )
+    return max(map(RunFolder, found), key=RunFolder.last_change)
+
+
+def find_run(name: str, root: Path) -> RunFolder:
+    """The run folder that ``name`` means: a path, a name below ``root``, or a part of exactly one such name.
+
+    Raises:
+        RunFolderError: there is none, or ``name`` is a part of several.
+    """
+    for path in (Path(name), root / name):
+        if (path / "run.toml").is_file():
+            return RunFolder(path)
+    names = [run.path.name for run in run_folders(root)]
+    matches = [known for known in names if name in known]
+    if len(matches) == 1:
+        return RunFolder(root / matches[0])
+    if matches:
+        raise RunFolderError(f"{name!r} fits several runs: {', '.join(matches)}.", "Write more of the name.")
+    if any(path.exists() for path in (Path(name), root / name)):
+        raise RunFolderError(f"{name} is not a run folder: it has no run.toml.", "List them: catro-deploy runs list")
+    near = difflib.get_close_matches(name, names, n=1)
+    suggestion = f"Did you mean {near[0]}?" if near else "List them: catro-deploy runs list"
+    raise RunFolderError(f"There is no run {name!r} in {root.absolute()}.", suggestion)
+
+
+def remove_run(run: RunFolder) -> None:
+    """Delete the folder of ``run``. Links inside it are deleted, and what they point to stays.
+
+    Raises:
+        RunFolderError: it is not a run folder or a link to one, another process holds it, or it also holds the
+            working folder, its settings, the checkpoint or the images.
+    """
+    if run.path.is_symlink():
+        raise RunFolderError(f"{run.path} is a link to {run.path.readlink()}.", "Remove the link itself: rm")
+    if not run.settings.is_file():
+        raise RunFolderError(f"{run.path} is not a run folder: it has no run.toml.", "catro-deploy runs list")
+    if foreign := next(_foreign(run), None):
+        raise RunFolderError(f"{run.path} also holds {foreign}.", "Move that elsewhere, then remove the run again.")
+    with run.lock():
+        shutil.rmtree(run.path)
+
+
+def _foreign(run: RunFolder) -> Iterator[str]:
+    """What lies in the folder of ``run`` and would be missed."""
+    folder = run.path.resolve()
+    if Path.cwd().is_relative_to(folder):
+        yield "the working folder"
+    for file in (WORK_FILE, "*/run.toml", "*/" + WORK_FILE):
+        yield from (str(found) for found in run.path.glob(file))
+    try:
+        settings = tomllib.loads(run.settings.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return
+    for section, key, what in (("model", "checkpoint", "the checkpoint"), ("data", "root", "the images")):
+        path = settings.get(section, {}).get(key)
+        if isinstance(path, str) and Path(path).exists() and Path(path).resolve().is_relative_to(folder):
+            yield f"{what} {path}"

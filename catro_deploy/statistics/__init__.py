@@ -1,0 +1,1 @@
+"""What numbers from few images can tell: agreement, intervals, chance."""

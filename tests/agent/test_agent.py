@@ -1,0 +1,134 @@
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import catro_deploy
+from catro_deploy.agent.agent import run
+from catro_deploy.errors import ModelError, UsageError
+from tests.onnx_files import write_conv_chain
+
+PACKAGE = Path(catro_deploy.__file__).parent
+ON_DEVICE = [
+    PACKAGE / "__init__.py",
+    PACKAGE / "errors.py",
+    *(PACKAGE / "runtimes").glob("*.py"),
+    *(PACKAGE / "agent").glob("*.py"),
+]
+
+PROTOCOL = {
+    "warmup_s": 0.05,
+    "seconds": 0.4,
+    "min_samples": 100,
+    "limit_s": 5.0,
+    "block": 10,
+    "bootstrap_resamples": 200,
+    "seed": 0,
+}
+
+
+def job_for(folder: Path, *, original: dict, pruned: dict, **changes) -> dict:
+    models = {
+        name: {"file": write_conv_chain(folder / f"{name}.onnx", **size).name, "metadata": {}}
+        for name, size in (("original", original), ("pruned", pruned))
+    }
+    job = {"job": "bench", "runtime": "onnxruntime", "threads": 1, "protocol": PROTOCOL, "models": models}
+    job |= {"folder": str(folder), "home": str(folder / "home"), "modes": [{"batch": 1}]}
+    return job | changes
+
+
+def agent(job: dict, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *options, "-m", "catro_deploy.agent"]
+    return subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=False)
+
+
+def test_eight_times_the_work_takes_longer_beyond_doubt(tmp_path):
+    large, small = {"layers": 8, "channels": 32, "size": 32}, {"layers": 1, "channels": 32, "size": 32}
+    events: list[dict] = []
+    result = run(job_for(tmp_path, original=large, pruned=small), events.append)
+    low, high = result["speedup"]["ci95"]
+    assert 1.5 < low <= result["speedup"]["median"] <= high
+    assert result["speedup"]["median"] == result["original"]["p50_us"] / result["pruned"]["p50_us"]
+    assert result["original"]["n"] == len(result["original"]["samples_us"]) >= 100
+    assert result["facts"]["runtime"].startswith("onnxruntime ")
+    assert events[-1]["event"] == "progress"
+
+
+def test_the_same_model_twice_shows_no_great_difference(tmp_path):
+    size = {"layers": 2, "channels": 16, "size": 16}
+    result = run(job_for(tmp_path, original=size, pruned=size), lambda _: None)
+    assert 0.7 < result["speedup"]["median"] < 1.4
+
+
+def test_a_process_answers_in_json_lines_and_never_imports_torch(tmp_path):
+    answer = agent(job_for(tmp_path, original={"layers": 2}, pruned={}), "-X", "importtime")
+    assert answer.returncode == 0, answer.stderr
+    *progress, result = map(json.loads, answer.stdout.splitlines())
+    assert {event["event"] for event in progress} == {"progress"}
+    assert result["event"] == "result"
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in answer.stderr.splitlines()}
+    assert {"numpy", "onnxruntime", "catro_deploy"} <= imported
+    assert not imported & {"torch", "torchvision", "pydantic", "tomllib", "onnx", "typer", "rich", "safetensors"}
+
+
+def test_an_error_is_one_line_with_its_class_and_exit_code(tmp_path):
+    job = job_for(tmp_path, original={}, pruned={})
+    job["models"]["pruned"]["metadata"] = {"plan_sha256": "another"}
+    answer = agent(job)
+    assert answer.returncode == 2
+    error = json.loads(answer.stdout)
+    assert (error["event"], error["kind"]) == ("error", "ModelError")
+    assert "plan_sha256" in error["problem"]
+
+
+def test_more_images_than_the_file_was_made_for(tmp_path):
+    job = job_for(tmp_path, original={"batch": "batch"}, pruned={"batch": 1}, modes=[{"batch": 4}])
+    with pytest.raises(UsageError, match=r"take 1 image\(s\) at a time, and 4") as caught:
+        run(job, lambda _: None)
+    assert "export.dynamic_batch = true" in caught.value.hint
+
+
+def test_a_dynamic_batch_is_measured_at_the_size_asked_for(tmp_path):
+    size = {"batch": "batch", "layers": 3, "channels": 32, "size": 32}
+    short = PROTOCOL | {"seconds": 0.1}
+    one, sixteen = (
+        run(job_for(tmp_path, original=size, pruned=size, modes=[{"batch": batch}], protocol=short), lambda _: None)
+        for batch in (1, 16)
+    )
+    assert sixteen["original"]["p50_us"] > 4 * one["original"]["p50_us"]
+
+
+def test_a_truncated_file_is_named(tmp_path):
+    job = job_for(tmp_path, original={}, pruned={"channels": 64})
+    file = tmp_path / job["models"]["pruned"]["file"]
+    file.write_bytes(file.read_bytes()[:300])
+    with pytest.raises(ModelError, match=r"pruned\.onnx is not a whole ONNX file"):
+        run(job, lambda _: None)
+
+
+def test_an_unknown_job_is_refused():
+    with pytest.raises(UsageError, match="does not know the job 'dance'"):
+        run({"job": "dance"}, lambda _: None)
+
+
+@pytest.mark.parametrize("path", ON_DEVICE, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_what_runs_on_devices_is_python_3_8(path):
+    tree = ast.parse(path.read_text(), feature_version=(3, 8))
+    later = {"removeprefix", "removesuffix", "tomllib", "pairwise", "file_digest", "Self", "override"}
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    used |= {
+        alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import) for alias in node.names
+    }
+    assert not used & later
+    keywords = {key.arg for node in ast.walk(tree) if isinstance(node, ast.Call) for key in node.keywords}
+    assert not keywords & {"strict", "slots", "kw_only"}
+
+
+def test_annotations_are_not_evaluated_on_devices():
+    """``list[int]`` and ``int | None`` in annotations are errors on Python 3.8 without this import."""
+    for path in ON_DEVICE:
+        if path.name not in ("errors.py",) and path != PACKAGE / "__init__.py":
+            assert "from __future__ import annotations" in path.read_text(), path

@@ -1,0 +1,135 @@
+"""Nodes of several networks, timed in turns."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
+
+from catro_deploy.agent.agent import run
+from catro_deploy.agent.process import run_job
+from catro_deploy.agent.profile import low_mean
+from catro_deploy.errors import ModelError
+from tests.onnx_files import write_conv_chain, write_graph
+
+PROTOCOL = {"together": 2, "rounds": 3, "block_ms": 1.0, "min_runs": 4, "max_runs": 10}
+
+
+def job_for(folder, layers: dict[str, int], whole: tuple[str, ...] = (), **protocol) -> dict:
+    """Networks of so many convolutions each."""
+    size = {"channels": 16, "size": 16}
+    files = {name: write_conv_chain(folder / f"{name}.onnx", layers=count, **size) for name, count in layers.items()}
+    return {
+        "job": "profile",
+        "runtime": "onnxruntime",
+        "threads": 1,
+        "batch": 1,
+        "seed": 0,
+        "folder": str(folder),
+        "reference": write_conv_chain(folder / "reference.onnx", layers=2, **size).name,
+        "variants": [{"name": name, "file": file.name, "whole": name in whole} for name, file in files.items()],
+        "protocol": PROTOCOL | protocol,
+    }
+
+
+def samples_of(job: dict) -> dict[str, dict]:
+    events: list[dict] = []
+    result = run(job, events.append)
+    assert result["runtime"].startswith("onnxruntime ")
+    assert {event["event"] for event in events} == {"sample"}
+    return {event["name"]: event for event in events}
+
+
+def node_us(sample: dict) -> float:
+    return sum(float(np.median(rounds)) for _, rounds in sample["nodes"])
+
+
+def test_the_low_mean_by_hand():
+    # Of ten: without the fastest, the next four.
+    assert low_mean(np.array([90.0, 1, 2, 3, 4, 5, 60, 70, 80, 100])) == (2 + 3 + 4 + 5) / 4
+    # Of four, the faster half; of three, the fastest; of one, itself.
+    assert low_mean(np.array([8.0, 2, 4, 6])) == 3
+    assert low_mean(np.array([8.0, 2, 4])) == 2
+    assert low_mean(np.array([7.0])) == 7
+    np.testing.assert_array_equal(low_mean(np.array([[8.0, 1], [2, 40], [4, 3], [6, 20]])), [3, 2])
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.randoms())
+def test_the_low_mean_is_at_most_the_median_whatever_the_order(times, random):
+    found = low_mean(np.array(times))
+    assert min(times) <= found * (1 + 1e-9)
+    assert found <= np.median(times) * (1 + 1e-9)
+    random.shuffle(times)
+    assert low_mean(np.array(times)) == pytest.approx(found)
+
+
+def test_disturbances_do_not_count_up_to_half_of_the_runs():
+    quiet = np.full(20, 100.0)
+    disturbed = quiet.copy()
+    disturbed[::2] = 10_000
+    assert low_mean(disturbed) == low_mean(quiet) == 100
+
+
+def test_each_network_becomes_a_sample_with_a_value_for_each_round(tmp_path):
+    samples = samples_of(job_for(tmp_path, {"a": 1, "b": 2, "c": 8}, whole=("b",)))
+    assert list(samples) == ["a", "b", "c"]
+    for name, sample in samples.items():
+        assert len(sample["reference_us"]) == 3
+        assert all(us > 0 for us in sample["reference_us"])
+        assert all(len(rounds) == 3 for _, rounds in sample["nodes"])
+        assert sample["seconds"] > 0
+        assert (sample["whole_us"] is not None) == (name == "b")
+    assert len(samples["b"]["whole_us"]) == 3
+    assert len(samples["c"]["nodes"]) == len(samples["a"]["nodes"]) + 7
+
+
+def test_more_work_takes_more_time(tmp_path):
+    samples = samples_of(job_for(tmp_path, {"one": 1, "eight": 8}, rounds=5))
+    assert node_us(samples["eight"]) > 3 * node_us(samples["one"])
+
+
+def test_nodes_add_up_to_about_the_whole(tmp_path):
+    """The profiler counts whole microseconds and adds its own; the whole counts what lies between the nodes."""
+    sample = samples_of(job_for(tmp_path, {"model": 12}, whole=("model",), rounds=5))["model"]
+    assert 0.5 < node_us(sample) / float(np.median(sample["whole_us"])) < 2
+
+
+def test_nodes_have_the_names_of_the_file(tmp_path):
+    nodes = [
+        helper.make_node("Relu", ["image"], ["a"], name="layer::0"),
+        helper.make_node("Softmax", ["a"], ["logits"], name="layer::1"),
+    ]
+    job = job_for(tmp_path, {})
+    job["reference"] = write_graph(tmp_path / "two.onnx", nodes, [], [1, 4], [1, 4]).name
+    job["variants"] = [{"name": "two", "file": job["reference"], "whole": False}]
+    assert [name for name, _ in samples_of(job)["two"]["nodes"]] == ["layer::0", "layer::1"]
+
+
+def test_several_images_at_a_time_take_longer(tmp_path):
+    file = str(write_conv_chain(tmp_path / "any.onnx", layers=4, channels=16, size=16, batch="batch"))
+    one, eight = (
+        samples_of(
+            job_for(tmp_path, {})
+            | {"batch": batch, "reference": file, "variants": [{"name": "any", "file": file, "whole": False}]}
+        )["any"]
+        for batch in (1, 8)
+    )
+    assert node_us(eight) > 3 * node_us(one)
+
+
+def test_through_a_pipe(tmp_path):
+    *samples, result = run_job(job_for(tmp_path, {"a": 1, "b": 2, "c": 3}))
+    assert [sample["name"] for sample in samples] == ["a", "b", "c"]
+    assert result["event"] == "result"
+    assert json.dumps(samples, allow_nan=False)
+
+
+def test_a_network_that_cannot_be_run_is_named_and_those_before_it_are_told(tmp_path):
+    job = job_for(tmp_path, {"a": 1, "b": 1, "broken": 2})
+    (tmp_path / "broken.onnx").write_bytes(b"half")
+    told = []
+    with pytest.raises(ModelError, match=r"broken\.onnx is not a whole ONNX file"):
+        run(job, told.append)
+    assert [event["name"] for event in told] == ["a", "b"]

@@ -1,0 +1,22 @@
+"""What an agent keeps on a device does not pile up."""
+
+import os
+import time
+
+from catro_deploy.agent.store import UNUSED_S, Store
+
+
+def test_what_nobody_used_for_long_goes_and_the_rest_stays(tmp_path):
+    store, long_ago = Store(tmp_path), time.time() - UNUSED_S - 60
+    for age in ("old", "new"):
+        for folder in ("files", "jobs"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / "files" / age).write_text(age)
+        (tmp_path / f"agent-{age}.pyz").write_text(age)
+        (tmp_path / "jobs" / age).mkdir()
+        (tmp_path / "jobs" / age / "log.txt").write_text(age)
+    for path in (tmp_path / "files" / "old", tmp_path / "agent-old.pyz", tmp_path / "jobs" / "old"):
+        os.utime(path, (long_ago, long_ago))
+    store.tidy()
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {"files/new", "agent-new.pyz", "jobs/new/log.txt"}

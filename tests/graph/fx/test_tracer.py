@@ -1,0 +1,163 @@
+"""What a trace cannot look into is called whole, and nothing more than that; errors say where and what to do."""
+
+import pytest
+import torch
+from torch import nn
+
+from catro_deploy.errors import ModelError
+from catro_deploy.graph.fx.symbolic import evaluation_graph, symbolic
+from tests.graph.networks import Residual, randomised
+from tests.graph.opaque import Between, BySize
+
+
+class ByShape(nn.Module):
+    """Python numbers of sizes, which no trace knows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.pad(x, [0] * (4 - len(x.shape)))
+
+
+class Unpacked(nn.Module):
+    """Takes a map to pieces in Python."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([image * 2 for image in x])
+
+
+class Same(nn.Conv2d):
+    """A layer that pads by Python arithmetic on its input, as timm's do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        missing = max(0, 3 - x.shape[-1] % 2 - 1)
+        return super().forward(nn.functional.pad(x, [missing - 1, 0, missing - 1, 0]))
+
+
+class ByMode(nn.Module):
+    """Another branch in training."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if self.training else x
+
+
+class ByChance(nn.Module):
+    """Random numbers that do not depend on the input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (1 + float(torch.rand(())) * self.training)
+
+
+def images() -> torch.Tensor:
+    return torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("inside", [BySize, ByShape, Unpacked, ByChance])
+def test_only_the_innermost_module_is_called_whole(inside):
+    model = randomised(Between(inside()))
+    traced = symbolic(model)
+    assert set(traced.opaque) == {"block.1"}
+    called = {str(node.target) for node in traced.module.graph.find_nodes(op="call_module")}
+    assert called == {"stem", "block.0", "block.1", "last", "fc"}
+    torch.testing.assert_close(traced.module(images()), model(images()))
+
+
+def test_several_modules_are_called_whole_if_need_be():
+    model = randomised(Between(nn.Sequential(ByShape(), nn.Conv2d(6, 6, 1), Unpacked())))
+    assert set(evaluation_graph(model).opaque) == {"block.1.0", "block.1.2"}
+
+
+def test_a_layer_of_a_class_of_its_own_is_a_layer():
+    model = randomised(Between(Same(6, 6, 3)))
+    traced = evaluation_graph(model)
+    assert traced.opaque == {}
+    assert traced.why_hidden("block.1") == ""
+    assert torch.equal(traced.module(images()), model(images()))
+
+
+def test_a_module_that_follows_the_mode_still_does():
+    model = randomised(Between(ByMode()))
+    traced = symbolic(model)
+    assert "training" in traced.opaque["block.1"]
+    assert evaluation_graph(model).opaque == {}
+    for mode in (True, False):
+        torch.testing.assert_close(traced.module.train(mode)(images()), model.train(mode)(images()))
+
+
+def test_ignored_modules_are_not_looked_into():
+    traced = evaluation_graph(randomised(Between(nn.Conv2d(6, 6, 1))), ["block"])
+    called = {str(node.target) for node in traced.module.graph.find_nodes(op="call_module")}
+    assert called == {"stem", "block", "last", "fc"}
+    assert traced.why_hidden("block.0") == "block cannot be looked into: it is to be ignored"
+
+
+def test_why_a_layer_is_hidden():
+    traced = evaluation_graph(randomised(Between(BySize())))
+    reason = traced.why_hidden("block.1.conv")
+    assert reason.startswith("block.1 cannot be looked into: TraceError: ")
+    assert "opaque.py:" in reason
+    assert "return x if x.shape[-1] > 4 else -x" in reason
+
+
+class Root(Residual):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.mean() > 0:
+            x = -x
+        return super().forward(x)
+
+
+def test_where_the_model_itself_fails():
+    with pytest.raises(ModelError) as caught:
+        evaluation_graph(Root())
+    assert "The forward of Root cannot be traced; the model is where it fails: TraceError" in caught.value.problem
+    assert "test_tracer.py:" in caught.value.problem
+    assert "if x.mean() > 0:" in caught.value.problem
+    assert 'ignore = ["layer4"] in catro.toml' in caught.value.hint
+
+
+class Defaults(Residual):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, *, double: bool = False) -> torch.Tensor:
+        if mask is not None:
+            x = x * mask
+        return super().forward(x + x if double else x)
+
+
+def test_arguments_behind_the_images_keep_their_defaults():
+    model = randomised(Defaults())
+    torch.testing.assert_close(symbolic(model).module(images()), model(images()))
+
+
+class Auxiliary(Residual):
+    """A second head in training, as GoogLeNet's."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        logits = super().forward(x)
+        return (logits, logits) if self.training else logits
+
+
+class Pair(Residual):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": super().forward(x)}
+
+
+def test_outputs_that_are_not_logits():
+    model = randomised(Auxiliary())
+    torch.testing.assert_close(evaluation_graph(model).module(images()), model(images()))
+    with pytest.raises(ModelError, match="does other things in training"):
+        symbolic(model)
+    with pytest.raises(ModelError, match=r"(?s)returns a dict.*one tensor of logits"):
+        evaluation_graph(Pair())
+
+
+def test_the_parts_of_a_split_may_be_gone_through():
+    class Looping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.conv(x)
+            thirds = [part * (place + 1) for place, part in enumerate(x.split([2, 2, 4], dim=1))]
+            halves = [part.relu() for part in torch.chunk(x, chunks=2, dim=1)]
+            return torch.cat([*thirds, *halves], 1).mean((2, 3))
+
+    model = Looping()
+    torch.testing.assert_close(symbolic(model).module(images()), model(images()))

@@ -1,0 +1,300 @@
+"""Whole profiles of a tiny network, really measured; stopped, disturbed, and taken up again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from catro_deploy.calibration import ProfileProtocol
+from catro_deploy.errors import ModelError, ProfileError
+from catro_deploy.graph.onnx.export import export_onnx
+from catro_deploy.latency.profile import (
+    LatencyProfile,
+    find_profile,
+    load_profile,
+    measure_profile,
+    measuring,
+    profiles_of,
+)
+from catro_deploy.progress import Silent, Task
+from catro_deploy.records import Group
+from catro_deploy.resources import profiles_folder
+from catro_deploy.runs.folder import hold
+from catro_deploy.runtimes import open_runner
+from tests.latency.profile.quick import PROTOCOL, SHAPE, USE, tiny_network
+from tests.latency.profile.test_subject import Smooth, Switching
+from tests.tiny import CHECKOUT, TinyNet
+
+
+class Told(Silent):
+    """Remembers the bars: title, steps, and steps that were done before."""
+
+    def __init__(self) -> None:
+        self.bars: list[tuple[str, float, float]] = []
+
+    @contextmanager
+    def task(self, title: str, total: float, done: float = 0) -> Iterator[Task]:
+        self.bars.append((title, total, done))
+        with super().task(title, total, done) as task:
+            yield task
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CATRO_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory) -> tuple[LatencyProfile, Path, Told]:
+    """A profile, the cache that it is in, and the bars that were shown."""
+    told = Told()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CATRO_CACHE", str(tmp_path_factory.mktemp("measured")))
+        return measure_profile(tiny_network(), SHAPE, USE, PROTOCOL, told), profiles_folder(), told
+
+
+def only_folder() -> Path:
+    (folder,) = profiles_folder().iterdir()
+    return folder
+
+
+def test_a_profile_says_what_was_measured(measured):
+    profile, _, told = measured
+    assert (profile.target, profile.fingerprint["threads"]) == ("x86-cpu", 1)
+    assert profile.device["runtime"].startswith("onnxruntime ")
+    assert set(profile.staircases) == {"conv1", "conv2"}
+    assert [width for width, _ in profile.staircases["conv2"].swept] == list(range(3, 17))
+    assert [width for width, _ in profile.staircases["conv1"].swept] == list(range(3, 13))
+    for name, width in (("conv1", 12), ("conv2", 16)):
+        assert 1 <= len(profile.staircases[name].candidates) <= PROTOCOL.candidates
+        assert profile.staircases[name].candidates[-1] == width
+    assert set(profile.shapes) == {"conv1", "conv2", "conv3", "fc"}
+    assert all(cell.us > 0 and cell.nodes >= 1 for of in profile.cells.values() for cell in of.values())
+    assert profile.errors.networks == min(PROTOCOL.held_out, profile.networks // 3)
+    assert [title for title, _, _ in told.bars][:2] == [
+        "Finding the staircase",
+        f"Timing layers in {profile.networks} networks",
+    ]
+    assert told.bars[0][1:] == (14, 0)
+
+
+def test_it_foretells_what_the_original_really_takes(measured, tmp_path):
+    """An independent stopwatch; the machine may be busier now than it was then."""
+    model, file = tiny_network(), tmp_path / "model.onnx"
+    export_onnx(model, SHAPE, file, opset=18, metadata={})
+    images = np.ones((1, *SHAPE), np.float32)
+    with open_runner("onnxruntime", file, 1) as runner:
+        times_us = []
+        for _ in range(300):
+            start = time.perf_counter()
+            runner.infer(images)
+            times_us.append((time.perf_counter() - start) * 1e6)
+    assert 0.4 < measured[0].original_us / float(np.median(times_us)) < 2.5
+
+
+def test_it_is_kept_and_found_again_for_the_same_network_whatever_its_weights(measured, monkeypatch):
+    profile, folder, _ = measured
+    monkeypatch.setenv("CATRO_CACHE", str(folder.parent))
+    (kept,) = folder.iterdir()
+    assert sorted(path.name for path in kept.iterdir()) == [".lock", "cells.csv", "profile.json"]
+    assert load_profile(kept) == profile
+    assert find_profile(tiny_network(seed=1), SHAPE, USE) == profile
+    assert [path for path, _ in profiles_of("x86-cpu")] == [kept]
+
+
+def test_it_is_not_found_for_another_network_or_use(measured, monkeypatch):
+    monkeypatch.setenv("CATRO_CACHE", str(measured[1].parent))
+    torch.manual_seed(0)
+    assert find_profile(Smooth(3).eval(), SHAPE, USE) is None
+    assert find_profile(TinyNet(4).eval(), SHAPE, USE) is None
+    assert find_profile(tiny_network(), (3, 32, 32), USE) is None
+    for change in ({"threads": 2}, {"batch": 2}, {"target": "another"}):
+        assert find_profile(tiny_network(), SHAPE, measuring.Use(**(vars(USE) | change))) is None
+
+
+def test_another_device_is_not_served(measured, monkeypatch):
+    monkeypatch.setenv("CATRO_CACHE", str(measured[1].parent))
+    here = measuring.device_facts(USE)
+    monkeypatch.setattr(measuring, "device_facts", lambda use: here | {"cpu_model": "Acme 9000"})
+    assert find_profile(tiny_network(), SHAPE, USE) is None
+
+
+def test_a_damaged_profile_is_an_error_until_it_is_measured_again(monkeypatch):
+    """All of it: samples that a finished profile was made of are not used, though a kill may have left them there."""
+    protocol = PROTOCOL.model_copy(update={"candidates": 2, "squares": 1, "held_out": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(measuring.SampleLog, "delete", lambda log: None)
+        measure_profile(tiny_network(), SHAPE, USE, protocol, Silent())
+    assert (only_folder() / "samples.jsonl").is_file()
+    cells = only_folder() / "cells.csv"
+    cells.write_text(cells.read_text()[:100])
+    with pytest.raises(ProfileError, match="cut off"):
+        find_profile(tiny_network(), SHAPE, USE)
+    told = Told()
+    again = measure_profile(tiny_network(), SHAPE, USE, protocol, told)
+    assert [done for _, _, done in told.bars[:2]] == [0, 0]
+    assert find_profile(tiny_network(), SHAPE, USE) == again
+
+
+def test_fewer_networks_are_timed_where_all_would_take_too_long_but_one_square_always_is():
+    protocol = PROTOCOL.model_copy(update={"candidates": 2, "squares": 5, "held_out": 1, "limit_s": 1e-6})
+    profile = measure_profile(tiny_network(), SHAPE, USE, protocol, Silent())
+    assert profile.networks == 4 + measuring.ORIGINALS
+    assert profile.errors.networks == 1
+
+
+START = """
+import sys
+from catro_deploy.latency.profile import measure_profile
+from catro_deploy.progress import Silent
+from catro_deploy.calibration import ProfileProtocol
+from tests.latency.profile.quick import SHAPE, USE, tiny_network
+measure_profile(tiny_network(), SHAPE, USE, ProfileProtocol.model_validate_json(sys.argv[1]), Silent())
+"""
+
+
+def start_measuring(protocol: ProfileProtocol) -> subprocess.Popen:
+    """Measure in another process."""
+    command = [sys.executable, "-c", START, protocol.model_dump_json()]
+    return subprocess.Popen(command, cwd=CHECKOUT, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+
+
+def wait_for_samples(process: subprocess.Popen, count: int) -> list[str]:
+    """The lines of the log, its heading left out, once there are so many."""
+    for _ in range(6000):
+        found = list(profiles_folder().glob("*/samples.jsonl"))
+        lines = found[0].read_text().split("\n")[1:-1] if found else []
+        if len(lines) >= count:
+            return lines
+        assert process.poll() is None, "it ended by itself"
+        time.sleep(0.01)
+    raise AssertionError("no samples came")
+
+
+def test_a_killed_measurement_goes_on_where_it_was(monkeypatch):
+    """Killed in the squares, with half a line written; in the sweep nothing is left to do."""
+    protocol = PROTOCOL.model_copy(update={"together": 2, "squares": 4})
+    with start_measuring(protocol) as process:
+        wait_for_samples(process, 14 + 4)
+        os.kill(process.pid, signal.SIGKILL)
+    file = only_folder() / "samples.jsonl"
+    before = file.read_text().split("\n")[1:-1]
+    with file.open("a") as broken:
+        broken.write(before[0][: len(before[0]) // 2])
+    asked: list[str] = []
+
+    def watched(device: str, job: dict, *more: Any, **options: Any) -> Iterator[dict]:
+        asked.extend(variant["name"] for variant in job["variants"])
+        return run_job(device, job, *more, **options)
+
+    run_job = measuring.run_job
+    monkeypatch.setattr(measuring, "run_job", watched)
+    told = Told()
+    profile = measure_profile(tiny_network(), SHAPE, USE, protocol, told)
+    kept = {json.loads(line)["name"] for line in before}
+    assert len(kept) == len(before) >= 18
+    assert not kept & set(asked)
+    assert told.bars[0][1:] == (14, 14)
+    assert told.bars[1][1:] == (profile.networks, len(before) - 14)
+    assert len(asked) == 14 + profile.networks - len(before)
+    assert not file.exists()
+    assert find_profile(tiny_network(), SHAPE, USE) == profile
+
+
+def test_two_at_once_are_refused(tmp_path):
+    """The lock goes with the measurement, even with one that fails."""
+    torch.manual_seed(0)
+    model = Switching(3).eval()
+    with pytest.raises(ModelError, match="cannot be exported"):
+        measure_profile(model, SHAPE, USE, PROTOCOL, Silent())
+    with (
+        hold(only_folder() / ".lock", "here"),
+        pytest.raises(ProfileError, match=r"Another catro-deploy is at work in .*x86-cpu-") as caught,
+    ):
+        measure_profile(model, SHAPE, USE, PROTOCOL, Silent())
+    assert "its profile will be used" in caught.value.hint
+
+
+LOAD = """
+import random, time
+generator = random.Random(0)
+while True:
+    end = time.perf_counter() + generator.uniform(0.02, 0.2)
+    while time.perf_counter() < end:
+        pass
+    time.sleep(generator.uniform(0.02, 0.2))
+"""
+
+
+@contextmanager
+def bursts_of_load() -> Iterator[None]:
+    """Every core is busy with others most of the time, now with one and now with three."""
+    busy = [subprocess.Popen([sys.executable, "-c", LOAD]) for _ in range(3 * (os.cpu_count() or 1))]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.slow
+def test_a_noisy_machine_is_told_and_networks_are_timed_again():
+    """A single inference each time, of an image that takes milliseconds: there is no undisturbed one to choose."""
+    protocol = PROTOCOL.model_copy(update={"disagreement": 0.1, "rounds": 4, "min_runs": 1, "max_runs": 1})
+    told = Told()
+    with bursts_of_load():
+        profile = measure_profile(tiny_network(), (3, 128, 128), USE, protocol, told)
+    assert profile.disagreement > 0.05  # a quiet machine: 0.02
+    repeated = [total for title, total, _ in told.bars if title.endswith("networks again")]
+    assert repeated
+    assert max(repeated) <= 0.25 * profile.networks
+
+
+def test_a_network_without_anything_to_prune_is_refused(monkeypatch):
+    def fixed(model: object, shape: object) -> object:
+        network = trace(model, shape)
+        groups = (Group(g.name, g.width, g.slots, g.producers, "to be ignored") for g in network.groups)
+        return type(network)(network.layers, tuple(groups), network.head, network.sizes, network.input_shape)
+
+    trace = measuring.trace
+    monkeypatch.setattr(measuring, "trace", fixed)
+    with pytest.raises(ProfileError, match="No channels of this network may be pruned"):
+        measure_profile(tiny_network(), SHAPE, USE, PROTOCOL, Silent())
+
+
+@pytest.mark.parametrize("image", [(1, 16, 16), (3, 0, 0)])
+def test_a_network_that_fails_on_such_images_is_explained(image):
+    for ask in (find_profile, lambda *given: measure_profile(*given, PROTOCOL, Silent())):
+        with pytest.raises(ModelError, match="fails on an image of shape"):
+            ask(tiny_network(), image, USE)
+
+
+def test_a_profile_in_integers_is_another_and_has_all_layers(monkeypatch, tmp_path):
+    monkeypatch.setenv("CATRO_CACHE", str(tmp_path))
+    model = tiny_network()
+    found = measure_profile(model, SHAPE, replace(USE, precision="int8"), PROTOCOL, Silent())
+    assert found.fingerprint["precision"] == "int8"
+    assert find_profile(model, SHAPE, USE) is None
+    assert all(cell.us > 0 for cells in found.cells.values() for cell in cells.values())
+
+
+def test_a_linear_layer_that_the_runtime_fuses_with_its_activation_has_its_time():
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 16), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(16, 3)).eval()
+    found = measure_profile(model, SHAPE, USE, PROTOCOL, Silent())
+    assert set(found.shapes) == {"0", "4", "6"}
+    assert all(cell.us > 0 for cell in found.cells[found.shapes["4"]].values())

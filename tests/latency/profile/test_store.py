@@ -1,0 +1,111 @@
+"""Profiles on disk, whole and damaged."""
+
+import json
+import os
+
+import pytest
+
+from catro_deploy.errors import ProfileError, StorageError
+from catro_deploy.latency.profile import load_profile, profiles_of, save_profile
+from catro_deploy.latency.table import Cell
+from catro_deploy.resources import profiles_folder
+from tests.latency.profile.quick import made_profile
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("CATRO_CACHE", str(tmp_path))
+    folder = profiles_folder() / "x86-cpu-1"
+    save_profile(made_profile(), folder)
+    return folder
+
+
+def test_a_profile_comes_back_as_it_was(folder):
+    assert load_profile(folder) == made_profile()
+    assert sorted(path.name for path in folder.iterdir()) == ["cells.csv", "profile.json"]
+
+
+def test_the_cells_are_a_table_that_others_can_read(folder):
+    first, second, *_ = (folder / "cells.csv").read_text().splitlines()
+    assert first == "shape,in_channels,out_channels,us,nodes,spread,samples"
+    assert second == "dense kernel 9 stride 1 positions 64 8->8 Conv 3x3+Relu,4,8,12.25,1,0.031,3"
+
+
+def test_times_are_kept_to_four_digits(folder):
+    save_profile(made_profile(cells={"shape": {(4, 8): Cell(1234.5678, 1, 0.12345, 7)}}), folder)
+    assert load_profile(folder).cells == {"shape": {(4, 8): Cell(1235, 1, 0.123, 7)}}
+
+
+def refused(folder, reason: str) -> None:
+    with pytest.raises(ProfileError, match=reason) as caught:
+        load_profile(folder)
+    assert "catro-deploy profile --force" in caught.value.hint
+    assert str(folder) in caught.value.problem
+
+
+@pytest.mark.parametrize("left", [0, 1, 60, -1])
+def test_a_truncated_table_is_refused(folder, left):
+    cells = folder / "cells.csv"
+    cells.write_text(cells.read_text()[:left])
+    refused(folder, "cut off")
+
+
+def test_a_changed_number_in_the_table_is_refused(folder):
+    cells = folder / "cells.csv"
+    cells.write_text(cells.read_text().replace("12.25", "1.225"))
+    refused(folder, "cut off, or changed")
+
+
+def test_a_changed_number_in_the_description_is_refused(folder):
+    file = folder / "profile.json"
+    content = json.loads(file.read_text())
+    content["fit"]["slope"] = 0.5
+    file.write_text(json.dumps(content))
+    refused(folder, r"profile\.json was changed")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"target": "x8', b"\xff\xfe"])
+def test_a_description_that_is_cut_off_is_refused(folder, content):
+    (folder / "profile.json").write_bytes(content)
+    refused(folder, "cannot be read")
+
+
+@pytest.mark.parametrize("name", ["profile.json", "cells.csv"])
+def test_a_missing_file_is_refused(folder, name):
+    (folder / name).unlink()
+    refused(folder, "cannot be read")
+
+
+@pytest.mark.parametrize(("changed", "found"), [('{"format": 2}', 2), ("{}", "none"), ("[]", "none")])
+def test_another_format_is_refused(folder, changed, found):
+    (folder / "profile.json").write_text(changed)
+    refused(folder, f"has format {found}; this version reads 1")
+
+
+def test_white_space_does_not_matter(folder):
+    file = folder / "profile.json"
+    file.write_text(json.dumps(json.loads(file.read_text()), indent=4, sort_keys=True))
+    assert load_profile(folder) == made_profile()
+
+
+def test_a_folder_that_cannot_be_written_is_said_so(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError):
+        save_profile(made_profile(), tmp_path / "file")
+
+
+def test_profiles_of_a_target_the_newest_first_without_damaged_ones(folder):
+    for place, name in enumerate(("x86-cpu-2", "x86-cpu-3", "x86-cpu-4", "x86-cpu-old-5")):
+        target = "x86-cpu-old" if "old" in name else "x86-cpu"
+        save_profile(made_profile(networks=place, target=target), folder.parent / name)
+        os.utime(folder.parent / name / "profile.json", (1e9, 1e9 - place))
+    os.utime(folder / "profile.json", (1e9, 1e9 - 100))
+    (folder.parent / "x86-cpu-3" / "cells.csv").write_text("shape")
+    (folder.parent / "x86-cpu-unfinished").mkdir()
+    assert [(path.name, of.networks) for path, of in profiles_of("x86-cpu")] == [
+        ("x86-cpu-2", 0),
+        ("x86-cpu-4", 2),
+        ("x86-cpu-1", 18),
+    ]
+    assert [path.name for path, _ in profiles_of("x86-cpu-old")] == ["x86-cpu-old-5"]
+    assert list(profiles_of("jetson-orin")) == []

@@ -1,0 +1,68 @@
+"""Measuring protocols that are shipped, and what is wrong with others."""
+
+from pathlib import Path
+
+import pytest
+
+from catro_deploy import resources
+from catro_deploy.calibration import load_latency_protocol, load_profile_protocol
+from catro_deploy.errors import SettingsError
+
+VALID = {
+    "candidates": 7, "squares": 2, "limit_s": 60.0, "rounds": 3, "block_ms": 4.0, "min_runs": 4, "max_runs": 12,
+    "together": 16, "disagreement": 0.15, "held_out": 20, "seed": 0,
+}  # fmt: skip
+
+
+def written(folder: Path, **changes: object) -> str:
+    content = VALID | changes
+    file = folder / "mine.toml"
+    file.write_text("\n".join(f"{key} = {value}" for key, value in content.items() if value is not None))
+    return str(file)
+
+
+@pytest.mark.parametrize("name", resources.names("calibration/profile"))
+def test_shipped_profile_protocols_are_valid(name):
+    assert load_profile_protocol(name).held_out >= 20
+
+
+@pytest.mark.parametrize("name", resources.names("calibration/latency"))
+def test_shipped_latency_protocols_are_valid(name):
+    assert load_latency_protocol(name).seconds > 0
+
+
+def test_a_file_of_the_users(tmp_path):
+    assert load_profile_protocol(written(tmp_path, rounds=5)).model_dump() == VALID | {"rounds": 5}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"candidates": 4}, "not valid: candidates must be one of 2, 3, 5, 7, 11, 13, here 4"),
+        ({"candidates": 17}, "candidates must be one of 2, 3, 5, 7, 11, 13, here 17"),
+        ({"max_runs": 3}, "not valid: max_runs is 3, less than min_runs"),
+        ({"held_out": 25}, "held_out must leave half of a square's 49 networks"),
+        ({"candidates": 0}, "candidates: "),
+        ({"rounds": 0}, "rounds: "),
+        ({"rounds": 2.5}, "rounds: "),
+        ({"block_ms": -1}, "block_ms: "),
+        ({"limit_s": "inf"}, "limit_s: "),
+        ({"disagreement": 0}, "disagreement: "),
+        ({"seed": -1}, "seed: "),
+        ({"seed": None}, "seed: Field required"),
+        ({"colour": 3}, "colour: Extra inputs are not permitted"),
+        ({"seed": "['"}, "cannot be read"),
+    ],
+)
+def test_what_is_wrong_with_a_profile_protocol_is_named(tmp_path, changes, reason):
+    file = written(tmp_path, **changes)
+    with pytest.raises(SettingsError, match=reason) as caught:
+        load_profile_protocol(file)
+    assert file in caught.value.problem
+    assert "standard.toml" in caught.value.hint
+
+
+def test_an_unknown_name_is_told_with_those_that_there_are():
+    with pytest.raises(SettingsError, match=r"'standart'\. Did you mean standard") as caught:
+        load_profile_protocol("standart")
+    assert "quick, standard" in caught.value.hint
