@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from catro_deploy.agent.jobs import FactsJob, Job, R
+from catro_deploy.agent.results import FactsResult
 from catro_deploy.calibration import load_int8_recipe, load_latency_protocol
 from catro_deploy.data.base import Subset
-from catro_deploy.errors import DataError, FaultError
+from catro_deploy.errors import DataError
 from catro_deploy.files import write_text
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.precision.samples import Samples, evenly
@@ -29,7 +31,7 @@ from catro_deploy.targets import Precision, Target
 from catro_deploy.toml import toml_value
 from catro_deploy.training import History
 from catro_deploy.transports import run_job
-from catro_deploy.transports.execution import use_of
+from catro_deploy.transports.execution import bench_job, use_of
 
 __all__ = ["Candidate", "Candidates"]
 
@@ -95,9 +97,9 @@ class Candidates:
         return len(self._validation.labels)
 
     @cached_property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> FactsResult:
         """What the device and its runtime are."""
-        return self._result({"job": "facts", "runtime": self._use.runtime}, ())
+        return self._result(FactsJob(self._use.runtime), ())
 
     @cached_property
     def own(self) -> dict[str, Floats]:
@@ -144,7 +146,7 @@ class Candidates:
             evenly(expected, per_class, self._recipe.seed),
         )
         path.unlink(missing_ok=True)
-        sets = self.facts.get("instruction_sets") or ()
+        sets = self.facts.device.instruction_sets or ()
         retrain = self._retrained if self._settings.quantize.qat_epochs else None
         made = write_int8(source, path, self._target, self._recipe, images, floor, sets, self._progress, retrain)
         for remark in made["remarks"]:
@@ -171,23 +173,17 @@ class Candidates:
             "original": model_of(self._run, "original", self._target.precision),
             "pruned": model_of(self._run, "pruned", precision),
         }
-        job = {
-            "job": "bench",
-            **self._use.opening,
-            "modes": [{"batch": self._use.batch, **self._use.ways[0]}],
-            "protocol": self._protocol.model_dump(),
-            "models": models,
-        }
-        result = self._result(job, [model["file"] for model in models.values()])
-        low, high = result["speedup"]["ci95"]
+        job = bench_job(self._use, self._protocol, models)
+        result = self._result(job, [model.file for model in models.values()])
+        low, high = result.speedup.ci95
         found = agreement_of(self.own["original"], logits)
         return Candidate(
             score=self.basis.score(logits),
             agreement=found.share,
             mean_kl_nats=found.mean_kl_nats,
-            ratio=1 / result["speedup"]["median"],
+            ratio=1 / result.speedup.median,
             ratio_ci95=(1 / high, 1 / low),
-            us=result["pruned"]["p50_us"],
+            us=result.pruned.p50_us,
         )
 
     def _keep_recipe(self, samples: Samples, kept: Sequence[str] | None) -> None:
@@ -197,10 +193,6 @@ class Candidates:
         lines = (f"{key} = {toml_value(value)}\n" for key, value in again.model_dump().items())
         write_text(self._run.calibration, "".join(lines))
 
-    def _result(self, job: Mapping[str, Any], files: Sequence[str]) -> dict[str, Any]:
+    def _result(self, job: Job[R], files: Sequence[str]) -> R:
         limit_s = self._protocol.warmup_s + self._protocol.limit_s + GRACE_S
-        for event in run_job(self._device, job, self._run.path, files, limit_s=limit_s, note=self._progress.note):
-            if event["event"] == "result":
-                result: dict[str, Any] = event["result"]
-                return result
-        raise FaultError("The device's agent ended without a result.", "Run it again: catro-deploy quantize")
+        return run_job(self._device, job, self._run.path, files, limit_s=limit_s, note=self._progress.note)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from catro_deploy.agent.results import facts_record
 from catro_deploy.errors import MissedError
 from catro_deploy.files import write_json
 from catro_deploy.progress import Progress
@@ -66,7 +67,12 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> dict[str
         "lost": lost,
         "made": made,
         "protocol": settings.bench.protocol,
-        "environment": {"target": target.name, "how": "measured", "reached": reached(device), **work.facts},
+        "environment": {
+            "target": target.name,
+            "how": "measured",
+            "reached": reached(device),
+            **facts_record(work.facts),
+        },
     }
     write_json(run.quantize, content)
     if asked not in (AUTO, shipped):

@@ -32,7 +32,7 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, An
     """
     plan = load_plan(run)
     precision = served_precisions(run, settings)["pruned"]
-    source = run.path / model_of(run, "pruned", precision)["file"]
+    source = run.path / model_of(run, "pruned", precision).file
     folder = run.shipped.parent
     with replacing(folder / source.name) as temporary:
         shutil.copyfile(source, temporary)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy import networks
+from catro_deploy.agent.jobs import VerifyJob
 from catro_deploy.data.base import Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError
 from catro_deploy.files import write_json
@@ -119,7 +120,7 @@ def _test_images(settings: Settings, plan: Plan) -> Subset:
 
 
 @contextmanager
-def verify_errand(settings: Settings, run: RunFolder) -> Iterator[Errand]:
+def verify_errand(settings: Settings, run: RunFolder) -> Iterator[Errand[VerifyJob]]:
     """The logits of both ONNX files on all test images, which are there, packed, as long as the block lasts.
 
     Raises:
@@ -130,13 +131,13 @@ def verify_errand(settings: Settings, run: RunFolder) -> Iterator[Errand]:
         yield _errand(settings, run, plan)
 
 
-def _errand(settings: Settings, run: RunFolder, plan: Plan) -> Errand:
+def _errand(settings: Settings, run: RunFolder, plan: Plan) -> Errand[VerifyJob]:
     use = use_of(load_target(settings.prune.target), settings)
     models = served_models(run, served_precisions(run, settings))
     return logits_errand("Classifying the test images", settings, run, plan, use, models)
 
 
-def _by_ort(settings: Settings, run: RunFolder, plan: Plan) -> Errand:
+def _by_ort(settings: Settings, run: RunFolder, plan: Plan) -> Errand[VerifyJob]:
     """The same for ONNX Runtime, in float32."""
     use = Use(settings.prune.target, ORT, "fp32", threads=1, batch=1)
     models = served_models(run, {"original": "fp32", "pruned": "fp32"})
