@@ -26,6 +26,7 @@ import torch
 from common import environment, processor, read_result, table, write_result
 
 from catro_deploy import load
+from catro_deploy.agent.jobs import ModelFile
 from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.data.signs_drawing import CLASSES as SIGNS
 from catro_deploy.errors import MissedError
@@ -46,7 +47,7 @@ from catro_deploy.stages.quantize import quantize
 from catro_deploy.stages.verify import verify
 from catro_deploy.targets import load_target
 from catro_deploy.transports import run_job
-from catro_deploy.transports.execution import Use, use_of
+from catro_deploy.transports.execution import Use, bench_job, use_of
 
 RESULT = "precision.json"
 WHOLE = "100%flops"
@@ -213,24 +214,15 @@ def _random_resnet50(budget: str, run: RunFolder) -> Settings:
 
 def _time(folder: Path, precision: str, use: Use) -> dict[str, Any]:
     """The network in ``precision`` in turns with the original in float32: both are in ``folder``."""
-    job = {
-        "job": "bench",
-        **use.opening,
-        "modes": [{"batch": 1}],
-        "protocol": load_latency_protocol("standard").model_dump(),
-        "models": {
-            "original": {"file": "original.onnx", "metadata": {}},
-            "pruned": {"file": f"{precision}.onnx", "metadata": {}},
-        },
-    }
-    found = run_job("", job, folder, ["original.onnx", f"{precision}.onnx"])
-    (result,) = [event["result"] for event in found if "result" in event]
-    low, high = result["speedup"]["ci95"]
+    files = ("original.onnx", f"{precision}.onnx")
+    models = {"original": ModelFile(files[0], {}), "pruned": ModelFile(files[1], {})}
+    result = run_job("", bench_job(use, load_latency_protocol("standard"), models), folder, files)
+    low, high = result.speedup.ci95
     return {
-        "ratio": 1 / result["speedup"]["median"],
+        "ratio": 1 / result.speedup.median,
         "ratio_ci95": [1 / high, 1 / low],
-        "us": result["pruned"]["p50_us"],
-        "warnings": result["warnings"],
+        "us": result.pruned.p50_us,
+        "warnings": list(result.warnings),
     }
 
 

@@ -1,8 +1,8 @@
 import ast
 import json
-from dataclasses import replace
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,9 +106,7 @@ def test_more_images_than_the_file_was_made_for(tmp_path):
 def test_a_dynamic_batch_is_measured_at_the_size_asked_for(tmp_path):
     size = {"batch": "batch", "layers": 3, "channels": 32, "size": 32}
     job = job_for(tmp_path, original=size, pruned=size, protocol=replace(PROTOCOL, seconds=0.1))
-    one, sixteen = (
-        run(replace(job, modes=(Mode(batch),)), workspace(tmp_path), lambda _: None) for batch in (1, 16)
-    )
+    one, sixteen = (run(replace(job, modes=(Mode(batch),)), workspace(tmp_path), lambda _: None) for batch in (1, 16))
     assert sixteen.original.p50_us > 4 * one.original.p50_us
 
 

@@ -56,7 +56,7 @@ def jobs(monkeypatch):
     given = []
 
     def noted(device, job, *more, **options):
-        given.append(job["job"])
+        given.append(job.NAME)
         return run_job(device, job, *more, **options)
 
     for module in (measuring, candidate, fingerprint):
