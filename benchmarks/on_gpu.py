@@ -45,7 +45,7 @@ protocol = "quick"
 protocol = "quick"
 """
 CUDA_TARGET = """\
-extends = {base}
+extends = "x86-gpu"
 title = "CUDA by ONNX Runtime"
 runtime = "onnxruntime-cuda"
 """
@@ -96,7 +96,7 @@ def main() -> None:
     python = installed(folder, args.wheels.resolve()) if args.wheels else Path(sys.executable)
     target = args.target
     if target.startswith(("x86-gpu", "jetson")) and importlib.util.find_spec("tensorrt") is None:
-        (folder / "cuda.toml").write_text(CUDA_TARGET.format(base=json.dumps(target)))
+        (folder / "cuda.toml").write_text(CUDA_TARGET)
         target = "./cuda.toml"
     config = CONFIG.format(model=json.dumps(args.model), size=args.size, target=json.dumps(target))
     (folder / "catro.toml").write_text(config)

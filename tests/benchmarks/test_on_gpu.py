@@ -12,13 +12,12 @@ from catro_deploy.targets import load_target
 
 def test_settings_and_target_are_valid(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("cuda.toml").write_text(on_gpu.CUDA_TARGET.format(base='"x86-gpu-h100"'))
+    Path("cuda.toml").write_text(on_gpu.CUDA_TARGET)
     Path("catro.toml").write_text(on_gpu.CONFIG.format(model='"cifar_resnet20"', size=32, target='"./cuda.toml"'))
     settings = load_settings(Path("catro.toml"), {})
     target = load_target(settings.prune.target)
     assert target.runtime == "onnxruntime-cuda"
     assert target.gpu is not None
-    assert target.gpu.sms == 132
 
 
 def test_output_and_exit_codes_are_kept(tmp_path):
