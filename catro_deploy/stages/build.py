@@ -5,9 +5,11 @@ from contextlib import ExitStack
 from typing import Any
 
 from catro_deploy.errors import FaultError, TargetError
-from catro_deploy.files import replacing, write_json
+from catro_deploy.files import replacing
 from catro_deploy.progress import Progress
+from catro_deploy.records import Build
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import from_device, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.targets import Target, load_target
@@ -27,7 +29,7 @@ def needs_engines(target: Target) -> bool:
     return target.runtime == "tensorrt"
 
 
-def build(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
+def build(settings: Settings, run: RunFolder, progress: Progress) -> Build:
     """Have the device build the engines of ``run``, keep copies of them here, and write and return build.json.
 
     verify and bench use the engines that the device has kept; the copies are for whoever ships them. Of a device whose
@@ -61,9 +63,9 @@ def build(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
                     stack.callback(files[name].close)
                 files[name].write(base64.b64decode(event["base64"]))
             if event["event"] == "result":
-                result: dict[str, Any] = event["result"]
-                write_json(run.build, result)
-                return result
+                record = from_device(Build, event["result"], device)
+                save(record, run)
+                return record
     raise FaultError("The device's agent ended without a result.", "Run it again: catro-deploy build")
 
 
