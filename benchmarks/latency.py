@@ -35,7 +35,9 @@ from catro_deploy.errors import MissedError
 from catro_deploy.files import file_hash
 from catro_deploy.networks import load
 from catro_deploy.progress import Silent
+from catro_deploy.records import Search
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import load_if_there
 from catro_deploy.settings import (
     AUTO,
     DataSettings,
@@ -160,8 +162,8 @@ def found_settings(row: Row, args: argparse.Namespace) -> Settings:
     settings, run = settings_of(row, args), RunFolder(args.work / row.name)
     if settings.prune.budget != AUTO:
         return settings
-    found = run.read_json(run.search, "run") if run.search.is_file() else search(settings, run, Silent())
-    return settings.model_copy(update={"prune": settings.prune.model_copy(update={"budget": found["budget"]})})
+    found = load_if_there(Search, run) or search(settings, run, Silent())
+    return settings.model_copy(update={"prune": settings.prune.model_copy(update={"budget": found.budget})})
 
 
 def prune_row(row: Row, args: argparse.Namespace) -> str:

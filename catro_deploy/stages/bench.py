@@ -11,14 +11,16 @@ from catro_deploy.agent.results import BenchFacts, BenchResult, Mode
 from catro_deploy.agent.wire import to_json
 from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.errors import MissedError
-from catro_deploy.files import file_hash, write_json
+from catro_deploy.files import file_hash
 from catro_deploy.progress import Progress
+from catro_deploy.records import Bench, Precision
 from catro_deploy.report.latency import budget_used
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
+from catro_deploy.runs.records import from_device, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.served import served_models, served_precisions
-from catro_deploy.targets import Precision, Target, load_target
+from catro_deploy.targets import Target, load_target
 from catro_deploy.transports import device_of, reached, run_job
 from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.execution import bench_job, use_of
@@ -32,8 +34,8 @@ GRACE_S = 600
 RECORDED = ("original", "pruned", "speedup", "mode", "further", "trtexec", "energy", "warnings")
 
 
-def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
-    """Measure both ONNX files of ``run`` as ``settings.bench`` says; write bench.json and return its content.
+def bench(settings: Settings, run: RunFolder, progress: Progress) -> Bench:
+    """Measure both ONNX files of ``run`` as ``settings.bench`` says; write and return bench.json.
 
     Raises:
         TargetError: networks cannot be run on the target from here.
@@ -55,21 +57,22 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
             **_environment(target, errand.job, measured, run, served_precisions(run, settings)),
         },
     }
-    write_json(run.bench, content)
-    low, high = measured.speedup.ci95
+    record = from_device(Bench, content, device)
+    save(record, run)
+    low, high = record.speedup.ci95
     if high < 1:
         raise MissedError(
             f"The pruned model is slower: it runs at {low:.2f} to {high:.2f} times the original's speed.",
             f"The times are in {run.bench}. Multiply-accumulates are not latency: try --budget 0.5x.",
         )
     plan = load_plan(run)
-    used = budget_used(plan, content)
-    if used["unit"] != "flops" and used["outcome"] == "missed":
+    used = budget_used(plan, record)
+    if used.unit != "flops" and used.outcome == "missed":
         raise MissedError(
-            f"The budget {plan.budget} is not met: {used['used']:.4g} {used['unit']} measured.",
+            f"The budget {plan.budget} is not met: {used.used:.4g} {used.unit} measured.",
             "Prune again with what is measured now: catro-deploy run --force; or allow more with --budget.",
         )
-    return content
+    return record
 
 
 def bench_errand(settings: Settings, run: RunFolder) -> Errand[BenchJob]:

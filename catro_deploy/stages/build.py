@@ -2,15 +2,17 @@
 
 import base64
 from contextlib import ExitStack
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from catro_deploy.agent.events import EngineBuilt, Event, FilePiece
 from catro_deploy.agent.jobs import BuildJob
 from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import TargetError
-from catro_deploy.files import replacing, write_json
+from catro_deploy.files import replacing
 from catro_deploy.progress import Progress
+from catro_deploy.records import Build
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import from_device, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.targets import Target, load_target
@@ -30,7 +32,7 @@ def needs_engines(target: Target) -> bool:
     return target.runtime == "tensorrt"
 
 
-def build(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
+def build(settings: Settings, run: RunFolder, progress: Progress) -> Build:
     """Have the device build the engines of ``run``, keep copies of them here, and write and return build.json.
 
     verify and bench use the engines that the device has kept; the copies are for whoever ships them. Of a device whose
@@ -73,9 +75,9 @@ def build(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
             note=progress.note,
             on_event=keep,
         )
-        content: dict[str, Any] = to_json(result.engines)
-        write_json(run.build, content)
-        return content
+        record = from_device(Build, to_json(result.engines), device)
+        save(record, run)
+        return record
 
 
 def build_errand(settings: Settings, run: RunFolder) -> Errand[BuildJob]:

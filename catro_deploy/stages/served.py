@@ -4,9 +4,11 @@ from collections.abc import Mapping
 
 from catro_deploy.agent.jobs import ModelFile
 from catro_deploy.files import file_hash
+from catro_deploy.records import Precision, Quantize
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import load
 from catro_deploy.settings import TARGETS_OWN, Settings
-from catro_deploy.targets import Precision, load_target
+from catro_deploy.targets import load_target
 
 __all__ = ["model_of", "served_models", "served_precisions"]
 
@@ -20,7 +22,7 @@ def served_precisions(run: RunFolder, settings: Settings) -> dict[str, Precision
     own = load_target(settings.prune.target).precision
     if settings.quantize.precision == TARGETS_OWN:
         return {"original": own, "pruned": own}
-    return {"original": own, "pruned": run.read_json(run.quantize, "quantize")["shipped"]}
+    return {"original": own, "pruned": load(Quantize, run).shipped}
 
 
 def served_models(run: RunFolder, precisions: Mapping[str, Precision]) -> dict[str, ModelFile]:
