@@ -1,6 +1,4 @@
 import copy
-import inspect
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +9,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import catro_deploy
 from catro_deploy import networks
-from catro_deploy.api import FinetuneOptions, PruneOptions
 from catro_deploy.api import pruning as api_pruning
 from catro_deploy.errors import BudgetError, DataError, ModelError, SettingsError, TargetError
 from catro_deploy.files import write_text
@@ -24,7 +21,7 @@ from catro_deploy.prune.cutting import Pruned
 from catro_deploy.records import Keep
 from catro_deploy.resources import find
 from catro_deploy.runs.folder import RunFolder
-from catro_deploy.settings import FinetuneSettings, PruneSettings, Settings
+from catro_deploy.settings import Settings
 from catro_deploy.stages.prune import prune as prune_stage
 from catro_deploy.training.augment import normalise
 from tests.stages.conftest import TRIAL
@@ -211,24 +208,6 @@ def test_the_head_is_the_layer_of_the_logits_wherever_it_runs(images):
 def test_a_model_that_is_no_classifier_is_refused(model, classes, said):
     with pytest.raises(ModelError, match=said):
         catro_deploy.prune(model, loader(), classes=classes, **QUICK)
-
-
-@pytest.mark.parametrize(
-    ("options", "settings", "elsewhere"),
-    [
-        (PruneOptions, PruneSettings, {"target", "classes", "budget"}),
-        (FinetuneOptions, FinetuneSettings, {"batch_size", "augment", "saturation", "erase", "tensorboard"}),
-    ],
-)
-def test_the_options_are_the_settings_and_their_defaults_are_told(options, settings, elsewhere):
-    assert set(options.__annotations__) == set(settings.model_fields) - elsewhere
-    entries = re.split(r"\n {8}(?=\w+: )", inspect.getdoc(options).replace("\n    ", "\n        "))
-    told = {name: text for name, _, text in (entry.partition(": ") for entry in entries[1:])}
-    for name in options.__annotations__:
-        default = settings.model_fields[name].default
-        if isinstance(default, int | float) and default is not False:
-            shown = str(default) if default is True else f"{default:g}".replace("e-0", "e-")
-            assert re.search(rf"; {re.escape(shown)}\b", told[name]), name
 
 
 def test_the_seed_of_numpy_and_of_torch_are_left_alone():
