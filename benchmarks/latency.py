@@ -35,6 +35,7 @@ from catro_deploy.errors import MissedError
 from catro_deploy.files import file_hash
 from catro_deploy.networks import load
 from catro_deploy.progress import Silent
+from catro_deploy.records import Budget
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import (
     AUTO,
@@ -161,7 +162,9 @@ def found_settings(row: Row, args: argparse.Namespace) -> Settings:
     if settings.prune.budget != AUTO:
         return settings
     found = run.read_json(run.search, "run") if run.search.is_file() else search(settings, run, Silent())
-    return settings.model_copy(update={"prune": settings.prune.model_copy(update={"budget": found["budget"]})})
+    return settings.model_copy(
+        update={"prune": settings.prune.model_copy(update={"budget": Budget.parse(found["budget"])})}
+    )
 
 
 def prune_row(row: Row, args: argparse.Namespace) -> str:

@@ -58,7 +58,7 @@ def prune(settings, run, progress):
         "producers": ["conv1", "conv2", "conv3"],
         "fixed": "",
     }
-    plan = {"groups": [group], "budget": settings.prune.budget, "seed": settings.prune.seed}
+    plan = {"groups": [group], "budget": str(settings.prune.budget), "seed": settings.prune.seed}
     counts = {"original_macs": 1000, "pruned_macs": 500, "original_params": 200, "pruned_params": 90}
     write_json(run.plan, plan | counts)
     write_text(run.original_weights, "original")
@@ -139,7 +139,7 @@ def ship(settings, run, progress):
 def report(settings, run, progress):
     _begin(run, "report")
     of = {"accuracy": 0.98, "macs": 1000, "params": 200, "latency_ms": {"p50": 1.0, "p90": 1.1, "p99": 1.5}}
-    facts = {"target": "x86-cpu", "classes": ["a", "b"], "budget": settings.prune.budget, "warnings": []}
+    facts = {"target": "x86-cpu", "classes": ["a", "b"], "budget": str(settings.prune.budget), "warnings": []}
     outcome = {"accuracy_drop_points": DROP_POINTS, "verdict": "1.50x faster"}
     shipped = {"ship": run.read_json(run.shipped, "ship")}
     write_json(run.report("json"), facts | outcome | {"original": of, "pruned": of} | shipped)

@@ -67,7 +67,7 @@ def prune_classifier(
         FaultError: the pruned network does not compute what the masked original computes.
     """
     chosen = settings.prune
-    budget, target, device = Budget.parse(chosen.budget), load_target(chosen.target), choose_device(chosen.compute)
+    budget, target, device = chosen.given_budget, load_target(chosen.target), choose_device(chosen.compute)
     network = trace(original.model, original.input_shape, chosen.ignore)
     if device.type != "cpu":  # batches that are made when they are read stay so: there may be many
         batches = [(images.to(device), label) for images, label in batches]

@@ -13,7 +13,7 @@ from catro_deploy.graph.coupling.trace import Network, list_layers, trace
 from catro_deploy.graph.cut.sizes import held_by
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.fx.depth import drop_branches
-from catro_deploy.records import Branch, Budget, GroupPlan, Keep, LatencyPlan, Plan
+from catro_deploy.records import Branch, GroupPlan, Keep, LatencyPlan, Plan
 from catro_deploy.settings import Settings
 
 __all__ = ["Classifier", "Pruned", "cut_classifier", "of_widths", "with_classes", "without_branches"]
@@ -187,7 +187,7 @@ def _plan(
         class_indices=wanted,
         head=head,
         target=settings.prune.target,
-        budget=str(Budget.parse(settings.prune.budget)),
+        budget=str(settings.prune.given_budget),
         criterion=settings.prune.criterion,
         allocation=allocation,
         groups=tuple(groups),

@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
+from pydantic import PlainSerializer
 from pydantic.fields import FieldInfo
 
 from catro_deploy.settings.section import Section
@@ -68,6 +69,8 @@ def settings_by_place() -> dict[str, Setting]:
 def _setting(name: str, field: FieldInfo) -> Setting:
     limits = _limits([*field.metadata, *_constraints(field.annotation)])
     default = field.get_default(call_default_factory=True, validated_data={})
+    if any(isinstance(one, PlainSerializer) for one in field.metadata):  # parsed from text, and written as text
+        return Setting(name, str, str(default), limits, field.description or "")
     return Setting(name, _bare(field.annotation), default, limits, field.description or "")
 
 

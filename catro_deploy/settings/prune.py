@@ -4,7 +4,10 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from catro_deploy.settings.section import Compute, Section
+from catro_deploy.errors import BudgetError
+from catro_deploy.records import Budget
+from catro_deploy.settings.budget import BudgetSetting
+from catro_deploy.settings.section import AUTO, Compute, Section
 
 __all__ = ["PruneSettings"]
 
@@ -20,8 +23,8 @@ class PruneSettings(Section):
         default_factory=list,
         description="Classes to keep: a group, names or indices; the logits come in this order; default: all classes",
     )
-    budget: str = Field(
-        "0.5x",
+    budget: BudgetSetting = Field(
+        Budget(0.5, "x"),
         description="What the pruned network may use: a share of the original's latency on the target (0.5x), a "
         "latency (400us, 1.5ms), or a share of multiply-accumulates (50%flops); auto: `run` searches for the smallest "
         "latency within max_drop",
@@ -76,3 +79,17 @@ class PruneSettings(Section):
     activation_memory: PositiveFloat = Field(2.0, description="GiB of feature maps kept in memory; the rest on disk")
     compute: Compute = Field("auto", description="Where channels are scored; auto: the GPU if PyTorch sees one")
     seed: NonNegativeInt = Field(0, description="Seed of the selection's random start")
+
+    @property
+    def given_budget(self) -> Budget:
+        """The budget, where it is not to be searched.
+
+        Raises:
+            BudgetError: it is ``auto``.
+        """
+        if self.budget == AUTO:
+            raise BudgetError(
+                "The budget auto is searched by `catro-deploy run`, and here is no search.",
+                "Name a budget, such as 0.5x, 400us or 50%flops.",
+            )
+        return self.budget

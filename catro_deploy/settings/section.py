@@ -1,6 +1,6 @@
 """What all sections of ``catro.toml`` share."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -10,7 +10,7 @@ Compute = Literal["auto", "cpu", "cuda"]
 
 TARGETS_OWN = "target"
 """The ``precision`` that is the target's own."""
-AUTO = "auto"
+AUTO: Final = "auto"
 """The ``budget`` that is searched: the smallest latency that ``[verify] max_drop`` allows."""
 
 UNLABELLED = "images"

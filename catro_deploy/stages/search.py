@@ -22,6 +22,7 @@ from catro_deploy.errors import DataError, MissedError, SettingsError
 from catro_deploy.files import write_json
 from catro_deploy.inspection import FirstLook
 from catro_deploy.progress import Progress
+from catro_deploy.records import Budget
 from catro_deploy.report.agreement import MEASURES
 from catro_deploy.report.latency import latency_record
 from catro_deploy.report.wording import points
@@ -197,7 +198,7 @@ def _try(share: float, settings: Settings, run: RunFolder, progress: Progress, h
 
     What is left there in the end is point.json, and the pruned network for who goes on with it.
     """
-    pruning = settings.prune.model_copy(update={"budget": Point(share).budget})
+    pruning = settings.prune.model_copy(update={"budget": Budget.parse(Point(share).budget)})
     asked = settings.model_copy(update={"prune": pruning})
     folder = trial_folder(asked, run)
     result = folder.path / "point.json"
