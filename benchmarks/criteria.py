@@ -101,7 +101,8 @@ def pruned_by(criterion: str, original: Original, batches: Sequence[Labelled], s
         return found
     widths = {group.name: len(group.kept) for group in found.plan.groups}
     groups = chosen(criterion, original, batches, settings, widths)
-    cut = cut_classifier(original, None, [], groups, batches[0][0], settings)
+    network = trace(original.model, original.input_shape, settings.prune.ignore)
+    cut = cut_classifier(original, network, None, [], groups, batches[0][0], settings)
     keeps = dict(cut.plan.keeps)
     if not original.has_whole_head:
         keeps[original.head] = Keep(None, keeps[original.head].inputs)

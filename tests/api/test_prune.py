@@ -12,6 +12,8 @@ from catro_deploy import networks
 from catro_deploy.api import pruning as api_pruning
 from catro_deploy.errors import BudgetError, DataError, ModelError, SettingsError, TargetError
 from catro_deploy.files import write_text
+from catro_deploy.graph.coupling import trace
+from catro_deploy.graph.coupling.probe import stubborn
 from catro_deploy.graph.coupling.trace import list_layers
 from catro_deploy.graph.cut.surgery import masked
 from catro_deploy.models.checkpoint import save_weights
@@ -103,8 +105,26 @@ def test_a_generator_is_enough():
     assert catro_deploy.prune(lively(), iter(loader()), **QUICK).plan == first.plan
 
 
+@pytest.fixture
+def traces(monkeypatch):
+    """A list that grows with each trace: the last step of one, for a network in which nothing is doubtful."""
+    found = []
+
+    def noted(*given):
+        found.append(given)
+        return stubborn(*given)
+
+    monkeypatch.setattr(trace, "stubborn", noted)
+    return found
+
+
+def test_a_network_is_traced_once(traces):
+    catro_deploy.prune(lively(), loader(), **QUICK)
+    assert len(traces) == 1
+
+
 @pytest.mark.slow
-def test_a_budget_of_latency_is_measured_here(tmp_path, monkeypatch):
+def test_a_budget_of_latency_is_measured_here_and_the_network_traced_once(tmp_path, monkeypatch, traces):
     write_text(tmp_path / "few.toml", PROFILE_PROTOCOL)
     write_text(tmp_path / "trial.toml", TRIAL)
     monkeypatch.setattr(classifier, "TRIALS", str(tmp_path / "trial.toml"))
@@ -119,6 +139,7 @@ def test_a_budget_of_latency_is_measured_here(tmp_path, monkeypatch):
     latency = pruned.plan.latency
     assert latency.how == "measured"
     assert min(round_.ratio for round_ in latency.rounds) <= 0.8
+    assert len(traces) == 1
 
 
 def test_latency_that_can_neither_be_measured_nor_estimated_is_refused_at_once(tmp_path):
