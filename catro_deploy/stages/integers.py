@@ -26,7 +26,7 @@ from catro_deploy.statistics.agreement import accuracy_of
 from catro_deploy.targets import Target
 from catro_deploy.training import History
 
-__all__ = ["Images", "Retrain", "calibration_samples", "write_int8"]
+__all__ = ["Images", "Int8Job", "Retrain", "calibration_samples", "write_int8"]
 
 Floats = NDArray[np.float32]
 Proto = Any
@@ -50,6 +50,27 @@ class Images:
     validation: Floats
     labels: NDArray[np.int64]
     few: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Int8Job:
+    """How a network is written in integers.
+
+    Attributes:
+        target: takes the network.
+        recipe: how to quantize.
+        images: to calibrate by, and to judge by.
+        floor: the least accuracy on the validation images.
+        instruction_sets: those of the processor that it is for.
+        retrain: may teach the network to do with integers, if layers had to keep their floating point.
+    """
+
+    target: Target
+    recipe: Int8Recipe
+    images: Images
+    floor: float
+    instruction_sets: Collection[str]
+    retrain: Retrain | None = None
 
 
 @dataclass(frozen=True)
@@ -126,29 +147,19 @@ def calibration_samples(train: Split, plan: Plan, recipe: Int8Recipe) -> Samples
     return samples
 
 
-def write_int8(
-    source: Path,
-    path: Path,
-    target: Target,
-    recipe: Int8Recipe,
-    images: Images,
-    floor: float,
-    instruction_sets: Collection[str],
-    progress: Progress,
-    retrain: Retrain | None = None,
-) -> dict[str, Any]:
-    """Write the float32 network ``source`` to ``path`` in integers, as ``target`` takes them; return what was found.
+def write_int8(source: Path, path: Path, job: Int8Job, progress: Progress) -> dict[str, Any]:
+    """Write the float32 network ``source`` to ``path`` in integers, as the target takes them; return what was found.
 
-    Layers keep their floating point, the most sensitive first, until the accuracy on the validation images is at least
-    ``floor``. If that takes any, ``retrain`` may first teach the network to do with integers. Where it takes all of
-    them nothing is written, and ``kept`` is None. ``instruction_sets`` are those of the processor that it is for.
+    Layers keep their floating point, the most sensitive first, until the accuracy is at least the floor. If all of them
+    would have to, nothing is written, and ``kept`` is None.
 
     Raises:
         ModelError: the network is quantised already.
         NumericsError: one of its values is not finite on a calibration image, or ``retrain`` diverged.
     """
-    quantiser = _quantiser(source, target, recipe, images.calibration, instruction_sets)
-    best = _attempt(quantiser, images, floor, progress)
+    images, retrain = job.images, job.retrain
+    quantiser = _quantiser(source, job.target, job.recipe, images.calibration, job.instruction_sets)
+    best = _attempt(quantiser, images, job.floor, progress)
     learnt: dict[str, Any] = {}
     remarks = quantiser.remarks()
     if retrain is not None and best.kept != quantiser.fixed:
@@ -157,7 +168,7 @@ def write_int8(
         except ModelError as error:
             remarks.append(error.problem)
         else:
-            again = _attempt(replace(quantiser, source=trained), images, floor, progress)
+            again = _attempt(replace(quantiser, source=trained), images, job.floor, progress)
             better = again.kept is not None and (best.kept is None or len(again.kept) < len(best.kept))
             learnt = {"qat": {"history": asdict(history), "kept_before": best.kept, "kept": again.kept, "used": better}}
             best = again if better else best
@@ -171,7 +182,7 @@ def write_int8(
     }
     if best.kept is None:
         return found
-    _write(best.quantiser.network(keep=best.kept), path, target, images.calibration)
+    _write(best.quantiser.network(keep=best.kept), path, job.target, images.calibration)
     return found | {"operators": dict(fused(path).operators)}
 
 
