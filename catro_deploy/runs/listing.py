@@ -5,9 +5,9 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from catro_deploy.suggestions import did_you_mean
 from catro_deploy.errors import RunFolderError
 from catro_deploy.runs.folder import STAGES_FILE, RunFolder
+from catro_deploy.suggestions import did_you_mean
 
 __all__ = ["RUNS", "WORK_FILE", "find_run", "newest_run", "remove_run", "run_folders"]
 
