@@ -34,7 +34,7 @@ from catro_deploy.settings import Settings, follow_recipe
 from catro_deploy.stages.original import Original, open_original
 from catro_deploy.stages.prune import pruning_batches
 from catro_deploy.statistics.agreement import agreement_of
-from catro_deploy.training import accuracy, fit, predict
+from catro_deploy.training import TrainingJob, accuracy, fit, predict
 
 RESULT = "criteria.json"
 CRITERIA = ("catro", "obs", "ratio", "paper", "l1")
@@ -101,7 +101,8 @@ def pruned_by(criterion: str, original: Original, batches: Sequence[Labelled], s
         return found
     widths = {group.name: len(group.kept) for group in found.plan.groups}
     groups = chosen(criterion, original, batches, settings, widths)
-    cut = cut_classifier(original, None, [], groups, batches[0][0], settings)
+    network = trace(original.model, original.input_shape, settings.prune.ignore)
+    cut = cut_classifier(original, network, None, [], groups, batches[0][0], settings)
     keeps = dict(cut.plan.keeps)
     if not original.has_whole_head:
         keeps[original.head] = Keep(None, keeps[original.head].inputs)
@@ -123,7 +124,8 @@ def judge(pair: str, criterion: str, training: str, args: argparse.Namespace) ->
         teacher = (original.model, options.distill or 0.0, options.temperature)
         with tempfile.TemporaryDirectory() as folder:
             state = Path(folder) / "state.safetensors"
-            fit(pruned.model, train, validation, options, *pixels, state, Silent(), "fine-tuning", *teacher)
+            job = TrainingJob(pruned.model, train, validation, options, *pixels, "fine-tuning", *teacher)
+            fit(job, state, Silent())
     device = torch.device("cpu")
     answers = [predict(model, validation, *pixels, 256, device) for model in (original.model, pruned.model)]
     return {

@@ -35,7 +35,7 @@ from catro_deploy.errors import MissedError
 from catro_deploy.files import file_hash
 from catro_deploy.networks import load
 from catro_deploy.progress import Silent
-from catro_deploy.records import Search
+from catro_deploy.records import Budget, Search
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load_if_there
 from catro_deploy.settings import (
@@ -163,7 +163,9 @@ def found_settings(row: Row, args: argparse.Namespace) -> Settings:
     if settings.prune.budget != AUTO:
         return settings
     found = load_if_there(Search, run) or search(settings, run, Silent())
-    return settings.model_copy(update={"prune": settings.prune.model_copy(update={"budget": found.budget})})
+    return settings.model_copy(
+        update={"prune": settings.prune.model_copy(update={"budget": Budget.parse(found.budget)})}
+    )
 
 
 def prune_row(row: Row, args: argparse.Namespace) -> str:

@@ -5,7 +5,7 @@ from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import by_flops
 from catro_deploy.pruning.selection import score_channels
-from catro_deploy.records import Budget, GroupPlan, Plan
+from catro_deploy.records import GroupPlan, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import open_original
@@ -20,7 +20,7 @@ def prune_in_one_pass(settings: Settings, run: RunFolder) -> Plan:
     batches = pruning_batches(original, settings)
     network = trace(original.model, original.input_shape, chosen.ignore)
     scored = score_channels(original.model, network, batches, chosen, Silent())
-    widths = by_flops(network, scored, Budget.parse(chosen.budget), chosen).widths
+    widths = by_flops(network, scored, chosen.given_budget, chosen).widths
     groups = []
     for group in network.groups:
         kept = tuple(range(group.width))

@@ -34,7 +34,7 @@ from catro_deploy.pruning.allocation import by_flops
 from catro_deploy.pruning.selection import choose_channels, score_channels
 from catro_deploy.records import Budget
 from catro_deploy.settings import FinetuneSettings, PruneSettings
-from catro_deploy.training import fit
+from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.normalised import NormalisedBatches
 
 
@@ -96,7 +96,8 @@ def training(case: Case) -> Callable[[], object]:
 
     def train() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            fit(model, images, none, settings, MEAN, STD, Path(folder) / "state.safetensors", Silent(), "training")
+            job = TrainingJob(model, images, none, settings, MEAN, STD, "training")
+            fit(job, Path(folder) / "state.safetensors", Silent())
 
     return train
 

@@ -14,7 +14,7 @@ from catro_deploy.errors import MissedError
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.latency.candidate import Trial, trial
-from catro_deploy.records import Budget, GroupPlan, Plan
+from catro_deploy.records import GroupPlan, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import Original, open_original
@@ -39,7 +39,7 @@ def prune_by_peer(
     """
     original = open_original(settings)
     network = trace(original.model, original.input_shape)
-    budget = Budget.parse(settings.prune.budget)
+    budget = settings.prune.given_budget
     low, high = 0.0, 0.95
     best: tuple[GroupPlan, ...] = ()
     fastest = 1.0

@@ -35,7 +35,7 @@ from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import FinetuneSettings, Settings, load_settings
 from catro_deploy.stages.logits import dataset_of
 from catro_deploy.stages.prune import prune
-from catro_deploy.training import accuracy, fit, predict
+from catro_deploy.training import TrainingJob, accuracy, fit, predict
 from catro_deploy.training.schedule import learning_rate_factor
 
 WORKERS = 2
@@ -129,7 +129,7 @@ def train_ours(
     """Seconds of each epoch, the validation accuracy in the end, and the seconds outside of epochs."""
     with tempfile.TemporaryDirectory() as folder:
         state, began = Path(folder, "state.safetensors"), time.monotonic()
-        history = fit(model, train, validation, settings, plan.mean, plan.std, state, Silent(), "training")
+        history = fit(TrainingJob(model, train, validation, settings, plan.mean, plan.std, "training"), state, Silent())
         whole = time.monotonic() - began
     return [e.seconds for e in history.epochs], history.validation_accuracy or 0.0, whole - history.seconds
 

@@ -1,6 +1,5 @@
 """``package.module:factory``: code of the user's that makes a model or a dataset."""
 
-import difflib
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from catro_deploy.errors import CatroError, UsageError
+from catro_deploy.suggestions import did_you_mean
 
 __all__ = ["load_factory", "users_code"]
 
@@ -43,14 +43,14 @@ def load_factory(name: str, error: type[UsageError]) -> Callable[..., Any]:
     except ModuleNotFoundError as missing:
         if not missing.name or not f"{module_name}.".startswith(f"{missing.name}."):
             raise  # one that the factory's module needs
-        near = difflib.get_close_matches(module_name, [path.stem for path in Path.cwd().glob("*.py")], n=1)
-        meant = f"Did you mean {near[0]}:{attribute}? " if near else ""
-        raise error(f"The factory {name} is not there: {missing}.", f"{meant}{here} is on the import path.") from None
+        meant = did_you_mean(module_name, [path.stem for path in Path.cwd().glob("*.py")], form=f"{{}}:{attribute}")
+        hint = f"{meant} {here} is on the import path.".lstrip()
+        raise error(f"The factory {name} is not there: {missing}.", hint) from None
     if not hasattr(module, attribute):
         own = {key: value for key, value in vars(module).items() if getattr(value, "__module__", "") == module_name}
         offered = [key for key, value in own.items() if callable(value) and not key.startswith("_")]
-        near = difflib.get_close_matches(attribute, offered, n=1)
-        hint = f"Did you mean {module_name}:{near[0]}?" if near else f"It has: {', '.join(offered) or 'no functions'}."
+        names = f"It has: {', '.join(offered) or 'no functions'}."
+        hint = did_you_mean(attribute, offered, form=f"{module_name}:{{}}", otherwise=names)
         raise error(f"There is no {attribute!r} in {module_name} ({module.__file__}).", hint)
     factory: Callable[..., Any] = getattr(module, attribute)
     return factory

@@ -268,7 +268,6 @@ def run_folder_name(settings: Settings) -> str:
     """A folder's name that tells prunings apart: ``x86-cpu-speed_limits-50pct-flops-1a2b3c4d``.
 
     Raises:
-        BudgetError: the budget cannot be read.
         CheckpointError: the trained model is not there.
     """
     parts = {section: deciding(settings, section) for section in ("model", "data", "prune")}

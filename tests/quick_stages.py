@@ -68,7 +68,7 @@ def prune(settings, run, progress):
         raise DataError("There is no class 'no_such_class'.", "Did you mean such_class?")
     group = GroupPlan("g", 16, (0, 3, 5), ("conv1", "conv2", "conv3"))
     counts = {"original_macs": 1000, "pruned_macs": 500, "original_params": 200, "pruned_params": 90}
-    own = {"budget": settings.prune.budget, "settings": {"seed": settings.prune.seed}}
+    own = {"budget": str(settings.prune.budget), "settings": {"seed": settings.prune.seed}}
     save(replace(make_plan(), groups=(group,), **own, **counts), run)
     write_text(run.original_weights, "original")
     write_text(run.pruned_weights, f"pruned {settings.prune.seed}")

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catro_deploy.errors import SettingsError
+from catro_deploy.errors import BudgetError, SettingsError
+from catro_deploy.records import Budget
 from catro_deploy.settings import Settings, batch_size, follow_recipe, follow_train_recipe, load_settings, settings_text
 from catro_deploy.toml import toml_tables, toml_value
 
@@ -19,14 +20,18 @@ def write(folder: Path, text: str) -> Path:
 def test_flags_stand_over_the_file_and_the_file_over_defaults(tmp_path):
     file = write(tmp_path, "[prune]\nbudget = '30%flops'\nseed = 7\n")
     settings = load_settings(file, {"prune": {"seed": 9, "target": None}})
-    assert (settings.prune.budget, settings.prune.seed, settings.prune.target) == ("30%flops", 9, "x86-cpu")
+    assert (settings.prune.budget, settings.prune.seed, settings.prune.target) == (Budget(0.3, "flops"), 9, "x86-cpu")
 
 
 def test_without_a_file_there_are_defaults():
     settings = load_settings(None, {})
     assert settings == Settings()
     # Half of the measured latency, by whatever allocates best.
-    assert (settings.prune.budget, settings.prune.allocation, settings.prune.depth) == ("0.5x", "auto", "auto")
+    assert (settings.prune.budget, settings.prune.allocation, settings.prune.depth) == (
+        Budget(0.5, "x"),
+        "auto",
+        "auto",
+    )
     assert settings.profile.protocol == "standard"
 
 
@@ -270,3 +275,23 @@ def test_a_limit_of_steps_is_read_and_written_only_where_there_is_one(tmp_path):
     limited = load_settings(None, {"finetune": {"steps": 100}})
     assert load_settings(write(tmp_path, settings_text(limited)), {}).finetune.steps == 100
     assert "steps" not in settings_text(load_settings(None, {"finetune": {"epochs": 0}}))
+
+
+def test_the_budget_is_read_with_the_settings_and_written_in_one_form(tmp_path):
+    settings = load_settings(None, {"prune": {"budget": " 1.5 ms"}})
+    assert settings.prune.budget == settings.prune.given_budget == Budget(1500.0, "us")
+    assert 'budget = "1500us"' in settings_text(settings)
+    assert settings.model_dump(mode="json")["prune"]["budget"] == "1500us"
+    assert load_settings(write(tmp_path, settings_text(settings)), {}).prune == settings.prune
+
+
+def test_a_budget_that_cannot_be_read_is_refused_when_settings_are_read(tmp_path):
+    with pytest.raises(BudgetError, match="'50%' cannot be read"):
+        load_settings(write(tmp_path, "[prune]\nbudget = '50%'"), {})
+
+
+def test_a_budget_that_is_searched_is_no_amount():
+    settings = load_settings(None, {"prune": {"budget": "auto"}})
+    assert settings.prune.budget == "auto"
+    with pytest.raises(BudgetError, match="auto is searched by"):
+        _ = settings.prune.given_budget

@@ -1,4 +1,4 @@
-"""Keywords of the Python API: the settings of catro.toml by the same names, with the same defaults."""
+"""Keywords of the Python API: settings by the same names. Written by ``make options``, not by hand."""
 
 from typing import Literal, TypedDict
 
@@ -9,32 +9,33 @@ class PruneOptions(TypedDict, total=False):
     """Further keywords of ``prune``: those of ``[prune]`` in catro.toml.
 
     Attributes:
-        device: which of `catro-deploy device list` the target is; "", this machine.
-        criterion: which channels stay: ``"catro"`` (what the wanted classes are told apart by), ``"obs"`` (what the
-            next layers read, whatever the class), or ``"l1"`` (norms of filters).
-        reconstruct: whether every layer is solved again for the original's feature maps after the cut; True. False is
-            the paper's method.
-        worth: what a width is worth: ``"measured"`` (what the answers lose without it), ``"scatter"`` (its class
-            separation, as in the paper), or ``"auto"``: measured for latency, by obs and without labels, if layers
-            are reconstructed.
-        reconstruct_images: how many images layers are solved from; 1024.
-        allocation: ``"exact"`` (a proven optimum), ``"greedy"`` (the paper's, by the budget's own cost), ``"flops"``
-            (the same by multiply-accumulates), ``"uniform"`` (one share for all), or ``"auto"``: exact, but
-            flops for multiply-accumulates where worth is class separation.
-        depth: ``"auto"``: by a latency budget residual branches may be removed; ``"never"``: width only.
-        samples_per_class: images of each class that channels are scored on; 128.
-        d_min: no group gets fewer channels; 3.
-        step: channels added at a time; 1.
-        max_width: no group keeps more than this share of its channels; 1.
-        prune_first: whether the first convolution's channels may be pruned; True.
-        temperature: of the scores; 1.
-        ridge: what keeping a channel costs, in mean within-scatters of its layer; 10. The paper: 0.
-        epsilon: the selection ends when the trace ratio grows by no more; 1e-9.
-        ignore: names of modules whose channels stay as they are, with all that is inside them.
-        batch_size: most images that run at once while channels are scored; 128. On a CPU fewer, if they are large.
-        activation_memory: GiB of feature maps kept in memory, more goes to a file; 2.
-        compute: where channels are scored: ``"auto"`` is the GPU if PyTorch sees one.
-        seed: of the random start of the selection; 0.
+        device: Which device of the target, see ``catro-deploy device list``; default: this machine.
+        criterion: Which channels stay: catro: those that separate the wanted classes; obs: those that the next layers
+            need, whatever the class; l1: those with the largest filter norms; default: 'catro'.
+        reconstruct: After the cut, refit every layer to the original's feature maps; false: the paper's method;
+            default: True.
+        worth: How the worth of a width is found: measured: the loss of the answers without it; scatter: its class
+            separation, as in the paper; auto: measured for latency budgets, by obs and without labels, if layers are
+            reconstructed; default: 'auto'.
+        reconstruct_images: Images that layers are refitted on, without labels; x > 0; default: 1024.
+        allocation: How widths are chosen: exact: a proven optimum; greedy: the paper's Algorithm 2 by the budget's
+            cost; flops: the same by multiply-accumulates; uniform: one share for all; auto: exact, but flops for
+            budgets of multiply-accumulates with worth by class separation; default: 'auto'.
+        depth: auto: latency budgets may remove residual branches; never: widths only; default: 'auto'.
+        samples_per_class: Training images of each class that channels are scored on; x >= 2; default: 128.
+        d_min: Fewest channels of a group; x > 0; default: 3.
+        step: Channels added at a time; x > 0; default: 1.
+        max_width: Largest share of its channels that a group keeps; the paper: 0.5 or 0.375; 0 < x <= 1; default: 1.0.
+        prune_first: Whether channels of the first convolution may be removed; default: True.
+        temperature: Temperature of the channel scores; x > 0; default: 1.0.
+        ridge: Penalty on keeping a channel, in mean within-class scatters of its layer; the paper: 0; x >= 0; default:
+            10.0.
+        epsilon: Algorithm 1 ends when the trace ratio grows by no more than this; x >= 0; default: 1e-09.
+        ignore: Names of modules that keep all channels, including modules inside them.
+        batch_size: Images per batch when channels are scored; less on a CPU if images are large; x > 0; default: 128.
+        activation_memory: GiB of feature maps kept in memory; the rest on disk; x > 0; default: 2.0.
+        compute: Where channels are scored; auto: the GPU if PyTorch sees one; default: 'auto'.
+        seed: Seed of the selection's random start; x >= 0; default: 0.
     """
 
     device: str
@@ -63,30 +64,31 @@ class FinetuneOptions(TypedDict, total=False):
     """Keywords of ``PrunedModel.finetune``: those of ``[finetune]`` in catro.toml, less what the loader decides.
 
     Attributes:
-        recipe: ``"gentle"`` (low rates, chosen by the number of steps), ``"fast"`` (60 epochs), ``"paper"`` (200) or
-            ``"none"``, for all that is not given here; ``"auto"`` is gentle if pruning has reconstructed the layers,
-            else none.
-        epochs: passes over the training images; 40. With 0 there is no training.
-        steps: training ends after so many at the latest, the last epoch cut short; 0: after its epochs.
-        learning_rate: the highest; without it the recipe's, less where the loader's batches are smaller than 128.
-        momentum: of Nesterov's SGD; 0.9.
-        weight_decay: of weights of two or more dimensions; 0.0005.
-        schedule: ``"cosine"``, or ``"step"``: a tenth after half of the epochs.
-        warmup_epochs: the learning rate rises over so many; without it the recipe's.
-        label_smoothing: share of the target that goes to the other classes; 0.
-        max_grad_norm: longer gradients are shortened to this norm, 0 for none; without it the recipe's.
-        ema: decay of the moving average of weights, 0 for none; without it the recipe's.
-        patience: epochs without a better validation accuracy that end it, the best weights kept; 0: never.
-        compute: where training runs: ``"auto"`` is the GPU if PyTorch sees one.
-        amp: mixed precision, on a GPU or a CPU fast in bfloat16; True.
-        compile: torch.compile, if it is faster; False.
-        seed: what dropout and the loader's shuffling draw from; 0.
-        distill: weight of the unpruned network's answers in the loss; without it the recipe's, or 1 if the loader gives
-            images alone.
-        temperature: softens both networks' answers when they are compared; 4.
+        epochs: Passes over the training images; 0: no training; x >= 0; default: 40.
+        steps: Training ends after this many steps at the latest; 0: no limit; x >= 0; default: 0.
+        learning_rate: Peak learning rate; default: the recipe's, scaled to the batch size; x > 0.
+        momentum: Momentum of Nesterov's SGD; 0 <= x < 1; default: 0.9.
+        weight_decay: Weight decay of weights of two or more dimensions; x >= 0; default: 0.0005.
+        schedule: Learning rate schedule; step: a tenth after half of the epochs, as in the paper; default: 'cosine'.
+        warmup_epochs: Epochs over which the learning rate rises; default: the recipe's; x >= 0.
+        label_smoothing: Share of the target given to the other classes; 0 <= x < 1; default: 0.0.
+        max_grad_norm: Gradients are clipped to this norm; 0: no clipping; default: the recipe's; x >= 0.
+        ema: Decay of the moving average of weights; 0: none; default: the recipe's; 0 <= x < 1.
+        compute: Where it runs; auto: the GPU if PyTorch sees one; default: 'auto'.
+        amp: Mixed precision, on a GPU or on a CPU that is fast in bfloat16; default: True.
+        compile: torch.compile, if it makes steps faster; compiling takes a minute and a C++ compiler; default: False.
+        patience: Stop after this many epochs without a better validation accuracy, keep the best weights; 0: off; x >=
+            0; default: 0.
+        seed: Seed of shuffling, augmentation and dropout; x >= 0; default: 0.
+        recipe: Values for settings not given here (learning rates for batches of 128); gentle: low rates by the number
+            of steps, distillation, moving average; fast: 60 epochs at rate 0.1, distillation, moving average,
+            torch.compile; paper: 200 epochs at rate 0.01, a tenth after half; none: rate 0.05; auto: gentle if layers
+            were reconstructed, else none; default: 'auto'.
+        distill: Weight of the original network's answers in the loss; default: the recipe's, without labels 1; 0 <= x
+            <= 1.
+        temperature: Temperature of distillation; x > 0; default: 4.0.
     """
 
-    recipe: Literal["auto", "gentle", "fast", "paper", "none"]
     epochs: int
     steps: int
     learning_rate: float
@@ -97,10 +99,11 @@ class FinetuneOptions(TypedDict, total=False):
     label_smoothing: float
     max_grad_norm: float
     ema: float
-    patience: int
     compute: Literal["auto", "cpu", "cuda"]
     amp: bool
     compile: bool
+    patience: int
     seed: int
+    recipe: Literal["auto", "gentle", "fast", "paper", "none"]
     distill: float
     temperature: float

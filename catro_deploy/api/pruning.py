@@ -15,7 +15,6 @@ from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.pruning.classifier import prune_classifier, scoring_batch_size
 from catro_deploy.pruning.cutting import Classifier, with_classes
-from catro_deploy.records import Budget
 from catro_deploy.settings import Settings, load_settings
 from catro_deploy.settings.labels import require_pruning_without_labels
 from catro_deploy.targets import load_target
@@ -118,5 +117,5 @@ def _samples(opened: Opened, original: Classifier, settings: Settings) -> list[L
 def _require_reachable(settings: Settings) -> None:
     """Find out at once whether the budget can be read, and its unit be had for the target."""
     target = load_target(settings.prune.target)
-    if Budget.parse(settings.prune.budget).unit != "flops":
+    if settings.prune.given_budget.unit != "flops":
         require_latency(target, settings.prune.device)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from catro_deploy.cli.console import make_progress, print_json, print_result
-from catro_deploy.cli.flags import Json, examples
+from catro_deploy.cli.options import Json, examples
 from catro_deploy.errors import TargetError
 
 if TYPE_CHECKING:

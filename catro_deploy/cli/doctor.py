@@ -14,7 +14,7 @@ import typer
 from catro_deploy import __version__
 from catro_deploy.agent.results import Finding
 from catro_deploy.cli.console import print_json, print_result
-from catro_deploy.cli.flags import Config, Json, examples
+from catro_deploy.cli.options import Config, Json, examples
 from catro_deploy.cli.work import CONFIG, own_settings
 from catro_deploy.errors import CatroError, DeviceError, FaultError
 

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from catro_deploy.cli.console import print_result
-from catro_deploy.cli.flags import examples
+from catro_deploy.cli.options import examples
 from catro_deploy.errors import SettingsError
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-    from pydantic.fields import FieldInfo
+    from catro_deploy.settings.catalog import Setting
 
 __all__ = ["app", "every_key"]
 
@@ -118,27 +117,24 @@ def init(
 
 def every_key() -> Iterator[str]:
     """Lines of a ``catro.toml`` that holds every setting's default, its description beside it."""
-    from catro_deploy.settings import Settings, TrainSettings
+    from catro_deploy.settings import Settings
+    from catro_deploy.settings.catalog import section_settings
 
     yield "# Every setting with its default."
     for name, field in Settings.model_fields.items():
         optional = field.default is None
-        model: BaseModel = TrainSettings() if optional else field.default
         yield ""
         if optional:
-            yield "# Without this section nothing is trained from the start."
+            yield "# Without this section no baseline is trained."
         yield f"{'# ' if optional else ''}[{name}]"
-        for key, value in model:
-            yield _key(key, value, _description(type(model).model_fields[key]), hidden=optional)
+        for setting in section_settings(name).values():
+            yield _line(setting, hidden=optional)
 
 
-def _description(field: "FieldInfo") -> str:
-    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-    return "; ".join(filter(None, [" | ".join(choices), field.description]))
-
-
-def _key(key: str, value: Any, description: str, *, hidden: bool) -> str:  # noqa: ANN401 - of any setting
+def _line(setting: "Setting", *, hidden: bool) -> str:
     from catro_deploy.toml import toml_value
 
+    key, value = setting.name, setting.default
     line = f"# {key} =" if value is None else f"{'# ' if hidden else ''}{key} = {toml_value(value)}"
-    return f"{line:<40}# {description}" if description else line
+    description = "; ".join(filter(None, [" | ".join(setting.choices), setting.help, setting.limits]))
+    return f"{line:<40}# {description}"

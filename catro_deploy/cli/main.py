@@ -15,6 +15,7 @@ from catro_deploy import __version__
 from catro_deploy.cli import devices, doctor, init, runs, stages, targets
 from catro_deploy.cli.console import say
 from catro_deploy.cli.faults import as_catro_error
+from catro_deploy.cli.settings_flags import command_with_flags
 
 __all__ = ["app", "main"]
 
@@ -28,6 +29,11 @@ class Commands(TyperGroup):
         """Take ``--debug`` wherever it stands."""
         debug = [arg for arg in args if arg == "--debug"]
         return super().parse_args(ctx, [*debug[:1], *(arg for arg in args if arg != "--debug")])
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override] # noqa: ANN401
+        """The command that ``args`` name, with its flags for settings."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command_with_flags(command), rest
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override] # noqa: ANN401 - Typer's own type
         """Run a command."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from catro_deploy.cli.console import print_json, print_result
-from catro_deploy.cli.flags import Json, examples
+from catro_deploy.cli.options import Json, examples
 from catro_deploy.errors import CatroError
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.listing import RUNS, find_run, remove_run, run_folders

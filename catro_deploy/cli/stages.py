@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from catro_deploy.cli import flags as f
+from catro_deploy.cli import options as o
 from catro_deploy.cli.console import make_progress, print_json, print_result
+from catro_deploy.cli.settings_flags import Flags, with_flags
 from catro_deploy.cli.work import (
     continue_run,
     export_run,
@@ -23,10 +25,14 @@ app = typer.Typer()
 
 ALL = ("search", "prune", "finetune", "export", "quantize", "build", "verify", "bench", "ship", "report")
 
+# Flags that --help shows; --help-all shows all.
+NETWORK = "model checkpoint data data_root"
+CUT = "target classes budget"
 
-@app.command(epilog=f.examples("train", "train --epochs 20 --checkpoint baseline.safetensors"))
-@f.with_flags(*f.MODEL, *f.DATA, *f.TRAIN)
-def train(flags: f.Flags, config: f.Config = None) -> None:
+
+@app.command(epilog=o.examples("train", "train --epochs 20 --checkpoint baseline.safetensors"))
+@with_flags(*f.MODEL, *f.DATA, *f.TRAIN, first=f"{NETWORK} epochs batch_size learning_rate recipe")
+def train(flags: Flags, config: o.Config = None) -> None:
     """Train a baseline from nothing into \\[model] checkpoint, if you have no trained model.
 
     A file that is there is never overwritten. Goes on from the last epoch if it was stopped.
@@ -41,9 +47,11 @@ def train(flags: f.Flags, config: f.Config = None) -> None:
     print_result(f"Trained: {settings.model.checkpoint}")
 
 
-@app.command(epilog=f.examples("profile --target x86-cpu", "profile --profile quick --force"))
-@f.with_flags(*f.MODEL, *f.DATA, *f.PRUNE[:3], *f.PRECISION[:1], *f.PROFILE, *f.USE)
-def profile(flags: f.Flags, config: f.Config = None, force: f.Force = False, json: f.Json = False) -> None:
+@app.command(epilog=o.examples("profile --target x86-cpu", "profile --profile quick --force"))
+@with_flags(
+    *f.MODEL, *f.DATA, *f.PRUNE[:3], *f.PRECISION[:1], *f.PROFILE, *f.USE, first=f"{NETWORK} target device profile"
+)
+def profile(flags: Flags, config: o.Config = None, force: o.Force = False, json: o.Json = False) -> None:
     """Time the network's layers on the target, at the widths that pruning may give them.
 
     prune does this by itself where there is no profile that fits. What was measured is kept for this network on this
@@ -61,44 +69,44 @@ def profile(flags: f.Flags, config: f.Config = None, force: f.Force = False, jso
 
 
 @app.command(
-    epilog=f.examples("prune --target x86-cpu --classes speed_limits", "prune --classes 1,2,5 --budget 9.25%flops")
+    epilog=o.examples("prune --target x86-cpu --classes speed_limits", "prune --classes 1,2,5 --budget 9.25%flops")
 )
-@f.with_flags(*f.MODEL, *f.DATA, *f.PRUNE, *f.PRECISION[:1], *f.PROFILE, *f.USE)
+@with_flags(*f.MODEL, *f.DATA, *f.PRUNE, *f.PRECISION[:1], *f.PROFILE, *f.USE, first=f"{NETWORK} {CUT} criterion")
 def prune(
-    flags: f.Flags,
-    config: f.Config = None,
-    run: f.NewRun = None,
-    force: f.Force = False,
-    keep: f.Keep = False,
-    json: f.Json = False,
+    flags: Flags,
+    config: o.Config = None,
+    run: o.NewRun = None,
+    force: o.Force = False,
+    keep: o.Keep = False,
+    json: o.Json = False,
 ) -> None:
     """Choose the channels that stay, and cut the others out."""
     start_run(("prune",), flags, config, run, force=force, keep=keep, as_json=json)
 
 
-@app.command(epilog=f.examples("finetune", "finetune --epochs 60 --distill 0.5 --run runs/tram"))
-@f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"), *f.FINETUNE)
+@app.command(epilog=o.examples("finetune", "finetune --epochs 60 --distill 0.5 --run runs/tram"))
+@with_flags(*f.DATA_ROOT, *f.FINETUNE, first="data_root epochs learning_rate distill finetune_recipe")
 def finetune(
-    flags: f.Flags,
-    config: f.Config = None,
-    run: f.Run = None,
-    force: f.Force = False,
-    keep: f.Keep = False,
-    json: f.Json = False,
+    flags: Flags,
+    config: o.Config = None,
+    run: o.Run = None,
+    force: o.Force = False,
+    keep: o.Keep = False,
+    json: o.Json = False,
 ) -> None:
     """Give the pruned network its accuracy back. Goes on from the last epoch if it was stopped."""
     continue_run("finetune", flags, config, run, force=force, keep=keep, as_json=json)
 
 
-@app.command(epilog=f.examples("export", "export --dynamic-batch --opset 18"))
-@f.with_flags(*f.EXPORT)
+@app.command(epilog=o.examples("export", "export --dynamic-batch --opset 18"))
+@with_flags(*f.EXPORT)
 def export(
-    flags: f.Flags,
-    config: f.Config = None,
-    run: f.Run = None,
-    force: f.Force = False,
-    keep: f.Keep = False,
-    json: f.Json = False,
+    flags: Flags,
+    config: o.Config = None,
+    run: o.Run = None,
+    force: o.Force = False,
+    keep: o.Keep = False,
+    json: o.Json = False,
 ) -> None:
     """Write original.onnx and pruned.onnx, and for targets that run in fp16 both in half precision, too.
 
@@ -108,15 +116,15 @@ def export(
     export_run(flags, config, run, force=force, keep=keep, as_json=json)
 
 
-@app.command(epilog=f.examples("quantize", "quantize --precision int8 --max-drop 0.2"))
-@f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"), *f.QUANTIZE)
+@app.command(epilog=o.examples("quantize", "quantize --precision int8 --max-drop 0.2"))
+@with_flags(*f.DATA_ROOT, *f.QUANTIZE)
 def quantize(
-    flags: f.Flags,
-    config: f.Config = None,
-    run: f.Run = None,
-    force: f.Force = False,
-    keep: f.Keep = False,
-    json: f.Json = False,
+    flags: Flags,
+    config: o.Config = None,
+    run: o.Run = None,
+    force: o.Force = False,
+    keep: o.Keep = False,
+    json: o.Json = False,
 ) -> None:
     """Find the number format that is fastest on the device and keeps the accuracy. Exit code 3: not the one asked for.
 
@@ -125,51 +133,51 @@ def quantize(
     quantize_run(flags, config, run, force=force, keep=keep, as_json=json)
 
 
-@app.command(epilog=f.examples("build", "build --level 5 --rebuilds 3"))
-@f.with_flags(*f.BUILD)
+@app.command(epilog=o.examples("build", "build --level 5 --rebuilds 3"))
+@with_flags(*f.BUILD)
 def build(
-    flags: f.Flags,
-    config: f.Config = None,
-    run: f.Run = None,
-    force: f.Force = False,
-    keep: f.Keep = False,
-    json: f.Json = False,
+    flags: Flags,
+    config: o.Config = None,
+    run: o.Run = None,
+    force: o.Force = False,
+    keep: o.Keep = False,
+    json: o.Json = False,
 ) -> None:
     """Build TensorRT engines of both networks, on the device that will run them."""
     continue_run("build", flags, config, run, force=force, keep=keep, as_json=json)
 
 
-@app.command(epilog=f.examples("verify", "verify --max-drop 0.5"))
-@f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"), *f.VERIFY)
+@app.command(epilog=o.examples("verify", "verify --max-drop 0.5"))
+@with_flags(*f.DATA_ROOT, *f.VERIFY)
 def verify(
-    flags: f.Flags,
-    config: f.Config = None,
-    run: f.Run = None,
-    force: f.Force = False,
-    keep: f.Keep = False,
-    json: f.Json = False,
+    flags: Flags,
+    config: o.Config = None,
+    run: o.Run = None,
+    force: o.Force = False,
+    keep: o.Keep = False,
+    json: o.Json = False,
 ) -> None:
     """Test accuracy of both networks, in PyTorch and in the runtime. Exit code 3: less than was asked."""
     continue_run("verify", flags, config, run, force=force, keep=keep, as_json=json)
 
 
-@app.command(epilog=f.examples("bench", "bench --protocol thorough --threads 4"))
-@f.with_flags(*f.BENCH)
+@app.command(epilog=o.examples("bench", "bench --protocol thorough --threads 4"))
+@with_flags(*f.BENCH)
 def bench(
-    flags: f.Flags,
-    config: f.Config = None,
-    run: f.Run = None,
-    force: f.Force = False,
-    keep: f.Keep = False,
-    json: f.Json = False,
+    flags: Flags,
+    config: o.Config = None,
+    run: o.Run = None,
+    force: o.Force = False,
+    keep: o.Keep = False,
+    json: o.Json = False,
 ) -> None:
     """Measure both networks on the device, in turns."""
     continue_run("bench", flags, config, run, force=force, keep=keep, as_json=json)
 
 
-@app.command(epilog=f.examples("bundle", "bundle --run runs/tram"))
-@f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"), *f.BENCH)
-def bundle(flags: f.Flags, config: f.Config = None, run: f.Run = None) -> None:
+@app.command(epilog=o.examples("bundle", "bundle --run runs/tram"))
+@with_flags(*f.DATA_ROOT, *f.BENCH)
+def bundle(flags: Flags, config: o.Config = None, run: o.Run = None) -> None:
     """Pack all that a device needs which cannot be reached from here; import reads back what it finds."""
     from catro_deploy.stages.bundle import bundle as pack
 
@@ -178,13 +186,13 @@ def bundle(flags: f.Flags, config: f.Config = None, run: f.Run = None) -> None:
     print_result(f"Packed: {packed} ({packed.stat().st_size / 2**20:.1f} MiB)")
 
 
-@app.command("import", epilog=f.examples("import result.json", "import result.json --run runs/tram"))
-@f.with_flags(*(flag for flag in f.DATA if flag.name == "data_root"))
+@app.command("import", epilog=o.examples("import result.json", "import result.json --run runs/tram"))
+@with_flags(*f.DATA_ROOT)
 def import_(
     results: Annotated[Path, typer.Argument(metavar="FILE", help="What the device wrote: result.json.")],
-    flags: f.Flags,
-    run: f.Run = None,
-    json: f.Json = False,
+    flags: Flags,
+    run: o.Run = None,
+    json: o.Json = False,
 ) -> None:
     """Take in what a device found that cannot be reached from here: verify, bench and report."""
     from catro_deploy.stages.bundle import take_in
@@ -194,10 +202,10 @@ def import_(
     work(("build", "verify", "bench", "report"), settings, folder, make_progress(), force=False, as_json=json)
 
 
-@app.command(epilog=f.examples("ship", "ship --run runs/tram --json"))
-@f.with_flags()
+@app.command(epilog=o.examples("ship", "ship --run runs/tram --json"))
+@with_flags()
 def ship(
-    flags: f.Flags, config: f.Config = None, run: f.Run = None, force: f.Force = False, json: f.Json = False
+    flags: Flags, config: o.Config = None, run: o.Run = None, force: o.Force = False, json: o.Json = False
 ) -> None:
     """Copy the network to ship into ship/ of the run folder, with model.json: its input, its classes, its precision.
 
@@ -206,39 +214,40 @@ def ship(
     continue_run("ship", flags, config, run, force=force, as_json=json)
 
 
-@app.command(epilog=f.examples("report", "report --run runs/tram --json"))
-@f.with_flags()
+@app.command(epilog=o.examples("report", "report --run runs/tram --json"))
+@with_flags()
 def report(
-    flags: f.Flags,
-    config: f.Config = None,
-    run: f.Run = None,
-    force: f.Force = False,
-    keep: f.Keep = False,
-    json: f.Json = False,
+    flags: Flags,
+    config: o.Config = None,
+    run: o.Run = None,
+    force: o.Force = False,
+    keep: o.Keep = False,
+    json: o.Json = False,
 ) -> None:
     """Write report.html, report.md and report.json."""
     continue_run("report", flags, config, run, force=force, keep=keep, as_json=json)
 
 
 @app.command(
-    epilog=f.examples(
+    epilog=o.examples(
         "run --target x86-cpu --classes direction_signs --budget 0.5x",
         "run --classes speed_limits --budget 400us --max-drop 0.5",
-        "run --classes speed_limits --max-drop 0.5",
+        "run --classes speed_limits --budget auto --max-drop 0.5",
     )
 )
-@f.with_flags(*f.RUN)
+@with_flags(*f.RUN, first=f"{NETWORK} {CUT} epochs precision max_drop")
 def run(
-    flags: f.Flags,
-    config: f.Config = None,
-    run: f.NewRun = None,
-    force: f.Force = False,
-    keep: f.Keep = False,
-    json: f.Json = False,
+    flags: Flags,
+    config: o.Config = None,
+    run: o.NewRun = None,
+    force: o.Force = False,
+    keep: o.Keep = False,
+    json: o.Json = False,
 ) -> None:
-    """Do everything: prune, finetune, export, build, verify, bench, ship, report; and train first, if that must be.
+    """Do everything: train if there is no checkpoint, prune, finetune, export, build, verify, bench, ship, report.
 
-    With --max-drop and no budget, in catro.toml neither, the smallest latency within it is searched first.
-    The same command goes on where it was stopped; a changed setting runs again only what depends on it.
+    --budget auto --max-drop 0.5 searches for the smallest latency that loses at most 0.5 points of accuracy; auto is
+    the default if --max-drop is given and no budget is. A command that was stopped continues where it was; a changed
+    setting runs again only what depends on it, and replaces those results.
     """
     start_run(ALL, flags, config, run, whole=True, force=force, keep=keep, as_json=json)

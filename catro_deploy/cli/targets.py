@@ -7,7 +7,7 @@ import typer
 
 from catro_deploy import resources
 from catro_deploy.cli.console import print_json, print_result, say
-from catro_deploy.cli.flags import Json, examples
+from catro_deploy.cli.options import Json, examples
 from catro_deploy.cli.profiles import profile_json, summary
 from catro_deploy.errors import TargetError
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from catro_deploy.cli.console import make_progress, print_json, print_result
 from catro_deploy.cli.faults import as_catro_error
-from catro_deploy.cli.flags import Flags
+from catro_deploy.cli.settings_flags import Flags
 from catro_deploy.errors import CatroError, RunFolderError, SettingsError
 from catro_deploy.progress import Progress
 from catro_deploy.runs.folder import RunFolder

@@ -1,7 +1,6 @@
 """Names to datasets: ``gtsrb``, ``imagefolder``, ``images``, ``signs``, ``package.module:factory``."""
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,6 +15,7 @@ from catro_deploy.data.signs import open_signs
 from catro_deploy.errors import DataError
 from catro_deploy.factories import load_factory, users_code
 from catro_deploy.settings import DataSettings
+from catro_deploy.suggestions import did_you_mean
 
 __all__ = [
     "DATASETS",
@@ -64,9 +64,8 @@ def open_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -
     elif settings.name in DATASETS:
         dataset = DATASETS[settings.name](settings, size, channels)
     else:
-        near = difflib.get_close_matches(settings.name, DATASETS, n=1)
         raise DataError(
-            f"There is no dataset {settings.name!r}." + (f" Did you mean {near[0]}?" if near else ""),
+            f"There is no dataset {settings.name!r}. {did_you_mean(settings.name, DATASETS)}".rstrip(),
             f"Known are {', '.join(DATASETS)} and package.module:factory.",
         )
     names = tuple(settings.classes) or dataset.classes

@@ -1,9 +1,9 @@
 """Which classes are wanted: by a group's name, a class's name, or an index."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 from catro_deploy.errors import DataError
+from catro_deploy.suggestions import did_you_mean
 
 __all__ = ["resolve_classes", "resolve_group"]
 
@@ -61,9 +61,9 @@ def _index(item: int | str, classes: Sequence[str], groups: Mapping[str, object]
         if 0 <= int(item) < len(classes):
             return int(item)
         raise DataError(f"There is no class {item}.", f"Indices go from 0 to {len(classes) - 1}.")
-    near = difflib.get_close_matches(item, [*groups, *classes], n=1, cutoff=0.5)
+    meant = did_you_mean(item, [*groups, *classes], alike=0.5)
     raise DataError(
-        f"There is no class {item!r}." + (f" Did you mean {near[0]}?" if near else ""),
+        f"There is no class {item!r}. {meant}".rstrip(),
         _choice(classes, groups),
     )
 

@@ -1,6 +1,5 @@
 """Folders of images, a folder a class: ``train/<class>/*`` and ``val/`` or ``test/`` or both likewise."""
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from catro_deploy.data.files import SUFFIXES, file_splits, image_files
 from catro_deploy.data.holdout import hold_out
 from catro_deploy.errors import DataError
 from catro_deploy.settings import DataSettings
+from catro_deploy.suggestions import did_you_mean
 
 __all__ = ["open_imagefolder"]
 
@@ -60,10 +60,10 @@ def _class_names(folder: Path) -> tuple[str, ...]:
 def _scan(folder: Path, classes: Sequence[str]) -> Samples:
     found = _class_names(folder)
     for name in sorted(set(found) - set(classes)):
-        near = difflib.get_close_matches(name, classes, n=1)
+        meant = did_you_mean(name, classes)
         raise DataError(
             f"{folder} has the class {name!r}, which train/ has not.",
-            f"Did you mean {near[0]}? Rename the folder." if near else f"Classes of train/: {', '.join(classes)}.",
+            f"{meant} Rename the folder." if meant else f"Classes of train/: {', '.join(classes)}.",
         )
     for name in classes:
         if name not in found:

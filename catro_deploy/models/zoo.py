@@ -1,6 +1,5 @@
 """Networks of torchvision and of timm, by name; CNNs only."""
 
-import difflib
 import importlib.util
 from collections.abc import Sequence
 from types import ModuleType
@@ -8,6 +7,7 @@ from types import ModuleType
 from torch import nn
 
 from catro_deploy.errors import ModelError
+from catro_deploy.suggestions import did_you_mean, similar
 
 __all__ = ["similar_models", "timm_model", "timm_size", "torchvision_model", "torchvision_size"]
 
@@ -102,7 +102,7 @@ def similar_models(name: str, own: Sequence[str]) -> list[str]:
         libraries["timm"] = _timm().list_models()
     exact = [f"{library}:{name}" for library, names in libraries.items() if name in names]
     known = {known: f"torchvision:{known}" for known in libraries["torchvision"]} | {known: known for known in own}
-    return exact or [known[near] for near in difflib.get_close_matches(name, known, n=2)]
+    return exact or [known[near] for near in similar(name, known, most=2)]
 
 
 def _timm() -> ModuleType:
@@ -114,12 +114,11 @@ def _timm() -> ModuleType:
 
 
 def _unknown(library: str, name: str, known: Sequence[str]) -> ModelError:
-    near = difflib.get_close_matches(name, known, n=3)
     more = ", ..." if len(known) > LISTED_NAMES else ""
     some = known[:: -(-len(known) // LISTED_NAMES)] if more else known
     return ModelError(
         f"{library} has no classifier {name!r}.",
-        f"Did you mean {' or '.join(near)}?" if near else f"It has: {', '.join(some)}{more}",
+        did_you_mean(name, known, most=3, otherwise=f"It has: {', '.join(some)}{more}"),
     )
 
 

@@ -5,10 +5,9 @@ The command line's stage opens a checkpoint and a dataset for it, the Python API
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
 
 from catro_deploy.calibration import load_latency_protocol, load_profile_protocol
 from catro_deploy.graph.coupling.trace import Network, trace
@@ -22,9 +21,9 @@ from catro_deploy.pruning.cutting import Classifier, Pruned, cut_classifier, of_
 from catro_deploy.pruning.selection import Scored, choose_channels, chosen_by_readers, score_channels, survey_groups
 from catro_deploy.pruning.solvers import measures_worth
 from catro_deploy.reconstruction.reconstructor import Reconstructor
-from catro_deploy.records import Branch, Budget, GroupPlan, Keep
+from catro_deploy.records import Branch, GroupPlan, Keep
 from catro_deploy.settings import PruneSettings, Settings
-from catro_deploy.targets import Target, load_target
+from catro_deploy.targets import load_target
 from catro_deploy.training.device import choose_device
 from catro_deploy.transports.execution import use_of
 from catro_deploy.transports.reach import profilable, reachable
@@ -66,35 +65,114 @@ def prune_classifier(
         NumericsError: a feature map is not finite, or a layer's channels are dead.
         FaultError: the pruned network does not compute what the masked original computes.
     """
-    chosen = settings.prune
-    budget, target, device = Budget.parse(chosen.budget), load_target(chosen.target), choose_device(chosen.compute)
-    network = trace(original.model, original.input_shape, chosen.ignore)
+    device = choose_device(settings.prune.compute)
+    network = trace(original.model, original.input_shape, settings.prune.ignore)
     if device.type != "cpu":  # batches that are made when they are read stay so: there may be many
         batches = [(images.to(device), label) for images, label in batches]
     keeper = None
-    if chosen.reconstruct or chosen.criterion == "obs":
-        images = _some_images(batches, chosen.reconstruct_images)
-        keeper = Reconstructor(original.model.to(device), network, images, chosen, progress)
-    if keeper is not None and (not labelled or (measures_worth(chosen, budget) and _can_measure(network, keeper))):
-        scored = survey_groups(network, keeper.follows, chosen)
-    else:
-        scored = score_channels(original.model, network, batches, chosen, progress)
-    branches = _branches(original.model, network, scored, batches, budget, chosen)
-    if budget.unit == "flops":
-        decision = by_flops(network, scored, budget, chosen, keeper)
-    else:
-        decision = _by_latency(original.model, network, scored, branches, budget, target, settings, progress, keeper)
+    if settings.prune.reconstruct or settings.prune.criterion == "obs":
+        images = _some_images(batches, settings.prune.reconstruct_images)
+        keeper = Reconstructor(original.model.to(device), network, images, settings.prune, progress)
+    return _Pruning(original, network, batches, settings, progress, keeper, labelled).pruned()
 
-    gone = [branch for branch in branches if not any(decision.widths[name] for name in branch.groups)]
-    shallow, rest = without_branches(original.model.cpu(), network, gone, chosen.ignore)
-    groups = _chosen(shallow, rest, scored, decision.widths, batches, chosen, progress, keeper)
-    pruned = cut_classifier(
-        original, decision.latency, gone, groups, batches[0][0].cpu(), settings, allocation=decision.method
-    )
-    pruned = replace(pruned, plan=replace(pruned.plan, search_path=decision.path))
-    if keeper is None or not chosen.reconstruct:
-        return pruned
-    return _reconstructed(original, pruned, keeper, decision.loss)
+
+@dataclass(frozen=True)
+class _Pruning:
+    """One pruning: what is pruned, by which images and settings, and what its steps share."""
+
+    original: Classifier
+    network: Network
+    batches: Sequence[Labelled]
+    settings: Settings
+    progress: Progress
+    keeper: Reconstructor | None
+    labelled: bool
+
+    def pruned(self) -> Pruned:
+        """Score, allocate, choose the channels, cut and, if that is asked for, reconstruct."""
+        scored = self._scored()
+        branches = self._branches(scored)
+        decision = self._decision(scored, branches)
+        gone = [branch for branch in branches if not any(decision.widths[name] for name in branch.groups)]
+        groups = self._chosen(scored, decision.widths, gone)
+        images, latency, method = self.batches[0][0].cpu(), decision.latency, decision.method
+        pruned = cut_classifier(
+            self.original, self.network, latency, gone, groups, images, self.settings, allocation=method
+        )
+        pruned = replace(pruned, plan=replace(pruned.plan, search_path=decision.path))
+        if self.keeper is None or not self.settings.prune.reconstruct:
+            return pruned
+        return _reconstructed(self.original, pruned, self.keeper, decision.loss)
+
+    def _scored(self) -> Scored:
+        """The groups that may be pruned; with their scatters, unless worth is measured."""
+        chosen, keeper = self.settings.prune, self.keeper
+        measured = measures_worth(chosen, chosen.given_budget)
+        if keeper is not None and (not self.labelled or (measured and _can_measure(self.network, keeper))):
+            return survey_groups(self.network, keeper.follows, chosen)
+        return score_channels(self.original.model, self.network, self.batches, chosen, self.progress)
+
+    def _branches(self, scored: Scored) -> dict[Branch, float]:
+        """The residual branches that may be removed; their worth by class separation, where that is the criterion."""
+        chosen, model = self.settings.prune, self.original.model
+        by_flops_alone = chosen.given_budget.unit == "flops" or chosen.allocation in ("flops", "uniform")
+        if by_flops_alone or chosen.depth == "never":
+            return {}
+        prunable = {group.name for group in scored.prunable}
+        found = find_branches(model, self.network, self.network.ignore)
+        branches = [branch for branch in found if prunable.issuperset(branch.groups)]
+        if not scored.scatters:
+            return dict.fromkeys(branches, 0.0)
+        worths = branch_worths(model, branches, self.batches, self.network.ignore)
+        return {branch: worths[branch.name] for branch in branches}
+
+    def _decision(self, scored: Scored, branches: Mapping[Branch, float]) -> Decision:
+        """The widths, by the budget's unit."""
+        chosen = self.settings.prune
+        if chosen.given_budget.unit == "flops":
+            return by_flops(self.network, scored, chosen.given_budget, chosen, self.keeper)
+        return self._by_latency(scored, branches)
+
+    def _by_latency(self, scored: Scored, branches: Mapping[Branch, float]) -> Decision:
+        settings, network, chosen = self.settings, self.network, self.settings.prune
+        target = load_target(chosen.target)
+        use, opset, shape = use_of(target, settings), settings.export.opset, network.input_shape
+        on_cpu = copy.deepcopy(self.original.model).cpu()
+
+        def decide(pricing: Pricing, measure: Measure | None) -> Decision:
+            budget, told = chosen.given_budget, self.progress
+            return by_latency(network, scored, branches, budget, chosen, pricing, measure, told, self.keeper)
+
+        there = reachable(target, chosen.device)
+        if there and profilable(target):
+            protocol = load_profile_protocol(settings.profile.protocol)
+            profile = profile_of(on_cpu, shape, use, protocol, self.progress, opset=opset, network=network)
+            pricing = measured_pricing(network, scored.prunable, profile)
+        else:
+            pricing = estimated_pricing(network, scored.prunable, target, use, chosen.d_min, measured=there)
+        if not there:
+            return decide(pricing, None)
+        with trial(on_cpu, shape, use, load_latency_protocol(TRIALS), opset) as trials:
+            if use.precision != use.own_precision:
+                # The pricing knows the unpruned network in the new precision; budgets are shares of what it is now.
+                pricing = replace(pricing, original_us=pricing.original_us / trials.measure(on_cpu).ratio)
+            return decide(pricing, lambda widths: trials.measure(of_widths(on_cpu, network, branches, widths)))
+
+    def _chosen(self, scored: Scored, widths: Mapping[str, int], gone: Sequence[Branch]) -> list[GroupPlan]:
+        """The channels that stay where branches are ``gone``: by what reads them where that can be followed."""
+        chosen, keeper = self.settings.prune, self.keeper
+        shallow, rest = without_branches(self.original.model.cpu(), self.network, gone)
+        by_readers = {}
+        if keeper is not None and chosen.criterion != "l1":
+            by_readers = chosen_by_readers(rest, scored, keeper, widths)
+        if all(group.name in by_readers for group in rest.groups):
+            return list(by_readers.values())
+        model = shallow.to(choose_device(chosen.compute))
+        some_gone = not all(widths.values())
+        if scored.scatters and some_gone and any(widths.get(group.name) for group in rest.groups):
+            scored = score_channels(model, rest, self.batches, chosen, self.progress).keeping(scored)
+        groups = choose_channels(model, rest, scored, widths, self.batches, chosen, self.progress)
+        return [by_readers.get(group.name, group) for group in groups]
 
 
 def _can_measure(network: Network, keeper: Reconstructor) -> bool:
@@ -104,30 +182,6 @@ def _can_measure(network: Network, keeper: Reconstructor) -> bool:
     if not mostly:
         keeper.progress.note("worth cannot be measured for most channels: class separation (scatter) is used instead")
     return mostly
-
-
-def _chosen(
-    shallow: nn.Module,
-    rest: Network,
-    scored: Scored,
-    widths: Mapping[str, int],
-    batches: Sequence[Labelled],
-    settings: PruneSettings,
-    progress: Progress,
-    keeper: Reconstructor | None,
-) -> list[GroupPlan]:
-    """The channels that stay of what is left of the network: by what reads them where that can be followed."""
-    by_readers = {}
-    if keeper is not None and settings.criterion != "l1":
-        by_readers = chosen_by_readers(rest, scored, keeper, widths)
-    if all(group.name in by_readers for group in rest.groups):
-        return list(by_readers.values())
-    model = shallow.to(choose_device(settings.compute))
-    some_gone = not all(widths.values())
-    if scored.scatters and some_gone and any(widths.get(group.name) for group in rest.groups):
-        scored = score_channels(model, rest, batches, settings, progress).keeping(scored)
-    groups = choose_channels(model, rest, scored, widths, batches, settings, progress)
-    return [by_readers.get(group.name, group) for group in groups]
 
 
 def _reconstructed(original: Classifier, pruned: Pruned, keeper: Reconstructor, loss_predicted: float | None) -> Pruned:
@@ -145,60 +199,3 @@ def _some_images(batches: Sequence[Labelled], count: int) -> list[torch.Tensor]:
     pieces = [images[:each] for images, _ in batches]
     mixed = torch.cat(pieces)[torch.randperm(sum(map(len, pieces)), generator=torch.Generator().manual_seed(0))]
     return list(torch.split(mixed[:count], len(batches[0][0])))
-
-
-def _branches(
-    model: nn.Module,
-    network: Network,
-    scored: Scored,
-    batches: Sequence[Labelled],
-    budget: Budget,
-    settings: PruneSettings,
-) -> dict[Branch, float]:
-    """The residual branches that may go; what each is worth by class separation, where widths are judged by that."""
-    if budget.unit == "flops" or settings.depth == "never" or settings.allocation in ("flops", "uniform"):
-        return {}
-    prunable = {group.name for group in scored.prunable}
-    found = find_branches(model, network, settings.ignore)
-    branches = [branch for branch in found if prunable.issuperset(branch.groups)]
-    if not scored.scatters:
-        return dict.fromkeys(branches, 0.0)
-    worths = branch_worths(model, branches, batches, settings.ignore)
-    return {branch: worths[branch.name] for branch in branches}
-
-
-def _by_latency(
-    model: nn.Module,
-    network: Network,
-    scored: Scored,
-    branches: Mapping[Branch, float],
-    budget: Budget,
-    target: Target,
-    settings: Settings,
-    progress: Progress,
-    keeper: Reconstructor | None,
-) -> Decision:
-    use, opset, shape = use_of(target, settings), settings.export.opset, network.input_shape
-    on_cpu = copy.deepcopy(model).cpu()
-
-    def decide(pricing: Pricing, measure: Measure | None) -> Decision:
-        return by_latency(network, scored, branches, budget, settings.prune, pricing, measure, progress, keeper)
-
-    there = reachable(target, settings.prune.device)
-    if there and profilable(target):
-        protocol = load_profile_protocol(settings.profile.protocol)
-        profile = profile_of(on_cpu, shape, use, protocol, progress, opset=opset)
-        pricing = measured_pricing(network, scored.prunable, profile)
-    else:
-        least = settings.prune.d_min
-        pricing = estimated_pricing(network, scored.prunable, target, use, least, measured=there)
-    if not there:
-        return decide(pricing, None)
-    with trial(on_cpu, shape, use, load_latency_protocol(TRIALS), opset) as trials:
-        if use.precision != use.own_precision:
-            # The pricing knows the unpruned network in the new precision; budgets are shares of what it is now.
-            pricing = replace(pricing, original_us=pricing.original_us / trials.measure(on_cpu).ratio)
-        return decide(
-            pricing,
-            lambda widths: trials.measure(of_widths(on_cpu, network, branches, widths, settings.prune.ignore)),
-        )

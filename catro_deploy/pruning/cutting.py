@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from catro_deploy.errors import FaultError, ModelError
-from catro_deploy.graph.coupling.trace import Network, list_layers, trace
+from catro_deploy.graph.coupling.trace import Network, list_layers
 from catro_deploy.graph.cut.sizes import held_by
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.fx.depth import drop_branches
-from catro_deploy.records import Branch, Budget, Group, GroupPlan, Keep, LatencyPlan, Plan
+from catro_deploy.records import Branch, Group, GroupPlan, Keep, LatencyPlan, Plan
 from catro_deploy.settings import Settings
 
 __all__ = ["Classifier", "Pruned", "cut_classifier", "of_widths", "with_classes", "without_branches"]
@@ -95,6 +95,7 @@ def with_classes(whole: _AnyClassifier, wanted: tuple[int, ...], images: torch.T
 
 def cut_classifier(
     original: Classifier,
+    network: Network,
     latency: LatencyPlan | None,
     gone: Sequence[Branch],
     groups: Sequence[GroupPlan],
@@ -105,14 +106,14 @@ def cut_classifier(
 ) -> Pruned:
     """Cut ``original`` to what ``groups`` keep, without the branches ``gone``; check it on ``images``.
 
+    ``network`` is the trace of ``original``.
     ``allocation`` is the method that was used, if it is not what ``settings`` say.
 
     Raises:
         FaultError: the pruned network does not compute what the masked original computes.
     """
     model = original.model.cpu()
-    network = trace(model, original.input_shape, settings.prune.ignore)
-    shallow, rest = without_branches(model, network, gone, settings.prune.ignore)
+    shallow, rest = without_branches(model, network, gone)
     keeps = keeps_of(rest.groups, {group.name: group.kept for group in groups}, rest.sizes)
     pruned = apply_keeps_(copy.deepcopy(shallow), keeps)
     _check_equal(pruned, masked(shallow, keeps), images)
@@ -127,13 +128,11 @@ def _with_removed(all_groups: Iterable[Group], groups: Sequence[GroupPlan]) -> l
     return [left.get(group.name) or GroupPlan(group.name, group.width, (), group.producers) for group in all_groups]
 
 
-def without_branches(
-    model: nn.Module, network: Network, gone: Sequence[Branch], ignore: Sequence[str]
-) -> tuple[nn.Module, Network]:
-    """``model`` and ``network`` without the branches ``gone``, which were found with ``ignore``."""
+def without_branches(model: nn.Module, network: Network, gone: Sequence[Branch]) -> tuple[nn.Module, Network]:
+    """``model`` and ``network`` without the branches ``gone``."""
     if not gone:
         return model, network
-    shallow = drop_branches(model, [branch.name for branch in gone], ignore, network.sizes)
+    shallow = drop_branches(model, [branch.name for branch in gone], network.ignore, network.sizes)
     unread = held_by(model, network.sizes).keys() - held_by(shallow, network.sizes).keys()
     return shallow.eval(), network.without(unread.union(*(branch.modules for branch in gone)))
 
@@ -143,11 +142,10 @@ def of_widths(
     network: Network,
     branches: Iterable[Branch],
     widths: Mapping[str, int],
-    ignore: Sequence[str],
 ) -> nn.Module:
     """A network of these widths, whichever channels it keeps: its latency does not depend on that."""
     gone = [branch for branch in branches if not any(widths[name] for name in branch.groups)]
-    shallow, rest = without_branches(model, network, gone, ignore)
+    shallow, rest = without_branches(model, network, gone)
     kept = {group.name: spread(group, widths[group.name]) for group in rest.groups if group.name in widths}
     return apply_keeps_(copy.deepcopy(shallow), keeps_of(rest.groups, kept, rest.sizes))
 
@@ -194,7 +192,7 @@ def _plan(
         class_indices=wanted,
         head=head,
         target=settings.prune.target,
-        budget=str(Budget.parse(settings.prune.budget)),
+        budget=str(settings.prune.given_budget),
         criterion=settings.prune.criterion,
         allocation=allocation,
         groups=tuple(groups),

@@ -1,6 +1,5 @@
 """The run folders below a folder: which there are, which one a name means, and removing one."""
 
-import difflib
 import shutil
 import tomllib
 from collections.abc import Iterator
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from catro_deploy.errors import RunFolderError
 from catro_deploy.runs.folder import STAGES_FILE, RunFolder
+from catro_deploy.suggestions import did_you_mean
 
 __all__ = ["RUNS", "WORK_FILE", "find_run", "newest_run", "remove_run", "run_folders"]
 
@@ -55,9 +55,8 @@ def find_run(name: str, root: Path) -> RunFolder:
         raise RunFolderError(f"{name!r} fits several runs: {', '.join(matches)}.", "Write more of the name.")
     if any(path.exists() for path in (Path(name), root / name)):
         raise RunFolderError(f"{name} is not a run folder: it has no run.toml.", "List them: catro-deploy runs list")
-    near = difflib.get_close_matches(name, names, n=1)
-    suggestion = f"Did you mean {near[0]}?" if near else "List them: catro-deploy runs list"
-    raise RunFolderError(f"There is no run {name!r} in {root.absolute()}.", suggestion)
+    hint = did_you_mean(name, names, otherwise="List them: catro-deploy runs list")
+    raise RunFolderError(f"There is no run {name!r} in {root.absolute()}.", hint)
 
 
 def remove_run(run: RunFolder) -> None:

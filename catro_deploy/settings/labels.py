@@ -3,7 +3,10 @@
 from collections.abc import Collection
 
 from catro_deploy.errors import SettingsError
-from catro_deploy.settings.models import UNLABELLED, FinetuneSettings, PruneSettings, Settings
+from catro_deploy.settings.prune import PruneSettings
+from catro_deploy.settings.section import UNLABELLED
+from catro_deploy.settings.training import FinetuneSettings
+from catro_deploy.settings.tree import Settings
 
 __all__ = ["require_distillation", "require_labels_unneeded", "require_pruning_without_labels"]
 

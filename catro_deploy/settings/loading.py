@@ -3,20 +3,19 @@
 A recipe that a flag names stands over the file, too: all that recipes decide is then its, or the default.
 """
 
-import difflib
 import itertools
 import tomllib
-import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic import ValidationError as PydanticError
 
 from catro_deploy.errors import SettingsError
-from catro_deploy.settings.models import Settings
+from catro_deploy.settings.catalog import section_model
 from catro_deploy.settings.recipes import RECIPES
+from catro_deploy.settings.tree import Settings
+from catro_deploy.suggestions import did_you_mean
 from catro_deploy.toml import toml_mistake, toml_tables
 
 __all__ = ["load_settings", "settings_text"]
@@ -131,15 +130,9 @@ def _explain(error: PydanticError, file: Path | None) -> str:
 
 
 def _suggestion(place: list[str]) -> str:
-    keys = {section: list(_section(section).model_fields) for section in Settings.model_fields}
+    keys = {section: list(section_model(section).model_fields) for section in Settings.model_fields}
     beside = keys[place[0]] if len(place) > 1 else list(keys)
-    if near := difflib.get_close_matches(place[-1], beside, n=1, cutoff=0.6):
-        return f" Did you mean {near[0]}?"
+    if meant := did_you_mean(place[-1], beside):
+        return f" {meant}"
     homes = [f"[{section}]" for section in keys if place[-1] in keys[section]]
     return f" It belongs in {' or '.join(homes)}." if homes else ""
-
-
-def _section(name: str) -> type[BaseModel]:
-    annotation = Settings.model_fields[name].annotation
-    candidates = [annotation, *typing.get_args(annotation)]
-    return next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))

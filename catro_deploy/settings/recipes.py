@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from catro_deploy.settings.batches import LARGEST_BATCH, batch_size, scaled_rate
-from catro_deploy.settings.models import FinetuneSettings, OptimiserSettings, TrainSettings
+from catro_deploy.settings.training import FinetuneSettings, OptimiserSettings, TrainSettings
 
 __all__ = ["RECIPES", "follow_recipe", "follow_train_recipe"]
 

@@ -22,7 +22,7 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.settings.labels import require_distillation
 from catro_deploy.stages.basis import Basis, basis_of
-from catro_deploy.stages.integers import Images, calibration_samples, write_int8
+from catro_deploy.stages.integers import Images, Int8Job, calibration_samples, write_int8
 from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_device, packed
 from catro_deploy.stages.qat import qat
 from catro_deploy.stages.served import model_of
@@ -127,7 +127,8 @@ class Candidates:
         path.unlink(missing_ok=True)
         sets = self.facts.device.instruction_sets or ()
         retrain = self._retrained if self._settings.quantize.qat_epochs else None
-        made = write_int8(source, path, self._target, self._recipe, images, floor, sets, self._progress, retrain)
+        job = Int8Job(self._target, self._recipe, images, floor, sets, retrain)
+        made = write_int8(source, path, job, self._progress)
         for remark in made.remarks:
             self._progress.note(remark)
         self._keep_recipe(samples, made.kept)

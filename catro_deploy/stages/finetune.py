@@ -20,7 +20,7 @@ from catro_deploy.runs.records import save
 from catro_deploy.settings import LARGEST_BATCH, OptimiserSettings, Settings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
 from catro_deploy.stages.keeping import choose
-from catro_deploy.training import fit
+from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.device import choose_device
 from catro_deploy.training.evaluate import accuracy, predict
 from catro_deploy.training.pixels import hold
@@ -50,21 +50,19 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> Finetune
     options = follow_recipe(settings.finetune, plan.reconstructed, dataset.labelled, len(train.labels))
     network = networks.load(run, weights="pruned")
     teacher = networks.load(run, weights="original") if options.distill and options.epochs else None
-    history = fit(
+    job = TrainingJob(
         network,
         train,
         validation,
         options,
         plan.mean,
         plan.std,
-        run.finetune_state,
-        progress,
         "fine-tuning",
         teacher,
         options.distill or 0.0,
         options.temperature,
-        run.events,
     )
+    history = fit(job, run.finetune_state, progress, run.events)
     choice = _choice(network, run, plan, validation, options, progress) if history.epochs else None
     if choice and choice.kept == "pruned":
         network = networks.load(run, weights="pruned")

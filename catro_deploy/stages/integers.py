@@ -25,7 +25,7 @@ from catro_deploy.records import History, Plan, Qat, Quantized, Sensitivity
 from catro_deploy.statistics.agreement import accuracy_of
 from catro_deploy.targets import Target
 
-__all__ = ["Images", "Retrain", "calibration_samples", "write_int8"]
+__all__ = ["Images", "Int8Job", "Retrain", "calibration_samples", "write_int8"]
 
 Floats = NDArray[np.float32]
 Proto = Any
@@ -49,6 +49,27 @@ class Images:
     validation: Floats
     labels: NDArray[np.int64]
     few: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Int8Job:
+    """How a network is written in integers.
+
+    Attributes:
+        target: takes the network.
+        recipe: how to quantize.
+        images: to calibrate by, and to judge by.
+        floor: the least accuracy on the validation images.
+        instruction_sets: those of the processor that it is for.
+        retrain: may teach the network to do with integers, if layers had to keep their floating point.
+    """
+
+    target: Target
+    recipe: Int8Recipe
+    images: Images
+    floor: float
+    instruction_sets: Collection[str]
+    retrain: Retrain | None = None
 
 
 @dataclass(frozen=True)
@@ -125,29 +146,19 @@ def calibration_samples(train: Split, plan: Plan, recipe: Int8Recipe) -> Samples
     return samples
 
 
-def write_int8(
-    source: Path,
-    path: Path,
-    target: Target,
-    recipe: Int8Recipe,
-    images: Images,
-    floor: float,
-    instruction_sets: Collection[str],
-    progress: Progress,
-    retrain: Retrain | None = None,
-) -> Quantized:
-    """Write the float32 network ``source`` to ``path`` in integers, as ``target`` takes them; return what was found.
+def write_int8(source: Path, path: Path, job: Int8Job, progress: Progress) -> Quantized:
+    """Write the float32 network ``source`` to ``path`` in integers, as the target takes them; return what was found.
 
-    Layers keep their floating point, the most sensitive first, until the accuracy on the validation images is at least
-    ``floor``. If that takes any, ``retrain`` may first teach the network to do with integers. Where it takes all of
-    them nothing is written, and ``kept`` is None. ``instruction_sets`` are those of the processor that it is for.
+    Layers keep their floating point, the most sensitive first, until the accuracy is at least the floor. If all of them
+    would have to, nothing is written, and ``kept`` is None.
 
     Raises:
         ModelError: the network is quantised already.
         NumericsError: one of its values is not finite on a calibration image, or ``retrain`` diverged.
     """
-    quantiser = _quantiser(source, target, recipe, images.calibration, instruction_sets)
-    best = _attempt(quantiser, images, floor, progress)
+    images, retrain = job.images, job.retrain
+    quantiser = _quantiser(source, job.target, job.recipe, images.calibration, job.instruction_sets)
+    best = _attempt(quantiser, images, job.floor, progress)
     learnt: Qat | None = None
     remarks = quantiser.remarks()
     if retrain is not None and best.kept != quantiser.fixed:
@@ -156,7 +167,7 @@ def write_int8(
         except ModelError as error:
             remarks.append(error.problem)
         else:
-            again = _attempt(replace(quantiser, source=trained), images, floor, progress)
+            again = _attempt(replace(quantiser, source=trained), images, job.floor, progress)
             better = again.kept is not None and (best.kept is None or len(again.kept) < len(best.kept))
             learnt = Qat(history, _names(best.kept), _names(again.kept), better)
             best = again if better else best
@@ -170,7 +181,7 @@ def write_int8(
     )
     if best.kept is None:
         return found
-    _write(best.quantiser.network(keep=best.kept), path, target, images.calibration)
+    _write(best.quantiser.network(keep=best.kept), path, job.target, images.calibration)
     return replace(found, operators=dict(fused(path).operators))
 
 

@@ -9,6 +9,7 @@ import torch
 from catro_deploy.data.base import Split, Subset
 from catro_deploy.errors import DataError
 from catro_deploy.files import write_bytes
+from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Progress
@@ -63,7 +64,8 @@ def write_pruning(
     Raises:
         FaultError: the pruned network does not compute what the masked original computes.
     """
-    return _write(original, cut_classifier(original, latency, gone, groups, images, settings), run)
+    network = trace(original.model, original.input_shape, settings.prune.ignore)
+    return _write(original, cut_classifier(original, network, latency, gone, groups, images, settings), run)
 
 
 def pruning_batches(original: Original, settings: Settings) -> Sequence[Labelled]:

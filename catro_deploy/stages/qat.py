@@ -9,7 +9,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.records import History, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings, follow_recipe
-from catro_deploy.training import fit
+from catro_deploy.training import TrainingJob, fit
 
 __all__ = ["qat"]
 
@@ -49,19 +49,18 @@ def qat(
         "compile": False,
         "tensorboard": False,
     }
-    history = fit(
+    job = TrainingJob(
         network.network,
         train,
         validation,
         options.model_copy(update=changes),
         plan.mean,
         plan.std,
-        run.qat_state,
-        progress,
         "fine-tuning for integers",
         networks.load(run) if options.distill else None,
         options.distill or 0.0,
         options.temperature,
     )
+    history = fit(job, run.qat_state, progress)
     run.qat_state.unlink(missing_ok=True)
     return network.trained(source), history

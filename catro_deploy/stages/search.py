@@ -19,7 +19,7 @@ from catro_deploy import networks
 from catro_deploy.data.base import Split, Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError, SettingsError
 from catro_deploy.progress import Progress
-from catro_deploy.records import FirstLook, FrontPoint, Search, TriedPoint
+from catro_deploy.records import Budget, FirstLook, FrontPoint, Search, TriedPoint
 from catro_deploy.report.agreement import MEASURES
 from catro_deploy.report.wording import points
 from catro_deploy.runs.folder import RunFolder
@@ -172,7 +172,7 @@ def _try(share: float, settings: Settings, run: RunFolder, progress: Progress, h
 
     What is left there in the end is point.json, and the pruned network for who goes on with it.
     """
-    pruning = settings.prune.model_copy(update={"budget": _budget(share)})
+    pruning = settings.prune.model_copy(update={"budget": Budget.parse(_budget(share))})
     asked = settings.model_copy(update={"prune": pruning})
     folder = trial_folder(asked, run)
     if (ended := load_if_there(TriedPoint, folder)) is not None:

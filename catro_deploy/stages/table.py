@@ -8,7 +8,6 @@ from typing import Any
 from catro_deploy import resources
 from catro_deploy.errors import CheckpointError
 from catro_deploy.files import file_hash
-from catro_deploy.records import Budget
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import AUTO, Settings
 from catro_deploy.targets import load_target
@@ -70,18 +69,13 @@ def deciding(settings: Settings, section: str) -> dict[str, Any]:
     if section == "model":
         del values["checkpoint"]  # its content counts, wherever it lies
     if section == "prune":
-        values["budget"] = values["budget"] if values["budget"] == AUTO else str(Budget.parse(values["budget"]))
         values["classes"] = [str(name) for name in values["classes"]]  # in the order of the outputs
     return values
 
 
 def counts_latency(settings: Settings) -> bool:
-    """Whether the budget is one of latency, given or to be searched.
-
-    Raises:
-        BudgetError: it cannot be read.
-    """
-    return settings.prune.budget == AUTO or Budget.parse(settings.prune.budget).unit != "flops"
+    """Whether the budget is one of latency, given or to be searched."""
+    return settings.prune.budget == AUTO or settings.prune.budget.unit != "flops"
 
 
 def checkpoint_hash(settings: Settings) -> str:

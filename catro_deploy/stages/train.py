@@ -16,7 +16,7 @@ from catro_deploy.models.checkpoint import RECORD_KEY, save_weights, training_re
 from catro_deploy.progress import Progress
 from catro_deploy.settings import Settings, TrainSettings, follow_train_recipe
 from catro_deploy.stages.sizes import sized, with_size
-from catro_deploy.training import fit
+from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.splits import NOT_IN_FINGERPRINT
 
 __all__ = ["train"]
@@ -66,18 +66,16 @@ def _train(
     checkpoint, name = settings.model.checkpoint, settings.model.name
     model = _new_model(name, len(dataset.classes), options.seed)
     state = checkpoint.with_name(f"{checkpoint.stem}.resume.safetensors")
-    history = fit(
+    job = TrainingJob(
         model,
         dataset.train,
         dataset.validation,
         options,
         settings.model.mean,
         settings.model.std,
-        state,
-        progress,
         f"training {name}",
-        events=checkpoint.with_name(f"{checkpoint.stem}.tensorboard"),
     )
+    history = fit(job, state, progress, checkpoint.with_name(f"{checkpoint.stem}.tensorboard"))
     record = _record(settings, options, fingerprint, dataset) | asdict(history)
     save_weights(model, checkpoint, {RECORD_KEY: json.dumps(record)})
     state.unlink(missing_ok=True)

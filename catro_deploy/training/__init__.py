@@ -2,6 +2,6 @@
 
 from catro_deploy.records import Epoch, History
 from catro_deploy.training.evaluate import accuracy, predict
-from catro_deploy.training.splits import fit
+from catro_deploy.training.splits import TrainingJob, fit
 
-__all__ = ["Epoch", "History", "accuracy", "fit", "predict"]
+__all__ = ["Epoch", "History", "TrainingJob", "accuracy", "fit", "predict"]

@@ -24,15 +24,28 @@ from catro_deploy.training.pixels import hold
 from catro_deploy.training.state import tensors_hash
 from catro_deploy.training.world import World, parting, the_world
 
-__all__ = ["NOT_IN_FINGERPRINT", "Job", "fit", "train_together"]
+__all__ = ["NOT_IN_FINGERPRINT", "TrainingJob", "fit", "train_together"]
 
 # Where training runs and how fast does not make it another training.
 NOT_IN_FINGERPRINT = {"compute", "amp", "compile", "recipe", "tensorboard"}
 
 
 @dataclass(frozen=True)
-class Job:
-    """A training as all processes know it; see ``fit``."""
+class TrainingJob:
+    """A training as all processes know it.
+
+    Attributes:
+        model: is trained in place.
+        train: images to train on, augmented on the device.
+        validation: images for the accuracy after each epoch; may be empty, or without labels: no accuracy then.
+        settings: a learning rate or moving average that they leave open follows from the number of steps (``gentle``).
+        mean: a value a channel, of pixels in 0..1; subtracted from the images.
+        std: likewise; images are divided by it.
+        title: for the progress display.
+        teacher: gives logits over the same classes.
+        distill: its share of the loss.
+        temperature: of both networks' answers when they are compared.
+    """
 
     model: nn.Module
     train: Split
@@ -41,9 +54,9 @@ class Job:
     mean: Sequence[float]
     std: Sequence[float]
     title: str
-    teacher: nn.Module | None
-    distill: float
-    temperature: float
+    teacher: nn.Module | None = None
+    distill: float = 0.0
+    temperature: float = 4.0
 
     @property
     def fingerprint(self) -> str:
@@ -61,30 +74,12 @@ class Job:
         return text_hash(json.dumps(content, sort_keys=True))
 
 
-def fit(
-    model: nn.Module,
-    train: Split,
-    validation: Split,
-    settings: OptimiserSettings,
-    mean: Sequence[float],
-    std: Sequence[float],
-    state_path: Path,
-    progress: Progress,
-    title: str,
-    teacher: nn.Module | None = None,
-    distill: float = 0.0,
-    temperature: float = 4.0,
-    events: Path | None = None,
-) -> History:
-    """Train ``model`` in place; it ends on the CPU, in eval mode, with the final (if asked, averaged) weights.
+def fit(job: TrainingJob, state_path: Path, progress: Progress, events: Path | None = None) -> History:
+    """Train the model of ``job`` in place; it ends on the CPU, in eval mode, with the final (or averaged) weights.
 
-    After every epoch all that is needed to go on is in ``state_path``; the caller deletes it when the weights are safe.
-    If it is there at the start and belongs to this very training, that goes on after its last whole epoch. ``mean``
-    and ``std`` (a value a channel, of pixels in 0..1) are subtracted and divided by. ``validation`` may be empty, or
-    without labels: no accuracy is recorded then. A learning rate or a moving average that ``settings`` leave open
-    follows from the number of steps, see ``gentle``. ``teacher`` gives logits over the same classes, and ``distill`` is
-    its share of the loss. ``events`` is the folder of event files, if settings ask for such. Under torchrun all its
-    processes train together.
+    After every epoch the whole state is in ``state_path``; the caller deletes it when the weights are safe. If it is
+    there at the start and belongs to the same job, training continues after its last whole epoch. ``events`` is the
+    folder of event files, if settings ask for them. Under torchrun all its processes train together.
 
     Raises:
         SettingsError: a GPU is wanted, or event files are, and there is none or no TensorBoard.
@@ -95,13 +90,12 @@ def fit(
         FaultError: the GPU's memory is too small, or a process that trained along is gone.
     """
     world = the_world()
-    job = Job(model, train, validation, settings, mean, std, title, teacher, distill, temperature)
     with parting(world):
         return train_together(world.share(job), state_path, progress, world, events)
 
 
 def train_together(
-    job: Job, state_path: Path | None, progress: Progress, world: World, events: Path | None = None
+    job: TrainingJob, state_path: Path | None, progress: Progress, world: World, events: Path | None = None
 ) -> History:
     """Train in each process of ``world``, of which the first alone has a ``state_path``."""
     settings, mean, std = job.settings, job.mean, job.std

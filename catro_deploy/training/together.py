@@ -5,7 +5,7 @@ import time
 import torch.distributed as dist
 
 from catro_deploy.progress import Silent
-from catro_deploy.training.splits import Job, train_together
+from catro_deploy.training.splits import TrainingJob, train_together
 from catro_deploy.training.world import is_loss_of_a_process, the_world
 
 __all__ = ["dismiss", "serve"]
@@ -19,7 +19,7 @@ PAUSE_S = 0.5
 def serve() -> int:
     """Take part in every training of the first process until it is done; the exit code."""
     world = the_world()
-    job: Job | None = None
+    job: TrainingJob | None = None
     try:
         while job := world.share(job):
             train_together(job, None, Silent(), world)

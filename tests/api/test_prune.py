@@ -1,6 +1,4 @@
 import copy
-import inspect
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +9,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import catro_deploy
 from catro_deploy import networks
-from catro_deploy.api import FinetuneOptions, PruneOptions
 from catro_deploy.api import pruning as api_pruning
 from catro_deploy.errors import BudgetError, DataError, ModelError, SettingsError, TargetError
 from catro_deploy.files import write_text
+from catro_deploy.graph.coupling import trace
+from catro_deploy.graph.coupling.probe import stubborn
 from catro_deploy.graph.coupling.trace import list_layers
 from catro_deploy.graph.cut.surgery import masked
 from catro_deploy.models.checkpoint import save_weights
@@ -24,7 +23,7 @@ from catro_deploy.pruning.cutting import Pruned
 from catro_deploy.records import Keep
 from catro_deploy.resources import find
 from catro_deploy.runs.folder import RunFolder
-from catro_deploy.settings import FinetuneSettings, PruneSettings, Settings
+from catro_deploy.settings import Settings
 from catro_deploy.stages.prune import prune as prune_stage
 from catro_deploy.training.augment import normalise
 from tests.stages.conftest import TRIAL
@@ -106,8 +105,26 @@ def test_a_generator_is_enough():
     assert catro_deploy.prune(lively(), iter(loader()), **QUICK).plan == first.plan
 
 
+@pytest.fixture
+def traces(monkeypatch):
+    """A list that grows with each trace: the last step of one, for a network in which nothing is doubtful."""
+    found = []
+
+    def noted(*given):
+        found.append(given)
+        return stubborn(*given)
+
+    monkeypatch.setattr(trace, "stubborn", noted)
+    return found
+
+
+def test_a_network_is_traced_once(traces):
+    catro_deploy.prune(lively(), loader(), **QUICK)
+    assert len(traces) == 1
+
+
 @pytest.mark.slow
-def test_a_budget_of_latency_is_measured_here(tmp_path, monkeypatch):
+def test_a_budget_of_latency_is_measured_here_and_the_network_traced_once(tmp_path, monkeypatch, traces):
     write_text(tmp_path / "few.toml", PROFILE_PROTOCOL)
     write_text(tmp_path / "trial.toml", TRIAL)
     monkeypatch.setattr(classifier, "TRIALS", str(tmp_path / "trial.toml"))
@@ -122,6 +139,7 @@ def test_a_budget_of_latency_is_measured_here(tmp_path, monkeypatch):
     latency = pruned.plan.latency
     assert latency.how == "measured"
     assert min(round_.ratio for round_ in latency.rounds) <= 0.8
+    assert len(traces) == 1
 
 
 def test_latency_that_can_neither_be_measured_nor_estimated_is_refused_at_once(tmp_path):
@@ -211,24 +229,6 @@ def test_the_head_is_the_layer_of_the_logits_wherever_it_runs(images):
 def test_a_model_that_is_no_classifier_is_refused(model, classes, said):
     with pytest.raises(ModelError, match=said):
         catro_deploy.prune(model, loader(), classes=classes, **QUICK)
-
-
-@pytest.mark.parametrize(
-    ("options", "settings", "elsewhere"),
-    [
-        (PruneOptions, PruneSettings, {"target", "classes", "budget"}),
-        (FinetuneOptions, FinetuneSettings, {"batch_size", "augment", "saturation", "erase", "tensorboard"}),
-    ],
-)
-def test_the_options_are_the_settings_and_their_defaults_are_told(options, settings, elsewhere):
-    assert set(options.__annotations__) == set(settings.model_fields) - elsewhere
-    entries = re.split(r"\n {8}(?=\w+: )", inspect.getdoc(options).replace("\n    ", "\n        "))
-    told = {name: text for name, _, text in (entry.partition(": ") for entry in entries[1:])}
-    for name in options.__annotations__:
-        default = settings.model_fields[name].default
-        if isinstance(default, int | float) and default is not False:
-            shown = str(default) if default is True else f"{default:g}".replace("e-0", "e-")
-            assert re.search(rf"; {re.escape(shown)}\b", told[name]), name
 
 
 def test_the_seed_of_numpy_and_of_torch_are_left_alone():

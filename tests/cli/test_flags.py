@@ -1,35 +1,121 @@
-from typing import get_args
+"""Flags are made from the settings: what they are called, take, default to and say."""
+
+import re
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from catro_deploy.cli import flags
-from catro_deploy.settings import Settings, TrainSettings
+from catro_deploy.cli.main import app
+from catro_deploy.cli.settings_flags import split_names
+from catro_deploy.settings import load_settings
+from catro_deploy.settings.catalog import settings_by_place
 
-TABLES = {
-    name: getattr(flags, name)
-    for name in ("MODEL", "DATA", "TRAIN", "PRUNE", "FINETUNE", "EXPORT", "VERIFY", "BENCH", "PROFILE", "USE", "RUN")
-}
-
-
+TABLES = {name: value for name, value in vars(flags).items() if name in flags.__all__ and isinstance(value, tuple)}
 EVERY = dict.fromkeys(flag for table in TABLES.values() for flag in table)
+FOLDED = ("train", "profile", "prune", "finetune", "run")
+
+
+def options_of(name):
+    """The options of a command by their first name, as a call of it gets them."""
+    group = typer.main.get_command(app)
+    _, command, _ = group.resolve_command(typer.Context(group), [name])
+    return {option.opts[0]: option for option in command.params if option.param_type_name == "option"}
 
 
 @pytest.mark.parametrize("flag", EVERY, ids=lambda flag: flag.name)
-def test_every_flag_stands_for_settings_and_offers_their_choices(flag):
-    for setting in flag.settings:
-        section, key = setting.split(".")
-        model = TrainSettings if section == "train" else type(getattr(Settings(), section))
-        field = model.model_fields[key]
-        if get_args(flag.type) and isinstance(get_args(flag.type)[0], str):
-            assert get_args(flag.type) == get_args(field.annotation)
+def test_every_flag_stands_for_settings(flag):
+    assert set(flag.settings) <= set(settings_by_place())
+
+
+@pytest.mark.parametrize("flag", flags.RUN, ids=lambda flag: flag.name)
+def test_a_flag_says_what_its_setting_says(flag):
+    setting = settings_by_place()[flag.settings[0]]
+    option = options_of("run")[f"--{flag.name.replace('_', '-')}"]
+    assert option.help.replace("\\[", "[").startswith(f"{setting.help}.")
+    if isinstance(setting.default, int | float) and setting.type is not bool:
+        assert f"default: {setting.default}" in option.help
+    assert option.multiple == setting.is_list
+    assert setting.limits in option.help
 
 
 def test_no_command_has_a_flag_twice():
     for table in TABLES.values():
         names = [flag.name for flag in table]
         assert len(names) == len(set(names))
+
+
+def test_the_help_of_run_shows_ten_flags_with_defaults_and_names_the_way_to_the_rest(catro):
+    shown = catro("run", "--help").stdout
+    named = {flag.name for flag in flags.RUN if re.search(rf"--{flag.name.replace('_', '-')}\s", shown)}
+    first = {
+        "model",
+        "checkpoint",
+        "data",
+        "data_root",
+        "target",
+        "classes",
+        "budget",
+        "epochs",
+        "precision",
+        "max_drop",
+    }
+    assert named == first
+    assert "[default: 0.5x]" in shown
+    assert "--help-all" in shown
+    assert "SECTION.KEY=VALUE" in shown
+
+
+@pytest.mark.parametrize("command", FOLDED)
+def test_help_all_shows_every_flag(catro, command):
+    shown = catro(command, "--help-all")
+    assert shown.exit_code == 0
+    assert not [name for name in options_of(command) if not re.search(rf"{name}\s", shown.stdout)]
+
+
+@pytest.mark.parametrize("command", FOLDED)
+def test_the_flags_that_help_shows_are_flags_of_the_command(command):
+    hidden = [option.hidden for option in options_of(command).values()]
+    assert any(hidden)
+    assert hidden.count(False) <= 10 + len(("config", "run", "force", "keep", "json", "option", "help_all"))
+
+
+def test_a_flag_that_help_does_not_show_works(catro):
+    refused = catro("run", "--d-min", "0")
+    assert "prune.d_min = 0 does not fit" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("prune.ridge=-3", "prune.ridge = -3 does not fit"),
+        ("prune.rige=3", "prune.rige is not a setting. Did you mean ridge?"),
+        ("prunes.ridge=3", "prunes is not a setting. Did you mean prune?"),
+        ("prune.ridge", "prune.ridge is not of the form section.key=value"),
+        ('prune.schedule="step"', "It belongs in [train] or [finetune]"),
+    ],
+)
+def test_a_setting_without_a_flag_is_checked_like_any(catro, given, said):
+    refused = catro("prune", "-o", given)
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+
+
+def test_settings_without_a_flag_are_set(catro, folder):
+    given = [
+        "prune.ridge=0.5",
+        "prune.classes=a,3",
+        'prune.ignore=["conv1"]',
+        "data.validation=.25",
+        "bench.batches=[2, 4]",
+    ]
+    done = catro("prune", "--run", "here", *(word for one in given for word in ("-o", one)))
+    assert done.exit_code == 0
+    found = load_settings(folder / "here" / "run.toml", {})
+    assert (found.prune.ridge, found.prune.classes, found.prune.ignore) == (0.5, ["a", 3], ["conv1"])
+    assert (found.data.validation, found.bench.batches) == (0.25, [2, 4])
 
 
 @pytest.mark.parametrize(
@@ -43,9 +129,9 @@ def test_no_command_has_a_flag_twice():
     ],
 )
 def test_names_are_split(texts, names):
-    assert flags.split_names(texts) == names
+    assert split_names(texts) == names
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1))
 def test_commas_and_repetition_mean_the_same(indices):
-    assert flags.split_names([",".join(map(str, indices))]) == flags.split_names(list(map(str, indices))) == indices
+    assert split_names([",".join(map(str, indices))]) == split_names(list(map(str, indices))) == indices

@@ -58,7 +58,7 @@ def test_force_searches_from_the_start(run):
 
 def test_who_names_no_budget_and_allows_a_loss_has_it_searched():
     def budget(**flags):
-        return with_search(load_settings(None, flags)).prune.budget
+        return str(with_search(load_settings(None, flags)).prune.budget)
 
     loss = {"max_drop": 0.5}
     assert budget(verify=loss) == "auto"

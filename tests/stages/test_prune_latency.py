@@ -12,7 +12,7 @@ from catro_deploy.latency import candidate
 from catro_deploy.latency.profile import fingerprint, measuring, profiles_of
 from catro_deploy.progress import Silent
 from catro_deploy.pruning import classifier
-from catro_deploy.records import Keep
+from catro_deploy.records import Budget, Keep
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
@@ -199,8 +199,12 @@ def test_all_that_may_be_pruned_can_vanish(settings, run):
     tight = settings(target="jetson-orin", ignore=["stem"], budget="1us", reconstruct=False)
     with pytest.raises(MissedError) as caught:
         prune(tight, run, Silent())
-    least = caught.value.hint.split("Allow ")[1].split(" ")[0]
-    plan = prune(tight.model_copy(update={"prune": tight.prune.model_copy(update={"budget": least})}), run, Silent())
+    least = Budget.parse(caught.value.hint.split("Allow ")[1].split(" ")[0])
+    plan = prune(
+        tight.model_copy(update={"prune": tight.prune.model_copy(update={"budget": least})}),
+        run,
+        Silent(),
+    )
     assert plan.dropped == ("one_out", "two_out")
     assert [group.name for group in plan.groups if not group.kept] == ["one_in", "two_in"]
     assert all(group.fixed for group in plan.groups if group.kept)
@@ -230,8 +234,12 @@ def test_without_labels_what_is_left_of_the_network_is_chosen_without_a_look_at_
     asked = asked.model_copy(update={"data": asked.data.model_copy(update={"name": "tests.tiny:unlabelled"})})
     with pytest.raises(MissedError) as caught:
         prune(asked, run, Silent())
-    least = caught.value.hint.split("Allow ")[1].split(" ")[0]
-    plan = prune(asked.model_copy(update={"prune": asked.prune.model_copy(update={"budget": least})}), run, Silent())
+    least = Budget.parse(caught.value.hint.split("Allow ")[1].split(" ")[0])
+    plan = prune(
+        asked.model_copy(update={"prune": asked.prune.model_copy(update={"budget": least})}),
+        run,
+        Silent(),
+    )
     assert plan.dropped == ("one_out", "two_out")
     (stem,) = [group for group in plan.groups if not group.fixed and group.kept]
     assert len(stem.kept) <= 16

@@ -15,7 +15,7 @@ from catro_deploy.progress import Silent
 from catro_deploy.records import Bench, Candidate, Precisions, Quantize, Verify
 from catro_deploy.runs.records import load
 from catro_deploy.runtimes import open_runner
-from catro_deploy.stages.integers import Images, write_int8
+from catro_deploy.stages.integers import Images, Int8Job, write_int8
 from catro_deploy.stages.quantize import decide
 from catro_deploy.targets import load_target
 from catro_deploy.training import History
@@ -80,7 +80,7 @@ def seen(count=24):
 
 def write(source, path, floor, *, target="x86-cpu", sets=("avx2", "avx512_vnni"), retrain=None, **changes):
     recipe = load_int8_recipe("standard").model_copy(update=changes)
-    return write_int8(source, path, load_target(target), recipe, seen(), floor, sets, Silent(), retrain)
+    return write_int8(source, path, Int8Job(load_target(target), recipe, seen(), floor, sets, retrain), Silent())
 
 
 def test_layers_keep_their_floating_point_as_far_as_accuracy_needs_it(source, tmp_path):
@@ -186,7 +186,7 @@ def test_values_that_are_not_finite_end_it_and_nothing_is_written(source, tmp_pa
     bad.calibration[0] = np.nan
     recipe = load_int8_recipe("standard")
     with pytest.raises(NumericsError, match="not finite"):
-        write_int8(source, tmp_path / "a.onnx", load_target("x86-cpu"), recipe, bad, 0.0, (), Silent())
+        write_int8(source, tmp_path / "a.onnx", Int8Job(load_target("x86-cpu"), recipe, bad, 0.0, ()), Silent())
     assert not (tmp_path / "a.onnx").exists()
 
 

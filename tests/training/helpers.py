@@ -11,7 +11,7 @@ from torch import nn
 from catro_deploy.data.base import Dataset, MemorySplit, Split
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.settings import DataSettings, FinetuneSettings, follow_recipe
-from catro_deploy.training import History, fit
+from catro_deploy.training import History, TrainingJob, fit
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 STEPS = 5  # of an epoch: 90 images in batches of 16
@@ -110,19 +110,18 @@ def train(
 ) -> tuple[nn.Module, History]:
     """Train on separable images; the state goes into the folder ``path``."""
     model = model or small_network()
-    history = fit(
+    job = TrainingJob(
         model,
         split or separable_split(90),
         validation or separable_split(21, seed=1),
         options(**changes),
         MEAN,
         STD,
-        path / "state.safetensors",
-        progress or Silent(),
         "test",
         teacher,
         distill,
     )
+    history = fit(job, path / "state.safetensors", progress or Silent())
     return model, history
 
 

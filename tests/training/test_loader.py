@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from catro_deploy.data.loader import WantedClasses
 from catro_deploy.errors import DataError
 from catro_deploy.progress import Silent
-from catro_deploy.training import fit
+from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.augment import normalise
 from catro_deploy.training.batches import Batches
 from catro_deploy.training.device import Hardware
@@ -90,9 +90,8 @@ def test_the_same_batches_from_a_loader_and_from_a_split_give_the_same_weights(t
     settings = options(augment="none", distill=0.5)
     train, held_out = separable_split(64), separable_split(21, seed=1)
     expected, found, teacher = small_network(), small_network(), small_network(seed=1)
-    history = fit(
-        expected, train, held_out, settings, MEAN, STD, tmp_path / "state", Silent(), "", teacher, settings.distill
-    )
+    job = TrainingJob(expected, train, held_out, settings, MEAN, STD, "", teacher, settings.distill)
+    history = fit(job, tmp_path / "state", Silent())
     validation = [(normalise(held_out.pixels, MEAN, STD), torch.from_numpy(held_out.labels))]
     loader = Passes(Batches(train, settings, MEAN, STD, HARDWARE))
     by_loader = fit_loader(found, loader, validation, ALL, SHAPE, settings, Silent(), "", small_network(seed=1))

@@ -15,7 +15,7 @@ from catro_deploy.data.base import MemorySplit
 from catro_deploy.errors import SettingsError
 from catro_deploy.records import Finetune
 from catro_deploy.runs.records import load
-from catro_deploy.training import fit
+from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.augment import Share
 from catro_deploy.training.batches import Batches
 from catro_deploy.training.device import choose_hardware
@@ -83,7 +83,8 @@ def test_a_batch_that_cannot_be_shared_is_refused():
 def test_two_processes_train_as_one_does(together, tmp_path):
     alone = network()
     images, held_out = separable_split(90), separable_split(21, seed=1)
-    fit(alone, images, held_out, options(amp=False), MEAN, STD, tmp_path / "alone.safetensors", Recorder(), "test")
+    job = TrainingJob(alone, images, held_out, options(amp=False), MEAN, STD, "test")
+    fit(job, tmp_path / "alone.safetensors", Recorder())
     pairs = zip(network().parameters(), alone.parameters(), strict=True)
     moved = max((before - after).abs().max().item() for before, after in pairs)
     assert moved > 0.1
@@ -108,7 +109,8 @@ def test_two_processes_choose_the_learning_rate_that_one_does(tmp_path):
     found = json.loads((tmp_path / "probe.json").read_text())
     alone, settings = network(), options(amp=False, **GENTLE)
     images, held_out = separable_split(GENTLE_IMAGES), separable_split(21, seed=1)
-    history = fit(alone, images, held_out, settings, MEAN, STD, tmp_path / "alone.safetensors", Recorder(), "test")
+    job = TrainingJob(alone, images, held_out, settings, MEAN, STD, "test")
+    history = fit(job, tmp_path / "alone.safetensors", Recorder())
     assert found["chosen"] == history.probe.chosen
     assert found["losses"] == pytest.approx(list(history.probe.losses), abs=1e-5)
     for name, tensor in load_file(tmp_path / "weights.safetensors").items():

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from catro_deploy.training import fit, loop
+from catro_deploy.training import TrainingJob, fit, loop
 from catro_deploy.training.together import dismiss, serve
 from tests.training.helpers import MEAN, STD, Recorder, options, separable_split
 
@@ -59,7 +59,8 @@ def main() -> None:
         model, recorder = network(), Recorder()
         images, held_out = separable_split(GENTLE_IMAGES if args.gentle else 90), separable_split(21, seed=1)
         settings = options(amp=False, compile=args.compiled, **(GENTLE if args.gentle else {}))
-        history = fit(model, images, held_out, settings, MEAN, STD, args.folder / "state.safetensors", recorder, "test")
+        job = TrainingJob(model, images, held_out, settings, MEAN, STD, "test")
+        history = fit(job, args.folder / "state.safetensors", recorder)
         save_file(model.state_dict(), args.folder / "weights.safetensors")
         sys.stdout.write(f"processes {history.processes}, {recorder.notes}\n")
         if history.probe:

@@ -29,7 +29,8 @@ class Network:
     """Layers in the order of execution, groups in the order of their first producer, and the layer of the logits.
 
     ``sizes`` holds (out, in) channels of every module that has them, and of the tensors and numbers of other modules
-    that change with the channels; ``input_shape`` is that of one image (channels, height, width).
+    that change with the channels; ``input_shape`` is that of one image (channels, height, width); channels of the
+    modules in ``ignore`` (names or their prefixes) stay as they are.
     """
 
     layers: tuple[Layer, ...]
@@ -37,6 +38,7 @@ class Network:
     head: str
     sizes: dict[str, tuple[int, int]]
     input_shape: tuple[int, int, int]
+    ignore: tuple[str, ...] = ()
 
     def without(self, modules: Container[str]) -> "Network":
         """The same network after ``modules`` are gone: groups lose their slots there, or go if they have no others."""
@@ -48,7 +50,7 @@ class Network:
                 groups.append(replace(group, slots=slots, producers=producers))
         layers = tuple(layer for layer in self.layers if layer.name not in modules)
         sizes = {name: size for name, size in self.sizes.items() if name not in modules}
-        return Network(layers, tuple(groups), self.head, sizes, self.input_shape)
+        return replace(self, layers=layers, groups=tuple(groups), sizes=sizes)
 
 
 def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[str] = ()) -> Network:
@@ -80,7 +82,7 @@ def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[
         unheld |= doubtful.keys()
     groups = [replace(group, fixed=group.fixed or reasons.get(group.name, "")) for group in groups]
     head = _head(coupling, layers[-1].name, order)
-    return Network(tuple(layers), tuple(groups), head, sizes, input_shape)
+    return Network(tuple(layers), tuple(groups), head, sizes, input_shape, tuple(ignore))
 
 
 def find_head(model: nn.Module, input_shape: tuple[int, int, int]) -> str:

@@ -20,7 +20,7 @@ from catro_deploy.agent.jobs import Variant
 from catro_deploy.agent.results import FactsResult
 from catro_deploy.calibration import ProfileProtocol
 from catro_deploy.errors import ProfileError, RunFolderError
-from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.onnx.skeleton import WEIGHTS
 from catro_deploy.latency.profile.fingerprint import device_facts, digest, fingerprint
 from catro_deploy.latency.profile.fitting import Measured, profile_from
@@ -50,14 +50,18 @@ TIMES_AGAIN = 2
 SLOWER = 1.5
 
 
-def find_profile(model: nn.Module, input_shape: tuple[int, int, int], use: Use) -> LatencyProfile | None:
+def find_profile(
+    model: nn.Module, input_shape: tuple[int, int, int], use: Use, *, network: Network | None = None
+) -> LatencyProfile | None:
     """The profile of this network (eval mode, CPU) in this use on this device, if it has been measured.
+
+    ``network`` is the trace of ``model``, without modules to ignore; None: it is traced here.
 
     Raises:
         ModelError: the network cannot be traced.
         ProfileError: it is there, and damaged.
     """
-    folder = _folder(use, device_facts(use), identity(model, trace(model, input_shape)))
+    folder = _folder(use, device_facts(use), identity(model, network or trace(model, input_shape)))
     return load_profile(folder) if (folder / PROFILE).is_file() else None
 
 
@@ -69,17 +73,18 @@ def measure_profile(
     progress: Progress,
     *,
     opset: int = 18,
+    network: Network | None = None,
 ) -> LatencyProfile:
     """Measure, keep and return the profile of ``model`` (eval mode, CPU) on this device, whether there is one or not.
 
-    What a measurement by the same protocol that was stopped has left is used.
+    What a measurement by the same protocol that was stopped has left is used. ``network`` is as for ``find_profile``.
 
     Raises:
         ModelError: the network cannot be traced or exported, or its shapes at other widths are not known.
         ProfileError: nothing of the network can be pruned, or another process measures it.
         StorageError: the disk is full.
     """
-    network = trace(model, input_shape)
+    network = network or trace(model, input_shape)
     if all(group.fixed for group in network.groups):
         raise ProfileError("No channels of this network may be pruned.", "There is nothing to profile.")
     facts = device_facts(use)

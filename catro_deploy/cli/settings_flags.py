@@ -1,0 +1,173 @@
+"""Gives a command flags for settings, ``-o section.key=value`` for the others, and a help that shows the first ones.
+
+The flags are made from the settings' models when a command is called: those of all commands would slow ``--help``.
+"""
+
+import functools
+import inspect
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+from typer.core import TyperCommand
+
+from catro_deploy.cli.flags import Flag
+from catro_deploy.errors import SettingsError
+
+if TYPE_CHECKING:
+    from catro_deploy.settings.catalog import Setting
+
+__all__ = ["Flags", "command_with_flags", "split_names", "with_flags"]
+
+Flags = dict[str, dict[str, Any]]
+"""Section to key to value, as ``load_settings`` takes it; None where the flag was not given."""
+
+OTHERS, HELP_ALL = "settings_given", "help_all"
+
+
+def with_flags(*table: Flag, first: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the flags of ``table``; it gets their values as its keyword ``flags``.
+
+    If ``first`` names flags, ``--help`` shows those alone, and ``--help-all`` the others as well.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "flags"]
+
+        @functools.wraps(function)
+        def command(**given: Any) -> None:  # noqa: ANN401 - Typer hands over values of every type
+            values = {flag: given.pop(flag.name) for flag in table}
+            flags = _by_section(values, given.pop(OTHERS, None) or ())
+            given.pop(HELP_ALL, None)
+            function(flags=flags, **given)
+
+        def whole() -> Callable[..., None]:
+            return _signed(command, [*_parameters(table, first.split()), *own])
+
+        command.with_flags = whole  # type: ignore[attr-defined]
+        return _signed(command, own)
+
+    return decorate
+
+
+def command_with_flags(command: Any) -> Any:  # noqa: ANN401 - Typer's own types
+    """``command`` with the flags that ``with_flags`` has noted down for it, or as it is."""
+    make = getattr(command.callback, "with_flags", None)
+    if make is None or not isinstance(command, TyperCommand):
+        return command
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    single.command(command.name, help=command.help, epilog=command.epilog)(make())
+    return typer.main.get_command(single)
+
+
+def _signed(function: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> Callable[..., None]:
+    """A function that does the same and has these parameters, for Typer to read."""
+
+    @functools.wraps(function)
+    def signed(**given: Any) -> None:  # noqa: ANN401 - as above
+        function(**given)
+
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    signed.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    signed.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
+    return signed
+
+
+def _parameters(table: Sequence[Flag], first: Sequence[str]) -> list[inspect.Parameter]:
+    parameters = [_parameter(flag, hidden=bool(first) and flag.name not in first) for flag in table]
+    if table:
+        given = typer.Option("-o", "--option", metavar="SECTION.KEY=VALUE", help="Set any setting; may be repeated.")
+        parameters.append(_keyword(OTHERS, Annotated[Optional[list[str]], given], None))  # noqa: UP045 - for Typer
+    if first:
+        text = f"Show all {len(table)} flags for settings and exit."
+        everything = typer.Option("--help-all", help=text, is_eager=True, callback=_show_all, expose_value=False)
+        parameters.append(_keyword(HELP_ALL, Annotated[bool, everything], False))
+    return parameters
+
+
+def _parameter(flag: Flag, *, hidden: bool) -> inspect.Parameter:
+    """``flag`` as a parameter of a Typer command; not given means None."""
+    from catro_deploy.settings.catalog import settings_by_place
+
+    setting = settings_by_place()[flag.settings[0]]
+    kind = list[str] if setting.is_list else setting.type
+    word = flag.name.replace("_", "-")
+    declaration = f"--{word}/--no-{word}" if kind is bool else f"--{word}"
+    option = typer.Option(
+        declaration, help=_help(setting), rich_help_panel=flag.panel, show_default=False, hidden=hidden
+    )
+    return _keyword(flag.name, Annotated[Optional[kind], option], None)  # noqa: UP045 - of a value, not of a name
+
+
+def _keyword(name: str, annotation: Any, default: object) -> inspect.Parameter:  # noqa: ANN401 - any annotation
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _help(setting: "Setting") -> str:
+    """What ``setting`` means, with its default and its limits, as Typer writes them; brackets are no markup."""
+    default = setting.default
+    if setting.type is bool:
+        default = "on" if default else "off"
+    shown = "" if default is None or default in ("", []) else f"default: {default}"
+    facts = "; ".join(filter(None, [shown, setting.limits]))
+    return f"{setting.help}.{f' [{facts}]' if facts else ''}".replace("[", "\\[")
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    """Print the help with all flags."""
+    if wanted:
+        for parameter in context.command.params:
+            parameter.hidden = False  # type: ignore[attr-defined]
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def _by_section(values: dict[Flag, Any], others: Sequence[str]) -> Flags:
+    flags: Flags = {}
+    for flag, value in values.items():
+        for place in flag.settings:
+            section, key = place.split(".")
+            flags.setdefault(section, {})[key] = _members(section, key, value) if isinstance(value, list) else value
+    for text in others:
+        section, key, value = _read(text)
+        flags.setdefault(section, {})[key] = _members(section, key, [value]) if isinstance(value, str) else value
+    return flags
+
+
+def split_names(texts: Sequence[str]) -> list[int | str]:
+    """``["a,b", "3"]`` as ``["a", "b", 3]``: numbers are indices, but not those with leading zeros."""
+    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    return [int(name) if re.fullmatch(r"0|[1-9]\d*", name) else name for name in names]
+
+
+def _members(section: str, key: str, texts: Sequence[str]) -> Any:  # noqa: ANN401 - of any setting
+    """What a list takes from ``texts`` with commas; None for none. Another setting takes the only text."""
+    from catro_deploy.settings.catalog import settings_by_place
+
+    setting = settings_by_place().get(f"{section}.{key}")
+    if setting is None or not setting.is_list:
+        return texts[0]
+    names = split_names(texts) or None
+    return list(map(str, names)) if names and setting.type == list[str] else names
+
+
+def _read(text: str) -> tuple[str, str, Any]:
+    """``section.key=value``: the value is read as TOML, else as text without quotes.
+
+    Raises:
+        SettingsError: it has another form.
+    """
+    form = re.fullmatch(r"\s*(\w+)\.(\w+)\s*=(.*)", text, re.DOTALL)
+    if form is None:
+        raise SettingsError(
+            f"-o {text} is not of the form section.key=value.",
+            "For instance -o prune.ridge=0. All settings with their defaults: catro-deploy init --print",
+        )
+    section, key, written = form.groups()
+    try:
+        value = tomllib.loads(f"value = {written}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = written.strip()
+    return section, key, value

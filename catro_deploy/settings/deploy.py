@@ -1,0 +1,101 @@
+"""``[export]``, ``[quantize]``, ``[build]``, ``[verify]``, ``[bench]`` and ``[profile]``."""
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from catro_deploy.settings.section import AUTO, TARGETS_OWN, Section
+
+__all__ = [
+    "BenchSettings",
+    "BuildSettings",
+    "ExportSettings",
+    "ProfileSettings",
+    "QuantizeSettings",
+    "VerifySettings",
+]
+
+
+class ExportSettings(Section):
+    """``[export]``: ONNX."""
+
+    opset: int = Field(18, ge=18, le=23, description="ONNX operator set")
+    dynamic_batch: bool = Field(False, description="The runtime chooses the batch size; else it is 1")
+
+
+class QuantizeSettings(Section):
+    """``[quantize]``: the number format in which the pruned network is served."""
+
+    precision: Literal["target", "fp32", "fp16", "int8", "auto"] = Field(
+        "target", description="Number format; target: the target's own; auto: the fastest that keeps the accuracy"
+    )
+    recipe: str = Field(
+        "standard", description="How to quantize: a file of calibration/int8, or the calibration.toml of a run"
+    )
+    max_drop: NonNegativeFloat = Field(
+        0.5,
+        description="Points of accuracy on validation images that it may cost (without labels: of agreement with the "
+        "original)",
+    )
+    qat_epochs: NonNegativeInt = Field(
+        0, description="Epochs of quantization-aware fine-tuning if int8 costs more than max_drop; 0: none"
+    )
+    # 0.005 made a small network diverge that 0.002 improved: batch norm is folded, and holds nothing in check.
+    qat_learning_rate: PositiveFloat = Field(
+        0.002, description="Initial learning rate of quantization-aware fine-tuning; the rest is as in [finetune]"
+    )
+
+    @property
+    def is_named(self) -> bool:
+        """Whether one precision is asked for, so that channels can be pruned for it."""
+        return self.precision not in (TARGETS_OWN, AUTO)
+
+
+class BuildSettings(Section):
+    """``[build]``: TensorRT engines."""
+
+    level: int = Field(3, ge=0, le=5, description="Builder optimization level: 5 builds longest and runs fastest")
+    workspace_mib: PositiveInt | None = Field(
+        None, description="MiB of scratch memory that an engine may use; default: what the GPU has"
+    )
+    dla: NonNegativeInt | None = Field(None, description="Core of the deep learning accelerator; default: the GPU")
+    rebuilds: NonNegativeInt = Field(0, description="Further builds, to report how much builds differ")
+
+
+class VerifySettings(Section):
+    """``[verify]``: the checks that the pruned network must pass."""
+
+    tolerance: PositiveFloat | None = Field(
+        None,
+        description="Largest difference of logits between PyTorch and the runtime; default: 0.001, "
+        "in fp16 3% of the largest logit",
+    )
+    max_drop: NonNegativeFloat | None = Field(
+        None,
+        description="Points of accuracy that may be lost (without labels: of agreement with the original); more ends "
+        "with exit code 3; default: any loss",
+    )
+    batch_size: PositiveInt = Field(256, description="Images per batch in PyTorch")
+
+
+class BenchSettings(Section):
+    """``[bench]``: how latency is measured."""
+
+    protocol: str = Field(
+        "standard", description="How long to measure: quick, standard or thorough, or a file like calibration/latency"
+    )
+    batch: PositiveInt | None = Field(None, description="Images per inference; default: the target's")
+    threads: PositiveInt | None = Field(None, description="Threads of the runtime; default: the target's")
+    batches: list[PositiveInt] = Field(
+        default_factory=list, description="Further batch sizes to measure; they need export.dynamic_batch"
+    )
+    transfers: bool = Field(False, description="On a GPU: latency includes copies to and from it")
+    cuda_graph: bool = Field(False, description="On a GPU: an inference is launched as one CUDA graph")
+
+
+class ProfileSettings(Section):
+    """``[profile]``: how the layers of the network are timed on the target."""
+
+    protocol: str = Field(
+        "standard", description="How long to time layers: quick or standard, or a file like calibration/profile"
+    )

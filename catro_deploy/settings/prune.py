@@ -1,0 +1,95 @@
+"""``[prune]``."""
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from catro_deploy.errors import BudgetError
+from catro_deploy.records import Budget
+from catro_deploy.settings.budget import BudgetSetting
+from catro_deploy.settings.section import AUTO, Compute, Section
+
+__all__ = ["PruneSettings"]
+
+
+class PruneSettings(Section):
+    """``[prune]``: which channels stay."""
+
+    target: str = Field("x86-cpu", description="What the network is to run on: see `catro-deploy targets list`")
+    device: str = Field(
+        "", description="Which device of the target, see `catro-deploy device list`; default: this machine"
+    )
+    classes: list[int | str] = Field(
+        default_factory=list,
+        description="Classes to keep: a group, names or indices; the logits come in this order; default: all classes",
+    )
+    budget: BudgetSetting = Field(
+        Budget(0.5, "x"),
+        description="What the pruned network may use: a share of the original's latency on the target (0.5x), a "
+        "latency (400us, 1.5ms), or a share of multiply-accumulates (50%flops); auto: `run` searches for the smallest "
+        "latency within max_drop",
+    )
+    criterion: Literal["catro", "obs", "l1"] = Field(
+        "catro",
+        description="Which channels stay: catro: those that separate the wanted classes; obs: those that the next "
+        "layers need, whatever the class; l1: those with the largest filter norms",
+    )
+    reconstruct: bool = Field(
+        True,
+        description="After the cut, refit every layer to the original's feature maps; false: the paper's method",
+    )
+    worth: Literal["auto", "measured", "scatter"] = Field(
+        "auto",
+        description="How the worth of a width is found: measured: the loss of the answers without it; scatter: its "
+        "class separation, as in the paper; auto: measured for latency budgets, by obs and without labels, if layers "
+        "are reconstructed",
+    )
+    reconstruct_images: PositiveInt = Field(1024, description="Images that layers are refitted on, without labels")
+    allocation: Literal["auto", "exact", "greedy", "flops", "uniform"] = Field(
+        "auto",
+        description="How widths are chosen: exact: a proven optimum; greedy: the paper's Algorithm 2 by the budget's "
+        "cost; flops: the same by multiply-accumulates; uniform: one share for all; auto: exact, but flops for "
+        "budgets of multiply-accumulates with worth by class separation",
+    )
+    depth: Literal["auto", "never"] = Field(
+        "auto", description="auto: latency budgets may remove residual branches; never: widths only"
+    )
+    samples_per_class: PositiveInt = Field(
+        128, ge=2, description="Training images of each class that channels are scored on"
+    )
+    d_min: PositiveInt = Field(3, description="Fewest channels of a group")
+    step: PositiveInt = Field(1, description="Channels added at a time")
+    max_width: float = Field(
+        1.0, gt=0, le=1, description="Largest share of its channels that a group keeps; the paper: 0.5 or 0.375"
+    )
+    prune_first: bool = Field(True, description="Whether channels of the first convolution may be removed")
+    temperature: PositiveFloat = Field(1.0, description="Temperature of the channel scores")
+    ridge: NonNegativeFloat = Field(
+        10.0, description="Penalty on keeping a channel, in mean within-class scatters of its layer; the paper: 0"
+    )
+    epsilon: NonNegativeFloat = Field(
+        1e-9, description="Algorithm 1 ends when the trace ratio grows by no more than this"
+    )
+    ignore: list[str] = Field(
+        default_factory=list, description="Names of modules that keep all channels, including modules inside them"
+    )
+    batch_size: PositiveInt = Field(
+        128, description="Images per batch when channels are scored; less on a CPU if images are large"
+    )
+    activation_memory: PositiveFloat = Field(2.0, description="GiB of feature maps kept in memory; the rest on disk")
+    compute: Compute = Field("auto", description="Where channels are scored; auto: the GPU if PyTorch sees one")
+    seed: NonNegativeInt = Field(0, description="Seed of the selection's random start")
+
+    @property
+    def given_budget(self) -> Budget:
+        """The budget, where it is not to be searched.
+
+        Raises:
+            BudgetError: it is ``auto``.
+        """
+        if self.budget == AUTO:
+            raise BudgetError(
+                "The budget auto is searched by `catro-deploy run`, and here is no search.",
+                "Name a budget, such as 0.5x, 400us or 50%flops.",
+            )
+        return self.budget

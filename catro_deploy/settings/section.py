@@ -1,0 +1,23 @@
+"""What all sections of ``catro.toml`` share."""
+
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+__all__ = ["AUTO", "TARGETS_OWN", "UNLABELLED", "Compute", "Section"]
+
+Compute = Literal["auto", "cpu", "cuda"]
+
+TARGETS_OWN = "target"
+"""The ``precision`` that is the target's own."""
+AUTO: Final = "auto"
+"""The ``budget`` that is searched: the smallest latency that ``[verify] max_drop`` allows."""
+
+UNLABELLED = "images"
+"""The ``name`` of the dataset whose images have no labels."""
+
+
+class Section(BaseModel):
+    """A table of ``catro.toml``: unknown keys are refused. validators are built on first use."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)

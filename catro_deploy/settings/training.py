@@ -1,0 +1,113 @@
+"""``[train]`` and ``[finetune]``."""
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from catro_deploy.settings.section import Compute, Section
+
+__all__ = ["FinetuneSettings", "OptimiserSettings", "TrainSettings"]
+
+
+class OptimiserSettings(Section):
+    """What ``[train]`` and ``[finetune]`` share.
+
+    ``batch_size`` None: by the number of training images. ``learning_rate`` or ``ema`` None: by the number of steps.
+    ``warmup_epochs`` None: no warm-up. ``max_grad_norm`` None: gradients are not clipped.
+    """
+
+    epochs: NonNegativeInt = Field(40, description="Passes over the training images")
+    # Not written where it is 0: checkpoints that were trained before there was this key keep their fingerprint.
+    steps: NonNegativeInt = Field(
+        0,
+        description="Training ends after this many steps at the latest; 0: no limit",
+        exclude_if=lambda steps: steps == 0,
+    )
+    batch_size: PositiveInt | None = Field(
+        None, description="Images per step; default: 16 to 128, by the number of training images"
+    )
+    learning_rate: PositiveFloat | None = Field(
+        None, description="Peak learning rate; default: the recipe's, scaled to the batch size"
+    )
+    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of Nesterov's SGD")
+    weight_decay: NonNegativeFloat = Field(5e-4, description="Weight decay of weights of two or more dimensions")
+    schedule: Literal["cosine", "step"] = Field(
+        "cosine", description="Learning rate schedule; step: a tenth after half of the epochs, as in the paper"
+    )
+    warmup_epochs: NonNegativeFloat | None = Field(
+        None, description="Epochs over which the learning rate rises; default: the recipe's"
+    )
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="Share of the target given to the other classes")
+    # Not written where it is 0, as steps.
+    max_grad_norm: NonNegativeFloat | None = Field(
+        None,
+        description="Gradients are clipped to this norm; 0: no clipping; default: the recipe's",
+        exclude_if=lambda norm: norm == 0,
+    )
+    ema: float | None = Field(
+        None, ge=0, lt=1, description="Decay of the moving average of weights; 0: none; default: the recipe's"
+    )
+    augment: Literal["none", "rigid", "signs", "objects"] = Field(
+        "signs",
+        description="signs: affine and brightness, no mirroring; objects: shift, mirror and brightness; "
+        "rigid: shift only",
+    )
+    saturation: float = Field(0.0, ge=0, lt=1, description="Largest relative change of colour saturation")
+    erase: float = Field(0.0, ge=0, le=1, description="Share of the images in which a rectangle is erased")
+    compute: Compute = Field("auto", description="Where it runs; auto: the GPU if PyTorch sees one")
+    amp: bool = Field(True, description="Mixed precision, on a GPU or on a CPU that is fast in bfloat16")
+    compile: bool = Field(
+        False, description="torch.compile, if it makes steps faster; compiling takes a minute and a C++ compiler"
+    )
+    patience: NonNegativeInt = Field(
+        0, description="Stop after this many epochs without a better validation accuracy, keep the best weights; 0: off"
+    )
+    tensorboard: bool = Field(False, description="Write TensorBoard event files; needs catro-deploy[tensorboard]")
+    seed: NonNegativeInt = Field(0, description="Seed of shuffling, augmentation and dropout")
+
+    @property
+    def starts_accurate(self) -> bool:
+        """Whether the network has most of its accuracy before the training."""
+        return False
+
+
+class TrainSettings(OptimiserSettings):
+    """``[train]``: a baseline trained from scratch, for those who have no trained model."""
+
+    recipe: Literal["none", "paper"] = Field(
+        "none", description="Values for settings not given here; paper: its 300 epochs"
+    )
+    epochs: PositiveInt = Field(40, description="Passes over the training images")
+    learning_rate: PositiveFloat | None = Field(
+        None, description="Peak learning rate; default: 0.1 for batches of 128, less for smaller ones"
+    )
+    warmup_epochs: NonNegativeFloat = Field(1.0, description="Epochs over which the learning rate rises")
+    ema: float = Field(0.0, ge=0, lt=1, description="Decay of the moving average of weights; 0: none")
+    max_grad_norm: NonNegativeFloat = Field(
+        0.0, description="Gradients are clipped to this norm; 0: no clipping", exclude_if=lambda norm: norm == 0
+    )
+
+
+class FinetuneSettings(OptimiserSettings):
+    """``[finetune]``: restores the accuracy of the pruned network."""
+
+    recipe: Literal["auto", "gentle", "fast", "paper", "none"] = Field(
+        "auto",
+        description="Values for settings not given here (learning rates for batches of 128); gentle: low rates by the "
+        "number of steps, distillation, moving average; fast: 60 epochs at rate 0.1, distillation, moving average, "
+        "torch.compile; paper: 200 epochs at rate 0.01, a tenth after half; none: rate 0.05; auto: gentle if layers "
+        "were reconstructed, else none",
+    )
+    epochs: NonNegativeInt = Field(40, description="Passes over the training images; 0: no training")
+    distill: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Weight of the original network's answers in the loss; default: the recipe's, without labels 1",
+    )
+    temperature: PositiveFloat = Field(4.0, description="Temperature of distillation")
+
+    @property
+    def starts_accurate(self) -> bool:
+        """Whether the recipe, which ``follow_recipe`` has found, is that of reconstructed networks."""
+        return self.recipe == "gentle"
