@@ -1,0 +1,1 @@
+"""Run folders: their files and stages, their plans, and the folders below a folder."""
