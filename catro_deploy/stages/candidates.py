@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from catro_deploy.assessment.basis import Basis, basis_of
 from catro_deploy.calibration import load_int8_recipe, load_latency_protocol
 from catro_deploy.data.base import Subset
 from catro_deploy.errors import DataError, FaultError
@@ -19,7 +20,6 @@ from catro_deploy.records import Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.settings.labels import require_distillation
-from catro_deploy.stages.basis import Basis, basis_of
 from catro_deploy.stages.integers import Images, calibration_samples, write_int8
 from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_device, packed
 from catro_deploy.stages.qat import qat

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from catro_deploy.assessment.basis import resolution_warning
 from catro_deploy.errors import MissedError
 from catro_deploy.files import write_json
 from catro_deploy.progress import Progress
@@ -17,7 +18,6 @@ from catro_deploy.report.agreement import MEASURES, Measure
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import AUTO, Settings
-from catro_deploy.stages.basis import resolution_warning
 from catro_deploy.stages.candidates import Candidate, Candidates
 from catro_deploy.targets import Precision, load_target
 from catro_deploy.transports import device_of, reached

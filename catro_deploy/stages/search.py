@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from catro_deploy import networks
+from catro_deploy.assessment.basis import Basis, basis_of, resolution_warning
 from catro_deploy.data.base import Split, Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError, SettingsError
 from catro_deploy.files import write_json
@@ -28,7 +29,6 @@ from catro_deploy.report.wording import points
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
-from catro_deploy.stages.basis import Basis, basis_of, resolution_warning
 from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.first_look import first_look
 from catro_deploy.stages.judging import TUNING

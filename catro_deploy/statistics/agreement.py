@@ -14,6 +14,7 @@ __all__ = [
     "agreement_of",
     "answers_of",
     "gains_and_losses",
+    "mean_confidence",
     "mean_kl_nats",
 ]
 
@@ -96,6 +97,11 @@ def mean_kl_nats(reference: Floats, logits: Floats) -> float | None:
     log_p, log_q = _log_softmax(reference), _log_softmax(logits)
     divergence = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
     return max(float(divergence.mean()), 0.0)  # rounding may put that of equal distributions below 0
+
+
+def mean_confidence(logits: Floats) -> float:
+    """Mean over the images of the largest softmax output of finite ``logits`` (n, classes)."""
+    return float(np.exp(_log_softmax(logits)).max(axis=1).mean())
 
 
 def _log_softmax(logits: Floats) -> NDArray[np.float64]:

@@ -4,8 +4,8 @@ import pytest
 
 from catro_deploy.errors import RunFolderError
 from catro_deploy.files import write_json, write_text
-from catro_deploy.runs.listing import find_run, newest_run, remove_run, run_folders
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.listing import find_run, newest_run, remove_run, run_folders
 
 
 def test_the_newest_run_is_the_one_where_something_was_done_last(tmp_path):

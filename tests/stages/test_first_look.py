@@ -6,13 +6,13 @@ import torch
 from PIL import Image
 from torch import nn
 
+from catro_deploy.assessment import suspicions
 from catro_deploy.data import Dataset, MemorySplit
 from catro_deploy.progress import Silent
 from catro_deploy.report.images import accuracy_words
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import DataSettings, Settings
-from catro_deploy.stages import first_look as stage
 from catro_deploy.stages.first_look import first_look
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
@@ -178,14 +178,40 @@ def test_the_size_that_fits_is_named(look, tmp_path):
     assert "Images are resized: 8x8 -> 4x4 (shrunk)" in found.warnings[1]
 
 
-def test_without_labels_nothing_is_computed(look):
-    found, notes = look(ColourNet(3), "unlabelled")
+def test_without_labels_how_sure_it_is_and_of_what_is_shown(look):
+    sure = ColourNet(3)
+    with torch.no_grad():
+        sure.fc.weight.mul_(20)
+    found, notes = look(sure, "unlabelled")
     assert (found.images, found.accuracy, found.warnings) == (30, None, ())
-    assert "without labels" in notes[-1]
+    assert found.most_frequent == pytest.approx(1 / 3)
+    assert found.confidence > 0.9
+    assert "30 validation images without labels; mean confidence" in notes[-1]
+
+
+def test_without_labels_a_network_that_is_sure_of_nothing_is_suspected(look):
+    blind = ColourNet(3)
+    torch.nn.init.zeros_(blind.fc.weight)
+    found, notes = look(blind, "unlabelled")
+    assert found.confidence == pytest.approx(1 / 3)
+    (warning,) = found.warnings
+    assert "mean confidence is 33.33%, and guessing among 3 classes has 33.33%" in warning
+    causes = ["size ([data], here 8x8)", "mean and std", "RGB or BGR", "order of the classes", "another training"]
+    places = [warning.index(cause) for cause in causes]
+    assert places == sorted(places)
+    assert notes[-1] == f"WARNING: {warning}"
+
+
+def test_without_labels_one_answer_to_nearly_all_is_suspected(look):
+    stuck = ColourNet(3)
+    torch.nn.init.constant_(stuck.fc.bias[1], 100.0)
+    found, _ = look(stuck, "unlabelled")
+    assert found.most_frequent == 1
+    assert "gives 100.00% of 30 validation images the same class, green. Unless" in found.warnings[0]
 
 
 def test_only_some_of_many_images_are_shown(look, monkeypatch):
-    monkeypatch.setattr(stage, "MOST_IMAGES", 6)
+    monkeypatch.setattr(suspicions, "MOST_IMAGES", 6)
     found, _ = look(ColourNet(3))
     assert (found.images, found.accuracy) == (6, 1.0)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from catro_deploy.assessment.basis import Basis
 from catro_deploy.data import MemorySplit
 from catro_deploy.errors import DataError, MissedError, SettingsError, TargetError
 from catro_deploy.files import write_text
@@ -14,7 +15,6 @@ from catro_deploy.progress import Silent
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages import search as search_stage
-from catro_deploy.stages.basis import Basis
 from catro_deploy.stages.search import Point, halve, search
 from tests.tiny import SIZE, command, dataset
 from tests.training.helpers import Recorder

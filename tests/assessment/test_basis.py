@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from catro_deploy.stages.basis import basis_of, resolution_warning
+from catro_deploy.assessment.basis import basis_of, resolution_warning
 
 LABELS = np.arange(2000) % 2
 
