@@ -25,9 +25,9 @@ from catro_deploy.data.base import Subset
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.progress import Silent
-from catro_deploy.prune.cutting import Classifier, Pruned, cut_classifier
-from catro_deploy.prune.pruning import prune_classifier
-from catro_deploy.prune.selection import choose_channels, score_channels
+from catro_deploy.pruning.cutting import Classifier, Pruned, cut_classifier
+from catro_deploy.pruning.pruning import prune_classifier
+from catro_deploy.pruning.selection import choose_channels, score_channels
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import GroupPlan, Keep
 from catro_deploy.settings import Settings, follow_recipe

@@ -41,7 +41,7 @@ from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.latency.pricing import measured_pricing, profile_of
 from catro_deploy.latency.roofline import ALONE_EXTRA_US
 from catro_deploy.progress import Silent
-from catro_deploy.prune.selection import score_channels, values_of
+from catro_deploy.pruning.selection import score_channels, values_of
 from catro_deploy.records import Branch
 from catro_deploy.settings import DataSettings, ModelSettings, PruneSettings, Settings
 from catro_deploy.stages.original import open_original

@@ -3,8 +3,8 @@
 from catro_deploy.catro.trace_ratio import select
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.progress import Silent
-from catro_deploy.prune.allocation import by_flops
-from catro_deploy.prune.selection import score_channels
+from catro_deploy.pruning.allocation import by_flops
+from catro_deploy.pruning.selection import score_channels
 from catro_deploy.records import Budget, GroupPlan, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings

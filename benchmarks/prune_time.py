@@ -24,8 +24,8 @@ from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.progress import Silent
-from catro_deploy.prune.allocation import by_flops
-from catro_deploy.prune.selection import choose_channels, score_channels
+from catro_deploy.pruning.allocation import by_flops
+from catro_deploy.pruning.selection import choose_channels, score_channels
 from catro_deploy.records import Budget
 from catro_deploy.settings import DataSettings, PruneSettings
 from catro_deploy.stages.prune import labelled_batches

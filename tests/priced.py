@@ -11,9 +11,9 @@ from catro_deploy.latency.candidate import TrialResult
 from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.latency.pricing import Pricing
 from catro_deploy.progress import Silent
-from catro_deploy.prune.allocation import Decision, by_latency
-from catro_deploy.prune.selection import Scored
-from catro_deploy.prune.solvers import full_widths
+from catro_deploy.pruning.allocation import Decision, by_latency
+from catro_deploy.pruning.selection import Scored
+from catro_deploy.pruning.solvers import full_widths
 from catro_deploy.records import Branch, Budget, Group, LatencyPlan, Layer, Slot, Staircase
 from catro_deploy.settings import PruneSettings
 

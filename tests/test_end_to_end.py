@@ -13,7 +13,7 @@ import torch
 import catro_deploy
 from catro_deploy.files import file_hash
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.prune import pruning
+from catro_deploy.pruning import pruning
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.stages import finetune as finetune_stage
 from tests.tiny import CLASSES, SIZE, Blocks, command, start, went_well

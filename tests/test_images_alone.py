@@ -12,7 +12,7 @@ from catro_deploy.data import MemorySplit
 from catro_deploy.files import write_text
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Silent
-from catro_deploy.prune import pruning
+from catro_deploy.pruning import pruning
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import load_settings

@@ -10,7 +10,7 @@ from catro_deploy.errors import DataError, ModelError
 from catro_deploy.graph.coupling.trace import find_head
 from catro_deploy.models import build_model
 from catro_deploy.models.plain import write_out_weights_
-from catro_deploy.prune.cutting import Classifier
+from catro_deploy.pruning.cutting import Classifier
 
 __all__ = ["classifier_of"]
 

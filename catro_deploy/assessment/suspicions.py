@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from catro_deploy.data.base import is_unlabelled
 from catro_deploy.graph.coupling.trace import list_layers
 from catro_deploy.inspection import FirstLook
-from catro_deploy.prune.cutting import Classifier
+from catro_deploy.pruning.cutting import Classifier
 from catro_deploy.report.wording import count, percent
 from catro_deploy.statistics.agreement import answers_of, mean_confidence
 from catro_deploy.statistics.guessing import (

@@ -11,7 +11,7 @@ from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.models.classes import checkpoint_classes
 from catro_deploy.models.plain import write_out_weights_
-from catro_deploy.prune.cutting import Classifier, with_classes
+from catro_deploy.pruning.cutting import Classifier, with_classes
 from catro_deploy.settings import Settings
 from catro_deploy.stages.sizes import sized
 

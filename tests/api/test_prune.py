@@ -19,8 +19,8 @@ from catro_deploy.graph.coupling.trace import list_layers
 from catro_deploy.graph.cut.surgery import masked
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Silent
-from catro_deploy.prune import pruning
-from catro_deploy.prune.cutting import Pruned
+from catro_deploy.pruning import pruning
+from catro_deploy.pruning.cutting import Pruned
 from catro_deploy.records import Keep
 from catro_deploy.resources import find
 from catro_deploy.runs.folder import RunFolder

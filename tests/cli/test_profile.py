@@ -8,7 +8,7 @@ import pytest
 
 from catro_deploy.latency.profile import measuring
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.prune import pruning
+from catro_deploy.pruning import pruning
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.transports import run_job

@@ -5,7 +5,7 @@ import torch
 
 from catro_deploy.files import write_text
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.prune import pruning
+from catro_deploy.pruning import pruning
 from tests.tiny import PROFILE_PROTOCOL, Blocks
 
 TRIAL = """\

@@ -13,7 +13,7 @@ from catro_deploy.graph.cut.surgery import masked
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint, save_weights
 from catro_deploy.progress import Silent
-from catro_deploy.prune import pruning
+from catro_deploy.pruning import pruning
 from catro_deploy.records import Keep
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan

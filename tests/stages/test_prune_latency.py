@@ -11,7 +11,7 @@ from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.latency import candidate
 from catro_deploy.latency.profile import fingerprint, measuring, profiles_of
 from catro_deploy.progress import Silent
-from catro_deploy.prune import pruning
+from catro_deploy.pruning import pruning
 from catro_deploy.records import Keep
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan

@@ -18,8 +18,8 @@ from catro_deploy.latency.candidate import TrialResult
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.pricing import Pricing
 from catro_deploy.progress import Progress
-from catro_deploy.prune.selection import Scored
-from catro_deploy.prune.solvers import Method, Solver, all_widths, exact_by_flops, full_widths, solver_of, values_for
+from catro_deploy.pruning.selection import Scored
+from catro_deploy.pruning.solvers import Method, Solver, all_widths, exact_by_flops, full_widths, solver_of, values_for
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, Budget, LatencyPlan, Round
 from catro_deploy.settings import PruneSettings

@@ -4,8 +4,8 @@ import pytest
 
 from catro_deploy.errors import BudgetError, MissedError
 from catro_deploy.progress import Silent
-from catro_deploy.prune.allocation import Decision, by_flops, by_latency
-from catro_deploy.prune.solvers import full_widths
+from catro_deploy.pruning.allocation import Decision, by_flops, by_latency
+from catro_deploy.pruning.solvers import full_widths
 from catro_deploy.records import Budget, CostErrors
 from catro_deploy.settings import PruneSettings
 from tests.priced import BRANCH, Device, Wide, block, concatenation, plan_of, pricing, scored, smooth, stairs

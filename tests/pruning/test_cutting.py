@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from catro_deploy.errors import FaultError, ModelError
 from catro_deploy.graph.coupling.trace import find_head
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked
-from catro_deploy.prune.cutting import Classifier, _check_equal, with_classes
+from catro_deploy.pruning.cutting import Classifier, _check_equal, with_classes
 from catro_deploy.records import Keep
 from tests.graph.cut_networks import CASES
 from tests.stages.test_prune import SHAPE, lively

@@ -17,10 +17,10 @@ from catro_deploy.graph.fx.features import Labelled, images_at_once
 from catro_deploy.latency.candidate import trial
 from catro_deploy.latency.pricing import Pricing, estimated_pricing, measured_pricing, profile_of
 from catro_deploy.progress import Progress
-from catro_deploy.prune.allocation import Decision, Measure, by_flops, by_latency
-from catro_deploy.prune.cutting import Classifier, Pruned, cut_classifier, of_widths, without_branches
-from catro_deploy.prune.selection import Scored, choose_channels, chosen_by_readers, score_channels, survey_groups
-from catro_deploy.prune.solvers import measures_worth
+from catro_deploy.pruning.allocation import Decision, Measure, by_flops, by_latency
+from catro_deploy.pruning.cutting import Classifier, Pruned, cut_classifier, of_widths, without_branches
+from catro_deploy.pruning.selection import Scored, choose_channels, chosen_by_readers, score_channels, survey_groups
+from catro_deploy.pruning.solvers import measures_worth
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, Budget, GroupPlan, Keep
 from catro_deploy.settings import PruneSettings, Settings
