@@ -44,6 +44,7 @@ class Terms:
         images: those that the original was shown.
         size: where their size is set.
         normalisation: where mean and standard deviation are set.
+        channels: in which order colours are given.
         weights: where the weights come from.
         reorder: what to do about the order of the classes; ``{first}`` and ``{second}`` are the right first ones.
     """
@@ -51,13 +52,14 @@ class Terms:
     images: str
     size: str
     normalisation: str
+    channels: str
     weights: str
     reorder: str
 
     def causes(self, input_shape: tuple[int, int, int]) -> str:
         """What usually is wrong with the input of a network, the likeliest first."""
         channels, height, width = input_shape
-        order = "RGB or BGR (images are given as RGB), " if channels == 3 else ""
+        order = f"RGB or BGR ({self.channels}), " if channels == 3 else ""
         return (
             f"Likely causes, in this order: size ({self.size}, here {width}x{height}), mean and std "
             f"({self.normalisation}), {order}the order of the classes, weights of another training ({self.weights})."

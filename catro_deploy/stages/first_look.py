@@ -22,6 +22,7 @@ TERMS = Terms(
     images="validation images",
     size="[data]",
     normalisation="[model]",
+    channels="images are given as RGB",
     weights="[model] checkpoint",
     reorder=(
         "Give the classes in the order of its training: folders of images count in the order of their names, so "
