@@ -51,6 +51,7 @@ class FirstLook:
         kind: which images they are.
         confidence: mean of the largest softmax output; None with labels.
         most_frequent: the share of images that are given the most frequent answer; None with labels.
+        invalid: why figures that compare with this original mean nothing, half a sentence; empty if they do.
     """
 
     images: int
@@ -61,3 +62,4 @@ class FirstLook:
     kind: str = "validation images"
     confidence: float | None = None
     most_frequent: float | None = None
+    invalid: str = ""

@@ -1,7 +1,7 @@
 """What the original's answers show of its input: that size, normalisation, channels or classes are probably wrong."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,10 @@ FAR = 0.05
 """An accuracy that is lower than the checkpoint states by more than this is far below it."""
 
 ORDER_SHOWN = 12
+
+GUESSING = "the original is no better than guessing on {}"
+REORDERED = "the original's outputs probably stand for other classes"
+UNSURE = "the original is hardly sure of any answer"
 
 
 @dataclass(frozen=True)
@@ -86,56 +90,57 @@ def look_at(
     ``names`` are those of the classes, ``told`` is the accuracy that its checkpoint states. ``better`` finds, given its
     accuracy, another input with which it has far more right, as a sentence.
     """
-    answers, images = answers_of(logits), len(labels)
     if is_unlabelled(labels):
-        confidence = mean_confidence(logits) if np.isfinite(logits).all() else None
-        if confidence is None:  # pruning refuses such a network
-            return FirstLook(images, None, told, None, (), terms.images)
-        problem = _without_labels(answers, names, confidence, terms)
-        found = (f"{problem} {terms.causes(input_shape)}",) if problem else ()
-        frequent = most_frequent_share(answers)
-        return FirstLook(images, None, told, None, found, terms.images, confidence, frequent)
-    right = int((answers == labels).sum())
-    warnings: tuple[str, ...] = ()
-    if order := fitting_order(answers, labels, len(names)):
-        reordered = float((np.append(order, -1)[answers] == labels).mean())
-        warnings = (_order_words(names, order, right / images, reordered, images, terms),)
-    elif problem := _few_right(labels, right, told, terms):
-        warnings = (" ".join(filter(None, [problem, better(right / images), terms.causes(input_shape)])),)
-    return FirstLook(images, right / images, told, None, warnings, terms.images)
+        look, problem = _without_labels(logits, names, terms)
+        found = [problem, terms.causes(input_shape)]
+    else:
+        look, problem = _with_labels(answers_of(logits), labels, names, told, terms)
+        found = [problem]
+        if problem and look.invalid != REORDERED:
+            found += [better(look.accuracy or 0.0), terms.causes(input_shape)]
+    return replace(look, told=told, warnings=(" ".join(filter(None, found)),) if problem else ())
 
 
-def _without_labels(answers: Labels, names: Sequence[str], confidence: float, terms: Terms) -> str:
+def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple[FirstLook, str]:
     """What can be seen without labels: answers that are nearly all the same, or that the network is not sure of."""
-    images, chance = len(answers), 1 / len(names)
-    if len(names) == 1:
-        return ""
+    look, chance = FirstLook(len(logits), None, None, None, kind=terms.images), 1 / len(names)
+    if not np.isfinite(logits).all() or len(names) == 1:  # the one is refused by the pruning, the other shows nothing
+        return look, ""
+    answers, confidence = answers_of(logits), mean_confidence(logits)
+    look = replace(look, confidence=confidence, most_frequent=most_frequent_share(answers))
+    shown = f"{count(len(answers))} {terms.images}"
     if is_flat(confidence, len(names)):
-        return (
-            f"The original is hardly sure of any answer to {count(images)} {terms.images}: its mean confidence is "
-            f"{percent(confidence)}, and guessing among {len(names)} classes has {percent(chance)}."
+        return replace(look, invalid=UNSURE), (
+            f"The original is hardly sure of any answer to {shown}: its mean confidence is {percent(confidence)}, and "
+            f"guessing among {len(names)} classes has {percent(chance)}."
         )
     if is_one_sided(answers):
         name = names[int(np.bincount(answers).argmax())]
-        return (
-            f"The original gives {percent(most_frequent_share(answers))} of {count(images)} {terms.images} the same "
-            f"class, {name}. Unless nearly all of them do show {name}, its input is wrong."
+        return look, (
+            f"The original gives {percent(most_frequent_share(answers))} of {shown} the same class, {name}. Unless "
+            f"nearly all of them do show {name}, its input is wrong."
         )
-    return ""
+    return look, ""
 
 
-def _few_right(labels: Labels, right: int, told: float | None, terms: Terms) -> str:
-    """That no more than by guessing are right, or far fewer than the checkpoint states; empty if neither holds."""
-    images, chance = len(labels), most_frequent_share(labels)
+def _with_labels(
+    answers: Labels, labels: Labels, names: Sequence[str], told: float | None, terms: Terms
+) -> tuple[FirstLook, str]:
+    """How many are right, and that these are no more than by guessing, or far fewer than the checkpoint states."""
+    images, chance, right = len(labels), most_frequent_share(labels), int((answers == labels).sum())
+    look = FirstLook(images, right / images, None, None, kind=terms.images)
     found = f"The original has {percent(right / images)} of {count(images)} {terms.images} right"
+    if order := fitting_order(answers, labels, len(names)):
+        reordered = float((np.append(order, -1)[answers] == labels).mean())
+        return replace(look, invalid=REORDERED), _order_words(names, order, right / images, reordered, images, terms)
     if is_no_better_than_guessing(right, images, chance):
-        return (
+        return replace(look, invalid=GUESSING.format(terms.images)), (
             f"{found}, which is no better than guessing: always answering the most frequent class gives "
             f"{percent(chance)}."
         )
     if told is not None and is_below(right, images, told - FAR):
-        return f"{found}, far below the {percent(told)} that its checkpoint states."
-    return ""
+        return look, f"{found}, far below the {percent(told)} that its checkpoint states."
+    return look, ""
 
 
 def _order_words(

@@ -42,7 +42,7 @@ from catro_deploy.report.tables import (
     title,
     width_table,
 )
-from catro_deploy.report.verdict import validity
+from catro_deploy.report.verdict import invalid_original, validity
 from catro_deploy.report.wording import typeset
 
 __all__ = ["to_html"]
@@ -83,13 +83,14 @@ def _names(classes: Sequence[str]) -> str:
 
 
 def _warnings(report: Mapping[str, Any]) -> str:
-    if not report["warnings"]:
+    invalid = invalid_original(report)
+    if not report["warnings"] and not invalid:
         return ""
     passed = not report["verification"] or report["verification"]["passed"]
     items = "".join(f"<li>{escape(warning)}</li>" for warning in report["warnings"])
     heading = "Read this first" if passed else "Verification failed"
     words = f"<strong>{heading}</strong><p>{escape(validity(report))}</p>"
-    return f'<div class="notice{"" if passed else " failed"}">{words}<ul>{items}</ul></div>\n'
+    return f'<div class="notice{"" if passed and not invalid else " failed"}">{words}<ul>{items}</ul></div>\n'
 
 
 def _measuring(report: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ from catro_deploy.report.tables import (
     title,
     width_table,
 )
-from catro_deploy.report.verdict import validity
+from catro_deploy.report.verdict import invalid_original, validity
 
 __all__ = ["to_markdown"]
 
@@ -36,7 +36,7 @@ __all__ = ["to_markdown"]
 def to_markdown(report: Mapping[str, Any]) -> str:
     """Write what ``build_report`` returned as Markdown (CommonMark with tables)."""
     blocks = [f"# {plain(title(report))}", f"**{plain(report['verdict'])}**"]
-    if report["warnings"]:
+    if report["warnings"] or invalid_original(report):
         blocks += [
             "## Read this first",
             plain(validity(report)),

@@ -14,8 +14,9 @@ from catro_deploy.report.wording import (
     ratios,
     share_interval,
 )
+from catro_deploy.statistics.guessing import is_no_better_than_guessing
 
-__all__ = ["OUTCOMES", "budget_words", "prediction_word", "validity", "verdict"]
+__all__ = ["OUTCOMES", "budget_words", "invalid_original", "prediction_word", "validity", "verdict"]
 
 OUTCOMES = {
     "met": "met",
@@ -32,18 +33,36 @@ def verdict(report: Mapping[str, Any]) -> str:
     parts = [f"{speed}, {_accuracy(report)}", *_budget(report)]
     if report["verification"] and not report["verification"]["passed"]:
         parts.append("verification FAILED")
+    if reason := invalid_original(report):
+        parts.append(f"figures NOT valid: {reason}")
     return "; ".join(parts)
 
 
 def validity(report: Mapping[str, Any]) -> str:
     """Whether the figures can be relied on, in one sentence; the warnings stand below it."""
     verification = report["verification"]
+    if reason := invalid_original(report):
+        return f"The figures are NOT valid: {reason}."
     if verification is None:
         return f"The figures are incomplete: nothing was measured on {report['target']}."
     if not _exported_rightly(verification):
         return "The figures are NOT valid: the exported networks do not compute what PyTorch computes."
     missed = "" if verification["passed"] else ", and miss what was asked"
     return f"The figures are valid{missed}. Keep in mind:"
+
+
+def invalid_original(report: Mapping[str, Any]) -> str:
+    """Why comparisons with this original mean nothing, half a sentence; empty if they do."""
+    look = report["images"]["first_look"]
+    if look and look.get("invalid"):
+        return str(look["invalid"])
+    accuracy, classes = report["original"]["accuracy"], [one["images"] for one in report["per_class"]]
+    if accuracy is None or len(classes) < 2:
+        return ""
+    images = sum(classes)
+    if is_no_better_than_guessing(round(accuracy * images), images, max(classes) / images):
+        return f"the original has {percent(accuracy)} of the test images right, which is no better than guessing"
+    return ""
 
 
 def _exported_rightly(verification: Mapping[str, Any]) -> bool:

@@ -105,7 +105,7 @@ def look(tmp_path):
 
 def test_a_network_that_is_right_is_not_suspected(look):
     found, notes = look(ColourNet(3), told=1.0)
-    assert (found.images, found.accuracy, found.told, found.warnings) == (30, 1.0, 1.0, ())
+    assert (found.images, found.accuracy, found.told, found.warnings, found.invalid) == (30, 1.0, 1.0, (), "")
     assert notes == ["images 8x8", f"original: {accuracy_words(found)}"]
 
 
@@ -116,6 +116,7 @@ def test_a_guess_is_told_with_its_causes_in_order(look):
     assert found.accuracy == pytest.approx(1 / 3)
     (warning,) = found.warnings
     assert "no better than guessing" in warning
+    assert found.invalid == "the original is no better than guessing on validation images"
     causes = ["size ([data], here 8x8)", "mean and std", "RGB or BGR", "order of the classes", "another training"]
     places = [warning.index(cause) for cause in causes]
     assert places == sorted(places)
@@ -134,7 +135,7 @@ def test_far_below_what_the_checkpoint_states(look):
 
 def test_another_order_of_the_classes_is_named(look):
     found, _ = look(ColourNet(3), "reordered")
-    assert found.accuracy == 0
+    assert (found.accuracy, found.invalid) == (0, "the original's outputs probably stand for other classes")
     (warning,) = found.warnings
     # The first output, which says red, is of what is labelled 2 and so called blue.
     assert "red is blue, green is red, blue is green" in warning
@@ -194,6 +195,7 @@ def test_without_labels_a_network_that_is_sure_of_nothing_is_suspected(look):
     torch.nn.init.zeros_(blind.fc.weight)
     found, notes = look(blind, "unlabelled")
     assert found.confidence == pytest.approx(1 / 3)
+    assert found.invalid == "the original is hardly sure of any answer"
     (warning,) = found.warnings
     assert "mean confidence is 33.33%, and guessing among 3 classes has 33.33%" in warning
     causes = ["size ([data], here 8x8)", "mean and std", "RGB or BGR", "order of the classes", "another training"]
