@@ -5,15 +5,15 @@ from dataclasses import replace
 from catro_deploy.assessment.inputs import better_input, evenly_spaced, logits_of
 from catro_deploy.assessment.suspicions import Terms, look_at, most_images
 from catro_deploy.data.base import Subset
-from catro_deploy.data.sizes import image_sizes
 from catro_deploy.graph.fx.features import images_at_once
 from catro_deploy.inspection import FirstLook
 from catro_deploy.models.stated import stated_accuracy
 from catro_deploy.progress import Progress
-from catro_deploy.report.images import accuracy_words, images_words, size_warning
+from catro_deploy.report.images import accuracy_words, size_warning
 from catro_deploy.settings import Settings
 from catro_deploy.stages.inputs import Sample, other_inputs
 from catro_deploy.stages.original import Original
+from catro_deploy.stages.sizes import announce_size
 from catro_deploy.training.device import choose_device
 
 __all__ = ["first_look"]
@@ -41,8 +41,7 @@ def first_look(original: Original, settings: Settings, progress: Progress) -> Fi
         CheckpointError: the checkpoint cannot be read.
     """
     _, height, width = original.input_shape
-    sizes = image_sizes(original.dataset)
-    progress.note(f"images {images_words(sizes, width, height)}")
+    sizes = announce_size(original.dataset, (height, width), progress)
     look = _shown(original, settings, progress)
     resized = tuple(filter(None, [size_warning(sizes, width, height)]))
     look = replace(look, sizes=sizes, warnings=(*look.warnings, *resized))
