@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from catro_deploy.report import svg
 from catro_deploy.report.tables import Table
-from catro_deploy.report.wording import count, percent
+from catro_deploy.report.wording import count, nats, percent
 
 __all__ = [
     "MEASURES",
@@ -15,6 +15,8 @@ __all__ = [
     "agreement_chart",
     "agreement_table",
     "basis_warnings",
+    "divergence_words",
+    "judged_by_words",
     "measure_of",
     "validation_heading",
 ]
@@ -31,6 +33,24 @@ def measure_of(decision: Mapping[str, Any]) -> Measure:
     """What a search or a quantisation went by, from its record."""
     measure: Measure = decision.get("judged_by", "accuracy")
     return measure
+
+
+def judged_by_words(decision: Mapping[str, Any]) -> str:
+    """What a search or a quantisation went by: ``agreement with the original and divergence from it``."""
+    measure = MEASURES[measure_of(decision)]
+    return measure if decision.get("largest_kl_nats") is None else f"{measure} and divergence from its answers"
+
+
+def divergence_words(decision: Mapping[str, Any]) -> str:
+    """A sentence on the divergence that was allowed, with a space before it; empty where it did not count."""
+    most = decision.get("largest_kl_nats")
+    if most is None:
+        return ""
+    return (
+        f" {count(decision['validation_images'])} images are too few to count the answers that change, so agreement "
+        f"rules out only what chance does not explain, and the divergence from the original's answers (mean KL, at the "
+        f"best common scale of the logits) may be at most {nats(most)}: what it takes to change as many as are allowed."
+    )
 
 
 def validation_heading(decision: Mapping[str, Any]) -> str:
@@ -81,7 +101,7 @@ def basis_warnings(
         tested = _tested(verify)
         if measure_of(decision) == "agreement":
             found.append(
-                f"The {what} was chosen by agreement with the original, not by accuracy: "
+                f"The {what} was chosen by {judged_by_words(decision)}, not by accuracy: "
                 f"{decision['judged_by_reason']}{tested}."
             )
         elif verify and is_far_above(known, decision.get("validation_images"), verify):

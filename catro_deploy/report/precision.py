@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from catro_deploy.report import svg
-from catro_deploy.report.agreement import MEASURES, measure_of, validation_heading
+from catro_deploy.report.agreement import MEASURES, divergence_words, measure_of, validation_heading
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, duration, minus, percent, points, ratios
 
@@ -54,7 +54,7 @@ def precision_words(report: Mapping[str, Any]) -> str:
     text = (
         f"Asked for: {quantize['asked']}. On {count(quantize['validation_images'])} validation images at least "
         f"{percent(quantize['least_score'])} {MEASURES[measure_of(quantize)]} had to be kept; latencies were measured "
-        f"alternately with the original in {quantize['own']}."
+        f"alternately with the original in {quantize['own']}.{divergence_words(quantize)}"
     )
     made = quantize["made"].get("int8")
     if made is None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from catro_deploy.assessment.basis import Basis, basis_of
+from catro_deploy.assessment.basis import Basis, Limits, basis_of
 from catro_deploy.calibration import load_int8_recipe, load_latency_protocol
 from catro_deploy.data.base import Subset
 from catro_deploy.errors import DataError, FaultError
@@ -25,6 +25,7 @@ from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_devi
 from catro_deploy.stages.qat import qat
 from catro_deploy.stages.served import model_of
 from catro_deploy.statistics.agreement import agreement_of
+from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.targets import Precision, Target
 from catro_deploy.toml import toml_value
 from catro_deploy.training import History
@@ -51,6 +52,7 @@ class Candidate:
         mean_kl_nats: of its answers from the original's, on them; None where a logit is not finite.
         ratio: its latency over the original's; with ``ratio_ci95``, the 95% interval.
         us: the median of its latency.
+        scaled_kl_nats: its divergence at the best common scale of its logits; None where that does not count.
     """
 
     score: float
@@ -59,6 +61,7 @@ class Candidate:
     ratio: float
     ratio_ci95: tuple[float, float]
     us: float
+    scaled_kl_nats: float | None = None
 
 
 class Candidates:
@@ -121,10 +124,14 @@ class Candidates:
             logits, _ = logits_on_device(run, errand, self._device, len(plan.classes), task, self._progress.note)
         return logits
 
-    def make(self, precision: Precision, floor: float) -> dict[str, Any]:
+    def divergence(self, logits: Floats) -> float | None:
+        """How far ``logits`` are from the original's, by ``scaled_kl_nats``; None where that does not count."""
+        return None if self.basis.change_cost_nats is None else scaled_kl_nats(self.own["original"], logits)
+
+    def make(self, precision: Precision, limits: Limits) -> dict[str, Any]:
         """Write the network in ``precision``; how that went: ``kept`` are the parts that stay in more bits.
 
-        In integers its score is at least ``floor`` or, if that cannot be, ``kept`` is None.
+        In integers it is within ``limits`` or, if that cannot be, ``kept`` is None.
         """
         run, plan = self._run, self._plan
         path, source = run.onnx("pruned", precision), run.require(run.pruned_onnx, "export")
@@ -146,7 +153,11 @@ class Candidates:
         path.unlink(missing_ok=True)
         sets = self.facts.get("instruction_sets") or ()
         retrain = self._retrained if self._settings.quantize.qat_epochs else None
-        made = write_int8(source, path, self._target, self._recipe, images, floor, sets, self._progress, retrain)
+
+        def keeps(logits: Floats) -> bool:
+            return self.basis.keeps(self.basis.score(logits), self.divergence(logits), limits)
+
+        made = write_int8(source, path, self._target, self._recipe, images, keeps, sets, self._progress, retrain)
         for remark in made["remarks"]:
             self._progress.note(remark)
         self._keep_recipe(samples, made["kept"])
@@ -188,6 +199,7 @@ class Candidates:
             ratio=1 / result["speedup"]["median"],
             ratio_ci95=(1 / high, 1 / low),
             us=result["pruned"]["p50_us"],
+            scaled_kl_nats=self.divergence(logits),
         )
 
     def _keep_recipe(self, samples: Samples, kept: Sequence[str] | None) -> None:

@@ -22,7 +22,6 @@ from catro_deploy.precision.samples import Samples, draw_samples
 from catro_deploy.precision.sensitivity import Sensitivity, fewest_kept, logits_of, sensitivities
 from catro_deploy.progress import Progress
 from catro_deploy.records import Plan
-from catro_deploy.statistics.agreement import accuracy_of
 from catro_deploy.targets import Target
 from catro_deploy.training import History
 
@@ -132,23 +131,24 @@ def write_int8(
     target: Target,
     recipe: Int8Recipe,
     images: Images,
-    floor: float,
+    keeps: Callable[[Floats], bool],
     instruction_sets: Collection[str],
     progress: Progress,
     retrain: Retrain | None = None,
 ) -> dict[str, Any]:
     """Write the float32 network ``source`` to ``path`` in integers, as ``target`` takes them; return what was found.
 
-    Layers keep their floating point, the most sensitive first, until the accuracy on the validation images is at least
-    ``floor``. If that takes any, ``retrain`` may first teach the network to do with integers. Where it takes all of
-    them nothing is written, and ``kept`` is None. ``instruction_sets`` are those of the processor that it is for.
+    Layers keep their floating point, the most sensitive first, until ``keeps`` says of the logits for the validation
+    images that enough is kept. If that takes any, ``retrain`` may first teach the network to do with integers. Where
+    it takes all of them nothing is written, and ``kept`` is None. ``instruction_sets`` are those of the processor that
+    it is for.
 
     Raises:
         ModelError: the network is quantised already.
         NumericsError: one of its values is not finite on a calibration image, or ``retrain`` diverged.
     """
     quantiser = _quantiser(source, target, recipe, images.calibration, instruction_sets)
-    best = _attempt(quantiser, images, floor, progress)
+    best = _attempt(quantiser, images, keeps, progress)
     learnt: dict[str, Any] = {}
     remarks = quantiser.remarks()
     if retrain is not None and best.kept != quantiser.fixed:
@@ -157,7 +157,7 @@ def write_int8(
         except ModelError as error:
             remarks.append(error.problem)
         else:
-            again = _attempt(replace(quantiser, source=trained), images, floor, progress)
+            again = _attempt(replace(quantiser, source=trained), images, keeps, progress)
             better = again.kept is not None and (best.kept is None or len(again.kept) < len(best.kept))
             learnt = {"qat": {"history": asdict(history), "kept_before": best.kept, "kept": again.kept, "used": better}}
             best = again if better else best
@@ -175,7 +175,7 @@ def write_int8(
     return found | {"operators": dict(fused(path).operators)}
 
 
-def _attempt(quantiser: _Quantiser, images: Images, floor: float, progress: Progress) -> _Attempt:
+def _attempt(quantiser: _Quantiser, images: Images, keeps: Callable[[Floats], bool], progress: Progress) -> _Attempt:
     free = [layer for layer in quantiser.layers if layer not in quantiser.fixed]
     with progress.task("Trying layers in integers", len(free)) as task:
         tried = sensitivities(
@@ -189,8 +189,7 @@ def _attempt(quantiser: _Quantiser, images: Images, floor: float, progress: Prog
     kept = [*quantiser.fixed, *(one.layer for one in tried)]
 
     def suffices(count: int) -> bool:
-        logits = logits_of(quantiser.network(keep=kept[: len(quantiser.fixed) + count]), images.validation)
-        return accuracy_of(logits, images.labels) >= floor
+        return keeps(logits_of(quantiser.network(keep=kept[: len(quantiser.fixed) + count]), images.validation))
 
     count = fewest_kept(len(free) - 1, suffices) if free else None
     return _Attempt(quantiser, tried, None if count is None else kept[: len(quantiser.fixed) + count])

@@ -1,7 +1,7 @@
 """``search``: the smallest latency at which accuracy on validation images falls by no more than is allowed.
 
 Where the images have no labels, are too few, or were probably trained on by the original, agreement with the original
-counts in place of accuracy.
+counts in place of accuracy; where they are too few, divergence from its answers as well.
 
 A few budgets, each pruned and fine-tuned for a short while; the interval between the smallest that keeps the accuracy
 and the largest that does not is halved, on a logarithmic scale. The network found is then fine-tuned in full.
@@ -23,9 +23,9 @@ from catro_deploy.errors import DataError, MissedError, SettingsError
 from catro_deploy.files import write_json
 from catro_deploy.inspection import FirstLook
 from catro_deploy.progress import Progress
-from catro_deploy.report.agreement import MEASURES
+from catro_deploy.report.agreement import MEASURES, judged_by_words
 from catro_deploy.report.latency import latency_record
-from catro_deploy.report.wording import points
+from catro_deploy.report.wording import nats, points
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
@@ -36,6 +36,7 @@ from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import shortened, trial_folder
 from catro_deploy.statistics.agreement import agreement_of, gains_and_losses
+from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.statistics.intervals import paired_difference
 from catro_deploy.targets import load_target
 from catro_deploy.training.device import choose_device
@@ -61,6 +62,7 @@ class Point:
         macs_share: of the original's multiply-accumulates.
         agreement: the share of validation images that it gives the same class as the original.
         mean_kl_nats: of its answers from the original's, on them.
+        scaled_kl_nats: the same at the best common scale of its logits.
         change_ci95: 95% interval of the change of accuracy from the original's, fractions; None without labels.
     """
 
@@ -70,6 +72,7 @@ class Point:
     macs_share: float | None = None
     agreement: float | None = None
     mean_kl_nats: float | None = None
+    scaled_kl_nats: float | None = None
     change_ci95: tuple[float, float] | None = None
 
     @property
@@ -77,13 +80,14 @@ class Point:
         """As ``--budget`` takes it."""
         return f"{self.share:g}x"
 
+    def score(self, basis: Basis) -> float | None:
+        """Accuracy or agreement, by what counts; None if no network met the budget."""
+        return self.agreement if basis.measure == "agreement" else self.validation_accuracy
+
     def drop_points(self, basis: Basis) -> float | None:
         """Percentage points of accuracy lost, negative if it rose; or what the agreement lacks of 100%."""
-        if basis.measure == "agreement":
-            return None if self.agreement is None else round((1 - self.agreement) * 100, 9)
-        if self.validation_accuracy is None or basis.original_accuracy is None:
-            return None
-        return round((basis.original_accuracy - self.validation_accuracy) * 100, 9)
+        score, best = self.score(basis), _best_score(basis)
+        return None if score is None else round((best - score) * 100, 9)
 
 
 @dataclass(frozen=True)
@@ -116,22 +120,28 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
         raise SettingsError("A search needs to know what may be lost.", "Say so in points: --max-drop 0.5")
     held_out = _held_out(settings, progress)
     basis = held_out.basis
+    limits = basis.limits(_best_score(basis), 0.0, allowed)
     if warning := resolution_warning(len(basis.expected), allowed):
         progress.note(warning)
     if basis.reason:
-        progress.note(f"search: goes by agreement with the original, since {basis.reason}")
+        measures = judged_by_words(basis.record | asdict(limits))
+        progress.note(f"search: goes by {measures}, since {basis.reason}")
 
     def keeps(point: Point) -> bool:
-        drop = point.drop_points(basis)
-        return drop is not None and drop <= allowed
+        score = point.score(basis)
+        return score is not None and basis.keeps(score, point.scaled_kl_nats, limits)
 
     def attempt(share: float) -> bool:
         point = _try(share, settings, run, progress, held_out)
         tried.append(point)
         drop = point.drop_points(basis)
-        outcome = "no network meets it" if drop is None else f"{points(-drop)} points{_interval(point)}"
-        progress.note(f"search {len(tried)} of {POINTS}: {point.budget}, {outcome}")
-        return keeps(point)
+        kept = keeps(point)
+        found = "no network meets it" if drop is None else f"{points(-drop)} points{_interval(point)}"
+        if drop is not None and limits.largest_kl_nats is not None:
+            found += f", divergence {nats(point.scaled_kl_nats)} of at most {nats(limits.largest_kl_nats)}"
+        outcome = "" if drop is None else ": kept" if kept else ": too much is lost"
+        progress.note(f"search {len(tried)} of {POINTS}: {point.budget}, {found}{outcome}")
+        return kept
 
     tried: list[Point] = []
     found = halve(attempt)
@@ -146,6 +156,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
         "budget": Point(found).budget,
         "max_drop": allowed,
         **basis.record,
+        "largest_kl_nats": limits.largest_kl_nats,
         "epochs": shortened(settings).finetune.epochs,
         "front": [
             {"budget": point.budget, **asdict(point), "drop_points": point.drop_points(basis), "kept": keeps(point)}
@@ -154,6 +165,11 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
     }
     write_json(run.search, content)
     return content
+
+
+def _best_score(basis: Basis) -> float:
+    """The original's."""
+    return 1.0 if basis.measure == "agreement" or basis.original_accuracy is None else basis.original_accuracy
 
 
 def halve(keeps: Callable[[float], bool]) -> float | None:
@@ -228,7 +244,8 @@ def _prune_and_finetune(
     counts = None if is_unlabelled(labels) else gains_and_losses(held_out.logits, logits, labels)
     interval = paired_difference(*counts, len(labels)) if counts else None
     macs_share = plan.pruned_macs / plan.original_macs
-    return Point(share, ratio, history.validation_accuracy, macs_share, found.share, found.mean_kl_nats, interval)
+    divergences = (found.mean_kl_nats, scaled_kl_nats(held_out.logits, logits))
+    return Point(share, ratio, history.validation_accuracy, macs_share, found.share, *divergences, interval)
 
 
 def _interval(point: Point) -> str:

@@ -175,6 +175,27 @@ def test_budgets_that_were_tried_serve_for_another_loss_but_not_for_other_settin
     assert len(tried) == 5
 
 
+@pytest.mark.parametrize(
+    ("kl", "budget", "said"),
+    [(0.004, "0.303x", "divergence 0.004 nats of at most 0.005 nats: kept"), (0.006, None, "")],
+)
+def test_of_few_images_agreement_and_divergence_decide(settings, run, tried, monkeypatch, kl, budget, said):
+    """Half a point of a cost of 1 nat; 10 images that are all alike rule nothing out."""
+    basis = replace(by_agreement(), change_cost_nats=1.0)
+    monkeypatch.setattr(search_stage, "_held_out", judging_by(basis))
+    made, recorder = search_stage._prune_and_finetune, Recorder("")
+    monkeypatch.setattr(search_stage, "_prune_and_finetune", lambda *asked: replace(made(*asked), scaled_kl_nats=kl))
+    if budget is None:
+        with pytest.raises(MissedError):
+            search(settings(), run, recorder)
+        assert any("of at most 0.005 nats: too much is lost" in note for note in recorder.notes)
+        return
+    content = search(settings(), run, recorder)
+    assert (content["budget"], content["largest_kl_nats"]) == (budget, 0.005)
+    assert any(said in note for note in recorder.notes)
+    assert "search: goes by agreement with the original and divergence from its answers" in recorder.notes[1]
+
+
 def test_a_loss_that_no_budget_keeps_is_missed(settings, run, tried, monkeypatch):
     monkeypatch.setattr(search_stage, "_held_out", judging_by(by_accuracy(0.99)))
     with pytest.raises(MissedError, match=r"None of the budgets 0\.5x, 0\.707x.* within 0\.5 points") as caught:
