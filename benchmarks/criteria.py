@@ -25,8 +25,8 @@ from catro_deploy.data.base import Subset
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.progress import Silent
+from catro_deploy.pruning.classifier import prune_classifier
 from catro_deploy.pruning.cutting import Classifier, Pruned, cut_classifier
-from catro_deploy.pruning.pruning import prune_classifier
 from catro_deploy.pruning.selection import choose_channels, score_channels
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import GroupPlan, Keep

@@ -13,7 +13,7 @@ import torch
 import catro_deploy
 from catro_deploy.files import file_hash
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.pruning import pruning
+from catro_deploy.pruning import classifier
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.stages import finetune as finetune_stage
 from tests.tiny import CLASSES, SIZE, Blocks, command, start, went_well
@@ -205,7 +205,7 @@ def test_a_second_run_does_nothing_and_other_epochs_only_what_follows(unbroken):
 def with_blocks(tiny, monkeypatch):
     """A working folder whose network has branches; candidates are timed for a moment only."""
     save_weights(Blocks(3), tiny / "blocks.safetensors")
-    monkeypatch.setattr(pruning, "TRIALS", "./moment.toml")
+    monkeypatch.setattr(classifier, "TRIALS", "./moment.toml")
     return ("run", "--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
 
 

@@ -12,7 +12,7 @@ from catro_deploy.data import MemorySplit
 from catro_deploy.files import write_text
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Silent
-from catro_deploy.pruning import pruning
+from catro_deploy.pruning import classifier
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import load_settings
@@ -30,8 +30,8 @@ def unlabelled(tiny, monkeypatch):
     text = (tiny / "catro.toml").read_text().replace('name = "imagefolder"', 'name = "images"')
     write_text(tiny / "catro.toml", text.replace('recipe = "none"\n', ""))
     monkeypatch.setattr("catro_deploy.stages.prune.labelled_batches", None)
-    monkeypatch.setattr(pruning, "score_channels", None)
-    monkeypatch.setattr(pruning, "choose_channels", None)
+    monkeypatch.setattr(classifier, "score_channels", None)
+    monkeypatch.setattr(classifier, "choose_channels", None)
     return tiny
 
 
@@ -77,7 +77,7 @@ def test_some_classes_and_no_epochs(unlabelled):
 @pytest.mark.slow
 def test_a_budget_of_measured_latency(unlabelled, monkeypatch):
     save_weights(Blocks(3), unlabelled / "blocks.safetensors")
-    monkeypatch.setattr(pruning, "TRIALS", "./moment.toml")
+    monkeypatch.setattr(classifier, "TRIALS", "./moment.toml")
     model = ("--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
     done = command("run", "--run", "run", *model, "--budget", "0.7x")
     assert went_well(done.exit_code, done.stderr), done.stderr

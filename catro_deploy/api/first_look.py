@@ -12,8 +12,8 @@ from catro_deploy.data.loader import Batch, Loader, WantedClasses, open_loader, 
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.inspection import FirstLook
 from catro_deploy.progress import Progress
+from catro_deploy.pruning.classifier import scoring_batch_size
 from catro_deploy.pruning.cutting import Classifier
-from catro_deploy.pruning.pruning import scoring_batch_size
 from catro_deploy.report.images import accuracy_words
 from catro_deploy.settings import Settings
 from catro_deploy.training.device import choose_device

@@ -17,8 +17,8 @@ from catro_deploy.data.loader import Loader, Opened, WantedClasses, class_sample
 from catro_deploy.errors import CatroWarning
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.progress import Progress, Silent
+from catro_deploy.pruning.classifier import prune_classifier, scoring_batch_size
 from catro_deploy.pruning.cutting import Classifier, with_classes
-from catro_deploy.pruning.pruning import prune_classifier, scoring_batch_size
 from catro_deploy.records import Budget
 from catro_deploy.settings import Settings, load_settings
 from catro_deploy.settings.labels import require_pruning_without_labels

@@ -19,7 +19,7 @@ from catro_deploy.graph.coupling.trace import list_layers
 from catro_deploy.graph.cut.surgery import masked
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Silent
-from catro_deploy.pruning import pruning
+from catro_deploy.pruning import classifier
 from catro_deploy.records import Keep
 from catro_deploy.resources import find
 from catro_deploy.runs.folder import RunFolder
@@ -109,7 +109,7 @@ def test_a_generator_is_enough():
 def test_a_budget_of_latency_is_measured_here(tmp_path, monkeypatch):
     write_text(tmp_path / "few.toml", PROFILE_PROTOCOL)
     write_text(tmp_path / "trial.toml", TRIAL)
-    monkeypatch.setattr(pruning, "TRIALS", str(tmp_path / "trial.toml"))
+    monkeypatch.setattr(classifier, "TRIALS", str(tmp_path / "trial.toml"))
     pruned = catro_deploy.prune(
         lively_blocks(),
         loader(),

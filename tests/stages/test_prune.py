@@ -13,7 +13,7 @@ from catro_deploy.graph.cut.surgery import masked
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint, save_weights
 from catro_deploy.progress import Silent
-from catro_deploy.pruning import pruning
+from catro_deploy.pruning import classifier
 from catro_deploy.records import Keep
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -154,8 +154,8 @@ def test_samples_of_each_class_come_together_and_are_so_many(per_class, batch_si
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_batches_are_small_for_large_feature_maps_on_a_cpu_only(settings, monkeypatch, device):
-    monkeypatch.setattr(pruning, "choose_device", lambda compute: torch.device(device))
-    monkeypatch.setattr(pruning, "images_at_once", lambda model, shape, most: most // 4)
+    monkeypatch.setattr(classifier, "choose_device", lambda compute: torch.device(device))
+    monkeypatch.setattr(classifier, "images_at_once", lambda model, shape, most: most // 4)
     chosen = settings(batch_size=16)
     batches = prune_stage.pruning_batches(open_original(chosen), chosen)
     assert {len(images) for images, _ in batches} == {4 if device == "cpu" else 16}

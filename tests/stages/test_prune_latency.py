@@ -11,7 +11,7 @@ from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.latency import candidate
 from catro_deploy.latency.profile import fingerprint, measuring, profiles_of
 from catro_deploy.progress import Silent
-from catro_deploy.pruning import pruning
+from catro_deploy.pruning import classifier
 from catro_deploy.records import Keep
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -224,7 +224,7 @@ def test_without_labels_what_is_left_of_the_network_is_chosen_without_a_look_at_
     settings, run, monkeypatch, criterion
 ):
     """With both branches gone the stem is left, whose channels its one reader tells apart, or their norms do."""
-    monkeypatch.setattr(pruning, "score_channels", None)
+    monkeypatch.setattr(classifier, "score_channels", None)
     asked = settings(target="jetson-orin", budget="1us", max_width=0.5, criterion=criterion)
     asked = asked.model_copy(update={"data": asked.data.model_copy(update={"name": "tests.tiny:unlabelled"})})
     with pytest.raises(MissedError) as caught:
