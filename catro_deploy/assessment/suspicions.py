@@ -118,7 +118,7 @@ def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple
         name = names[int(np.bincount(answers).argmax())]
         return look, (
             f"The original gives {percent(most_frequent_share(answers))} of {shown} the same class, {name}. Unless "
-            f"nearly all of them do show {name}, its input is wrong."
+            "nearly all of them are of it, the input is wrong."
         )
     return look, ""
 
