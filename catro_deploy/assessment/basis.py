@@ -108,12 +108,12 @@ def basis_of(original: Floats, labels: NDArray[np.int64], allowed: float | None 
     if is_unlabelled(labels):
         return Basis("agreement", answers, None, "the images have no labels", cost)
     accuracy = accuracy_of(original, labels)
-    if accuracy > LARGEST_HONEST_ACCURACY:
-        reason = f"the original has {accuracy:.2%} of the validation images right, and was probably trained on them"
-        return Basis("agreement", answers, accuracy, reason, cost)
     if cost is not None:
         reason = f"one of {len(labels)} validation images is {one:.2g} points, more than the {allowed:g} allowed"
         return Basis("agreement", answers, accuracy, reason, cost)
+    if accuracy > LARGEST_HONEST_ACCURACY:
+        reason = f"the original has {accuracy:.2%} of the validation images right, and was probably trained on them"
+        return Basis("agreement", answers, accuracy, reason)
     return Basis("accuracy", labels, accuracy)
 
 

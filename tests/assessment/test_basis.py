@@ -74,6 +74,11 @@ def test_without_labels_the_originals_answers_count():
     assert basis.score(logits(with_wrong(500))) == 0.75
 
 
+def test_of_few_images_all_may_be_right_by_chance():
+    few = basis_of(logits(LABELS[:45]), LABELS[:45], 1.0)
+    assert few.reason == "one of 45 validation images is 2.2 points, more than the 1 allowed"
+
+
 def test_few_images_bound_the_divergence_by_what_it_takes_to_change_answers():
     """Logits 1 and 0 are shares of e / (1 + e) = 0.7311 and 0.2689; 0.7311 ln 1.4621 + 0.2689 ln 0.5379 = 0.1109."""
     few = basis_of(logits(with_wrong(3)[:45]), LABELS[:45], 1.0)
