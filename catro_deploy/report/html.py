@@ -7,7 +7,7 @@ from typing import Any
 from catro_deploy.report import charts, latency_charts, latency_tables
 from catro_deploy.report.agreement import agreement_chart, agreement_table
 from catro_deploy.report.cards import badge, cards
-from catro_deploy.report.comparison import comparison_table, comparison_words, settings_table
+from catro_deploy.report.comparison import before_table, comparison_words, settings_table
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.finetuning import finetuning_words, probe_words
 from catro_deploy.report.front import front_chart, front_table, front_words
@@ -105,7 +105,7 @@ def _before(report: Mapping[str, Any]) -> str:
     """Beside the run before it of the same network, if there is one."""
     if not (before := report.get("before")):
         return ""
-    words, table = comparison_words(before), comparison_table(before["earlier"], before["this"])
+    words, table = comparison_words(before), before_table(before)
     return (
         f'<section><h2>Compared with the run before</h2><p class="soft">{escape(words)}</p>{html_table(table)}'
         f"{folded('Settings that differ', settings_table(before))}</section>\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 from catro_deploy.report import latency_tables
 from catro_deploy.report.agreement import agreement_table
-from catro_deploy.report.comparison import comparison_table, comparison_words, settings_table
+from catro_deploy.report.comparison import before_table, comparison_words, settings_table
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.finetuning import finetuning_words, probe_words
 from catro_deploy.report.front import front_table, front_words
@@ -81,7 +81,7 @@ def _before(before: Mapping[str, Any] | None) -> list[str]:
     """Beside the run before it of the same network, if there is one."""
     if not before:
         return []
-    tables = (comparison_table(before["earlier"], before["this"]), settings_table(before))
+    tables = (before_table(before), settings_table(before))
     return ["## Compared with the run before", plain(comparison_words(before)), *map(_table, tables)]
 
 

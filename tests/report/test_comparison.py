@@ -3,7 +3,14 @@ import json
 import pytest
 
 from catro_deploy.files import write_json, write_text
-from catro_deploy.report.comparison import compare, comparison_page, comparison_table, comparison_words, run_before
+from catro_deploy.report.comparison import (
+    before_table,
+    compare,
+    comparison_page,
+    comparison_table,
+    comparison_words,
+    run_before,
+)
 from catro_deploy.runs.folder import RunFolder
 
 PLAN = {
@@ -61,6 +68,14 @@ def test_figures_stand_side_by_side_with_their_change(make):
     assert found["Latency, of the original's"] == ("0.500x", "0.400x", "")
     assert found["Input"] == ("3x64x64", "3x64x64", "")
     assert compare(make("old"), make("newer"))["settings"] == [["finetune.epochs", "3", "5"]]
+
+
+def test_within_a_report_heads_are_short_and_the_stage_is_left_out(make):
+    table = before_table(compare(make("old", 0.90), make("newer", 0.93)))
+    assert table.head == ("", "Run before", "This run", "Change")
+    names = [row[0] for row in table.rows]
+    assert "Accuracy, pruned" in names
+    assert not {"Last stage", "Finished"} & set(names)
 
 
 def test_what_was_measured_otherwise_is_not_subtracted(make):
