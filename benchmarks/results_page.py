@@ -85,7 +85,7 @@ Each prints a table and writes `benchmarks/results/*.json` with its environment.
 | `benchmarks/throughput.py` | fine-tuning beside a plain eager DataLoader loop |
 | `benchmarks/teacher.py` | what the teacher's answers cost in a step of distillation |
 | `benchmarks/layouts.py` | in which number format and memory layout a CPU trains fastest |
-| `benchmarks/gpu.sh` | latency staircase, cost model and reach of ResNet-50 on an NVIDIA GPU; never run on one |
+| `benchmarks/on_gpu.py` | every command of a run on a machine with an NVIDIA GPU; never run on one |
 | `benchmarks/help_time.py` | how long `--help` takes |"""
 
 
