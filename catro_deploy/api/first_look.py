@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
@@ -39,11 +40,10 @@ def first_look(
     """
     kind = GIVEN if validation is None else VALIDATION
     most = most_images(original)
-    batches = _given(samples, labelled) if validation is None else _held_out(original, validation, most)
+    batches = _given(samples, labelled, most) if validation is None else _held_out(original, validation, most)
     if not batches:
         return FirstLook(0, None, None, None, (), kind)
     images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
-    images, labels = _some(images, most), _some(labels, most)
     device, at_once = choose_device(settings.prune.compute), scoring_batch_size(original, settings.prune)
 
     def better(share: float) -> str:
@@ -89,8 +89,15 @@ def _pixels(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -
     return images / 255 if images.max() > 1 else images
 
 
-def _given(samples: Sequence[Labelled], labelled: bool) -> list[Batch]:
-    return [(images, torch.full((len(images),), label if labelled else UNKNOWN)) for images, label in samples]
+def _given(samples: Sequence[Labelled], labelled: bool, most: int) -> list[Batch]:
+    """Of all ``samples`` at most so many images, evenly spaced; no others are copied."""
+    ends = np.cumsum([len(images) for images, _ in samples])
+    places = evenly_spaced(int(ends[-1]), most)
+    found: list[Batch] = []
+    for (images, label), end in zip(samples, ends, strict=True):
+        mine = places[(places >= end - len(images)) & (places < end)] - (end - len(images))
+        found.append((images[torch.from_numpy(mine)], torch.full((len(mine),), label if labelled else UNKNOWN)))
+    return found
 
 
 def _held_out(original: Classifier, validation: Loader, most: int) -> list[Batch]:
@@ -108,10 +115,9 @@ def _held_out(original: Classifier, validation: Loader, most: int) -> list[Batch
     return found
 
 
-def _some(tensor: torch.Tensor, most: int | None = None) -> torch.Tensor:
-    """Evenly spaced rows of ``tensor``; by default as many as suffice to try other inputs."""
-    places = evenly_spaced(len(tensor)) if most is None else evenly_spaced(len(tensor), most)
-    return tensor[torch.from_numpy(places)]
+def _some(tensor: torch.Tensor) -> torch.Tensor:
+    """Evenly spaced rows of ``tensor``, as many as suffice to try other inputs."""
+    return tensor[torch.from_numpy(evenly_spaced(len(tensor)))]
 
 
 def _input(words: str, images: torch.Tensor) -> Input:

@@ -5,6 +5,7 @@ import torch
 
 import catro_deploy
 from catro_deploy.api.first_look import other_inputs
+from catro_deploy.assessment import suspicions
 from catro_deploy.errors import CatroWarning, DataError
 from tests.stages.colours import CLASSES, ColourNet, dataset
 from tests.training.conftest import one_thread  # noqa: F401 - these networks are small too
@@ -74,6 +75,14 @@ def test_images_alone_show_whether_it_is_sure(alone):
     look, said = warned(blind, [alone(images) for images, _ in batches()])
     assert look.accuracy is None
     assert "hardly sure of any answer to 30 images of the loader" in said
+
+
+@pytest.mark.parametrize("validation", [None, "the same"])
+def test_only_some_of_many_images_are_shown(monkeypatch, validation):
+    monkeypatch.setattr(suspicions, "MOST_IMAGES", 6)
+    given = None if validation is None else batches()
+    look = catro_deploy.prune(ColourNet(3), batches(), validation=given, **QUICK).plan.first_look
+    assert (look.images, look.accuracy) == (6, 1.0)
 
 
 def test_a_validation_loader_of_other_images_is_refused():
