@@ -86,8 +86,8 @@ class Trtexec:
 class EnergyUse:
     """Mean power, energy of one inference, and how far its repetitions are apart, as a share."""
 
-    watts: Positive
-    mj_per_inference: Positive
+    watts: NonNegative
+    mj_per_inference: NonNegative
     spread: NonNegative | None
 
 

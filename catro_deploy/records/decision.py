@@ -173,7 +173,7 @@ class Quantize(Decision, Record):
     asked: str
     own: Precision
     shipped: Precision
-    least_score: Share
+    least_score: Number
     candidates: dict[Precision, Candidate]
     lost: dict[Precision, str]
     made: dict[Precision, Quantized]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from catro_deploy.records.base import Count, NonNegative, Positive, PositiveCount, Record, Share
+from catro_deploy.records.base import Count, NonNegative, Number, Positive, PositiveCount, Record, Share
 
 __all__ = ["Choice", "Epoch", "Finetune", "History", "Probe", "Score"]
 
@@ -21,7 +21,7 @@ class Epoch:
     """
 
     epoch: PositiveCount
-    loss: NonNegative
+    loss: Number
     learning_rate: NonNegative
     validation_accuracy: Share | None
     seconds: NonNegative
@@ -41,8 +41,8 @@ class Probe:
 
     steps: PositiveCount
     learning_rates: tuple[Positive, ...]
-    losses: tuple[NonNegative | None, ...]
-    loss_before: NonNegative | None
+    losses: tuple[Number | None, ...]
+    loss_before: Number | None
     chosen: Positive
 
 

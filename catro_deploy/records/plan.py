@@ -90,7 +90,7 @@ class LatencyPlan:
     by_layer: dict[str, tuple[NonNegative, NonNegative]]
     staircases: dict[str, Staircase]
     errors: CostErrors | None
-    gap: NonNegative | None
+    gap: Number | None
     warnings: tuple[str, ...]
 
 
@@ -105,8 +105,8 @@ class ReconstructionPlan:
     widths took ``kl_reconstructed`` to become; None where it did not measure.
     """
 
-    kl_cut: NonNegative
-    kl_reconstructed: NonNegative
+    kl_cut: Number
+    kl_reconstructed: Number
     explained: dict[str, Number]
     left: dict[str, str]
     loss_predicted: Number | None = None

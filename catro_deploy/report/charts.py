@@ -143,7 +143,8 @@ def _panel(
     title: str, unit: str, numbers: Sequence[tuple[int, float]], across: svg.Axis, top: float, height: float
 ) -> list[str]:
     highest = 100.0 if unit == "%" else max(number for _, number in numbers)
-    axis = svg.zoomed(min(number for _, number in numbers), highest, 3, floor=0)
+    lowest = min(number for _, number in numbers)
+    axis = svg.zoomed(lowest, highest, 3, floor=min(lowest, 0))
     parts = [svg.text(0, top - 10, title, "head")]
     for tick in axis.ticks:
         y = top + height * (1 - axis.place(tick) / 100)

@@ -151,7 +151,9 @@ def _energy_rows(energy: Energy | None) -> list[tuple[str, ...]]:
     if not energy:
         return []
     old, new = energy.original.mj_per_inference, energy.pruned.mj_per_inference
-    return [(f"Energy per inference ({energy.rails})", f"{old:.3g} mJ", f"{new:.3g} mJ", change(old, new))]
+    return [
+        (f"Energy per inference ({energy.rails})", f"{old:.3g} mJ", f"{new:.3g} mJ", change(old, new) if old else "")
+    ]
 
 
 def class_table(report: Report) -> Table:

@@ -8,7 +8,7 @@ from torch import nn
 
 from catro_deploy.data import Dataset, MemorySplit
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.records import Plan
+from catro_deploy.records import GroupPlan, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import save_plan
 from catro_deploy.settings import DataSettings, Settings
@@ -63,7 +63,7 @@ def make_run(folder: Path, pruned: nn.Module | None = None, original: nn.Module 
         budget="50%flops",
         criterion="catro",
         allocation="greedy",
-        groups=(),
+        groups=(GroupPlan("fc", 3, (0, 1, 2), ("fc",), fixed="the answers"),),
         keeps={},
         original_macs=2,
         pruned_macs=1,
