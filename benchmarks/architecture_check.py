@@ -111,8 +111,7 @@ def check_latency(name: str, size: int) -> dict[str, Any]:
         model = _with_statistics(build_model(name, CLASSES), batches)
         plan = _prune_by_latency(name, model, batches, progress).plan
         assert plan.latency is not None
-        widths = {group.name: len(group.kept) for group in plan.groups}
-        (taken,) = [turn for turn in plan.latency.rounds if all(widths.get(n, 0) == w for n, w in turn.widths.items())]
+        (taken,) = [turn for turn in plan.latency.rounds if turn.taken]
         outcomes.figures["latency_share"] = taken.ratio
         outcomes.figures["latency_macs_share"] = plan.pruned_macs / plan.original_macs
     return {"steps": outcomes.steps, **outcomes.figures, "latency_s": round(time.monotonic() - began, 1)}

@@ -17,7 +17,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ import torch
 from common import RESULTS, environment, read_result, table, write_result
 from torch import nn
 
+from catro_deploy.agent.events import Event, Sample
+from catro_deploy.agent.jobs import ProfileJob, Variant
 from catro_deploy.calibration import ProfileProtocol, load_profile_protocol
 from catro_deploy.files import write_text
 from catro_deploy.graph.coupling.trace import Network, trace
@@ -35,6 +37,7 @@ from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.graph.onnx.skeleton import WEIGHTS, Skeleton
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.profile.measuring import find_profile, measure_profile
+from catro_deploy.latency.profile.subject import visits
 from catro_deploy.latency.table import TableCost, judge
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent
@@ -131,12 +134,14 @@ def latencies(
         for place, widths in enumerate([*prunings, *[{}] * ORIGINALS]):  # the original is timed like the others
             keeps = keeps_of(network.groups, {name: range(w) for name, w in widths.items()}, network.sizes)
             skeleton.write(keeps, folder / f"{place}.onnx")
-            variants.append({"name": str(place), "file": f"{place}.onnx", "whole": True})
-        job = {"job": "profile", "runtime": use.runtime, "threads": use.threads, "batch": use.batch, "seed": 2}
-        mixed = [variants[place] for place in np.random.default_rng(3).permutation(len(variants))]
-        job |= {"reference": reference.name, "variants": mixed, "protocol": protocol.model_dump() | {"rounds": 8}}
-        samples = {e["name"]: e for e in run_job(HERE, job, folder, ()) if e["event"] == "sample"}
-    rounds = [np.array(s["whole_us"]) / np.array(s["reference_us"]) for s in (samples[v["name"]] for v in variants)]
+            variants.append(Variant(str(place), f"{place}.onnx", whole=True))
+        mixed = tuple(variants[place] for place in np.random.default_rng(3).permutation(len(variants)))
+        timing = replace(visits(protocol, protocol.together), rounds=8)
+        job = ProfileJob(use.runtime, use.threads, use.batch, 2, reference.name, mixed, timing)
+        events: list[Event] = []
+        run_job(HERE, job, folder, (), on_event=events.append)
+        samples = {event.name: event for event in events if isinstance(event, Sample)}
+    rounds = [np.array(s.whole_us) / np.array(s.reference_us) for s in (samples[v.name] for v in variants)]
     times = [float(np.median(of)) for of in rounds]
     original = float(np.median(times[len(prunings) :]))
     apart = float(np.median([np.ptp(of) / np.median(of) for of in rounds]))

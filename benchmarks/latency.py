@@ -35,8 +35,9 @@ from catro_deploy.errors import MissedError
 from catro_deploy.files import file_hash
 from catro_deploy.networks import load
 from catro_deploy.progress import Silent
-from catro_deploy.records import Budget
+from catro_deploy.records import Budget, Search
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import load_if_there
 from catro_deploy.settings import (
     AUTO,
     DataSettings,
@@ -161,9 +162,9 @@ def found_settings(row: Row, args: argparse.Namespace) -> Settings:
     settings, run = settings_of(row, args), RunFolder(args.work / row.name)
     if settings.prune.budget != AUTO:
         return settings
-    found = run.read_json(run.search, "run") if run.search.is_file() else search(settings, run, Silent())
+    found = load_if_there(Search, run) or search(settings, run, Silent())
     return settings.model_copy(
-        update={"prune": settings.prune.model_copy(update={"budget": Budget.parse(found["budget"])})}
+        update={"prune": settings.prune.model_copy(update={"budget": Budget.parse(found.budget)})}
     )
 
 

@@ -18,7 +18,7 @@ import shutil
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ import torch
 from common import environment, processor, read_result, table, write_result
 
 from catro_deploy import load
+from catro_deploy.agent.jobs import ModelFile
 from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.data.signs_drawing import CLASSES as SIGNS
 from catro_deploy.errors import MissedError
@@ -36,7 +37,9 @@ from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.precision.fused import Fused, fused
 from catro_deploy.precision.timing import convert_
 from catro_deploy.progress import Silent
+from catro_deploy.records import Plan, Quantize, Verify
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import load as load_record
 from catro_deploy.settings import Settings, load_settings
 from catro_deploy.stages.export import export
 from catro_deploy.stages.finetune import finetune
@@ -46,7 +49,7 @@ from catro_deploy.stages.quantize import quantize
 from catro_deploy.stages.verify import verify
 from catro_deploy.targets import load_target
 from catro_deploy.transports import run_job
-from catro_deploy.transports.execution import Use, use_of
+from catro_deploy.transports.execution import Use, bench_job, use_of
 
 RESULT = "precision.json"
 WHOLE = "100%flops"
@@ -141,25 +144,25 @@ def run_row(case: Case, budget: str, run: RunFolder, args: argparse.Namespace) -
         if not run.verify.is_file():
             with suppress(MissedError):
                 verify(settings, run, Silent())
-    plan, decided, verified = (run.read_json(path, "run") for path in (run.plan, run.quantize, run.verify))
+    plan, decided, verified = load_record(Plan, run), load_record(Quantize, run), load_record(Verify, run)
     original = open_original(settings)
     use = use_of(load_target("x86-cpu"), settings)
     profile = find_profile(original.model, original.input_shape, use) if budget != WHOLE else None
-    made = decided["made"]["int8"]
+    made = decided.made["int8"]
     return {
         "title": case.title,
         "budget": budget,
         "epochs": 0 if budget == WHOLE else args.epochs,
-        "macs_share": plan["pruned_macs"] / plan["original_macs"],
-        "original_accuracy": verified["original"]["runtime"],
-        "fp32_accuracy": verified["pruned"]["torch"],
-        "served": decided["shipped"],
-        "served_accuracy": verified["pruned"]["runtime"],
-        "candidates": decided["candidates"],
-        "kept": made["kept"],
-        "operators": made.get("operators"),
+        "macs_share": plan.pruned_macs / plan.original_macs,
+        "original_accuracy": verified.original.runtime,
+        "fp32_accuracy": verified.pruned.torch,
+        "served": decided.shipped,
+        "served_accuracy": verified.pruned.runtime,
+        "candidates": {name: asdict(one) for name, one in decided.candidates.items()},
+        "kept": made.kept,
+        "operators": made.operators,
         "profile": None if profile is None else vars(profile.errors),
-        "instruction_sets": decided["environment"]["instruction_sets"],
+        "instruction_sets": decided.environment["instruction_sets"],
     }
 
 
@@ -181,12 +184,12 @@ def run_resnet50(budget: str, run: RunFolder) -> dict[str, Any]:
             convert_(file, "int8" if precision == "int8" else "fp32", "fp32", use.runtime)
         candidates = {precision: _time(Path(name), precision, use) for precision in ("fp32", "int8")}
         operators = dict(fused(files["int8"]).operators)
-    plan = run.read_json(run.plan, "prune") if budget != WHOLE else {"pruned_macs": 1, "original_macs": 1}
+    plan = load_record(Plan, run) if budget != WHOLE else None
     profile = find_profile(original.model, original.input_shape, use) if budget != WHOLE else None
     return {
         "title": RESNET50,
         "budget": budget,
-        "macs_share": plan["pruned_macs"] / plan["original_macs"],
+        "macs_share": plan.pruned_macs / plan.original_macs if plan else 1.0,
         "candidates": candidates,
         "kept": [],
         "operators": operators,
@@ -213,24 +216,15 @@ def _random_resnet50(budget: str, run: RunFolder) -> Settings:
 
 def _time(folder: Path, precision: str, use: Use) -> dict[str, Any]:
     """The network in ``precision`` in turns with the original in float32: both are in ``folder``."""
-    job = {
-        "job": "bench",
-        **use.opening,
-        "modes": [{"batch": 1}],
-        "protocol": load_latency_protocol("standard").model_dump(),
-        "models": {
-            "original": {"file": "original.onnx", "metadata": {}},
-            "pruned": {"file": f"{precision}.onnx", "metadata": {}},
-        },
-    }
-    found = run_job("", job, folder, ["original.onnx", f"{precision}.onnx"])
-    (result,) = [event["result"] for event in found if "result" in event]
-    low, high = result["speedup"]["ci95"]
+    files = ("original.onnx", f"{precision}.onnx")
+    models = {"original": ModelFile(files[0], {}), "pruned": ModelFile(files[1], {})}
+    result = run_job("", bench_job(use, load_latency_protocol("standard"), models), folder, files)
+    low, high = result.speedup.ci95
     return {
-        "ratio": 1 / result["speedup"]["median"],
+        "ratio": 1 / result.speedup.median,
         "ratio_ci95": [1 / high, 1 / low],
-        "us": result["pruned"]["p50_us"],
-        "warnings": result["warnings"],
+        "us": result.pruned.p50_us,
+        "warnings": list(result.warnings),
     }
 
 

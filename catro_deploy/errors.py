@@ -8,6 +8,7 @@
     │   ├── DataError              images, folders, classes
     │   ├── ModelError             a model's name or factory, or a network that cannot be traced
     │   ├── CheckpointError        a weights file: missing, corrupt, or of another network
+    │   ├── MessageError           a job, event or result: damaged, or of another version
     │   ├── ProfileError           a latency profile: missing, damaged, or of another device
     │   └── RunFolderError         a run folder: missing, half-made, in use by another process
     ├── MissedError                exit 3: done, but the result misses what was asked
@@ -28,6 +29,7 @@ __all__ = [
     "DataError",
     "DeviceError",
     "FaultError",
+    "MessageError",
     "MissedError",
     "ModelError",
     "NumericsError",
@@ -83,6 +85,10 @@ class ModelError(UsageError):
 
 class CheckpointError(UsageError):
     """A weights file is missing, corrupt, or of another network."""
+
+
+class MessageError(UsageError):
+    """A job, event or result is damaged, or of another version of catro-deploy."""
 
 
 class ProfileError(UsageError):

@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, Validati
 from catro_deploy import resources
 from catro_deploy.errors import TargetError
 from catro_deploy.files import write_text
+from catro_deploy.records import Precision
 
 __all__ = ["ON_GPU", "GpuFigures", "Precision", "Target", "add_target", "load_target"]
 
-Precision = Literal["fp32", "fp16", "int8"]
 
 STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 # Runtimes that need an NVIDIA GPU, and the package that each is in.

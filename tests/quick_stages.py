@@ -12,6 +12,21 @@ from pathlib import Path
 from catro_deploy.errors import DataError, MissedError
 from catro_deploy.files import write_json, write_text
 from catro_deploy.pipeline import STAGES
+from catro_deploy.records import Bench, GroupPlan, Plan, Shipped, Verify
+from catro_deploy.report.build import RunRecords, build_report
+from catro_deploy.runs.records import load, save
+from tests.report.made import (
+    make_bench,
+    make_build,
+    make_candidate,
+    make_finetune,
+    make_plan,
+    make_quantize,
+    make_samples,
+    make_search,
+    make_shipped,
+    make_verify,
+)
 
 TABLE = tuple(replace(stage, function=f"tests.quick_stages:{stage.name}") for stage in STAGES)
 DROP_POINTS = 2.0
@@ -44,23 +59,17 @@ def _denied(run):
 
 def search(settings, run, progress):
     _begin(run, "search")
-    write_json(run.search, {"budget": "0.354x", "max_drop": settings.verify.max_drop})
+    save(make_search(max_drop=settings.verify.max_drop), run)
 
 
 def prune(settings, run, progress):
     _begin(run, "prune")
     if "no_such_class" in settings.prune.classes:
         raise DataError("There is no class 'no_such_class'.", "Did you mean such_class?")
-    group = {
-        "name": "g",
-        "width": 16,
-        "kept": [0, 3, 5],
-        "producers": ["conv1", "conv2", "conv3"],
-        "fixed": "",
-    }
-    plan = {"groups": [group], "budget": str(settings.prune.budget), "seed": settings.prune.seed}
+    group = GroupPlan("g", 16, (0, 3, 5), ("conv1", "conv2", "conv3"))
     counts = {"original_macs": 1000, "pruned_macs": 500, "original_params": 200, "pruned_params": 90}
-    write_json(run.plan, plan | counts)
+    own = {"budget": str(settings.prune.budget), "settings": {"seed": settings.prune.seed}}
+    save(replace(make_plan(), groups=(group,), **own, **counts), run)
     write_text(run.original_weights, "original")
     write_text(run.pruned_weights, f"pruned {settings.prune.seed}")
 
@@ -77,7 +86,7 @@ def finetune(settings, run, progress):
             task.advance()
             task.describe("validation accuracy 98.00%")
     accuracies = {"validation_accuracy": 0.98, "baseline_validation_accuracy": 0.5}
-    write_json(run.finetune, {"epochs": epochs, "seconds": 61.0, "device": "cpu"} | accuracies)
+    save(make_finetune(len(epochs), seconds=61.0, **accuracies), run)
     write_text(run.weights, f"{len(epochs)} epochs")
     run.finetune_state.unlink(missing_ok=True)
 
@@ -91,58 +100,43 @@ def export(settings, run, progress):
 def quantize(settings, run, progress):
     _begin(run, "quantize")
     shipped = "fp32" if settings.quantize.precision == "auto" else settings.quantize.precision
-    one = {"score": 0.98, "ratio": 0.5, "ratio_ci95": [0.49, 0.51], "us": 500.0, "lost": ""}
-    write_json(run.quantize, {"shipped": shipped, "candidates": {shipped: one}, "lost": {}, "made": {}})
+    candidate = make_candidate(ratio=0.5)
+    save(make_quantize(shipped=shipped, candidates={shipped: candidate}, lost={}), run)
     if shipped != "fp32":
         write_text(run.onnx("pruned", shipped), f"{run.weights.read_text()} in {shipped}")
 
 
 def build(settings, run, progress):
     _begin(run, "build")
-    write_json(run.build, {})
+    save(make_build(), run)
 
 
 def verify(settings, run, progress):
     _begin(run, "verify")
-    of = {"torch": 0.98, "runtime": 0.98, "agreement": 1.0, "largest_logit_difference": 1e-6}
     limit = settings.verify.max_drop
-    problems = [] if limit is None or limit >= DROP_POINTS else [f"Pruning cost {DROP_POINTS} points."]
-    content = {
-        "original": of,
-        "pruned": of,
-        "runtime": "onnxruntime",
-        "test_images": 100,
-        "problems": problems,
-    }
-    write_json(run.verify, content | {"accuracy_drop_points": DROP_POINTS, "max_drop": limit})
+    problems = () if limit is None or limit >= DROP_POINTS else (f"Pruning cost {DROP_POINTS} points.",)
+    drop = {"accuracy_drop_points": DROP_POINTS, "max_drop": limit}
+    save(make_verify(0.98, 0.98, test_images=100, problems=problems, passed=not problems, **drop), run)
     if problems:
         raise MissedError("\n".join(problems), "See verify.json.")
 
 
 def bench(settings, run, progress):
     _begin(run, "bench")
-    of = {"p50_us": 1000.0, "p90_us": 1100.0, "p99_us": 1500.0, "n": 100}
-    speedup = {"median": 1.5, "ci95": [1.4, 1.6]}
-    write_json(run.bench, {"original": of, "pruned": of, "speedup": speedup, "warnings": []})
+    calls = make_samples([1000.0] * 89 + [1100.0] * 9 + [1500.0] * 2)
+    save(make_bench(1.5, 1.4, 1.6, original=calls, pruned=calls, warnings=()), run)
 
 
 def ship(settings, run, progress):
     _begin(run, "ship")
-    given = {"name": "image", "type": "float32", "shape": [1, 3, 8, 8], "layout": "NCHW", "colours": "RGB"}
-    given |= {"values": "pixel / 255", "mean": [0.0], "std": [1.0], "range": [0.0, 1.0]}
-    content = {"file": "pruned.onnx", "precision": "fp32", "bytes": 1500, "original_bytes": 3000}
-    content |= {"input": given, "classes": ["a", "b"]}
     write_text(run.shipped.with_name("pruned.onnx"), run.pruned_onnx.read_text())
-    write_json(run.shipped, content)
+    save(make_shipped(file="pruned.onnx", precision="fp32", classes=("a", "b")), run)
 
 
 def report(settings, run, progress):
     _begin(run, "report")
-    of = {"accuracy": 0.98, "macs": 1000, "params": 200, "latency_ms": {"p50": 1.0, "p90": 1.1, "p99": 1.5}}
-    facts = {"target": "x86-cpu", "classes": ["a", "b"], "budget": str(settings.prune.budget), "warnings": []}
-    outcome = {"accuracy_drop_points": DROP_POINTS, "verdict": "1.50x faster"}
-    shipped = {"ship": run.read_json(run.shipped, "ship")}
-    write_json(run.report("json"), facts | outcome | {"original": of, "pruned": of} | shipped)
+    records = {"verify": load(Verify, run), "bench": load(Bench, run), "shipped": load(Shipped, run)}
+    save(build_report(RunRecords("a-run", load(Plan, run), **records)), run)
     for suffix in ("md", "html"):
         write_text(run.report(suffix), "report")
 

@@ -1,6 +1,6 @@
-"""The agent: reads one job from the standard input, writes events as JSON lines to the standard output.
+"""The agent: reads one order from the standard input, writes events as JSON lines to the standard output.
 
-With arguments it does what a host far away asks (service.py), or what was carried here (carried.py).
+With arguments it serves a host that is connected by ssh (service.py), or does the jobs of a bundle (carried.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from catro_deploy.agent.jobs import Order
 from catro_deploy.agent.process import error_event
+from catro_deploy.agent.wire import parse, read, to_json
 from catro_deploy.errors import CatroError
 
 if TYPE_CHECKING:
@@ -26,21 +28,22 @@ def main() -> int:
         from catro_deploy.agent.carried import do
 
         return do(Path(sys.argv[0]).absolute().parent)
-    emit = _emitter(_take_stdout())
+    write = _writer(_take_stdout())
     try:
         # Not before the standard output is taken: libraries print when they are imported, too.
         if sys.argv[1:]:
             from catro_deploy.agent.service import serve
 
-            result = serve(sys.argv[1:], emit)
+            result = serve(sys.argv[1:], write)
         else:
             from catro_deploy.agent.agent import run
 
-            result = run(json.load(sys.stdin), emit)
+            order = read(Order, parse(sys.stdin.read(), "order"), "order")
+            result = to_json(run(order.job, order.workspace, lambda event: write(to_json(event))))
     except CatroError as error:
-        emit(error_event(error))
+        write(error_event(error))
         return error.exit_code
-    emit({"event": "result", "result": result})
+    write({"event": "result", "result": result})
     return 0
 
 
@@ -51,12 +54,12 @@ def _take_stdout() -> TextIO:
     return channel
 
 
-def _emitter(channel: TextIO) -> Callable[[dict[str, Any]], None]:
-    def emit(event: dict[str, Any]) -> None:
+def _writer(channel: TextIO) -> Callable[[dict[str, Any]], None]:
+    def write(event: dict[str, Any]) -> None:
         channel.write(json.dumps(event) + "\n")
         channel.flush()
 
-    return emit
+    return write
 
 
 if __name__ == "__main__":

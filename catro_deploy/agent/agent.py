@@ -1,24 +1,24 @@
-"""Jobs of the agent. A job and its answers are JSON, fit to cross a pipe to another machine.
-
-A job names itself (``{"job": "bench", ...}``); what else it holds, and what its result is, is told where it is done.
-The answers are events: ``progress`` and the like on the way, then ``result`` or ``error``.
-"""
+"""Which function does which job."""
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from catro_deploy.errors import RuntimeMissingError, UsageError
+from catro_deploy.agent.results import FactsResult
+from catro_deploy.errors import RuntimeMissingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+    from catro_deploy.agent.events import Emit
+    from catro_deploy.agent.jobs import FactsJob, Job, R, Workspace
 
 __all__ = ["facts", "run"]
 
-# Imported when they are asked for: most need numpy, and the doctor says if that is missing.
-JOBS = {
+# By the job's name; imported when they are asked for: most need numpy, and the doctor says if that is missing.
+FUNCTIONS = {
     "bench": "catro_deploy.agent.bench:bench",
     "build": "catro_deploy.agent.build:build",
     "doctor": "catro_deploy.agent.doctor:examine",
@@ -28,20 +28,17 @@ JOBS = {
 }
 
 
-def run(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Do ``job``, tell ``emit`` how it goes, and return the result.
+def run(job: Job[R], workspace: Workspace, emit: Emit) -> R:
+    """Do ``job`` in ``workspace``, report events to ``emit``, and return the result.
 
     Raises:
-        UsageError: there is no such job.
         RuntimeMissingError: numpy is not installed.
         CatroError: as the job says.
     """
-    if job["job"] not in JOBS:
-        raise UsageError(f"The agent does not know the job {job['job']!r}.", f"It knows: {', '.join(JOBS)}.")
-    module, function = JOBS[job["job"]].split(":")
+    module, function = FUNCTIONS[job.NAME].split(":")
     try:
-        do: Callable[..., dict[str, Any]] = getattr(importlib.import_module(module), function)
-        return do(job, emit)
+        do: Callable[..., R] = getattr(importlib.import_module(module), function)
+        return do(job, workspace, emit)
     except ModuleNotFoundError as error:
         if error.name != "numpy":
             raise
@@ -50,8 +47,8 @@ def run(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[
         ) from None
 
 
-def facts(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """What the device is, and the version of the ``runtime`` that ``job`` names.
+def facts(job: FactsJob, workspace: Workspace, emit: Emit) -> FactsResult:
+    """What the device is, and the version of the runtime.
 
     Raises:
         RuntimeMissingError: the runtime is not installed.
@@ -59,5 +56,5 @@ def facts(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
     from catro_deploy.agent.facts import device_facts
     from catro_deploy.runtimes import open_runner
 
-    version = open_runner(job["runtime"], Path(), 1).version
-    return {**device_facts(), "runtime": f"{job['runtime']} {version}"}
+    version = open_runner(job.runtime, Path(), 1).version
+    return FactsResult(device_facts(), f"{job.runtime} {version}")

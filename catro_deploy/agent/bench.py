@@ -1,26 +1,33 @@
-"""The job ``bench``: the latencies of two models that take turns."""
+"""The job ``bench``: interleaved latencies of two models."""
 
 from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from catro_deploy.agent import trtexec
 from catro_deploy.agent.energy import energy, open_meter
+from catro_deploy.agent.events import Progress
 from catro_deploy.agent.facts import LoadMeter, device_facts, state
 from catro_deploy.agent.measure import CPU_PROVIDER, clocked, measure, percentile, remarks, speedup, timing
 from catro_deploy.agent.models import open_model
+from catro_deploy.agent.results import BenchFacts, BenchResult, Mode, ModeResult, TrtexecTiming
 from catro_deploy.errors import FaultError, UsageError
 from catro_deploy.runtimes import GpuRunner, Runner, check_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
+
+    from catro_deploy.agent.device import DeviceFacts
+    from catro_deploy.agent.events import Emit
+    from catro_deploy.agent.jobs import BenchJob, BenchProtocol, Workspace
 
 __all__ = ["bench"]
 
@@ -29,15 +36,8 @@ PROGRESS_EVERY_S = 0.25
 APART = 0.1
 
 
-def bench(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Measure the latency of ``original`` and ``pruned`` in each of the ``modes``, as ``protocol`` says.
-
-    A job holds what opens models (see ``open_model``), ``protocol``, ``models``, of each the ``file`` and the
-    ``metadata`` that the file must say of itself, and ``modes``: ``batch`` and, on a GPU, whether ``transfers`` between
-    it and the host count and whether the work is put there as one ``cuda_graph``. The result is that of the first mode;
-    those of the others, without single samples, are its ``further``. With ``beside`` it also has the ``energy`` where
-    the device tells its power, and what ``trtexec`` says where that is installed. Events ``progress`` have the
-    ``seconds`` since measuring began.
+def bench(job: BenchJob, workspace: Workspace, emit: Emit) -> BenchResult:
+    """Measure the latency of ``original`` and ``pruned`` in each mode of ``job``.
 
     Raises:
         ModelError: a model cannot be run, or is not the one that was meant.
@@ -46,104 +46,104 @@ def bench(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
     """
     with ExitStack() as stack:
         runners = {}
-        for name, model in job["models"].items():
-            runners[name] = stack.enter_context(open_model(job, model["file"], emit))
-            check_metadata(runners[name], model["metadata"])
-        original = runners["original"]
-        facts = device_facts()
-        facts.update(runtime=f"{original.name} {original.version}", providers=list(original.providers))
-        report, first = _seldom(emit), job["modes"][0]
-        result = _measured(runners, first, job["protocol"], facts, report)
-        further = [_measured(runners, mode, job["protocol"], dict(facts), report) for mode in job["modes"][1:]]
-        if job.get("beside"):
-            result = _with_what_else_is_known(result, further, runners, job)
-    return {**result, "further": [_brief(one) for one in further]}
+        for name, model in job.models.items():
+            runners[name] = stack.enter_context(open_model(job, model.file, workspace, emit))
+            check_metadata(runners[name], model.metadata)
+        device, report = device_facts(), _seldom(emit)
+        measured = [_measured(runners, mode, job.protocol, device, report) for mode in job.modes]
+        first, facts = measured[0]
+        result = BenchResult(
+            original=first.original,
+            pruned=first.pruned,
+            speedup=first.speedup,
+            mode=first.mode,
+            warnings=first.warnings,
+            facts=facts,
+            further=tuple([_brief(one) for one, _ in measured[1:]]),
+        )
+        return _with_energy_and_trtexec(result, runners, job) if job.beside else result
 
 
 def _measured(
     runners: Mapping[str, Runner],
-    mode: Mapping[str, Any],
-    protocol: Mapping[str, Any],
-    facts: dict[str, Any],
+    mode: Mode,
+    protocol: BenchProtocol,
+    device: DeviceFacts,
     report: Callable[[float], None],
-) -> dict[str, Any]:
+) -> tuple[ModeResult, BenchFacts]:
     enqueue_us: dict[str, list[float]] = {name: [] for name in runners}
-    calls = {name: _call(runner, mode, protocol["seed"], enqueue_us[name]) for name, runner in runners.items()}
-    facts.update({f"{key}_before": value for key, value in state().items()})
-    meter = LoadMeter()
+    calls = {name: _call(runner, mode, protocol.seed, enqueue_us[name]) for name, runner in runners.items()}
+    before, meter = state(), LoadMeter()
     blocks = measure(calls, protocol, report)
-    facts["other_load_cores"] = meter.other_load_cores()
-    facts.update({f"{key}_after": value for key, value in state().items()})
-    timings = {name: {**timing(times), **_enqueue(enqueue_us[name])} for name, times in blocks.items()}
+    other_load_cores = meter.other_load_cores()
+    original = runners["original"]
+    facts = BenchFacts(
+        device=device,
+        runtime=f"{original.name} {original.version}",
+        providers=tuple(original.providers),
+        before=before,
+        after=state(),
+        other_load_cores=other_load_cores,
+    )
+    timings = {name: replace(timing(times), enqueue_p50_us=_median(enqueue_us[name])) for name, times in blocks.items()}
     ratio = speedup(blocks["original"], blocks["pruned"], protocol)
-    warnings = remarks(timings, ratio, protocol, facts)
-    return {**timings, "speedup": ratio, "mode": dict(mode), "facts": facts, "warnings": warnings}
+    warnings = tuple(remarks(timings, ratio, protocol, facts))
+    return ModeResult(timings["original"], timings["pruned"], ratio, mode, warnings), facts
 
 
-def _with_what_else_is_known(
-    result: dict[str, Any], further: Sequence[Mapping[str, Any]], runners: Mapping[str, Runner], job: Mapping[str, Any]
-) -> dict[str, Any]:
-    """``result`` with energy and a second opinion, where there are such."""
-    first = job["modes"][0]
+def _with_energy_and_trtexec(result: BenchResult, runners: Mapping[str, Runner], job: BenchJob) -> BenchResult:
+    """``result`` with energy and trtexec's times, where the device has them."""
     on_gpu = runners["original"].providers[0] != CPU_PROVIDER
-    calls = {name: _call(runner, first, job["protocol"]["seed"]) for name, runner in runners.items()}
+    calls = {name: _call(runner, result.mode, job.protocol.seed) for name, runner in runners.items()}
     with open_meter(gpu=on_gpu) as meter:
-        used = energy(calls, meter) if meter else None
-    if used:
-        result = {**result, "energy": used}
-    binary = trtexec.find_trtexec() if "cuda_graph" in first else None
+        result = replace(result, energy=energy(calls, meter) if meter else None)
+    binary = None if result.mode.cuda_graph is None else trtexec.find_trtexec()
     if binary:
-        other, doubts = _second_opinion(binary, runners, [result, *further])
-        result = {**result, "trtexec": other, "warnings": [*result["warnings"], *doubts]}
+        timed, doubts = _by_trtexec(binary, runners, result)
+        result = replace(result, trtexec=timed, warnings=(*result.warnings, *doubts))
     return result
 
 
-def _second_opinion(
-    binary: str, runners: Mapping[str, Runner], results: Sequence[Mapping[str, Any]]
-) -> tuple[dict[str, Any], list[str]]:
-    """What trtexec says of both engines, and what is doubtful about that; it does not spoil what was measured here."""
-    same = next(one for one in results if {**one["mode"], **trtexec.MODE} == one["mode"])
-    found: dict[str, Any] = {"mode": same["mode"]}
-    doubts = []
+def _by_trtexec(
+    binary: str, runners: Mapping[str, Runner], result: BenchResult
+) -> tuple[TrtexecTiming | None, list[str]]:
+    """trtexec's times of both engines, and remarks on them. If it fails, the measurements here remain valid."""
+    modes: tuple[ModeResult, ...] = (result, *result.further)
+    same = next(one for one in modes if one.mode == replace(one.mode, **trtexec.MODE))
+    here_us = {"original": same.original.p50_us, "pruned": same.pruned.p50_us}
+    timings, version, doubts = {}, "", []
     for name, runner in runners.items():
         assert isinstance(runner, GpuRunner)
         try:
-            times_us, version = trtexec.trtexec_times_us(binary, runner.model, runner.shapes(same["mode"]["batch"]))
+            times_us, version = trtexec.trtexec_times_us(binary, runner.model, runner.shapes(same.mode.batch))
         except FaultError as error:
-            return {}, [f"trtexec is here, and did not time the {name} engine: {error.problem}"]
-        ours_us = same[name]["p50_us"]
-        found["version"] = version
-        found[name] = {key: value for key, value in timing([times_us]).items() if key != "samples_us"}
-        apart = found[name]["p50_us"] / ours_us - 1
+            return None, [f"trtexec is installed, but did not time the {name} engine: {error.problem}"]
+        timings[name] = replace(timing([times_us]), samples_us=None)
+        apart = timings[name].p50_us / here_us[name] - 1
         if abs(apart) > APART:
             doubts.append(
-                f"trtexec times the {name} engine at {found[name]['p50_us']:.1f} us as a CUDA graph without transfers, "
+                f"trtexec times the {name} engine at {timings[name].p50_us:.1f} us as a CUDA graph without transfers, "
                 f"{apart:+.0%} from what was measured here."
             )
-    return found, doubts
+    return TrtexecTiming(same.mode, version, timings["original"], timings["pruned"]), doubts
 
 
-def _brief(result: Mapping[str, Any]) -> dict[str, Any]:
-    """``result`` without single samples and the facts of the device."""
-    timings = {
-        name: {key: value for key, value in result[name].items() if key != "samples_us"}
-        for name in ("original", "pruned")
-    }
-    return {**timings, **{key: result[key] for key in ("speedup", "mode", "warnings")}}
+def _brief(result: ModeResult) -> ModeResult:
+    """``result`` without single samples."""
+    original, pruned = (replace(one, samples_us=None) for one in (result.original, result.pruned))
+    return replace(result, original=original, pruned=pruned)
 
 
-def _enqueue(times_us: list[float]) -> dict[str, float]:
-    return {"enqueue_p50_us": percentile(sorted(times_us), 50)} if times_us else {}
+def _median(times_us: list[float]) -> float | None:
+    return percentile(sorted(times_us), 50) if times_us else None
 
 
-def _call(
-    runner: Runner, mode: Mapping[str, Any], seed: int, enqueue_us: list[float] | None = None
-) -> Callable[[], float]:
-    """What infers once and says how long it took: by the GPU's clock where a mode speaks of one."""
-    images = _images(runner, mode["batch"], seed)
-    if "cuda_graph" in mode:
+def _call(runner: Runner, mode: Mode, seed: int, enqueue_us: list[float] | None = None) -> Callable[[], float]:
+    """What infers once and returns how long that took: by the GPU's clock where the mode is one of GPUs."""
+    images = _images(runner, mode.batch, seed)
+    if mode.transfers is not None and mode.cuda_graph is not None:
         assert isinstance(runner, GpuRunner), "modes of a GPU are asked of runtimes on GPUs only"
-        return runner.timer(images, transfers=mode["transfers"], graph=mode["cuda_graph"], enqueue_us=enqueue_us)
+        return runner.timer(images, transfers=mode.transfers, graph=mode.cuda_graph, enqueue_us=enqueue_us)
     return clocked(partial(runner.infer, images))
 
 
@@ -157,7 +157,7 @@ def _images(runner: Runner, batch: int, seed: int) -> NDArray[np.float32]:
     return np.random.default_rng(seed).standard_normal((batch, *runner.image_shape)).astype(np.float32)
 
 
-def _seldom(emit: Callable[[dict[str, Any]], None]) -> Callable[[float], None]:
+def _seldom(emit: Emit) -> Callable[[float], None]:
     """Tell in a while, so that telling does not disturb what is measured, how many seconds have passed in all modes."""
     began = last = time.perf_counter()
 
@@ -165,6 +165,6 @@ def _seldom(emit: Callable[[dict[str, Any]], None]) -> Callable[[float], None]:
         nonlocal last
         if time.perf_counter() - last >= PROGRESS_EVERY_S:
             last = time.perf_counter()
-            emit({"event": "progress", "seconds": last - began})
+            emit(Progress(last - began))
 
     return report

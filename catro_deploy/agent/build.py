@@ -6,19 +6,24 @@ import base64
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from catro_deploy.agent.engines import built, engine_of, layers_of
+from catro_deploy.agent.events import EngineBuilt, FilePiece, Note
 from catro_deploy.agent.measure import percentile
+from catro_deploy.agent.models import engine_settings
+from catro_deploy.agent.results import BuildResult, BuiltEngine
+from catro_deploy.agent.wire import read
 from catro_deploy.errors import UsageError
 from catro_deploy.runtimes import check_metadata
 from catro_deploy.runtimes.trt import TrtRunner
 from catro_deploy.runtimes.trt_engine import sidecar_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from catro_deploy.agent.events import Emit
+    from catro_deploy.agent.jobs import BuildJob, Workspace
 
 __all__ = ["build"]
 
@@ -27,12 +32,8 @@ PIECE_BYTES = 1 << 20
 TIMED, WARMUP = 200, 20
 
 
-def build(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Build the engine of each of the ``models``, or find it; send them in events ``file``, in pieces of base64.
-
-    A job holds what opens models (see ``open_model``), ``models`` as for a bench, ``batch``, and ``rebuilds``: how
-    often each is built again from nothing, to see how far apart builds are. The result has, by model, the sidecar of
-    its engine, ``layers`` as TensorRT's inspector tells them, and ``rebuilds_us``, the median of each.
+def build(job: BuildJob, workspace: Workspace, emit: Emit) -> BuildResult:
+    """Build the engine of each model, or find it, and send it in pieces. Rebuilds show how far apart builds are.
 
     Raises:
         UsageError: the runtime knows no engines.
@@ -40,36 +41,36 @@ def build(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
         RuntimeMissingError: TensorRT or a GPU is missing.
         FaultError: an engine could not be built.
     """
-    if job["runtime"] != "tensorrt":
-        raise UsageError(f"{job['runtime']} runs ONNX files as they are.", "Nothing is to be built for it.")
-    result = {}
-    for name, model in job["models"].items():
-        onnx = Path(job["folder"], model["file"])
-        engine = engine_of(onnx, job["engine"], Path(job["home"]), emit)
+    if job.runtime != "tensorrt":
+        raise UsageError(f"{job.runtime} runs ONNX files as they are.", "Nothing is to be built for it.")
+    engines = {}
+    for name, model in job.models.items():
+        onnx = Path(workspace.folder, model.file)
+        engine = engine_of(onnx, engine_settings(job), Path(workspace.home), emit)
         with TrtRunner(engine, 1) as runner:
-            check_metadata(runner, model["metadata"])
-        emit({"event": "built"})
+            check_metadata(runner, model.metadata)
+        emit(EngineBuilt())
         rebuilds_us = []
-        for turn in range(job["rebuilds"]):
-            emit({"event": "note", "text": f"building {onnx.name} again, {turn + 1} of {job['rebuilds']}"})
+        for turn in range(job.rebuilds):
+            emit(Note(f"building {onnx.name} again, {turn + 1} of {job.rebuilds}"))
             rebuilds_us.append(_rebuilt_us(onnx, engine, job))
-            emit({"event": "built"})
+            emit(EngineBuilt())
         sidecar = json.loads(sidecar_of(engine).read_text(encoding="utf-8"))
-        result[name] = {**sidecar, "layers": layers_of(engine), "rebuilds_us": rebuilds_us}
+        found = {**sidecar, "layers": layers_of(engine), "rebuilds_us": rebuilds_us}
+        engines[name] = read(BuiltEngine, found, f"sidecar of {engine.name}")
         content = engine.read_bytes()
         for start in range(0, len(content), PIECE_BYTES):
-            piece = base64.b64encode(content[start : start + PIECE_BYTES]).decode()
-            emit({"event": "file", "name": name, "base64": piece})
-    return result
+            emit(FilePiece(name, base64.b64encode(content[start : start + PIECE_BYTES]).decode()))
+    return BuildResult(engines)
 
 
-def _rebuilt_us(onnx: Path, engine: Path, job: Mapping[str, Any]) -> float:
+def _rebuilt_us(onnx: Path, engine: Path, job: BuildJob) -> float:
     """The median time of an engine that is built without what earlier builds have timed."""
     with tempfile.TemporaryDirectory(prefix="catro-deploy-build-") as folder:
         again = Path(folder) / engine.name
-        again.write_bytes(built(onnx, job["engine"], None))
+        again.write_bytes(built(onnx, engine_settings(job), None))
         sidecar_of(again).write_bytes(sidecar_of(engine).read_bytes())
         with TrtRunner(again, 1) as runner:
-            images = np.random.default_rng(0).standard_normal((job["batch"], *runner.image_shape)).astype(np.float32)
+            images = np.random.default_rng(0).standard_normal((job.batch, *runner.image_shape)).astype(np.float32)
             once = runner.timer(images, transfers=False, graph=False)
             return percentile(sorted([once() for _ in range(WARMUP + TIMED)][WARMUP:]), 50)

@@ -5,33 +5,36 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
-from catro_deploy.agent.process import run_job
+from catro_deploy.agent.jobs import Bundle, BundleResults, CarriedJob, Workspace
+from catro_deploy.agent.process import job_events
 from catro_deploy.agent.store import told_if_full
+from catro_deploy.agent.wire import parse, read, to_json
 from catro_deploy.errors import CatroError
 
 __all__ = ["JOBS", "RESULT", "do"]
 
 JOBS = "jobs.json"
-"""``{name: {"title": ..., "job": ..., "limit_s": ...}}``; files lie in the folder ``files``."""
+"""A ``Bundle``; the files of its jobs are in the folder ``files``."""
 RESULT = "result.json"
-"""``{name: result}`` of the jobs that were done."""
+"""``BundleResults``: of each job that was done."""
 
 
 def do(folder: Path) -> int:
-    """Do the jobs of ``folder`` that are not done yet, tell on the screen how it goes, and return the exit code."""
-    jobs = json.loads((folder / JOBS).read_text(encoding="utf-8"))
+    """Do the jobs of ``folder`` that are not done yet, show progress, and return the exit code."""
     place = folder / RESULT
-    results: dict[str, Any] = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
     try:
-        for name, asked in jobs.items():
+        bundle = read(Bundle, parse((folder / JOBS).read_bytes(), JOBS), JOBS)
+        results = _results(place) if place.is_file() else {}
+        for name, job in bundle.jobs.items():
             if name not in results:
-                results[name] = _done(asked, folder)
+                results[name] = _done(job, folder)
                 with told_if_full(folder):
                     unfinished = place.with_name(f".{RESULT}.part")
-                    unfinished.write_text(json.dumps(results), encoding="utf-8")
+                    unfinished.write_text(json.dumps(to_json(BundleResults(results))), encoding="utf-8")
                     unfinished.replace(place)
     except CatroError as error:
         _say(f"\n{error}\n")
@@ -40,15 +43,17 @@ def do(folder: Path) -> int:
     return 0
 
 
-def _done(asked: dict[str, Any], folder: Path) -> Any:  # noqa: ANN401 - what JSON can hold
-    began, result = time.monotonic(), None
-    _say(f"{asked['title']} ...")
-    job = {**asked["job"], "folder": str(folder / "files"), "home": str(folder)}
-    for event in run_job(job, asked["limit_s"]):
-        if event["event"] == "result":
-            result = event["result"]
+def _results(place: Path) -> dict[str, Any]:
+    return dict(read(BundleResults, parse(place.read_bytes(), RESULT), RESULT).results)
+
+
+def _done(carried: CarriedJob, folder: Path) -> Any:  # noqa: ANN401 - what JSON can hold
+    began = time.monotonic()
+    _say(f"{carried.title} ...")
+    workspace = Workspace(str(folder / "files"), str(folder))
+    (last,) = deque(job_events(carried.job, workspace, carried.limit_s), maxlen=1)
     _say(f" {time.monotonic() - began:.0f} s\n")
-    return result
+    return last["result"]
 
 
 def _say(text: str) -> None:

@@ -12,7 +12,9 @@ import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from catro_deploy.agent.results import Energy, ModelEnergy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,11 +94,11 @@ def open_meter(
             process.kill()
 
 
-def energy(calls: Mapping[str, Callable[[], object]], meter: Meter) -> dict[str, Any] | None:
-    """Watts and millijoules of an inference of each model, which ``calls`` run; None if the meter told nothing."""
+def energy(calls: Mapping[str, Callable[[], object]], meter: Meter) -> Energy | None:
+    """Energy of an inference of ``original`` and ``pruned``, which ``calls`` run; None if the meter has no reading."""
     meter.mean_w()
     time.sleep(IDLE_S)
-    found: dict[str, Any] = {"rails": meter.rails, "idle_w": meter.mean_w()}
+    idle_w = meter.mean_w()
     turns: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for _ in range(TURNS):
         for name, infer in calls.items():
@@ -109,14 +111,17 @@ def energy(calls: Mapping[str, Callable[[], object]], meter: Meter) -> dict[str,
             if watts is None:
                 return None
             turns[name].append((watts, watts * elapsed_s / count * 1e3))
-    for name, of in turns.items():
-        watts_of, millijoules = zip(*of)  # noqa: B905 - Python 3.9
-        found[name] = {
-            "watts": sum(watts_of) / TURNS,
-            "mj_per_inference": sum(millijoules) / TURNS,
-            "spread": max(millijoules) / min(millijoules) - 1 if min(millijoules) else None,
-        }
-    return found
+    return Energy(meter.rails, idle_w, _model_energy(turns["original"]), _model_energy(turns["pruned"]))
+
+
+def _model_energy(turns: Sequence[tuple[float, float]]) -> ModelEnergy:
+    """The mean of watts and of millijoules per inference over all turns."""
+    millijoules = [mj for _, mj in turns]
+    return ModelEnergy(
+        watts=sum([watts for watts, _ in turns]) / TURNS,
+        mj_per_inference=sum(millijoules) / TURNS,
+        spread=max(millijoules) / min(millijoules) - 1 if min(millijoules) else None,
+    )
 
 
 @contextmanager

@@ -1,9 +1,7 @@
 """TensorRT engines of this device, each built once: for an ONNX file, in a version of TensorRT, on a GPU, by settings.
 
-Networks are strongly typed, so that precision is what the ONNX file says and nothing else. Settings of an engine are
-``level`` (of optimisation, 0 to 5), ``workspace_mib`` (None: what the GPU has), ``dla`` (a core of the deep learning
-accelerator, what it cannot do falls to the GPU; None: the GPU), and ``batches`` (least, usual and most images at a
-time, for ONNX files that leave that open).
+Networks are strongly typed, so that precision is what the ONNX file says and nothing else. What a DLA cannot run falls
+back to the GPU; ``batches`` count for ONNX files with a dynamic batch.
 """
 
 from __future__ import annotations
@@ -16,20 +14,25 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from catro_deploy.agent.events import Note
 from catro_deploy.agent.onnx_metadata import onnx_metadata
 from catro_deploy.agent.store import told_if_full
+from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import FaultError, ModelError, RuntimeMissingError
 from catro_deploy.runtimes.trt_engine import import_tensorrt, loaded, place_of, polygraphed, sidecar_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+
+    from catro_deploy.agent.events import Emit
+    from catro_deploy.agent.results import EngineSettings
 
 __all__ = ["built", "engine_of", "layers_of"]
 
 MIB = 1 << 20
 
 
-def engine_of(onnx: Path, settings: Mapping[str, Any], home: Path, emit: Callable[[dict[str, Any]], None]) -> Path:
+def engine_of(onnx: Path, settings: EngineSettings, home: Path, emit: Emit) -> Path:
     """The engine of ``onnx``, built now if there is none below ``home``; beside it its sidecar.
 
     Raises:
@@ -39,19 +42,19 @@ def engine_of(onnx: Path, settings: Mapping[str, Any], home: Path, emit: Callabl
         StorageError: the disk is full.
     """
     place, digest = place_of(), hashlib.sha256(onnx.read_bytes()).hexdigest()
-    key = hashlib.sha256(json.dumps([digest, place, dict(settings)], sort_keys=True).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps([digest, place, to_json(settings)], sort_keys=True).encode()).hexdigest()
     engine = home / "engines" / f"{key}.engine"
     if _is_whole(engine):
         os.utime(str(engine))
         return engine
-    emit({"event": "note", "text": f"building the TensorRT engine of {onnx.name}: this takes a while"})
+    emit(Note(f"building the TensorRT engine of {onnx.name}: this takes a while"))
     began = time.monotonic()
     content = built(onnx, settings, _timing_cache(home, place))
     sidecar = {
         "onnx_sha256": digest,
         "engine_sha256": hashlib.sha256(content).hexdigest(),
         "place": place,
-        "settings": dict(settings),
+        "settings": to_json(settings),
         "metadata": onnx_metadata(onnx),
         "seconds": time.monotonic() - began,
     }
@@ -62,7 +65,7 @@ def engine_of(onnx: Path, settings: Mapping[str, Any], home: Path, emit: Callabl
     return engine
 
 
-def built(onnx: Path, settings: Mapping[str, Any], timing_cache: Path | None) -> bytes:
+def built(onnx: Path, settings: EngineSettings, timing_cache: Path | None) -> bytes:
     """A new engine of ``onnx``; kernels that the ``timing_cache`` knows are not timed again.
 
     Raises:
@@ -98,32 +101,32 @@ def layers_of(engine: Path) -> Any:  # noqa: ANN401 - JSON, as TensorRT makes it
     return json.loads(text)
 
 
-def _config(trt: Any, builder: Any, network: Any, settings: Mapping[str, Any], timing_cache: Path | None) -> Any:  # noqa: ANN401
+def _config(trt: Any, builder: Any, network: Any, settings: EngineSettings, timing_cache: Path | None) -> Any:  # noqa: ANN401
     from polygraphy.backend.trt import Profile, create_config
 
     options: dict[str, Any] = {
-        "builder_optimization_level": settings["level"],
+        "builder_optimization_level": settings.level,
         "profiling_verbosity": trt.ProfilingVerbosity.DETAILED,
     }
-    if settings["workspace_mib"] is not None:
-        options["memory_pool_limits"] = {trt.MemoryPoolType.WORKSPACE: settings["workspace_mib"] * MIB}
+    if settings.workspace_mib is not None:
+        options["memory_pool_limits"] = {trt.MemoryPoolType.WORKSPACE: settings.workspace_mib * MIB}
     if timing_cache is not None and timing_cache.is_file():
         options["load_timing_cache"] = str(timing_cache)
-    if settings["dla"] is not None:
-        if builder.num_DLA_cores <= settings["dla"]:
+    if settings.dla is not None:
+        if builder.num_DLA_cores <= settings.dla:
             raise RuntimeMissingError(
-                f"DLA core {settings['dla']} is wanted; this device has {builder.num_DLA_cores}, as far as TensorRT "
+                f"DLA core {settings.dla} is wanted; this device has {builder.num_DLA_cores}, as far as TensorRT "
                 f"{trt.__version__} knows.",
                 "Leave out [build] dla. TensorRT 10.8 to 11.3 know no DLA at all.",
             )
         options.update(use_dla=True, allow_gpu_fallback=True)
     given = network.get_input(0)
     if given.shape[0] < 0:
-        shapes = [(batch, *tuple(given.shape)[1:]) for batch in settings["batches"]]
+        shapes = [(batch, *tuple(given.shape)[1:]) for batch in settings.batches]
         options["profiles"] = [Profile().add(given.name, *shapes)]
     config = create_config(builder, network, **options)
-    if settings["dla"] is not None:
-        config.DLA_core = settings["dla"]
+    if settings.dla is not None:
+        config.DLA_core = settings.dla
     return config
 
 

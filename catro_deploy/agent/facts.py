@@ -9,8 +9,9 @@ import os
 import platform
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from catro_deploy.agent.device import DeviceFacts, DeviceState
 from catro_deploy.agent.jetson import jetson_facts, jetson_state
 from catro_deploy.agent.nvidia import gpus
 
@@ -29,37 +30,36 @@ INSTRUCTION_SETS = (
 # fmt: on
 
 
-def device_facts(root: Path = Path("/")) -> dict[str, Any]:
+def device_facts(root: Path = Path("/")) -> DeviceFacts:
     """What stays the same while a measurement runs. ``root`` is the folder of proc, sys and etc."""
     cpu = _cpuinfo(root)
     flags = cpu.get("flags", cpu.get("Features"))
-    names = [f"{gpu['name']}, driver {gpu['driver']}" for gpu in gpus()]
-    return {
-        "device": _read(root / "sys/class/dmi/id/product_name") or _read(root / "proc/device-tree/model"),
-        "cpu_model": cpu.get("model name"),
-        "cores": os.cpu_count(),  # all, whichever this process may use: the load is that of all, too
-        "instruction_sets": None if flags is None else [name for name in INSTRUCTION_SETS if name in flags.split()],
-        "governor": _read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "highest_clock_mhz": _mhz(_read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq")),
-        "memory_bytes": _memory_bytes(root),
-        "os": _os_name(root),
-        "kernel": platform.release() or None,
-        "python": platform.python_version(),
-        **jetson_facts(root),
-        **({"gpus": names} if names else {}),
-    }
+    sets = None if flags is None else tuple([name for name in INSTRUCTION_SETS if name in flags.split()])
+    return DeviceFacts(
+        device=_read(root / "sys/class/dmi/id/product_name") or _read(root / "proc/device-tree/model"),
+        cpu_model=cpu.get("model name"),
+        cores=os.cpu_count(),  # all, whichever this process may use: the load is that of all, too
+        instruction_sets=sets,
+        governor=_read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        highest_clock_mhz=_mhz(_read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq")),
+        memory_bytes=_memory_bytes(root),
+        os=_os_name(root),
+        kernel=platform.release() or None,
+        python=platform.python_version(),
+        jetson=jetson_facts(root),
+        gpus=tuple([f"{gpu.name}, driver {gpu.driver}" for gpu in gpus()]) or None,
+    )
 
 
-def state(root: Path = Path("/")) -> dict[str, Any]:
+def state(root: Path = Path("/")) -> DeviceState:
     """What changes: clock in MHz, degrees Celsius by sensor, load average of the last minute; of GPUs, if there are."""
-    found = gpus()
-    return {
-        "clock_mhz": _clock_mhz(root),
-        "temperatures_c": _temperatures_c(root),
-        "load_average": _load_average(),
-        **jetson_state(root),
-        **({"gpus": found} if found else {}),
-    }
+    return DeviceState(
+        clock_mhz=_clock_mhz(root),
+        temperatures_c=_temperatures_c(root),
+        load_average=_load_average(),
+        jetson=jetson_state(root),
+        gpus=tuple(gpus()) or None,
+    )
 
 
 class LoadMeter:

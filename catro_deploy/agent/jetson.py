@@ -11,40 +11,42 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from catro_deploy.agent.device import JetsonFacts, JetsonState
+
 __all__ = ["jetson_clocks", "jetson_facts", "jetson_state", "l4t_release", "power_mode", "tegrastats"]
 
 PATIENCE_S = 10
 SMS_PER_TPC = 2
 
 
-def jetson_facts(root: Path = Path("/")) -> dict[str, Any]:
-    """What stays the same while a measurement runs; nothing on a computer that is not a Jetson.
+def jetson_facts(root: Path = Path("/")) -> JetsonFacts | None:
+    """What stays the same while a measurement runs; None on a computer that is not a Jetson.
 
-    The GPU's clocks and its SMs, of which a power mode may switch some off, are told to root only.
+    Only root can read the GPU's clocks and its SMs, of which a power mode may switch some off.
     """
     release = _read(root / "etc/nv_tegra_release")
     if release is None:
-        return {}
+        return None
     clocks = jetson_clocks(_said("jetson_clocks", "--show"))
     tpcs = clocks.get("gpu_tpcs")
-    return {
-        "l4t": l4t_release(release),
-        "power_mode": power_mode(_said("nvpmodel", "-q")),
-        "gpu_clock_range_mhz": clocks["gpu"][:2] if "gpu" in clocks else None,
-        "gpu_sms": None if tpcs is None else SMS_PER_TPC * tpcs,
-    }
+    return JetsonFacts(
+        l4t=l4t_release(release),
+        power_mode=power_mode(_said("nvpmodel", "-q")),
+        gpu_clock_range_mhz=clocks["gpu"][:2] if "gpu" in clocks else None,
+        gpu_sms=None if tpcs is None else SMS_PER_TPC * tpcs,
+    )
 
 
-def jetson_state(root: Path = Path("/")) -> dict[str, Any]:
-    """What changes: the GPU's clock in MHz, watts by rail, how often it was throttled for current since it started."""
+def jetson_state(root: Path = Path("/")) -> JetsonState | None:
+    """What changes while a measurement runs; None on a computer that is not a Jetson."""
     if not (root / "etc/nv_tegra_release").is_file():
-        return {}
+        return None
     said = tegrastats(_first_line("tegrastats", "--interval", "100"))
-    return {
-        "gpu_clock_mhz": said.get("gpu_clock_mhz"),
-        "power_w": said["power_w"] or None,
-        "overcurrent_events": _overcurrent_events(root),
-    }
+    return JetsonState(
+        gpu_clock_mhz=said.get("gpu_clock_mhz"),
+        power_w=said["power_w"] or None,
+        overcurrent_events=_overcurrent_events(root),
+    )
 
 
 def power_mode(text: str) -> str | None:

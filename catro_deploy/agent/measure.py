@@ -1,4 +1,4 @@
-"""Latency of two models that take turns, and how sure their ratio is.
+"""Interleaved latencies of two models, and how certain their ratio is.
 
 Both run in one process in the order A B A B ..., a few inferences (a block) at a time, so that whatever slows
 the machine for a while slows both. Percentiles are nearest-rank: each is a time that was measured.
@@ -10,14 +10,19 @@ import gc
 import math
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from catro_deploy.agent.results import Speedup, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from catro_deploy.agent.jobs import BenchProtocol
+    from catro_deploy.agent.results import BenchFacts
 
 __all__ = [
     "clocked",
@@ -41,7 +46,7 @@ CPU_PROVIDER = "CPUExecutionProvider"
 
 
 def measure(
-    models: Mapping[str, Callable[[], float]], protocol: Mapping[str, Any], report: Callable[[float], None]
+    models: Mapping[str, Callable[[], float]], protocol: BenchProtocol, report: Callable[[float], None]
 ) -> dict[str, list[list[float]]]:
     """Latencies in microseconds of each model: blocks in the order of time, in a block single inferences.
 
@@ -52,16 +57,16 @@ def measure(
     blocks: dict[str, list[list[float]]] = {name: [] for name in models}
     with no_garbage_collection():
         begin = time.perf_counter()
-        while time.perf_counter() - begin < protocol["warmup_s"]:
+        while time.perf_counter() - begin < protocol.warmup_s:
             for infer in models.values():
-                _block(infer, protocol["block"])
+                _block(infer, protocol.block)
             report(time.perf_counter() - begin)
         start = time.perf_counter()
         samples, elapsed = 0, 0.0
-        while elapsed < protocol["limit_s"] and (elapsed < protocol["seconds"] or samples < protocol["min_samples"]):
+        while elapsed < protocol.limit_s and (elapsed < protocol.seconds or samples < protocol.min_samples):
             for name, infer in models.items():
-                blocks[name].append(_block(infer, protocol["block"]))
-            samples += protocol["block"]
+                blocks[name].append(_block(infer, protocol.block))
+            samples += protocol.block
             elapsed = time.perf_counter() - start
             report(time.perf_counter() - begin)
     return blocks
@@ -101,29 +106,26 @@ def percentile(ascending: Sequence[float], percent: float) -> float:
     return float(ascending[max(math.ceil(percent / 100 * len(ascending)), 1) - 1])
 
 
-def timing(blocks: Sequence[Sequence[float]]) -> dict[str, Any]:
+def timing(blocks: Sequence[Sequence[float]]) -> Timing:
     """Percentiles, mean and all samples in the order of time, in microseconds; coefficient of variation."""
     samples = [sample for block in blocks for sample in block]
     ascending = sorted(samples)
     mean = float(np.mean(samples))
-    return {
-        "p50_us": percentile(ascending, 50),
-        "p90_us": percentile(ascending, 90),
-        "p99_us": percentile(ascending, 99),
-        "mean_us": mean,
-        "cv": float(np.std(samples)) / mean,
-        "n": len(samples),
-        "samples_us": samples,
-    }
+    return Timing(
+        p50_us=percentile(ascending, 50),
+        p90_us=percentile(ascending, 90),
+        p99_us=percentile(ascending, 99),
+        mean_us=mean,
+        cv=float(np.std(samples)) / mean,
+        n=len(samples),
+        samples_us=tuple(samples),
+    )
 
 
-def speedup(
-    original: Sequence[Sequence[float]], pruned: Sequence[Sequence[float]], protocol: Mapping[str, Any]
-) -> dict[str, Any]:
+def speedup(original: Sequence[Sequence[float]], pruned: Sequence[Sequence[float]], protocol: BenchProtocol) -> Speedup:
     """The original's median over the pruned's, with the 95% confidence interval of ``ratio_interval``."""
-    median = timing(original)["p50_us"] / timing(pruned)["p50_us"]
-    interval = ratio_interval(original, pruned, protocol["bootstrap_resamples"], protocol["seed"])
-    return {"median": median, "ci95": list(interval)}
+    median = timing(original).p50_us / timing(pruned).p50_us
+    return Speedup(median, ratio_interval(original, pruned, protocol.bootstrap_resamples, protocol.seed))
 
 
 def ratio_interval(
@@ -160,31 +162,27 @@ class _WeightedMedian:
         return float(self._values[np.searchsorted(cumulated, cumulated[-1] / 2)])
 
 
-def remarks(
-    timings: Mapping[str, Mapping[str, Any]],
-    ratio: Mapping[str, Any],
-    protocol: Mapping[str, Any],
-    facts: Mapping[str, Any],
-) -> list[str]:
-    """What makes the figures of ``original`` and ``pruned`` less sure than they look, a sentence each."""
+def remarks(timings: Mapping[str, Timing], ratio: Speedup, protocol: BenchProtocol, facts: BenchFacts) -> list[str]:
+    """What makes the figures of ``original`` and ``pruned`` less certain than they look, a sentence each."""
     found = []
     for name, times in timings.items():
-        if times["n"] < protocol["min_samples"]:
+        if times.n < protocol.min_samples:
             found.append(
-                f"The {name} model has {times['n']} samples of the {protocol['min_samples']} wanted: "
-                f"no more fitted into {protocol['limit_s']:g} s."
+                f"The {name} model has {times.n} samples of the {protocol.min_samples} wanted: "
+                f"no more fitted into {protocol.limit_s:g} s."
             )
-        if times["cv"] > (NOISY_GPU_CV if "enqueue_p50_us" in times else NOISY_CV):
-            found.append(f"The {name} model's times scatter: their coefficient of variation is {times['cv']:.0%}.")
-        if "enqueue_p50_us" in times and times["enqueue_p50_us"] > HOST_BOUND * times["p50_us"]:
+        enqueue_us = times.enqueue_p50_us
+        if times.cv > (NOISY_CV if enqueue_us is None else NOISY_GPU_CV):
+            found.append(f"The {name} model's times scatter: their coefficient of variation is {times.cv:.0%}.")
+        if enqueue_us is not None and enqueue_us > HOST_BOUND * times.p50_us:
             found.append(
-                f"The {name} model waits for the host, which takes {times['enqueue_p50_us']:.0f} us to hand over an "
+                f"The {name} model waits for the host, which takes {enqueue_us:.0f} us to hand over an "
                 "inference: as a CUDA graph it may be faster (--cuda-graph)."
             )
-    low, high = ratio["ci95"]
+    low, high = ratio.ci95
     if low <= 1 <= high:
         found.append(f"The interval {low:.3f} to {high:.3f} holds 1: no difference in speed is shown.")
-    found += _remarks_on_drift(*(_drift(timings[name]["samples_us"]) for name in ("original", "pruned")))
+    found += _remarks_on_drift(*(_drift(timings[name].samples_us or ()) for name in ("original", "pruned")))
     return found + _remarks_on_clocks(facts) + _remarks_on_load(facts)
 
 
@@ -207,25 +205,27 @@ def _drift(samples_us: Sequence[float]) -> float:
     return last / first - 1
 
 
-def _remarks_on_clocks(facts: Mapping[str, Any]) -> list[str]:
-    """What was lowered while it was measured; of a GPU, if that is what ran."""
-    found = []
-    before, after = (facts.get(f"overcurrent_events_{when}") for when in ("before", "after"))
-    if before is not None and after is not None and after > before:
-        found.append(f"The board throttled {after - before} times during the measurement: it drew too much current.")
-    if any(provider != CPU_PROVIDER for provider in facts.get("providers", ())):
-        reasons = sorted({reason for gpu in facts.get("gpus_after", ()) for reason in gpu["throttled"]})
-        if reasons:
-            found.append(f"The GPU's clock was lowered when the measurement ended: {', '.join(reasons)}.")
-        first, last = (facts.get(f"gpu_clock_mhz_{when}") for when in ("before", "after"))
-        if first and last and abs(last / first - 1) > CLOCK_MOVED:
-            found.append(f"The GPU's clock moved from {first:g} to {last:g} MHz: fix it with jetson_clocks.")
+def _remarks_on_clocks(facts: BenchFacts) -> list[str]:
+    """Which clocks were lowered during the measurement; those of a GPU if that is what ran."""
+    found, on_gpu = [], any(provider != CPU_PROVIDER for provider in facts.providers)
+    reasons = sorted({reason for gpu in facts.after.gpus or () for reason in gpu.throttled})
+    if on_gpu and reasons:
+        found.append(f"The GPU's clock was lowered when the measurement ended: {', '.join(reasons)}.")
+    before, after = facts.before.jetson, facts.after.jetson
+    if before is None or after is None:
+        return found
+    first, last = before.overcurrent_events, after.overcurrent_events
+    if first is not None and last is not None and last > first:
+        found.append(f"The board throttled {last - first} times during the measurement: it drew too much current.")
+    start_mhz, end_mhz = before.gpu_clock_mhz, after.gpu_clock_mhz
+    if on_gpu and start_mhz and end_mhz and abs(end_mhz / start_mhz - 1) > CLOCK_MOVED:
+        found.append(f"The GPU's clock moved from {start_mhz:g} to {end_mhz:g} MHz: fix it with jetson_clocks.")
     return found
 
 
-def _remarks_on_load(facts: Mapping[str, Any]) -> list[str]:
+def _remarks_on_load(facts: BenchFacts) -> list[str]:
     found = []
-    cores, load, others = facts.get("cores"), facts.get("load_average_before"), facts.get("other_load_cores")
+    cores, load, others = facts.device.cores, facts.before.load_average, facts.other_load_cores
     if cores and load is not None and load > cores:
         found.append(f"The load average was {load:.1f} on {_counted(cores)} when the measurement began.")
     if cores and others is not None and others > BUSY_SHARE * cores:

@@ -5,31 +5,40 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from catro_deploy.errors import MessageError
 from catro_deploy.runtimes import Runner, open_runner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from catro_deploy.agent.events import Emit
+    from catro_deploy.agent.jobs import ModelJob, Workspace
+    from catro_deploy.agent.results import EngineSettings
 
-__all__ = ["open_model"]
+__all__ = ["engine_settings", "open_model"]
 
 BUILT_FIRST = ("tensorrt",)
 
 
-def open_model(
-    job: Mapping[str, Any], file: str, emit: Callable[[dict[str, Any]], None], *, profiling: bool = False
-) -> Runner:
-    """A runner for the ONNX ``file`` in the folder of ``job``, to be used in a ``with``.
-
-    A job holds ``runtime``, ``threads``, ``folder``, ``home`` (where the agent keeps what it makes), and for TensorRT
-    how ``engine`` are built, see ``engines``.
+def open_model(job: ModelJob[Any], file: str, workspace: Workspace, emit: Emit) -> Runner:
+    """A runner for the ONNX ``file`` in the folder of ``workspace``, to be used in a ``with``.
 
     Raises:
         UsageError: there is no such runtime.
         ModelError, RuntimeMissingError, FaultError, StorageError: an engine could not be built.
     """
-    model = Path(job["folder"], file)
-    if job["runtime"] in BUILT_FIRST:
+    model = Path(workspace.folder, file)
+    if job.runtime in BUILT_FIRST:
         from catro_deploy.agent.engines import engine_of
 
-        model = engine_of(model, job["engine"], Path(job["home"]), emit)
-    return open_runner(job["runtime"], model, job["threads"], profiling=profiling)
+        model = engine_of(model, engine_settings(job), Path(workspace.home), emit)
+    return open_runner(job.runtime, model, job.threads)
+
+
+def engine_settings(job: ModelJob[Any]) -> EngineSettings:
+    """How engines of ``job`` are built.
+
+    Raises:
+        MessageError: it does not say.
+    """
+    if job.engine is None:
+        raise MessageError(f"The job {job.NAME} has engine = null. With {job.runtime} it must say how to build.")
+    return job.engine

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
+
+from catro_deploy.agent.device import GpuState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +21,7 @@ POWER = ("gpu_power_readings", "power_readings")
 DRAWS = ("instant_power_draw", "power_draw", "average_power_draw")
 
 
-def gpus(command: Sequence[str] = ("nvidia-smi", "-q", "-x")) -> list[dict[str, Any]]:
+def gpus(command: Sequence[str] = ("nvidia-smi", "-q", "-x")) -> list[GpuState]:
     """The GPUs of this computer in their present state; none where there is no nvidia-smi, or it does not work."""
     try:
         done = subprocess.run(list(command), capture_output=True, check=False, timeout=PATIENCE_S)
@@ -28,11 +30,8 @@ def gpus(command: Sequence[str] = ("nvidia-smi", "-q", "-x")) -> list[dict[str, 
     return nvidia_smi(done.stdout) if done.returncode == 0 else []
 
 
-def nvidia_smi(xml: bytes) -> list[dict[str, Any]]:
-    """The GPUs in the output of ``nvidia-smi -q -x``; nothing if it is not that. What it does not say is None.
-
-    ``throttled`` names the reasons for which a clock was lowered, but for harmless ones.
-    """
+def nvidia_smi(xml: bytes) -> list[GpuState]:
+    """The GPUs in the output of ``nvidia-smi -q -x``; nothing if it is not that. What it does not say is None."""
     try:
         log = ElementTree.fromstring(xml)
     except ElementTree.ParseError:
@@ -40,19 +39,19 @@ def nvidia_smi(xml: bytes) -> list[dict[str, Any]]:
     return [_gpu(gpu, log.findtext("driver_version"), log.findtext("cuda_version")) for gpu in log.iter("gpu")]
 
 
-def _gpu(gpu: ElementTree.Element, driver: str | None, cuda: str | None) -> dict[str, Any]:
+def _gpu(gpu: ElementTree.Element, driver: str | None, cuda: str | None) -> GpuState:
     draws = [gpu.findtext(f"{group}/{draw}") for group in POWER for draw in DRAWS]
-    return {
-        "name": gpu.findtext("product_name"),
-        "driver": driver,
-        "cuda": cuda,
-        "clock_mhz": _number(gpu.findtext("clocks/sm_clock")),
-        "memory_clock_mhz": _number(gpu.findtext("clocks/mem_clock")),
-        "highest_clock_mhz": _number(gpu.findtext("max_clocks/sm_clock")),
-        "temperature_c": _number(gpu.findtext("temperature/gpu_temp")),
-        "power_w": next((watts for watts in map(_number, draws) if watts is not None), None),
-        "throttled": _reasons(gpu),
-    }
+    return GpuState(
+        name=gpu.findtext("product_name"),
+        driver=driver,
+        cuda=cuda,
+        clock_mhz=_number(gpu.findtext("clocks/sm_clock")),
+        memory_clock_mhz=_number(gpu.findtext("clocks/mem_clock")),
+        highest_clock_mhz=_number(gpu.findtext("max_clocks/sm_clock")),
+        temperature_c=_number(gpu.findtext("temperature/gpu_temp")),
+        power_w=next((watts for watts in map(_number, draws) if watts is not None), None),
+        throttled=tuple(_reasons(gpu)),
+    )
 
 
 def _reasons(gpu: ElementTree.Element) -> list[str]:

@@ -1,4 +1,4 @@
-"""A job in a process of its own, in which nothing but the runtime computes: on the host, and on devices far away."""
+"""A job in a process of its own, in which nothing but the runtime computes: on the host, and on remote devices."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from catro_deploy import errors
+from catro_deploy.agent.jobs import Order
+from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import CatroError, FaultError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
-__all__ = ["agent_command", "as_error", "error_event", "run_job"]
+    from catro_deploy.agent.jobs import Job, Workspace
+
+__all__ = ["agent_command", "as_error", "error_event", "job_events"]
 
 LAST_LINES = 12
 
@@ -29,10 +33,10 @@ def agent_command() -> list[str]:
     return [sys.executable, archive] if archive else [sys.executable, "-P", "-m", "catro_deploy.agent"]
 
 
-def run_job(job: Mapping[str, Any], limit_s: float = 3600) -> Iterator[dict[str, Any]]:
-    """Have the agent do ``job`` and yield its events as they come; the last one is its ``result``.
+def job_events(job: Job[Any], workspace: Workspace, limit_s: float = 3600) -> Generator[dict[str, Any], None, None]:
+    """Have the agent do ``job`` and yield its events, as JSON, as they come; the last one is its ``result``.
 
-    However it ends - a result, an error, Ctrl-C, or the caller's leaving - the process is gone afterwards.
+    However it ends - a result, an error, Ctrl-C, or closing the iterator - the process is gone afterwards.
 
     Raises:
         CatroError: the agent reported it.
@@ -45,7 +49,7 @@ def run_job(job: Mapping[str, Any], limit_s: float = 3600) -> Iterator[dict[str,
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError), process.stdin:  # an agent that died at once is explained by its stderr
-            process.stdin.write(json.dumps(job).encode())
+            process.stdin.write(json.dumps(to_json(Order(job, workspace))).encode())
         for line in process.stdout:
             try:
                 event: dict[str, Any] = json.loads(line)

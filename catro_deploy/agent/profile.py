@@ -9,17 +9,22 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from catro_deploy.agent.events import NodeTimes, Sample
 from catro_deploy.agent.measure import no_garbage_collection
+from catro_deploy.agent.results import ProfileResult
 from catro_deploy.runtimes import Runner, open_runner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from catro_deploy.agent.events import Emit
+    from catro_deploy.agent.jobs import ProfileJob, Variant, VisitProtocol, Workspace
 
 __all__ = ["low_mean", "profile"]
 
@@ -30,31 +35,24 @@ REFERENCE_RUNS = 3
 NEAR = 3
 
 
-def profile(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def profile(job: ProfileJob, workspace: Workspace, emit: Emit) -> ProfileResult:
     """Time the nodes of each variant of ``job``, and of those with ``whole`` also the network without profiling.
 
-    A job holds ``runtime``, ``threads``, ``batch``, ``seed``, ``folder``, in it ``reference`` (a file) and ``variants``
-    (``name``, ``file``, ``whole``), and ``protocol``: ``together`` (variants loaded at a time), ``rounds``,
-    ``block_ms`` (time of one visit), ``min_runs`` and ``max_runs`` (inferences of one visit). Each variant becomes an
-    event ``sample``, whose lists hold a value in microseconds for each round: ``reference_us``, ``whole_us`` (or None)
-    and, by node in the order of execution, ``nodes``; ``seconds`` is what it took.
+    Each variant becomes a ``Sample``.
 
     Raises:
         ModelError: a network cannot be run.
     """
-    generator = np.random.default_rng(job["seed"])
-    variants, together = job["variants"], job["protocol"]["together"]
-    folder = Path(job["folder"])
-    with open_runner(job["runtime"], folder / job["reference"], job["threads"]) as reference, no_garbage_collection():
-        images = generator.standard_normal((job["batch"], *reference.image_shape)).astype(np.float32)
+    generator = np.random.default_rng(job.seed)
+    variants, together = job.variants, job.protocol.together
+    folder = Path(workspace.folder)
+    with open_runner(job.runtime, folder / job.reference, job.threads) as reference, no_garbage_collection():
+        images = generator.standard_normal((job.batch, *reference.image_shape)).astype(np.float32)
         for start in range(0, len(variants), together):
             some = variants[start : start + together]
-            began = time.perf_counter()
-            samples = _profile_some(some, reference, images, job, generator)
-            seconds = (time.perf_counter() - began) / len(some)
-            for sample in samples:
-                emit({"event": "sample", "seconds": seconds, **sample})
-        return {"runtime": f"{reference.name} {reference.version}", "providers": list(reference.providers)}
+            for sample in _profile_some(some, folder, reference, images, job, generator):
+                emit(sample)
+        return ProfileResult(f"{reference.name} {reference.version}", tuple(reference.providers))
 
 
 def low_mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -70,37 +68,41 @@ def low_mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _profile_some(
-    variants: Sequence[Mapping[str, Any]],
+    variants: Sequence[Variant],
+    folder: Path,
     reference: Runner,
     images: NDArray[np.float32],
-    job: Mapping[str, Any],
+    job: ProfileJob,
     generator: np.random.Generator,
-) -> list[dict[str, Any]]:
+) -> list[Sample]:
+    began = time.perf_counter()
     with ExitStack() as stack:
 
-        def load(variant: Mapping[str, Any], profiling: bool) -> Runner:
-            return stack.enter_context(
-                open_runner(job["runtime"], Path(job["folder"], variant["file"]), job["threads"], profiling=profiling)
-            )
+        def load(variant: Variant, profiling: bool) -> Runner:
+            runner = open_runner(job.runtime, folder / variant.file, job.threads, profiling=profiling)
+            return stack.enter_context(runner)
 
         visitors = [
-            _Visitor(load(variant, True), load(variant, False) if variant["whole"] else None) for variant in variants
+            _Visitor(load(variant, True), load(variant, False) if variant.whole else None) for variant in variants
         ]
         references: list[list[float]] = []
         turns: list[list[int]] = [[] for _ in variants]
-        for _ in range(job["protocol"]["rounds"]):
+        for _ in range(job.protocol.rounds):
             for place in generator.permutation(len(variants)):
                 turns[place].append(len(references))
                 references.append(_times_us(reference, images, REFERENCE_RUNS)[WARMUP:])
-                visitors[place].visit(images, job["protocol"])
+                visitors[place].visit(images, job.protocol)
+        nodes = [visitor.nodes() for visitor in visitors]
+        seconds = (time.perf_counter() - began) / len(variants)
         return [
-            {
-                "name": variant["name"],
-                "nodes": visitor.nodes(),
-                "whole_us": visitor.whole_us or None,
-                "reference_us": [_level_us(references, turn) for turn in of],
-            }
-            for variant, visitor, of in zip(variants, visitors, turns)  # noqa: B905 - Python 3.8
+            Sample(
+                name=variant.name,
+                seconds=seconds,
+                nodes=nodes[place],
+                whole_us=tuple(visitors[place].whole_us) or None,
+                reference_us=tuple([_level_us(references, turn) for turn in turns[place]]),
+            )
+            for place, variant in enumerate(variants)
         ]
 
 
@@ -114,10 +116,10 @@ class _Visitor:
         self.whole_us: list[float] = []
         """The latency without profiling in each visit."""
 
-    def visit(self, images: NDArray[np.float32], protocol: Mapping[str, Any]) -> None:
+    def visit(self, images: NDArray[np.float32], protocol: VisitProtocol) -> None:
         """Run the network for a while."""
         first_ms = _times_us(self._profiled, images, WARMUP)[0] / 1e3
-        runs = int(np.clip(protocol["block_ms"] / first_ms, protocol["min_runs"], protocol["max_runs"]))
+        runs = int(np.clip(protocol.block_ms / first_ms, protocol.min_runs, protocol.max_runs))
         _times_us(self._profiled, images, runs)
         self._visits.append(slice(self._done + WARMUP, self._done + WARMUP + runs))
         self._done += WARMUP + runs
@@ -125,11 +127,11 @@ class _Visitor:
             times_us = _times_us(self._plain, images, WARMUP + runs)[WARMUP:]
             self.whole_us.append(float(low_mean(np.array(times_us))))
 
-    def nodes(self) -> list[list[Any]]:
-        """Each node's name and its time in microseconds in each visit."""
+    def nodes(self) -> tuple[NodeTimes, ...]:
+        """Each node's name and its time in each visit, once all are made."""
         names, times_us = self._profiled.node_times()
         rounds_us = np.round([low_mean(times_us[visit]) for visit in self._visits], 3)
-        return [[name, rounds_us[:, place].tolist()] for place, name in enumerate(names)]
+        return tuple([NodeTimes(name, tuple(rounds_us[:, place].tolist())) for place, name in enumerate(names)])
 
 
 def _level_us(references: Sequence[Sequence[float]], turn: int) -> float:

@@ -1,14 +1,14 @@
-"""What a host far away asks of the agent, a verb each; what it answers are events, the last a ``result`` or ``error``.
+"""What a host asks of the agent by ssh, a verb each; the answers are events, the last a ``result`` or ``error``.
 
-=============== =================================================================== ==========================
-verb            standard input                                                      result
-=============== =================================================================== ==========================
-``lacking``     ``[hash, ...]``                                                     those that are not here
-``put``         a tar archive of files, each named by its hash                      None
-``start NAME``  ``{"job": ..., "files": {name: hash}, "limit_s": ..., "who": ...}`` ``{"since": ...}``
-``follow NAME`` ``N``                                                               the job's, from event N on
-``end NAME``                                                                        None
-=============== =================================================================== ==========================
+=============== =============================================== ==========================
+verb            standard input                                  result
+=============== =============================================== ==========================
+``lacking``     ``[hash, ...]``                                 those that are not here
+``put``         a tar archive of files, each named by its hash  None
+``start NAME``  a ``StartRequest``                              ``{"since": ...}``
+``follow NAME`` ``N``                                           the job's, from event N on
+``end NAME``                                                    None
+=============== =============================================== ==========================
 
 A job that was started goes on when the connection is lost, and ``start`` finds one of the same name that is there
 already. One job at a time measures on a device; others wait.
@@ -29,14 +29,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from catro_deploy.agent.process import agent_command, as_error, error_event, run_job
+from catro_deploy.agent.events import Note
+from catro_deploy.agent.jobs import StartRequest, Workspace
+from catro_deploy.agent.process import agent_command, as_error, error_event, job_events
 from catro_deploy.agent.store import Store, told_if_full
+from catro_deploy.agent.wire import parse, read, to_json
 from catro_deploy.errors import CatroError, FaultError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Emit = Callable[[dict[str, Any]], None]
+    Write = Callable[[dict[str, Any]], None]
 
 __all__ = ["serve"]
 
@@ -50,7 +53,7 @@ EVENTS, ERROR, JOB, LOG, LOCK, FILES = "events.jsonl", "error.json", "job.json",
 ERROR_BYTES = 8192
 
 
-def serve(arguments: list[str], emit: Emit) -> Any:  # noqa: ANN401 - what JSON can hold
+def serve(arguments: list[str], write: Write) -> Any:  # noqa: ANN401 - what JSON can hold
     """Do what the verb ``arguments[0]`` says and return its result.
 
     Raises:
@@ -59,14 +62,14 @@ def serve(arguments: list[str], emit: Emit) -> Any:  # noqa: ANN401 - what JSON 
     verb, *rest = arguments
     if verb not in VERBS:
         raise UsageError(f"The agent does not know {verb!r}.", f"It knows: {', '.join(VERBS)}.")
-    return VERBS[verb](Store.here(), emit, *rest)
+    return VERBS[verb](Store.here(), write, *rest)
 
 
-def _lacking(store: Store, emit: Emit) -> list[str]:
+def _lacking(store: Store, write: Write) -> list[str]:
     return store.lacking(json.load(sys.stdin))
 
 
-def _put(store: Store, emit: Emit) -> None:
+def _put(store: Store, write: Write) -> None:
     try:
         with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
             for member in archive:
@@ -80,25 +83,26 @@ def _put(store: Store, emit: Emit) -> None:
         ) from None
 
 
-def _start(store: Store, emit: Emit, name: str) -> dict[str, Any]:
+def _start(store: Store, write: Write, name: str) -> dict[str, Any]:
     """Start a job in a process that outlives this one; one of that name that is going on or has ended stays.
 
     Raises:
+        MessageError: the request is damaged, or of another version.
         FaultError: a file of the job is not here, or the process does not start.
         StorageError: the disk is full.
     """
-    asked, folder = json.load(sys.stdin), store.job(name)
+    asked, folder = read(StartRequest, parse(sys.stdin.read(), "request"), "request"), store.job(name)
     store.tidy()
     if _is_running(folder) or _has_ended(folder):
         return {"since": folder.stat().st_mtime}
     with told_if_full(store.home):
         shutil.rmtree(str(folder), ignore_errors=True)
         (folder / FILES).mkdir(parents=True)
-        for file, digest in asked["files"].items():
+        for file, digest in asked.files.items():
             if store.lacking([digest]):
                 raise FaultError(f"The file {file} of the job is not on the device.", "Run the command again.")
             os.link(str(store.file(digest)), str(folder / FILES / file))
-        (folder / JOB).write_text(json.dumps(asked), encoding="utf-8")
+        (folder / JOB).write_text(json.dumps(to_json(asked)), encoding="utf-8")
         (folder / ERROR).write_bytes(b" " * ERROR_BYTES)
         (folder / EVENTS).touch()
         with (folder / LOG).open("wb") as log:
@@ -114,7 +118,7 @@ def _start(store: Store, emit: Emit, name: str) -> dict[str, Any]:
     return {"since": None}
 
 
-def _work(store: Store, emit: Emit, name: str) -> None:
+def _work(store: Store, write: Write, name: str) -> None:
     """Do a job, alone on this device, and write its events into its folder."""
     folder = store.job(name)
     with _locked(folder / LOCK, str(os.getpid()), wait=True), (folder / EVENTS).open("a", encoding="utf-8") as file:
@@ -123,18 +127,18 @@ def _work(store: Store, emit: Emit, name: str) -> None:
             file.write(json.dumps(event) + "\n")
             file.flush()
 
-        asked = json.loads((folder / JOB).read_text(encoding="utf-8"))
         try:
-            here = {**asked["job"], "folder": str(folder / FILES), "home": str(store.home)}
-            with _alone(store, asked["who"], write), told_if_full(store.home):
-                for event in run_job(here, asked["limit_s"]):
+            asked = read(StartRequest, parse((folder / JOB).read_text(encoding="utf-8"), JOB), JOB)
+            workspace = Workspace(str(folder / FILES), str(store.home))
+            with _alone(store, asked.who, write), told_if_full(store.home):
+                for event in job_events(asked.job, workspace, asked.limit_s):
                     write(event)
         except CatroError as error:
             with (folder / ERROR).open("r+b") as reserved:
                 reserved.write(json.dumps(error_event(error)).encode())
 
 
-def _follow(store: Store, emit: Emit, name: str) -> Any:  # noqa: ANN401 - the job's result
+def _follow(store: Store, write: Write, name: str) -> Any:  # noqa: ANN401 - the job's result
     """Pass on the events of a job as they come.
 
     Raises:
@@ -153,18 +157,18 @@ def _follow(store: Store, emit: Emit, name: str) -> Any:  # noqa: ANN401 - the j
                 if event["event"] == "result":
                     return event["result"]
                 if done < 0:
-                    emit(event)
+                    write(event)
             if not running:
                 if error := _error(folder):
                     raise as_error(error)
                 raise FaultError("\n".join(["The job was killed on the device.", *_last_lines(folder / LOG)]))
             if time.monotonic() - told > ALIVE_EVERY_S:
-                emit({"event": "alive"})
+                write({"event": "alive"})
                 told = time.monotonic()
             time.sleep(POLL_S)
 
 
-def _end(store: Store, emit: Emit, name: str) -> None:
+def _end(store: Store, write: Write, name: str) -> None:
     """Stop a job if it is going on, and forget it."""
     folder = store.job(name)
     if _is_running(folder):
@@ -184,8 +188,8 @@ VERBS: dict[str, Callable[..., Any]] = {
 
 
 @contextmanager
-def _alone(store: Store, who: str, tell: Emit) -> Iterator[None]:
-    """Hold the device; as long as another job does, ``tell`` once whose it is."""
+def _alone(store: Store, who: str, write: Write) -> Iterator[None]:
+    """Hold the device; as long as another job does, ``write`` once whose it is."""
     path, told = store.home / "device.lock", False
     while True:
         with _locked(path, who) as mine:
@@ -194,7 +198,7 @@ def _alone(store: Store, who: str, tell: Emit) -> Iterator[None]:
                 return
         if not told:
             holder = path.read_text(encoding="utf-8").strip() or "another host"
-            tell({"event": "note", "text": f"waiting: {holder} is measuring on the device"})
+            write(to_json(Note(f"waiting: {holder} is measuring on the device")))
             told = True
         time.sleep(10 * POLL_S)
 

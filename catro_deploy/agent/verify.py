@@ -4,45 +4,46 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from catro_deploy.agent.events import ImagesDone
 from catro_deploy.agent.models import open_model
+from catro_deploy.agent.results import VerifyResult
 from catro_deploy.runtimes import Runner, check_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from catro_deploy.agent.events import Emit
+    from catro_deploy.agent.jobs import VerifyJob, Workspace
 
 __all__ = ["normalise", "verify"]
 
 
-def verify(job: Mapping[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Run each of the ``models`` of ``job`` on all images.
-
-    A job holds what opens models (see ``open_model``), ``batch_size``, ``models`` as for a bench, ``images`` (a .npy
-    file of uint8 (n, channels, height, width)) and what normalises them, ``mean`` and ``std``. The result has the
-    ``logits`` of each model: base64 of little-endian float32 (n, classes), row by row.
+def verify(job: VerifyJob, workspace: Workspace, emit: Emit) -> VerifyResult:
+    """Run each model of ``job`` on all images.
 
     Raises:
         ModelError: a model cannot be run, or is not the one that was meant.
         RuntimeMissingError: the runtime is not installed.
     """
-    folder, logits, runtime = Path(job["folder"]), {}, ""
-    images = np.load(str(folder / job["images"]), mmap_mode="r")
-    for name, model in job["models"].items():
-        with open_model(job, model["file"], emit) as runner:
-            check_metadata(runner, model["metadata"])
+    logits, runtime = {}, ""
+    images = np.load(str(Path(workspace.folder, job.images)), mmap_mode="r")
+    for name, model in job.models.items():
+        with open_model(job, model.file, workspace, emit) as runner:
+            check_metadata(runner, model.metadata)
             runtime = f"{runner.name} {runner.version}"
             parts = []
-            for start in range(0, len(images), job["batch_size"]):
-                some = normalise(images[start : start + job["batch_size"]], job["mean"], job["std"])
+            for start in range(0, len(images), job.batch_size):
+                some = normalise(images[start : start + job.batch_size], job.mean, job.std)
                 parts.append(_infer(runner, some))
-                emit({"event": "progress", "images": len(some)})
+                emit(ImagesDone(len(some)))
             logits[name] = base64.b64encode(np.concatenate(parts).astype("<f4").tobytes()).decode()
-    return {"runtime": runtime, "logits": logits}
+    return VerifyResult(runtime, logits)
 
 
 def normalise(pixels: NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:

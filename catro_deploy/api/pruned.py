@@ -18,12 +18,12 @@ from catro_deploy.files import text_hash
 from catro_deploy.graph.onnx.export import export_onnx, plan_metadata
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Progress, Silent
-from catro_deploy.records import Plan
+from catro_deploy.records import Agreement, History, Plan
+from catro_deploy.records.files import record_text
 from catro_deploy.runs.folder import RunFolder
-from catro_deploy.runs.plan import load_plan, plan_text, save_plan
+from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.settings import load_settings
-from catro_deploy.statistics.agreement import Agreement, agreement_of
-from catro_deploy.training import History
+from catro_deploy.statistics.agreement import agreement_of
 from catro_deploy.training.loader import fit_loader
 
 __all__ = ["PrunedModel"]
@@ -163,7 +163,7 @@ class PrunedModel:
             Path(path),
             opset=settings.opset,
             dynamic_batch=settings.dynamic_batch,
-            metadata=plan_metadata(self.plan, text_hash(plan_text(self.plan)), network),
+            metadata=plan_metadata(self.plan, text_hash(record_text(self.plan)), network),
         )
         return Path(path)
 

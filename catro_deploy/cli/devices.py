@@ -1,6 +1,6 @@
 """``device add``, ``device list``, ``device check`` and ``device remove``."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -75,15 +75,15 @@ def check(name: Name, json: Json = False) -> None:
     """Log in, send the agent there, and show what the device is."""
     from pathlib import Path
 
+    from catro_deploy.agent.jobs import FactsJob
+    from catro_deploy.agent.results import facts_record
     from catro_deploy.targets import load_target
     from catro_deploy.transports import run_job
     from catro_deploy.transports.registry import find_device
 
     device = find_device(name)
-    job = {"job": "facts", "runtime": load_target(device.target).runtime}
-    facts: dict[str, Any] = {}
-    for event in run_job(name, job, Path(), (), note=make_progress().note):
-        facts = event.get("result", facts)
+    found = run_job(name, FactsJob(load_target(device.target).runtime), Path(), (), note=make_progress().note)
+    facts = facts_record(found)
     if json:
         print_json(device.model_dump() | {"facts": facts})
         return

@@ -5,13 +5,14 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from catro_deploy import __version__
+from catro_deploy.agent.results import Finding
 from catro_deploy.cli.console import print_json, print_result
 from catro_deploy.cli.options import Config, Json, examples
 from catro_deploy.cli.work import CONFIG, own_settings
@@ -28,17 +29,6 @@ PACKAGES = (
     *("rich", "safetensors", "typer"),
 )
 STYLES = {"works": "green", "missing": "yellow", "broken": "bold red"}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at. The main job cannot run without what is ``needed``; ``remedy`` is what to do."""
-
-    name: str
-    state: Literal["works", "missing", "broken"]
-    detail: str
-    needed: bool
-    remedy: str = ""
 
 
 @app.command(epilog=examples("doctor", "doctor --json", "doctor --device press-3"))
@@ -72,17 +62,16 @@ def _show(found: list[Finding]) -> None:
 
 def findings_on(name: str) -> Iterator[Finding]:
     """What the agent on the device ``name`` finds there, or why it cannot be reached."""
+    from catro_deploy.agent.jobs import DoctorJob
     from catro_deploy.targets import load_target
     from catro_deploy.transports import run_job
     from catro_deploy.transports.registry import find_device
 
     device = find_device(name)
-    job = {"job": "doctor", "runtime": load_target(device.target).runtime}
     try:
-        for event in run_job(name, job, Path(), ()):
-            if event["event"] == "result":
-                yield Finding("ssh", "works", device.ssh, True)
-                yield from (Finding(**finding) for finding in event["result"]["findings"])
+        result = run_job(name, DoctorJob(load_target(device.target).runtime), Path(), ())
+        yield Finding("ssh", "works", device.ssh, True)
+        yield from result.findings
     except DeviceError as error:
         yield Finding("ssh", "broken", error.problem, True, error.hint)
 
@@ -145,7 +134,7 @@ def _integers() -> Finding:
     from catro_deploy.agent.facts import device_facts
     from catro_deploy.precision.int8 import WIDE_SUMS, seven_bits
 
-    sets = device_facts().get("instruction_sets") or []
+    sets = device_facts().instruction_sets or ()
     if seven_bits(sets):
         remedy = "optional; int8 runs here with weights of seven bits, and gains less"
         return Finding("int8", "missing", f"no {', '.join(sorted(WIDE_SUMS))} in this processor", False, remedy)

@@ -1,5 +1,6 @@
 """``runs list``, ``runs show``, ``runs compare`` and ``runs remove``."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.listing import RUNS, find_run, remove_run, run_folders
 
 if TYPE_CHECKING:
+    from catro_deploy.records.overview import Overview
     from catro_deploy.report.tables import Table
 
 __all__ = ["app"]
@@ -26,9 +28,9 @@ Name = Annotated[
 @app.command("list", epilog=examples("runs list", "runs list --json"))
 def list_(json: Json = False) -> None:
     """List the run folders below runs/, the newest first."""
-    runs = [_overview(run) for run in run_folders(RUNS)]
+    runs = [(run, _overview(run)) for run in run_folders(RUNS)]
     if json:
-        print_json(runs)
+        print_json([_listed(run, found) for run, found in runs])
     elif runs:
         print_result(*_list(runs))
     else:
@@ -47,12 +49,12 @@ def show(
     run = find_run(name, RUNS) if name else newest_run(RUNS)
     found = overview(run)
     if json:
-        print_json({"run": str(run.path)} | found)
+        print_json({"run": str(run.path)} | asdict(found))
         return
     from catro_deploy.report.comparison import overview_table
 
     print_result(str(run.path), _drawn(overview_table(found)))
-    if found["stage"] == "report":
+    if found.stage == "report":
         print_result(f"Report: {run.report('html')}")
 
 
@@ -71,13 +73,13 @@ def compare(
 
     runs = [find_run(name, RUNS) for name in (first, second)]
     found = c.compare(*runs)
-    page = html or RUNS / f"compare-{found['earlier']['name']}-{found['this']['name']}.html"
+    page = html or RUNS / f"compare-{found.earlier.name}-{found.this.name}.html"
     write_text(page, c.comparison_page(found))
     if json:
-        print_json(found | {"page": str(page)})
+        print_json(asdict(found) | {"page": str(page)})
         return
     differences = _drawn(c.settings_table(found))
-    print_result(c.comparison_words(found), _drawn(c.comparison_table(found["earlier"], found["this"])), differences)
+    print_result(c.comparison_words(found), _drawn(c.comparison_table(found.earlier, found.this)), differences)
     print_result(f"Page: {page}")
 
 
@@ -96,21 +98,27 @@ def remove(
     print_result(f"Removed {run.path}.")
 
 
-def _overview(run: RunFolder) -> dict[str, Any]:
-    """The overview of ``run`` with its path; of a damaged run what is wrong with it."""
+def _overview(run: RunFolder) -> "Overview | CatroError":
+    """The overview of ``run``; of a damaged run what is wrong with it."""
     from catro_deploy.report.overview import overview
 
     try:
-        return {"run": str(run.path), "problem": None} | overview(run)
+        return overview(run)
     except CatroError as error:
-        return {"run": str(run.path), "name": run.path.name, "problem": error.problem}
+        return error
 
 
-def _list(runs: list[dict[str, Any]]) -> list[Any]:
+def _listed(run: RunFolder, found: "Overview | CatroError") -> dict[str, Any]:
+    if isinstance(found, CatroError):
+        return {"run": str(run.path), "name": run.path.name, "problem": found.problem}
+    return {"run": str(run.path), "problem": None} | asdict(found)
+
+
+def _list(runs: "list[tuple[RunFolder, Overview | CatroError]]") -> list[Any]:
     from catro_deploy.report.comparison import list_table
 
-    damaged = [f"{run['name']}: {run['problem']}" for run in runs if run["problem"]]
-    return [_drawn(list_table([run for run in runs if not run["problem"]])), *damaged]
+    damaged = [f"{run.path.name}: {found.problem}" for run, found in runs if isinstance(found, CatroError)]
+    return [_drawn(list_table([found for _, found in runs if not isinstance(found, CatroError)])), *damaged]
 
 
 def _drawn(table: "Table") -> Any:  # noqa: ANN401 - a table of rich, which is slow to import

@@ -226,7 +226,7 @@ def work(
         The run folder that was used.
     """
     from catro_deploy import pipeline
-    from catro_deploy.cli.show import RESULTS
+    from catro_deploy.cli.results import RESULTS
     from catro_deploy.stages.table import SHIP
 
     try:
@@ -239,12 +239,13 @@ def work(
     except Exception as error:
         raise as_catro_error(error, run.path) from error
     first, *others = shown = stages[-2:] if stages[-1] == SHIP else stages[-1:]
-    contents = {name: RESULTS[name].read(run) for name in shown}
+    found = {name: RESULTS[name].read(run) for name in shown}
     if as_json:
+        contents = {name: RESULTS[name].as_json(one) for name, one in found.items()}
         print_json({"run": str(run.path)} | contents[first] | {name: contents[name] for name in others})
     else:
-        for name, content in contents.items():
-            print_result(*RESULTS[name].show(content, run))
+        for name, one in found.items():
+            print_result(*RESULTS[name].show(one, run))
     if missed:
         raise missed
     return run

@@ -8,7 +8,7 @@ from PIL import Image
 
 from catro_deploy.data.base import Dataset
 from catro_deploy.data.files import DECODER_ERRORS, FORMATS, FileSplit
-from catro_deploy.inspection import ImageSizes
+from catro_deploy.records import ImageSizes
 
 __all__ = ["KNOWN_SIDES", "MOST_HEADERS", "image_sizes"]
 

@@ -1,34 +1,20 @@
 """Which layers lose most in eight bits: each is tried alone, and the worst keep their floating point."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy.precision.graph import images_at_a_time
+from catro_deploy.records import Sensitivity
 from catro_deploy.statistics.agreement import accuracy_of
 
-__all__ = ["Sensitivity", "fewest_kept", "logits_of", "sensitivities"]
+__all__ = ["fewest_kept", "logits_of", "sensitivities"]
 
 Floats = NDArray[np.float32]
 Quantise = Callable[[Collection[str]], Any]
 """From the layers that alone are quantised to an onnx.ModelProto."""
-
-
-@dataclass(frozen=True)
-class Sensitivity:
-    """What it does to quantise one ``layer`` alone.
-
-    Attributes:
-        drop_points: percentage points of accuracy lost.
-        error: mean squared difference of logits, as a share of their mean square.
-    """
-
-    layer: str
-    drop_points: float
-    error: float
 
 
 def sensitivities(

@@ -109,6 +109,7 @@ def by_latency(
     full = full_widths(scored)
     budget_us = budget.limit(pricing.original_us)
     solver = solver_of(network, scored, worths, settings, pricing, keeper, budget_us)
+    taken: int | None = None
     if measure is None:
         turns, found = [], _estimated(solver, budget, budget_us, pricing.original_us)
         warnings = [*pricing.warnings, *_not_measured(pricing, found)]
@@ -125,7 +126,7 @@ def by_latency(
         budget_us=budget_us,
         original_us=pricing.original_us,
         predicted_us=found.cost,
-        rounds=tuple(turn.record for turn in turns),
+        rounds=tuple(turn.record(taken=place == taken) for place, turn in enumerate(turns)),
         by_layer={layer: (before[layer], after[layer]) for layer in before},
         staircases=dict(pricing.staircases),
         errors=pricing.errors,
@@ -158,8 +159,7 @@ class _Turn:
     result: TrialResult
     used: float
 
-    @property
-    def record(self) -> Round:
+    def record(self, *, taken: bool) -> Round:
         return Round(
             predicted_us=self.allocation.cost,
             measured_us=self.result.candidate_us,
@@ -167,6 +167,7 @@ class _Turn:
             ratio=self.result.ratio,
             ratio_ci95=self.result.ratio_ci95,
             widths=dict(self.allocation.widths),
+            taken=taken,
         )
 
 

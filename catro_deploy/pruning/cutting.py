@@ -13,7 +13,7 @@ from catro_deploy.graph.coupling.trace import Network, list_layers
 from catro_deploy.graph.cut.sizes import held_by
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.fx.depth import drop_branches
-from catro_deploy.records import Branch, GroupPlan, Keep, LatencyPlan, Plan
+from catro_deploy.records import Branch, Group, GroupPlan, Keep, LatencyPlan, Plan
 from catro_deploy.settings import Settings
 
 __all__ = ["Classifier", "Pruned", "cut_classifier", "of_widths", "with_classes", "without_branches"]
@@ -118,7 +118,14 @@ def cut_classifier(
     pruned = apply_keeps_(copy.deepcopy(shallow), keeps)
     _check_equal(pruned, masked(shallow, keeps), images)
     method = allocation or settings.prune.allocation
-    return Pruned(pruned, _plan(original, method, latency, gone, groups, keeps, pruned, settings))
+    with_removed = _with_removed(network.groups, groups)
+    return Pruned(pruned, _plan(original, method, latency, gone, with_removed, keeps, pruned, settings))
+
+
+def _with_removed(all_groups: Iterable[Group], groups: Sequence[GroupPlan]) -> list[GroupPlan]:
+    """``groups`` and, in the order of ``all_groups``, those that were removed with their branch and keep nothing."""
+    left = {group.name: group for group in groups}
+    return [left.get(group.name) or GroupPlan(group.name, group.width, (), group.producers) for group in all_groups]
 
 
 def without_branches(model: nn.Module, network: Network, gone: Sequence[Branch]) -> tuple[nn.Module, Network]:

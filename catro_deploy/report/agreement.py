@@ -1,25 +1,22 @@
 """Agreement with the original: what stands in the place of accuracy where there is none, and never goes by its name."""
 
-from collections.abc import Mapping
 from html import escape
 from math import sqrt
-from typing import Any, Literal
 
+from catro_deploy.records import Decision, Measure, Quantize, Search, Verify
+from catro_deploy.records.figures import AgreementFigures
 from catro_deploy.report import svg
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, percent
 
 __all__ = [
     "MEASURES",
-    "Measure",
     "agreement_chart",
     "agreement_table",
     "basis_warnings",
-    "measure_of",
     "validation_heading",
 ]
 
-Measure = Literal["accuracy", "agreement"]
 MEASURES: dict[Measure, str] = {"accuracy": "accuracy", "agreement": "agreement with the original"}
 """What networks are judged by, in words."""
 
@@ -27,40 +24,34 @@ MEASURES: dict[Measure, str] = {"accuracy": "accuracy", "agreement": "agreement 
 FAR_POINTS, STANDARD_ERRORS = 1.0, 3.0
 
 
-def measure_of(decision: Mapping[str, Any]) -> Measure:
-    """What a search or a quantisation went by, from its record."""
-    measure: Measure = decision.get("judged_by", "accuracy")
-    return measure
-
-
-def validation_heading(decision: Mapping[str, Any]) -> str:
+def validation_heading(decision: Decision) -> str:
     """What the scores of a decision are called in the head of a table."""
-    return "Validation accuracy" if measure_of(decision) == "accuracy" else "Agreement, validation images"
+    return "Validation accuracy" if decision.judged_by == "accuracy" else "Agreement, validation images"
 
 
-def agreement_table(report: Mapping[str, Any]) -> Table:
+def agreement_table(agreement: AgreementFigures) -> Table:
     """Agreement with the original on the test images, by the class that the original gives them."""
-    rows = tuple((one["name"], count(one["images"]), percent(one["share"])) for one in report["agreement"]["per_class"])
+    rows = tuple((one.name, count(one.images), percent(one.share)) for one in agreement.per_class)
     return Table(("Class, by the original's answer", "Test images", "Same answer"), rows, frozenset({1, 2}))
 
 
-def agreement_chart(report: Mapping[str, Any]) -> str:
+def agreement_chart(agreement: AgreementFigures) -> str:
     """A dot for each class, with a line to full agreement, on a zoomed axis."""
-    classes = report["agreement"]["per_class"]
-    axis = svg.zoomed(min(*(one["share"] * 100 for one in classes), 99), 100, 4, floor=0, ceiling=100)
+    classes = agreement.per_class
+    axis = svg.zoomed(min(*(one.share * 100 for one in classes), 99), 100, 4, floor=0, ceiling=100)
     parts = svg.grid(axis, "%")
     for number, one in enumerate(classes):
-        place = axis.place(one["share"] * 100)
-        hint = f"{one['name']}: {percent(one['share'])} of {count(one['images'])} images"
+        place = axis.place(one.share * 100)
+        hint = f"{one.name}: {percent(one.share)} of {count(one.images)} images"
         drawn = [
-            svg.name(one["name"], "start"),
+            svg.name(one.name, "start"),
             svg.line(place, 0, 100, 0, "link"),
             svg.circle(place, 0, 3.5, "dot pruned", hint=hint),
-            svg.value(percent(one["share"]), faint=one["share"] == 1),
+            svg.value(percent(one.share), faint=one.share == 1),
         ]
         parts.append(svg.row(number, drawn))
-    worst = min(classes, key=lambda one: float(one["share"]))
-    least = f"Least agreement: {worst['name']}, {percent(worst['share'])} of {count(worst['images'])} images."
+    worst = min(classes, key=lambda one: float(one.share))
+    least = f"Least agreement: {worst.name}, {percent(worst.share)} of {count(worst.images)} images."
     caption = (
         "The share of test images to which the pruned network gives the same class as the original, by the original's "
         f"answer. The images have no labels: this is not an accuracy. {escape(least)} The axis runs from "
@@ -69,22 +60,21 @@ def agreement_chart(report: Mapping[str, Any]) -> str:
     return svg.figure("Agreement by class", least, parts, f"--rows:{len(classes)}", "rows", caption)
 
 
-def basis_warnings(
-    verify: Mapping[str, Any] | None, search: Mapping[str, Any] | None, quantize: Mapping[str, Any] | None
-) -> list[str]:
+def basis_warnings(verify: Verify | None, search: Search | None, quantize: Quantize | None) -> list[str]:
     """What a reader should know of the images that the budget or the precision was chosen by."""
     found = []
-    for what, decision in (("budget", search), ("precision", quantize)):
-        known = (decision or {}).get("original_validation_accuracy")
+    decisions: tuple[tuple[str, Decision | None], ...] = (("budget", search), ("precision", quantize))
+    for what, decision in decisions:
+        known = decision.original_validation_accuracy if decision else None
         if decision is None or known is None:
             continue
         tested = _tested(verify)
-        if measure_of(decision) == "agreement":
+        if decision.judged_by == "agreement":
             found.append(
                 f"The {what} was chosen by agreement with the original, not by accuracy: "
-                f"{decision['judged_by_reason']}{tested}."
+                f"{decision.judged_by_reason}{tested}."
             )
-        elif verify and is_far_above(known, decision.get("validation_images"), verify):
+        elif verify and is_far_above(known, decision.validation_images, verify):
             found.append(
                 f"The {what} was chosen by accuracy on validation images of which the original has {percent(known)} "
                 f"right{tested}: it was probably trained on them, and what was lost there says little of new images."
@@ -92,20 +82,20 @@ def basis_warnings(
     return found
 
 
-def is_far_above(validation: float, validation_images: int | None, verify: Mapping[str, Any]) -> bool:
+def is_far_above(validation: float, validation_images: int | None, verify: Verify) -> bool:
     """Whether the original's accuracy on validation images exceeds that on test images by more than chance explains.
 
     That is by more than a point, and by three standard errors of the difference of two shares.
     """
-    test, test_images = verify["original"]["runtime"], verify["test_images"]
+    test, test_images = verify.original.runtime, verify.test_images
     if test is None or not validation_images:
         return False
     variance = validation * (1 - validation) / validation_images + test * (1 - test) / test_images
     return bool(validation - test > max(FAR_POINTS / 100, STANDARD_ERRORS * sqrt(variance)))
 
 
-def _tested(verify: Mapping[str, Any] | None) -> str:
+def _tested(verify: Verify | None) -> str:
     """The original's accuracy on test images, for comparison, if it is known."""
-    if verify is None or verify["original"]["runtime"] is None:
+    if verify is None or verify.original.runtime is None:
         return ""
-    return f" (of the test images it has {percent(verify['original']['runtime'])} right)"
+    return f" (of the test images it has {percent(verify.original.runtime)} right)"

@@ -1,24 +1,56 @@
-"""The records of a run, joined into the one dictionary that every form of the report is made from."""
+"""The records of a run, joined into the report that its three forms are made from."""
 
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib import metadata
-from itertools import takewhile
-from typing import Any
 
 from catro_deploy import __version__
-from catro_deploy.records import Budget, GroupPlan, Plan
+from catro_deploy.records import (
+    Accuracy,
+    Bench,
+    Budget,
+    Build,
+    Engine,
+    Finetune,
+    GroupPlan,
+    ModeTimes,
+    Plan,
+    Quantize,
+    Samples,
+    Search,
+    Shipped,
+    Times,
+    Verify,
+)
+from catro_deploy.records.figures import (
+    AgreementFigures,
+    ClassFigures,
+    Dropped,
+    EngineFigures,
+    GroupFigures,
+    Histogram,
+    Images,
+    InputFigures,
+    Latency,
+    MacsShare,
+    Milliseconds,
+    ModeFigures,
+    NetworkFigures,
+    Pair,
+    Verification,
+    VerifiedNetwork,
+)
+from catro_deploy.records.report import Report
 from catro_deploy.report.agreement import basis_warnings
-from catro_deploy.report.engines import engine_records, mode_records
 from catro_deploy.report.few import few_image_warnings, interval_of
-from catro_deploy.report.finetuning import kept_words, was_discarded
+from catro_deploy.report.finetuning import kept_words
 from catro_deploy.report.grounds import basis
 from catro_deploy.report.images import accuracy_words, images_words
-from catro_deploy.report.latency import budget_used, latency_record
+from catro_deploy.report.latency import budget_used, latency_figures
 from catro_deploy.report.verdict import verdict
 
-__all__ = ["build_report"]
+__all__ = ["RunRecords", "build_report"]
 
 BINS = 120
 PACKAGES = ("torch", "torchvision", "onnx", "onnxruntime", "numpy")
@@ -26,231 +58,236 @@ NOT_FINETUNED = "The pruned network was not fine-tuned: all figures are of what 
 NOT_FINETUNED_NOR_VERIFIED = "The pruned network was not fine-tuned, and its accuracy was not measured."
 
 
-def build_report(
-    plan: Plan,
-    verify: Mapping[str, Any] | None,
-    bench: Mapping[str, Any] | None,
-    finetune: Mapping[str, Any] | None,
-    name: str,
-    search: Mapping[str, Any] | None = None,
-    build: Mapping[str, Any] | None = None,
-    quantize: Mapping[str, Any] | None = None,
-    shipped: Mapping[str, Any] | None = None,
-    unchecked: str = "",
-) -> dict[str, Any]:
-    """Join what a run recorded.
+@dataclass(frozen=True)
+class RunRecords:
+    """What the stages of a run recorded.
 
-    Args:
-        verify, bench: verify.json (accuracies as fractions), bench.json (microseconds of one call); None where the
-            target cannot be reached, so that nobody measured.
-        finetune: finetune.json, or None if the pruned network was not fine-tuned.
+    Attributes:
         name: the run's name.
-        search: search.json, or None if the budget was named and not searched.
-        build: build.json, or None where the runtime needs no engines.
-        quantize: quantize.json, or None if the target's own precision is served unasked.
-        shipped: model.json of the network to ship, or None if there is none yet.
+        verify, bench: None where the target cannot be reached, so that nothing was measured.
+        finetune: None if the pruned network was not fine-tuned.
+        search: None if the budget was given and not searched.
+        build: None where the runtime needs no engines.
+        quantize: None if the target's own precision is served unasked.
+        shipped: None if there is no network to ship yet.
         unchecked: what was not checked, because the target could not be reached; empty if all was.
-
-    Returns:
-        What report.json holds: accuracies and agreements are fractions, latencies milliseconds (microseconds where a
-        name ends in ``_us``, and where a budget counts them), drops percentage points. What was not measured is None or
-        empty.
     """
-    report = {
-        "format": 1,
-        "name": name,
-        "verdict": "",
-        **_asked(plan),
-        "images": _images(plan),
-        "budget_used": budget_used(plan, bench),
-        "original": _network("original", plan.original_macs, plan.original_params, verify, bench),
-        "pruned": _network("pruned", plan.pruned_macs, plan.pruned_params, verify, bench),
-        "speedup": {"median": bench["speedup"]["median"], "ci95": list(bench["speedup"]["ci95"])} if bench else None,
-        "modes": mode_records(bench) if bench else [],
-        "trtexec": (bench or {}).get("trtexec"),
-        "energy": (bench or {}).get("energy"),
-        "quantize": dict(quantize) if quantize else None,
-        "ship": dict(shipped) if shipped else None,
-        "unchecked": unchecked,
-        "engines": engine_records(build) if build else {},
-        "labelled": verify.get("labelled", True) if verify else True,
-        "accuracy_drop_points": _drop_points(verify),
-        "agreement": _agreement(verify),
-        "recovery": (verify or {}).get("recovery"),
-        "reconstruction": asdict(plan.reconstruction) if plan.reconstruction else None,
-        "validation_accuracy": finetune["validation_accuracy"] if finetune else None,
-        "validation_accuracy_ci95": _validation_interval(finetune),
-        "original_validation_accuracy": (finetune or {}).get("original_validation_accuracy"),
-        "per_class": _per_class(verify) if verify else [],
-        "groups": _groups(plan),
-        "search_path": [list(step) for step in plan.search_path],
-        "dropped": _dropped(plan),
-        "latency_plan": latency_record(plan),
-        "search": dict(search) if search else None,
-        "finetune": dict(finetune) if finetune else None,
-        "verification": _verification(verify) if verify else None,
-        "warnings": [*filter(None, [unchecked]), *_warnings(plan, verify, bench, finetune, search, quantize)],
-        "protocol": dict(bench["protocol"]) if bench else {},
-        "environment": dict(bench["environment"]) if bench else {"target": plan.target, "how": "not measured"},
-        "versions": _versions(),
-        "latency_histogram": _histogram(bench["original"]["samples_us"], bench["pruned"]["samples_us"])
-        if bench
+
+    name: str
+    plan: Plan
+    verify: Verify | None = None
+    bench: Bench | None = None
+    finetune: Finetune | None = None
+    search: Search | None = None
+    build: Build | None = None
+    quantize: Quantize | None = None
+    shipped: Shipped | None = None
+    unchecked: str = ""
+
+
+def build_report(run: RunRecords) -> Report:
+    """Join what a run recorded."""
+    plan, verify, bench, finetune = run.plan, run.verify, run.bench, run.finetune
+    report = Report(
+        name=run.name,
+        verdict="",
+        measured="",
+        target=plan.target,
+        model=plan.model,
+        classes=plan.classes,
+        class_indices=plan.class_indices,
+        model_classes=plan.model_classes,
+        input=InputFigures(plan.input_shape, "NCHW", plan.mean, plan.std),
+        budget=plan.budget,
+        macs_share=_macs_share(plan),
+        settings={"criterion": plan.criterion, "allocation": plan.allocation} | plan.settings,
+        images=_images(plan),
+        budget_used=budget_used(plan, bench),
+        original=_network(
+            plan.original_macs,
+            plan.original_params,
+            verify.original.runtime if verify else None,
+            verify.test_images if verify else 0,
+            bench.original if bench else None,
+        ),
+        pruned=_network(
+            plan.pruned_macs,
+            plan.pruned_params,
+            verify.pruned.runtime if verify else None,
+            verify.test_images if verify else 0,
+            bench.pruned if bench else None,
+        ),
+        speedup=bench.speedup if bench else None,
+        modes=_modes(bench) if bench else (),
+        trtexec=bench.trtexec if bench else None,
+        energy=bench.energy if bench else None,
+        quantize=run.quantize,
+        ship=run.shipped,
+        unchecked=run.unchecked,
+        engines=_engines(run.build) if run.build else {},
+        labelled=verify.labelled if verify else True,
+        accuracy_drop_points=_drop_points(verify),
+        agreement=_agreement(verify) if verify else None,
+        recovery=verify.recovery if verify else None,
+        reconstruction=plan.reconstruction,
+        validation_accuracy=finetune.validation_accuracy if finetune else None,
+        validation_accuracy_ci95=interval_of(finetune.validation_accuracy, finetune.validation_images)
+        if finetune
         else None,
-    }
-    return report | {"measured": basis(report), "verdict": verdict(report)}
+        original_validation_accuracy=finetune.original_validation_accuracy if finetune else None,
+        per_class=_per_class(verify) if verify else (),
+        groups=tuple(map(_group, plan.groups)),
+        search_path=plan.search_path,
+        dropped=_dropped(plan),
+        latency_plan=latency_figures(plan),
+        search=run.search,
+        finetune=finetune,
+        verification=_verification(verify) if verify else None,
+        warnings=_warnings(run),
+        protocol=bench.protocol if bench else None,
+        environment=bench.environment if bench else {"target": plan.target, "how": "not measured"},
+        versions=_versions(),
+        latency_histogram=_histogram(bench.original.samples_us, bench.pruned.samples_us) if bench else None,
+    )
+    return replace(report, measured=basis(report), verdict=verdict(report))
 
 
-def _asked(plan: Plan) -> dict[str, Any]:
-    """What was to be pruned, for what, and how."""
-    shape, mean, std = list(plan.input_shape), list(plan.mean), list(plan.std)
+def _macs_share(plan: Plan) -> MacsShare:
     budget = Budget.parse(plan.budget)
-    return {
-        "target": plan.target,
-        "model": plan.model,
-        "classes": list(plan.classes),
-        "class_indices": list(plan.class_indices),
-        "model_classes": plan.model_classes,
-        "input": {"shape": shape, "layout": "NCHW", "mean": mean, "std": std},
-        "budget": plan.budget,
-        "macs_share": {
-            "used": plan.pruned_macs / plan.original_macs,
-            "budget": budget.amount if budget.unit == "flops" else None,
-        },
-        "settings": {"criterion": plan.criterion, "allocation": plan.allocation} | plan.settings,
-    }
+    return MacsShare(plan.pruned_macs / plan.original_macs, budget.amount if budget.unit == "flops" else None)
 
 
-def _images(plan: Plan) -> dict[str, Any]:
-    """The size of the images, and how the original did on those for validation before anything was pruned."""
+def _images(plan: Plan) -> Images:
+    """The size of the images, and the original's accuracy on those for validation before anything was pruned."""
     _, height, width = plan.input_shape
     look = plan.first_look
-    return {
-        "size": images_words(look.sizes if look else None, width, height),
-        "original": accuracy_words(look) if look else None,
-        "first_look": asdict(look) if look else None,
-    }
+    return Images(
+        images_words(look.sizes if look else None, width, height), accuracy_words(look) if look else None, look
+    )
 
 
-def _network(
-    name: str, macs: int, params: int, verify: Mapping[str, Any] | None, bench: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    timing = bench[name] if bench else None
-    return {
-        "accuracy": verify[name]["runtime"] if verify else None,
-        "accuracy_ci95": interval_of(verify[name]["runtime"], verify["test_images"]) if verify else None,
-        "macs": macs,
-        "params": params,
-        "latency_ms": {key: timing[f"{key}_us"] / 1000 for key in ("p50", "p90", "p99", "mean")} if timing else None,
-        "latency_cv": timing["cv"] if timing else None,
-        "calls": timing["n"] if timing else None,
-    }
+def _network(macs: int, params: int, accuracy: float | None, images: int, times: Samples | None) -> NetworkFigures:
+    return NetworkFigures(
+        accuracy=accuracy,
+        accuracy_ci95=interval_of(accuracy, images),
+        macs=macs,
+        params=params,
+        latency_ms=Latency(**vars(_milliseconds(times)), mean=times.mean_us / 1000) if times else None,
+        latency_cv=times.cv if times else None,
+        calls=times.n if times else None,
+    )
 
 
-def _agreement(verify: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    found = verify.get("agreement_with_original") if verify else None
-    if verify is None or found is None:
+def _milliseconds(times: Times) -> Milliseconds:
+    return Milliseconds(times.p50_us / 1000, times.p90_us / 1000, times.p99_us / 1000)
+
+
+def _modes(bench: Bench) -> tuple[ModeFigures, ...]:
+    """All modes, the one that counts first; none if there is but one."""
+    if not bench.further:
+        return ()
+    return tuple(
+        ModeFigures(one.mode, _milliseconds(one.original), _milliseconds(one.pruned), one.speedup)
+        for one in (ModeTimes(bench.original, bench.pruned, bench.speedup, bench.mode, bench.warnings), *bench.further)
+    )
+
+
+def _engines(build: Build) -> dict[str, EngineFigures]:
+    return {name: _engine(engine) for name, engine in (("original", build.original), ("pruned", build.pruned))}
+
+
+def _engine(engine: Engine) -> EngineFigures:
+    return EngineFigures(
+        seconds=engine.seconds,
+        engine_sha256=engine.engine_sha256,
+        place=engine.place,
+        settings=engine.settings,
+        rebuilds_us=engine.rebuilds_us,
+        layers=engine.layer_count,
+        spread=engine.spread,
+    )
+
+
+def _agreement(verify: Verify) -> AgreementFigures:
+    found = verify.agreement_with_original
+    return AgreementFigures(**vars(found), ci95=interval_of(found.share, verify.test_images))
+
+
+def _drop_points(verify: Verify | None) -> float | None:
+    if verify is None or verify.original.runtime is None or verify.pruned.runtime is None:
         return None
-    return {**found, "ci95": interval_of(found["share"], verify["test_images"])}
+    return round((verify.original.runtime - verify.pruned.runtime) * 100, 9)
 
 
-def _validation_interval(finetune: Mapping[str, Any] | None) -> list[float] | None:
-    if finetune is None:
-        return None
-    return interval_of(finetune["validation_accuracy"], finetune.get("validation_images", 0))
-
-
-def _drop_points(verify: Mapping[str, Any] | None) -> float | None:
-    if verify is None or not verify.get("labelled", True):
-        return None
-    before, after = (float(verify[name]["runtime"]) for name in ("original", "pruned"))
-    return round((before - after) * 100, 9)
-
-
-def _warnings(
-    plan: Plan,
-    verify: Mapping[str, Any] | None,
-    bench: Mapping[str, Any] | None,
-    finetune: Mapping[str, Any] | None,
-    search: Mapping[str, Any] | None,
-    quantize: Mapping[str, Any] | None,
-) -> list[str]:
+def _warnings(run: RunRecords) -> tuple[str, ...]:
     """What to read first, each once: what verification found, how it was chosen, and how it was measured."""
+    plan, verify, bench, finetune = run.plan, run.verify, run.bench, run.finetune
     found = [
+        *filter(None, [run.unchecked]),
         *(plan.first_look.warnings if plan.first_look else ()),
-        *(verify["problems"] if verify else ()),
-        *_not_shipped(quantize),
-        *([kept_words(finetune["choice"])] if finetune and was_discarded(finetune) else ()),
-        *basis_warnings(verify, search, quantize),
+        *(verify.problems if verify else ()),
+        *(_not_shipped(run.quantize) if run.quantize else ()),
+        *([kept_words(finetune.choice)] if finetune and finetune.choice and finetune.discarded else ()),
+        *basis_warnings(verify, run.search, run.quantize),
         *few_image_warnings(verify),
         *(plan.latency.warnings if plan.latency else ()),
-        *(bench["warnings"] if bench else ()),
+        *(bench.warnings if bench else ()),
         *(() if finetune else (NOT_FINETUNED if verify else NOT_FINETUNED_NOR_VERIFIED,)),
     ]
-    return list(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))
 
 
-def _not_shipped(quantize: Mapping[str, Any] | None) -> list[str]:
+def _not_shipped(quantize: Quantize) -> list[str]:
     """That a precision which was asked for by name is not served, and what its calibration showed."""
-    if quantize is None:
-        return []
-    remarks = [remark for how in quantize["made"].values() for remark in how.get("remarks", ())]
-    asked, shipped = quantize["asked"], quantize["shipped"]
-    if asked in ("auto", shipped):
-        return remarks
-    return [f"{asked} was asked for and is not served: {quantize['lost'][asked]}.", *remarks]
+    remarks = [remark for how in quantize.made.values() for remark in how.remarks]
+    reasons = [reason for precision, reason in quantize.lost.items() if precision == quantize.asked]
+    return [*(f"{quantize.asked} was asked for and is not served: {reason}." for reason in reasons), *remarks]
 
 
-def _dropped(plan: Plan) -> dict[str, list[str]]:
-    """Residual branches that are gone, and the layers that went with them."""
+def _dropped(plan: Plan) -> Dropped:
+    """Residual branches that were removed, and the layers in them."""
+    if not plan.dropped:
+        return Dropped((), ())
     by_layer = plan.latency.by_layer if plan.latency else {}
-    layers = [name for name, (_, after_us) in by_layer.items() if after_us == 0] or list(plan.dropped)
-    return {"branches": list(plan.dropped), "layers": layers if plan.dropped else []}
+    layers = tuple(name for name, (_, after_us) in by_layer.items() if after_us == 0)
+    return Dropped(plan.dropped, layers or plan.dropped)
 
 
-def _per_class(verify: Mapping[str, Any]) -> list[dict[str, Any]]:
-    pairs = zip(verify["original"]["per_class"], verify["pruned"]["per_class"], strict=True)
-    return [
-        {"name": o["name"], "images": o["images"], "original": o["runtime"], "pruned": p["runtime"]} for o, p in pairs
-    ]
+def _per_class(verify: Verify) -> tuple[ClassFigures, ...]:
+    pairs = zip(verify.original.per_class, verify.pruned.per_class, strict=True)
+    return tuple(ClassFigures(o.name, o.images, o.runtime, p.runtime) for o, p in pairs)
 
 
-def _groups(plan: Plan) -> list[dict[str, Any]]:
-    """All groups in order; those that are gone, which only their staircases still name, with a width of 0."""
-    stairs = plan.latency.staircases if plan.latency else {}
-    left, swept = {group.name for group in plan.groups}, list(stairs)
-    gone = {
-        name: _group(GroupPlan(name, stairs[name].swept[-1][0], (), (name,)))
-        for name in swept
-        if name not in left and stairs[name].swept
-    }
-    found = [gone[name] for name in takewhile(gone.__contains__, swept)]
-    for group in plan.groups:
-        found.append(_group(group))
-        behind = swept[swept.index(group.name) + 1 :] if group.name in stairs else []
-        found += [gone[name] for name in takewhile(gone.__contains__, behind)]
-    return found
+def _group(group: GroupPlan) -> GroupFigures:
+    return GroupFigures(
+        name=group.name,
+        layers=group.producers,
+        width_before=group.width,
+        width_after=len(group.kept),
+        trace_ratio=group.trace_ratio,
+        rounds=group.rounds,
+        fixed=group.fixed,
+        kept=group.kept,
+    )
 
 
-def _group(group: GroupPlan) -> dict[str, Any]:
-    return {
-        "name": group.name,
-        "layers": list(group.producers),
-        "width_before": group.width,
-        "width_after": len(group.kept),
-        "trace_ratio": group.trace_ratio,
-        "rounds": group.rounds,
-        "fixed": group.fixed,
-        "kept": list(group.kept),
-    }
+def _verification(verify: Verify) -> Verification:
+    return Verification(
+        passed=verify.passed,
+        problems=verify.problems,
+        test_images=verify.test_images,
+        runtime=verify.runtime,
+        tolerance=verify.tolerance,
+        precision=verify.precision,
+        max_drop=verify.max_drop,
+        original=_verified(verify.original),
+        pruned=_verified(verify.pruned),
+        onnxruntime=verify.onnxruntime,
+    )
 
 
-def _verification(verify: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("passed", "problems", "test_images", "runtime", "tolerance", "precision", "max_drop")
-    agreement = {
-        name: {key: verify[name][key] for key in ("torch", "runtime", "agreement", "largest_logit_difference")}
-        for name in ("original", "pruned")
-    }
-    return {key: verify[key] for key in kept if key in verify} | agreement | {"onnxruntime": verify.get("onnxruntime")}
+def _verified(network: Accuracy) -> VerifiedNetwork:
+    return VerifiedNetwork(network.torch, network.runtime, network.agreement, network.largest_logit_difference)
 
 
 def _versions() -> dict[str, str]:
@@ -264,7 +301,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _histogram(original_us: Sequence[float], pruned_us: Sequence[float]) -> dict[str, Any]:
+def _histogram(original_us: Sequence[float], pruned_us: Sequence[float]) -> Histogram:
     """Counts over one common axis, that leaves the slowest 0.5% of each out so that the rest can be seen."""
     ordered = [sorted(original_us), sorted(pruned_us)]
     low = min(samples[0] for samples in ordered)
@@ -273,19 +310,14 @@ def _histogram(original_us: Sequence[float], pruned_us: Sequence[float]) -> dict
     low, high = max(0.0, low - margin), high + margin
     if low < high / 2:  # then half of the latency is seen as half
         low = 0.0
-    counts = [_counts(samples, low, high) for samples in ordered]
-    return {
-        "low_ms": low / 1000,
-        "high_ms": high / 1000,
-        "original": counts[0],
-        "pruned": counts[1],
-        "beyond": {"original": len(ordered[0]) - sum(counts[0]), "pruned": len(ordered[1]) - sum(counts[1])},
-    }
+    original, pruned = (_counts(samples, low, high) for samples in ordered)
+    beyond = Pair(len(ordered[0]) - sum(original), len(ordered[1]) - sum(pruned))
+    return Histogram(low / 1000, high / 1000, original, pruned, beyond)
 
 
-def _counts(samples: Sequence[float], low: float, high: float) -> list[int]:
+def _counts(samples: Sequence[float], low: float, high: float) -> tuple[int, ...]:
     counts = [0] * BINS
     for sample in samples:
         if sample < high:
             counts[int((sample - low) / (high - low) * BINS)] += 1
-    return counts
+    return tuple(counts)

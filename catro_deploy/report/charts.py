@@ -1,39 +1,41 @@
 """Pictures of every report, each from plain records to one HTML figure; those of latency are in latency_charts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
+from catro_deploy.records import Finetune
+from catro_deploy.records.figures import ClassFigures, GroupFigures, Histogram, Latency
 from catro_deploy.report import svg
-from catro_deploy.report.finetuning import finetuning_words, was_discarded
+from catro_deploy.report.finetuning import finetuning_words
 from catro_deploy.report.wording import count, minus, ms, percent, points
 
 __all__ = ["accuracy_chart", "finetune_chart", "latency_chart", "widths_chart"]
 
 
-def latency_chart(report: Mapping[str, Any]) -> str:
+def latency_chart(histogram: Histogram, latencies: tuple[Latency, Latency]) -> str:
     """Histograms of both networks' calls, one above the other on a common axis, with percentile marks."""
-    histogram = report["latency_histogram"]
-    low, high = histogram["low_ms"], histogram["high_ms"]
+    low, high = histogram.low_ms, histogram.high_ms
     axis = svg.Axis(low, high, svg.zoomed(low, high, 5).step)
     height, gap = 84.0, 34.0
     bottom = 2 * (height + gap)
     parts = [*svg.grid(axis), svg.text(100, "100%", "ms", "tick end", dy=34)]
-    for row, name in enumerate(("original", "pruned")):
-        latency, base = report[name]["latency_ms"], (row + 1) * (height + gap)
-        spelled = " · ".join(f"{p} {ms(latency[p])}" for p in ("p50", "p90", "p99"))
+    counted = (("original", histogram.original), ("pruned", histogram.pruned))
+    for row, ((name, counts), latency) in enumerate(zip(counted, latencies, strict=True)):
+        base = (row + 1) * (height + gap)
+        marks = {"p50": latency.p50, "p90": latency.p90, "p99": latency.p99}
+        spelled = " · ".join(f"{mark} {ms(time)}" for mark, time in marks.items())
         parts.append(svg.text(0, base - height - 12, f"{name.capitalize()}: {spelled} ms", "head"))
-        parts += _bars(histogram[name], base, height, name)
-        for mark in ("p50", "p90", "p99"):
-            place = axis.place(latency[mark])
+        parts += _bars(counts, base, height, name)
+        for mark, time in marks.items():
+            place = axis.place(time)
             parts.append(svg.line(place, base - height - 4, place, base, f"mark {mark}"))
-    beyond = sum(histogram["beyond"].values())
+    beyond = histogram.beyond.original + histogram.beyond.pruned
     caption = (
         "Time of one call against the share of calls, each network to its own peak. Marks: p50 solid, p90 "
         f"dashed, p99 dotted. The axis starts at {'0' if low == 0 else f'{ms(low)} ms, not at 0'}"
         + (f"; beyond its end lie {count(beyond)} slow calls." if beyond else ".")
     )
-    description = "; ".join(f"{n}: median {ms(report[n]['latency_ms']['p50'])} ms" for n in ("original", "pruned"))
+    description = f"original: median {ms(latencies[0].p50)} ms; pruned: median {ms(latencies[1].p50)} ms"
     return svg.figure("Distribution of latency", description, parts, f"height:{bottom:g}px", "full", caption)
 
 
@@ -43,42 +45,42 @@ def _bars(counts: Sequence[int], base: float, height: float, style: str) -> list
     return [svg.rect(i * width, base - h, width, h, f"bar {style}") for i, h in tall]
 
 
-def accuracy_chart(classes: Sequence[Mapping[str, Any]]) -> str:
+def accuracy_chart(classes: Sequence[ClassFigures]) -> str:
     """A dumbbell for each class: a ring for the original, a dot for the pruned network, on a zoomed axis."""
-    shares = [entry[key] * 100 for entry in classes for key in ("original", "pruned")]
+    shares = [share * 100 for entry in classes for share in (entry.original, entry.pruned)]
     axis = svg.zoomed(min(*shares, 99), 100, 4, floor=0, ceiling=100)
     parts = svg.grid(axis, "%")
     for number, entry in enumerate(classes):
-        before, after = (axis.place(entry[key] * 100) for key in ("original", "pruned"))
-        change = (entry["pruned"] - entry["original"]) * 100
-        both = " → ".join(percent(entry[key]) for key in ("original", "pruned"))
-        hint = f"{entry['name']}: {both} of {count(entry['images'])} images"
+        before, after = (axis.place(share * 100) for share in (entry.original, entry.pruned))
+        change = (entry.pruned - entry.original) * 100
+        both = f"{percent(entry.original)} → {percent(entry.pruned)}"
+        hint = f"{entry.name}: {both} of {count(entry.images)} images"
         drawn = [
-            svg.name(entry["name"], "start"),
+            svg.name(entry.name, "start"),
             svg.line(before, 0, after, 0, "link"),
             svg.circle(before, 0, 5.5, "ring original", hint=hint),
             svg.circle(after, 0, 3.5, "dot pruned", hint=hint),
             svg.value(minus(points(change)) if change else "0", faint=change == 0),
         ]
         parts.append(svg.row(number, drawn))
-    worst = min(classes, key=lambda entry: float(entry["pruned"] - entry["original"]))
-    loss = (worst["original"] - worst["pruned"]) * 100
-    lost = f"Largest loss: {worst['name']}, {minus(points(-loss))} points." if loss > 0 else "No class lost accuracy."
-    few = min(classes, key=lambda entry: int(entry["images"]))
+    worst = min(classes, key=lambda entry: float(entry.pruned - entry.original))
+    loss = (worst.original - worst.pruned) * 100
+    lost = f"Largest loss: {worst.name}, {minus(points(-loss))} points." if loss > 0 else "No class lost accuracy."
+    few = min(classes, key=lambda entry: int(entry.images))
     caption = (
         "Accuracy on the test images, the change in points at the right. The axis runs from "
         f"{axis.format(axis.low)}% to 100%{'' if axis.low == 0 else ', not from 0'}. {escape(lost)} "
-        f"The smallest class has {count(few['images'])} images, so that one of them is "
-        f"{100 / few['images']:.2g} points."
+        f"The smallest class has {count(few.images)} images, so that one of them is "
+        f"{100 / few.images:.2g} points."
     )
     legend = svg.legend(("original", "original"), ("pruned", "pruned"))
     return svg.figure("Accuracy by class", lost, parts, f"--rows:{len(classes)}", "rows", caption, legend)
 
 
-def widths_chart(groups: Sequence[Mapping[str, Any]]) -> str:
+def widths_chart(groups: Sequence[GroupFigures]) -> str:
     """A bar for each group of coupled layers: what it had as a track, what it keeps filled."""
-    widest = max(group["width_before"] for group in groups)
-    common = widest <= 8 * min(group["width_before"] for group in groups)
+    widest = max(group.width_before for group in groups)
+    common = widest <= 8 * min(group.width_before for group in groups)
     axis = (
         svg.Axis(0, widest, widest / 4 if widest % 4 == 0 else svg.zoomed(0, widest).step)
         if common
@@ -86,19 +88,19 @@ def widths_chart(groups: Sequence[Mapping[str, Any]]) -> str:
     )
     parts = svg.grid(axis, "" if common else "%")
     for number, group in enumerate(groups):
-        before, after = group["width_before"], group["width_after"]
+        before, after = group.width_before, group.width_after
         unit = 1 if common else 100 / before
         change = f"{before} → {after}" if before != after else f"{after}"
         drawn = [
-            svg.name(group["name"], "end"),
-            svg.rect(0, -6, axis.place(before * unit), 12, "track", hint=f"{group['name']}: {change}"),
-            svg.rect(0, -6, axis.place(after * unit), 12, "bar kept" if group["fixed"] else "bar pruned"),
+            svg.name(group.name, "end"),
+            svg.rect(0, -6, axis.place(before * unit), 12, "track", hint=f"{group.name}: {change}"),
+            svg.rect(0, -6, axis.place(after * unit), 12, "bar kept" if group.fixed else "bar pruned"),
             svg.value(change, faint=before == after),
         ]
         parts.append(svg.row(number, drawn))
-    kept, had = (sum(group[key] for group in groups) for key in ("width_after", "width_before"))
+    kept, had = sum(group.width_after for group in groups), sum(group.width_before for group in groups)
     scale = "Channels" if common else "Share of each group's own channels"
-    gone = sum(not group["width_after"] for group in groups)
+    gone = sum(not group.width_after for group in groups)
     caption = f"{scale}, by group of layers that must share them. Dark grey bars were not to be pruned." + (
         f" 0: gone with the residual branch ({count(gone)} of {count(len(groups))} groups)." if gone else ""
     )
@@ -107,16 +109,16 @@ def widths_chart(groups: Sequence[Mapping[str, Any]]) -> str:
     return svg.figure("Widths before and after", description, parts, f"--rows:{len(groups)}", "rows", caption, legend)
 
 
-def finetune_chart(finetune: Mapping[str, Any]) -> str:
+def finetune_chart(finetune: Finetune) -> str:
     """Validation accuracy over epochs, and the loss below it."""
-    epochs = finetune["epochs"]
-    known = [(e["epoch"], e["validation_accuracy"] * 100) for e in epochs if e["validation_accuracy"] is not None]
+    epochs = finetune.epochs
+    known = [(e.epoch, e.validation_accuracy * 100) for e in epochs if e.validation_accuracy is not None]
     panels = [
         ("Validation accuracy", "%", known),
-        ("Training loss", "", [(e["epoch"], e["loss"]) for e in epochs]),
+        ("Training loss", "", [(e.epoch, e.loss) for e in epochs]),
     ]
-    step = max(1.0, svg.zoomed(0, epochs[-1]["epoch"], 5).step)
-    across = svg.Axis(0 if len(epochs) == 1 else epochs[0]["epoch"], epochs[-1]["epoch"], step)
+    step = max(1.0, svg.zoomed(0, epochs[-1].epoch, 5).step)
+    across = svg.Axis(0 if len(epochs) == 1 else epochs[0].epoch, epochs[-1].epoch, step)
     parts: list[str] = []
     top, height = 24.0, 110.0
     for title, unit, numbers in panels:
@@ -125,13 +127,13 @@ def finetune_chart(finetune: Mapping[str, Any]) -> str:
             top += height + 44
     parts += [svg.text(across.place(t), top - 26, across.format(t), "tick") for t in across.ticks]
     parts.append(svg.text(100, top - 8, "epoch", "tick end"))
-    before, after = finetune["baseline_validation_accuracy"], finetune["validation_accuracy"]
+    before, after = finetune.baseline_validation_accuracy, finetune.validation_accuracy
     summary = f"Validation accuracy {percent(before)} before fine-tuning, {percent(after)} after {len(epochs)} epochs."
-    if was_discarded(finetune):
+    if finetune.discarded:
         summary = finetuning_words(finetune)
     caption = (
-        f"{summary} {count(finetune['images'])} training images, {count(finetune['seconds'])} s on "
-        f"{escape(str(finetune['device']))}. Validation images come out of the training set; the test images "
+        f"{summary} {count(finetune.images)} training images, {count(finetune.seconds)} s on "
+        f"{escape(str(finetune.device))}. Validation images come out of the training set; the test images "
         "were not looked at. The vertical axes are zoomed to the values that occurred."
     )
     return svg.figure("Fine-tuning", summary, parts, f"height:{top:g}px", "curves", caption)

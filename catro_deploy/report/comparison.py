@@ -1,10 +1,10 @@
 """Two runs side by side: their figures, and the settings that differ."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from typing import Any
 
 from catro_deploy.errors import RunFolderError
+from catro_deploy.records.overview import Comparison, Overview
 from catro_deploy.report.overview import overview, settings_of
 from catro_deploy.report.page import html_table, page
 from catro_deploy.report.tables import Table
@@ -26,18 +26,18 @@ __all__ = [
     "settings_table",
 ]
 
-Run = Mapping[str, Any]
+Run = Overview
 NONE = "-"
 
 
-def compare(earlier: RunFolder, this: RunFolder) -> dict[str, Any]:
-    """The overviews of both runs, and the settings that differ as ``[name, value, value]``.
+def compare(earlier: RunFolder, this: RunFolder) -> Comparison:
+    """The overviews of both runs, and the settings that differ.
 
     Raises:
         RunFolderError: a record of one of them is damaged.
     """
     differences = toml_differences(settings_of(earlier), settings_of(this))
-    return {"earlier": overview(earlier), "this": overview(this), "settings": [list(found) for found in differences]}
+    return Comparison(overview(earlier), overview(this), tuple(differences))
 
 
 def run_before(run: RunFolder) -> RunFolder | None:
@@ -46,25 +46,29 @@ def run_before(run: RunFolder) -> RunFolder | None:
         return None
     mine = overview(run)
     for other in run_folders(run.path.resolve().parent):
-        if other.path.name == mine["name"]:
+        if other.path.name == mine.name:
             continue
         try:
             theirs = overview(other)
         except RunFolderError:
             continue
-        same = all(theirs[key] == mine[key] for key in ("model", "model_classes", "original_params"))
-        if same and theirs["stage"] == "report" and theirs["date"] <= mine["date"]:
+        same = _network(theirs) == _network(mine)
+        if same and theirs.stage == "report" and (theirs.date or "") <= (mine.date or ""):
             return other
     return None
 
 
-def comparison_words(comparison: Mapping[str, Any]) -> str:
+def _network(run: Run) -> tuple[object, ...]:
+    return run.model, run.model_classes, run.original_params
+
+
+def comparison_words(comparison: Comparison) -> str:
     """What is compared with what, and what to keep in mind."""
-    earlier, this = comparison["earlier"], comparison["this"]
-    words = f"{earlier['name']} ({date_words(earlier)}) and {this['name']} ({date_words(this)})."
-    if earlier["classes"] != this["classes"]:
+    earlier, this = comparison.earlier, comparison.this
+    words = f"{earlier.name} ({date_words(earlier)}) and {this.name} ({date_words(this)})."
+    if earlier.classes != this.classes:
         words += " They are for different classes: their accuracies are not comparable."
-    if earlier["target"] != this["target"]:
+    if earlier.target != this.target:
         words += " They are for different targets: their latencies are not comparable."
     return words
 
@@ -72,13 +76,13 @@ def comparison_words(comparison: Mapping[str, Any]) -> str:
 def comparison_table(earlier: Run, this: Run) -> Table:
     """The figures of both, and by how much the second differs from the first where both were measured alike."""
     rows = [row for row in _rows(earlier, this) if row[1:3] != (NONE, NONE)]
-    return Table(("", earlier["name"], this["name"], "Change"), tuple(rows), frozenset({1, 2, 3}))
+    return Table(("", earlier.name, this.name, "Change"), tuple(rows), frozenset({1, 2, 3}))
 
 
-def settings_table(comparison: Mapping[str, Any]) -> Table:
+def settings_table(comparison: Comparison) -> Table:
     """The settings that differ."""
-    rows = tuple((name, before, after) for name, before, after in comparison["settings"]) or (("none", "", ""),)
-    return Table(("Settings that differ", comparison["earlier"]["name"], comparison["this"]["name"]), rows)
+    rows = tuple((name, before, after) for name, before, after in comparison.settings) or (("none", "", ""),)
+    return Table(("Settings that differ", comparison.earlier.name, comparison.this.name), rows)
 
 
 def overview_table(run: Run) -> Table:
@@ -89,15 +93,14 @@ def overview_table(run: Run) -> Table:
 
 def list_table(runs: Sequence[Run]) -> Table:
     """A row for each run."""
-    keys = ("model", "target", "budget")
     rows = tuple(
         (
-            run["name"],
+            run.name,
             date_words(run),
-            *(run[key] or NONE for key in keys),
+            *(text or NONE for text in (run.model, run.target, run.budget)),
             latency_words(run),
-            _share(run, run["accuracy"]),
-            run["stage"] or "not started",
+            _share(run, run.accuracy),
+            run.stage or "not started",
         )
         for run in runs
     )
@@ -105,10 +108,10 @@ def list_table(runs: Sequence[Run]) -> Table:
     return Table(head, rows)
 
 
-def comparison_page(comparison: Mapping[str, Any]) -> str:
+def comparison_page(comparison: Comparison) -> str:
     """Everything as one HTML page."""
-    earlier, this = comparison["earlier"], comparison["this"]
-    name = f"{earlier['name']} and {this['name']}"
+    earlier, this = comparison.earlier, comparison.this
+    name = f"{earlier.name} and {this.name}"
     return page(
         name,
         f'<header><p class="eyebrow">catro-deploy · two runs compared</p>\n<h1>{escape(name)}</h1>\n'
@@ -120,14 +123,14 @@ def comparison_page(comparison: Mapping[str, Any]) -> str:
 
 def date_words(run: Run) -> str:
     """``2026-11-23 16:20``, the end of the last stage."""
-    return str(run["date"])[:16].replace("T", " ") if run["date"] else NONE
+    return str(run.date)[:16].replace("T", " ") if run.date else NONE
 
 
 def latency_words(run: Run) -> str:
     """``0.497x``, with how it was found unless it was measured."""
-    if run["latency_ratio"] is None:
+    if run.latency_ratio is None:
         return NONE
-    return f"{run['latency_ratio']:.3f}x" + ("" if run["latency_how"] == "measured" else f" ({run['latency_how']})")
+    return f"{run.latency_ratio:.3f}x" + ("" if run.latency_how == "measured" else f" ({run.latency_how})")
 
 
 def _rows(earlier: Run, this: Run) -> Iterator[tuple[str, ...]]:
@@ -135,59 +138,68 @@ def _rows(earlier: Run, this: Run) -> Iterator[tuple[str, ...]]:
         yield name, words(earlier), words(this), ""
     yield from _accuracy_rows(earlier, this)
     yield from _latency_rows(earlier, this)
-    for name, key in (("MACs per image", "pruned_macs"), ("Parameters", "pruned_params")):
-        before, after = earlier[key], this[key]
+    for name, before, after in (
+        ("MACs per image", earlier.pruned_macs, this.pruned_macs),
+        ("Parameters", earlier.pruned_params, this.pruned_params),
+    ):
         shown = (NONE if number is None else large(number) for number in (before, after))
         yield name, *shown, change(before, after) if before and after else ""
 
 
 def _accuracy_rows(earlier: Run, this: Run) -> Iterator[tuple[str, ...]]:
-    alike = all(earlier[key] == this[key] for key in ("accuracy_images", "test_images", "classes"))
-    for name, key in (
-        ("Accuracy, original", "original_accuracy"),
-        ("Accuracy, pruned", "accuracy"),
-        ("Same answer as the original", "agreement"),
+    alike = _images(earlier) == _images(this)
+    for name, before, after in (
+        ("Accuracy, original", earlier.original_accuracy, this.original_accuracy),
+        ("Accuracy, pruned", earlier.accuracy, this.accuracy),
+        ("Same answer as the original", earlier.agreement, this.agreement),
     ):
-        before, after = earlier[key], this[key]
-        shown = (_share(earlier, before), _share(this, after))
-        known = alike and before is not None and after is not None
-        yield name, *shown, f"{points((after - before) * 100)} points" if known else ""
+        changed = (
+            f"{points((after - before) * 100)} points" if alike and before is not None and after is not None else ""
+        )
+        yield name, _share(earlier, before), _share(this, after), changed
+
+
+def _images(run: Run) -> tuple[object, ...]:
+    """What accuracies are of."""
+    return run.accuracy_images, run.test_images, run.classes
 
 
 def _share(run: Run, share: float | None) -> str:
     if share is None:
         return NONE
-    return percent(share) + (" (validation)" if run["accuracy_images"] == "validation" else "")
+    return percent(share) + (" (validation)" if run.accuracy_images == "validation" else "")
 
 
 def _latency_rows(earlier: Run, this: Run) -> Iterator[tuple[str, ...]]:
-    measured = all(run["latency_how"] == "measured" for run in (earlier, this)) and earlier["target"] == this["target"]
-    for name, key in (("Latency p50, original", "original_us"), ("Latency p50, pruned", "pruned_us")):
-        before, after = earlier[key], this[key]
+    measured = all(run.latency_how == "measured" for run in (earlier, this)) and earlier.target == this.target
+    for name, before, after in (
+        ("Latency p50, original", earlier.original_us, this.original_us),
+        ("Latency p50, pruned", earlier.pruned_us, this.pruned_us),
+    ):
         shown = (NONE if us is None else duration(us) for us in (before, after))
-        yield name, *shown, change(before, after) if measured else ""
+        yield name, *shown, change(before, after) if measured and before and after else ""
     yield "Latency, of the original's", latency_words(earlier), latency_words(this), ""
 
 
 def _input_words(run: Run) -> str:
-    return "x".join(map(str, run["input_shape"])) if run["input_shape"] else NONE
+    return "x".join(map(str, run.input_shape)) if run.input_shape else NONE
 
 
 def _class_words(run: Run) -> str:
-    return NONE if run["classes"] is None else f"{len(run['classes'])} of {run['model_classes']}"
+    return NONE if run.classes is None else f"{len(run.classes)} of {run.model_classes}"
 
 
-def _text(key: str) -> Callable[[Run], str]:
-    return lambda run: NONE if run[key] is None else str(run[key])
+def _text(value: object) -> str:
+    return NONE if value is None else str(value)
 
 
 _WORDS: tuple[tuple[str, Callable[[Run], str]], ...] = (
-    ("Last stage", _text("stage")),
+    ("Last stage", lambda run: _text(run.stage)),
     ("Finished", date_words),
-    ("Network", _text("model")),
+    ("Network", lambda run: _text(run.model)),
     ("Input", _input_words),
     ("Classes", _class_words),
-    ("Target", _text("target")),
-    ("Budget", _text("budget")),
-    ("Test images", _text("test_images")),
+    ("Target", lambda run: _text(run.target)),
+    ("Budget", lambda run: _text(run.budget)),
+    ("Test images", lambda run: _text(run.test_images)),
 )

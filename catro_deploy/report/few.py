@@ -1,8 +1,6 @@
 """What few images leave open: intervals of accuracies, and a warning where one image is points."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from catro_deploy.records import Verify
 from catro_deploy.report.wording import count
 from catro_deploy.statistics.intervals import largest_unseen_loss, wilson
 
@@ -12,16 +10,16 @@ __all__ = ["few_image_warnings", "interval_of"]
 FEW_IMAGES = 100
 
 
-def interval_of(share: float | None, images: int) -> list[float] | None:
+def interval_of(share: float | None, images: int) -> tuple[float, float] | None:
     """The 95% interval of a ``share`` of so many ``images``, by Wilson; None where there is no share, or no image."""
-    return None if share is None or not images else list(wilson(share, images))
+    return None if share is None or not images else wilson(share, images)
 
 
-def few_image_warnings(verify: Mapping[str, Any] | None) -> list[str]:
+def few_image_warnings(verify: Verify | None) -> list[str]:
     """That the test images are too few to tell how much was lost, or whether it is within ``max_drop``."""
     if verify is None:
         return []
-    images, allowed = verify["test_images"], verify.get("max_drop")
+    images, allowed = verify.test_images, verify.max_drop
     unseen = 100 * largest_unseen_loss(images)
     if images >= FEW_IMAGES and not (allowed and unseen > allowed):
         return []

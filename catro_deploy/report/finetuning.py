@@ -1,61 +1,51 @@
 """How the pruned network was fine-tuned, in words."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from catro_deploy.records import Choice, Finetune
 from catro_deploy.report.wording import count, nats, percent
 
-__all__ = ["finetuning_words", "kept_words", "probe_words", "was_discarded"]
+__all__ = ["finetuning_words", "kept_words", "probe_words"]
 
 
-def finetuning_words(finetune: Mapping[str, Any]) -> str:
+def finetuning_words(finetune: Finetune) -> str:
     """What finetune.json says of the training as a whole; that there was none, if so."""
-    before, after = finetune["baseline_validation_accuracy"], finetune["validation_accuracy"]
-    epochs = len(finetune["epochs"])
+    before, after = finetune.baseline_validation_accuracy, finetune.validation_accuracy
+    epochs = len(finetune.epochs)
     if not epochs:
         return f"No training took place: the weights are those of the pruning, validation accuracy {percent(after)}."
-    choice = finetune.get("choice")
-    reached = choice["after"]["accuracy"] if choice else after
+    choice = finetune.choice
+    reached = choice.after.accuracy if choice else after
     trained = (
-        f"{epochs} epoch{'' if epochs == 1 else 's'} over {count(finetune['images'])} images on {finetune['device']} "
-        f"in {count(finetune['seconds'])} s: validation accuracy {percent(before)} before, {percent(reached)} after."
+        f"{epochs} epoch{'' if epochs == 1 else 's'} over {count(finetune.images)} images on {finetune.device} "
+        f"in {count(finetune.seconds)} s: validation accuracy {percent(before)} before, {percent(reached)} after."
     )
-    return f"{trained} {kept_words(choice)}" if choice and was_discarded(finetune) else trained
+    return f"{trained} {kept_words(choice)}" if choice and finetune.discarded else trained
 
 
-def was_discarded(finetune: Mapping[str, Any] | None) -> bool:
-    """Whether training made the network worse, so that the weights from before it are the final ones."""
-    choice = finetune.get("choice") if finetune else None
-    return choice is not None and choice["kept"] == "pruned"
-
-
-def kept_words(choice: Mapping[str, Any]) -> str:
+def kept_words(choice: Choice) -> str:
     """That the network from before fine-tuning is kept, with the figures that decided it, and what to change."""
-    before, after = choice["before"], choice["after"]
-    known = (
-        [] if after["accuracy"] is None else [f"accuracy {percent(before['accuracy'])} -> {percent(after['accuracy'])}"]
-    )
+    before, after = choice.before, choice.after
+    known = [] if after.accuracy is None else [f"accuracy {percent(before.accuracy)} -> {percent(after.accuracy)}"]
     figures = [
         *known,
-        f"agreement with the original {percent(before['agreement'])} -> {percent(after['agreement'])}",
-        f"mean KL {nats(before['mean_kl_nats'])} -> {nats(after['mean_kl_nats'])}",
+        f"agreement with the original {percent(before.agreement)} -> {percent(after.agreement)}",
+        f"mean KL {nats(before.mean_kl_nats)} -> {nats(after.mean_kl_nats)}",
     ]
     return (
-        f"Fine-tuning did not improve the network on {count(choice['images'])} validation images "
+        f"Fine-tuning did not improve the network on {count(choice.images)} validation images "
         f"({', '.join(figures)}): the weights from before it are kept. Try a lower learning_rate or another batch_size."
     )
 
 
-def probe_words(finetune: Mapping[str, Any]) -> str:
+def probe_words(finetune: Finetune) -> str:
     """Which learning rates were tried before the training, and how they did; empty if none were."""
-    probe = finetune.get("probe")
+    probe = finetune.probe
     if not probe:
         return ""
     tried = ", ".join(
         f"{rate:.2g} (loss {'not finite' if loss is None else f'{loss:.4g}'})"
-        for rate, loss in zip(probe["learning_rates"], probe["losses"], strict=True)
+        for rate, loss in zip(probe.learning_rates, probe.losses, strict=True)
     )
     return (
-        f"Learning rates tried before, for {probe['steps']} steps each: {tried}, on training images held out from "
-        f"them. Chosen: {probe['chosen']:.2g}."
+        f"Learning rates tried before, for {probe.steps} steps each: {tried}, on training images held out from "
+        f"them. Chosen: {probe.chosen:.2g}."
     )

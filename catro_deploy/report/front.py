@@ -1,11 +1,10 @@
 """The budgets that a search tried: accuracy on validation images over latency, as words, a table and a picture."""
 
-from collections.abc import Mapping
 from html import escape
-from typing import Any
 
+from catro_deploy.records import FrontPoint, Search
 from catro_deploy.report import svg
-from catro_deploy.report.agreement import MEASURES, measure_of, validation_heading
+from catro_deploy.report.agreement import MEASURES, validation_heading
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import change_interval, minus, percent, points
 
@@ -14,79 +13,83 @@ __all__ = ["front_chart", "front_line", "front_table", "front_words"]
 TOP, HEIGHT = 24.0, 150.0
 
 
-def front_line(search: Mapping[str, Any]) -> str:
+def front_line(search: Search) -> str:
     """What the search found, in one line."""
-    (chosen,) = [one for one in search["front"] if one["budget"] == search["budget"]]
-    lost = points(-chosen["drop_points"])
-    of_what = f" of {MEASURES['agreement']}" if measure_of(search) == "agreement" else ""
+    lost = points(-(search.chosen.drop_points or 0))
+    of_what = f" of {MEASURES['agreement']}" if search.judged_by == "agreement" else ""
     return (
-        f"budget {search['budget']}: the smallest of {len(search['front'])} tried that loses at most "
-        f"{search['max_drop']:g} points{of_what}; {lost} on validation images after {_epochs(search)} of fine-tuning"
+        f"budget {search.budget}: the smallest of {len(search.front)} tried that loses at most "
+        f"{search.max_drop:g} points{of_what}; {lost} on validation images after {_epochs(search)} of fine-tuning"
     )
 
 
-def front_words(search: Mapping[str, Any]) -> str:
+def front_words(search: Search) -> str:
     """What the scores of the front are of, and what they are not."""
-    if measure_of(search) == "accuracy":
-        original = f"where the original has {percent(search['original_validation_accuracy'])}"
+    if search.judged_by == "accuracy":
+        original = f"where the original has {percent(search.original_validation_accuracy)}"
     else:
-        original = f"and not an accuracy, since {search['judged_by_reason']}"
-    measure = MEASURES[measure_of(search)]
+        original = f"and not an accuracy, since {search.judged_by_reason}"
+    measure = MEASURES[search.judged_by]
     return (
-        f"{len(search['front'])} budgets were tried for the smallest latency that loses at most "
-        f"{search['max_drop']:g} points of {measure}. Each was pruned, measured and fine-tuned for {_epochs(search)} "
+        f"{len(search.front)} budgets were tried for the smallest latency that loses at most "
+        f"{search.max_drop:g} points of {measure}. Each was pruned, measured and fine-tuned for {_epochs(search)} "
         f"only; its {measure} is on validation images, which come out of the training set, {original}. The test images "
-        f"were not looked at. The network of the budget kept, {search['budget']}, was then fine-tuned in full: it is "
+        f"were not looked at. The network of the budget kept, {search.budget}, was then fine-tuned in full: it is "
         "what the rest of this report is about."
     )
 
 
-def front_table(search: Mapping[str, Any]) -> Table:
+def front_table(search: Search) -> Table:
     """Every budget that was tried, the smallest first."""
-    score = "validation_accuracy" if measure_of(search) == "accuracy" else "agreement"
+    by_accuracy = search.judged_by == "accuracy"
     rows = tuple(
         (
-            one["budget"],
-            "no network meets it" if one["ratio"] is None else f"{one['ratio']:.3f}x",
-            "" if one["ratio"] is None else percent(one[score]),
-            "" if one["ratio"] is None else _change(one),
-            "" if one["ratio"] is None else percent(one["macs_share"]),
+            one.budget,
+            "no network meets it" if one.ratio is None else f"{one.ratio:.3f}x",
+            "" if one.ratio is None else percent(one.validation_accuracy if by_accuracy else one.agreement),
+            "" if one.ratio is None else _change(one),
+            "" if one.ratio is None else percent(one.macs_share),
             _outcome(one, search),
         )
-        for one in search["front"]
+        for one in search.front
     )
     head = ("Budget", "Latency, measured", validation_heading(search), "Points", "MACs used", "Within the loss allowed")
     return Table(head, rows, frozenset({1, 2, 3, 4}))
 
 
-def _change(one: Mapping[str, Any]) -> str:
+def _change(one: FrontPoint) -> str:
     """Points gained or lost; of accuracy with their interval."""
-    change = points(-one["drop_points"])
-    bounds = one.get("change_ci95")
+    change = points(-(one.drop_points or 0))
+    bounds = one.change_ci95
     return f"{change} ({change_interval([100 * bound for bound in bounds])})" if bounds else change
 
 
-def front_chart(search: Mapping[str, Any]) -> str:
+def front_chart(search: Search) -> str:
     """Points lost over measured latency; what may be lost is a line, what was kept is named."""
-    met = [one for one in search["front"] if one["ratio"] is not None]
-    allowed = search["max_drop"]
-    drops = [0.0, allowed, *(one["drop_points"] for one in met)]
-    across = svg.zoomed(min(one["ratio"] for one in met), 1.0, 4, floor=0, ceiling=1)
+    met = [
+        (one, one.ratio, one.drop_points)
+        for one in search.front
+        if one.ratio is not None and one.drop_points is not None
+    ]
+    allowed = search.max_drop
+    drops = [0.0, allowed, *(drop for _, _, drop in met)]
+    across = svg.zoomed(min(ratio for _, ratio, _ in met), 1.0, 4, floor=0, ceiling=1)
     up = svg.zoomed(min(drops), max(drops), 4)
 
     def height(drop: float) -> float:
         return TOP + HEIGHT * (1 - up.place(drop) / 100)
 
     parts = [*_axes(across, up), svg.line(0, height(allowed), 100, height(allowed), "limit")]
-    places = [(across.place(one["ratio"]), 100 - up.place(one["drop_points"])) for one in met]
+    places = [(across.place(ratio), 100 - up.place(drop)) for _, ratio, drop in met]
     original = (across.place(1.0), 100 - up.place(0.0))
     parts.append(svg.curve(sorted([*places, original]), TOP, HEIGHT, "stair"))
     parts.append(svg.circle(across.place(1.0), height(0.0), 5, "ring original", hint="original"))
-    for one in met:
-        parts.append(_point(one, across.place(one["ratio"]), height(one["drop_points"]), search))
-    unmet = [one["budget"] for one in search["front"] if one["ratio"] is None]
+    for one, ratio, drop in met:
+        hint = f"{one.budget}: measured {ratio:.3f}x, {points(-drop)} points"
+        parts.append(_point(one, across.place(ratio), height(drop), search, hint))
+    unmet = [one.budget for one in search.front if one.ratio is None]
     caption = (
-        f"Points of {MEASURES[measure_of(search)]} lost on validation images, after a short fine-tuning, over latency "
+        f"Points of {MEASURES[search.judged_by]} lost on validation images, after a short fine-tuning, over latency "
         "as a share of the original's, measured. Both axes are zoomed: latency runs from "
         f"{across.format(across.low)}x to 1x."
         + (f" Not drawn, since no network meets it: {escape(', '.join(unmet))}." if unmet else "")
@@ -97,7 +100,7 @@ def front_chart(search: Mapping[str, Any]) -> str:
         ("ring original", "original"),
         ("limit", f"{allowed:g} points allowed"),
     )
-    described = "; ".join(f"{one['budget']}: {points(-one['drop_points'])} points" for one in met)
+    described = "; ".join(f"{one.budget}: {points(-drop)} points" for one, _, drop in met)
     size = f"height:{TOP + HEIGHT + 44:g}px"
     return svg.figure("Front", described, parts, size, "curves", caption, legend)
 
@@ -114,20 +117,19 @@ def _axes(across: svg.Axis, up: svg.Axis) -> list[str]:
     return [*parts, svg.text(100, bottom + 36, "of the original's latency", "tick end")]
 
 
-def _point(one: Mapping[str, Any], x: float, y: float, search: Mapping[str, Any]) -> str:
-    hint = f"{one['budget']}: measured {one['ratio']:.3f}x, {points(-one['drop_points'])} points"
-    if one["budget"] != search["budget"]:
-        return svg.circle(x, y, 4, "dot pruned" if one["kept"] else "ring pruned", hint=hint)
+def _point(one: FrontPoint, x: float, y: float, search: Search, hint: str) -> str:
+    if one.budget != search.budget:
+        return svg.circle(x, y, 4, "dot pruned" if one.kept else "ring pruned", hint=hint)
     side, dx = ("begin", 9) if x < 70 else ("end", -9)
-    label = svg.text(x, y - 9, f"kept: {one['budget']}", f"tick chosen {side}", dx=dx)
+    label = svg.text(x, y - 9, f"kept: {one.budget}", f"tick chosen {side}", dx=dx)
     return svg.circle(x, y, 8, "ring chosen", hint=hint) + svg.circle(x, y, 4, "dot pruned", hint=hint) + label
 
 
-def _outcome(one: Mapping[str, Any], search: Mapping[str, Any]) -> str:
-    if one["budget"] == search["budget"]:
+def _outcome(one: FrontPoint, search: Search) -> str:
+    if one.budget == search.budget:
         return "yes, kept"
-    return "yes" if one["kept"] else "no"
+    return "yes" if one.kept else "no"
 
 
-def _epochs(search: Mapping[str, Any]) -> str:
-    return f"{search['epochs']} epoch{'' if search['epochs'] == 1 else 's'}"
+def _epochs(search: Search) -> str:
+    return f"{search.epochs} epoch{'' if search.epochs == 1 else 's'}"

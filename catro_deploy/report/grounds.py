@@ -1,8 +1,8 @@
 """What the figures of a report rest on, in plain words: what was measured, where and how, and what was not."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from catro_deploy.records import Protocol
+from catro_deploy.records.figures import Images, Verification
+from catro_deploy.records.report import Report
 from catro_deploy.report.wording import count, value
 
 __all__ = ["basis", "conditions", "heading", "how_measured"]
@@ -10,9 +10,9 @@ __all__ = ["basis", "conditions", "heading", "how_measured"]
 COUNTED = "Multiply-accumulates (MACs) and parameters were counted from the layers' shapes."
 
 
-def conditions(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+def conditions(report: Report) -> list[tuple[str, str]]:
     """What a careful reader asks first: device, runtime, threads ...; what was not recorded is left out."""
-    recorded = report["environment"] | report["protocol"]
+    recorded = report.environment | {"warmup_s": report.protocol.warmup_s if report.protocol else None}
     wanted = {
         "reached": "Measured on",
         "device": "Device",
@@ -25,90 +25,88 @@ def conditions(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         "warmup_s": "Warm-up",
     }
     found = [(name, value(key, recorded[key])) for key, name in wanted.items() if recorded.get(key) is not None]
-    calls = sorted({report[name]["calls"] for name in ("original", "pruned")} - {None})
+    calls = sorted({network.calls for network in (report.original, report.pruned) if network.calls is not None})
     timed = [("Timed calls of each", " / ".join(map(count, calls)))] if calls else [("Timed calls", "none")]
-    places = {engine["place"]["gpu"] for engine in report["engines"].values()}
+    places = {engine.place.gpu for engine in report.engines.values()}
     gpu = [("GPU", place) for place in places]
-    return [("Target", report["target"]), *gpu, *found, *timed, *_images(report["images"])]
+    return [("Target", report.target), *gpu, *found, *timed, *_images(report.images)]
 
 
-def _images(images: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _images(images: Images) -> list[tuple[str, str]]:
     """The size of the images, and how the original did on them before anything was pruned."""
-    looked = [("Original, before pruning", images["original"])] if images["original"] else []
-    return [("Images", images["size"]), *looked]
+    looked = [("Original, before pruning", images.original)] if images.original else []
+    return [("Images", images.size), *looked]
 
 
-def heading(report: Mapping[str, Any]) -> str:
+def heading(report: Report) -> str:
     """What ``conditions`` and ``how_measured`` stand under."""
-    return "How it was measured" if report["speedup"] or report["verification"] else "What the figures rest on"
+    return "How it was measured" if report.speedup or report.verification else "What the figures rest on"
 
 
-def basis(report: Mapping[str, Any]) -> str:
+def basis(report: Report) -> str:
     """Which figures were measured, counted, predicted or estimated."""
     latency = "Latencies were measured on the device named under environment."
-    what = "Accuracies and agreement" if report["labelled"] else "Agreement with the original"
+    what = "Accuracies and agreement" if report.labelled else "Agreement with the original"
     accuracy = f"{what} were measured on the test images with the runtime named under verification."
     return " ".join(
         (
-            latency if report["speedup"] else _out_of_reach(report),
-            accuracy if report["verification"] else _validation(report),
+            latency if report.speedup else _out_of_reach(report),
+            accuracy if report.verification else _validation(report),
             COUNTED,
             _computed(report),
         )
     )
 
 
-def how_measured(report: Mapping[str, Any]) -> str:
+def how_measured(report: Report) -> str:
     """The measuring in plain words."""
     return " ".join(
         (
-            _timing(report) if report["speedup"] else _out_of_reach(report),
-            _testing(report) if report["verification"] else _validation(report),
+            _timing(report.protocol) if report.protocol else _out_of_reach(report),
+            _testing(report.verification, report) if report.verification else _validation(report),
             COUNTED,
             _computed(report),
         )
     )
 
 
-def _timing(report: Mapping[str, Any]) -> str:
-    protocol = report["protocol"]
+def _timing(protocol: Protocol) -> str:
     return (
-        f"Both networks ran in one process on the device and took turns of {protocol['block']} calls (A B A B "
+        f"Both networks ran in one process on the device and took turns of {protocol.block} calls (A B A B "
         "...), after warm-up, so that a change of clock or load meets both. The speedup is the ratio of median "
         "latencies; its 95% confidence interval comes from a bootstrap over the turns "
-        f"({count(protocol['bootstrap_resamples'])} redraws)."
+        f"({count(protocol.bootstrap_resamples)} redraws)."
     )
 
 
-def _testing(report: Mapping[str, Any]) -> str:
-    verification = report["verification"]
+def _testing(verification: Verification, report: Report) -> str:
     images = (
-        f"{count(verification['test_images'])} test images, which neither pruning nor fine-tuning looked at, computed "
-        f"by {verification['runtime']}."
+        f"{count(verification.test_images)} test images, which neither pruning nor fine-tuning looked at, computed "
+        f"by {verification.runtime}."
     )
     same = "the share of images to which both networks give the same class"
-    if not report["labelled"]:
+    if not report.labelled:
         return f"Agreement is {same}, on {images} The images have no labels: which answers are right is not known."
-    return f"Accuracy is top-1 on {images}" + (f" Agreement is {same}." if report["agreement"] else "")
+    return f"Accuracy is top-1 on {images}" + (f" Agreement is {same}." if report.agreement else "")
 
 
-def _out_of_reach(report: Mapping[str, Any]) -> str:
-    return f"No latency was measured: {report['target']} was out of reach."
+def _out_of_reach(report: Report) -> str:
+    return f"No latency was measured: {report.target} was out of reach."
 
 
-def _validation(report: Mapping[str, Any]) -> str:
-    if report["validation_accuracy"] is None:
+def _validation(report: Report) -> str:
+    if report.validation_accuracy is None:
         return "No accuracy was measured."
     return "The accuracy is that on validation images, held out of the training set, by PyTorch: it is not a test."
 
 
-def _computed(report: Mapping[str, Any]) -> str:
-    latency = report["latency_plan"]
+def _computed(report: Report) -> str:
+    latency = report.latency_plan
     if latency is None:
         return "No figure here is estimated."
-    if latency["how"] == "estimate":
-        return f'Times called "estimate" were computed, not measured ({latency["source"]}).'
+    if latency.how == "estimate":
+        return f'Times called "estimate" were computed, not measured ({latency.source}).'
     return (
         'Times called "predicted" come from a cost model that was fitted to measurements on the target '
-        f"({latency['source']}). No other figure here is estimated."
+        f"({latency.source}). No other figure here is estimated."
     )

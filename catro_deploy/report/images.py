@@ -1,6 +1,6 @@
 """The images before pruning, and the original's accuracy on them, in words."""
 
-from catro_deploy.inspection import FirstLook, ImageSizes
+from catro_deploy.records import FirstLook, ImageSizes
 from catro_deploy.report.wording import count, percent
 
 __all__ = ["accuracy_words", "images_words", "size_warning", "sizes_words"]

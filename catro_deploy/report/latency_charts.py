@@ -1,9 +1,9 @@
 """Pictures of how latency decided the widths: rounds of the closed loop, staircases, time by layer."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from catro_deploy.records.figures import BudgetUsed, LatencyFigures, LayerTime, StairFigures
 from catro_deploy.report import svg
 from catro_deploy.report.verdict import budget_words, prediction_word
 from catro_deploy.report.wording import count, shorten
@@ -19,46 +19,47 @@ BARS = 32
 HEIGHT = 96.0
 
 
-def rounds_chart(report: Mapping[str, Any]) -> str:
+def rounds_chart(latency: LatencyFigures, used: BudgetUsed) -> str:
     """A row for each round: a ring where it was predicted, a dot with its interval where it was measured."""
-    used, latency = report["budget_used"], report["latency_plan"]
-    rows = [(f"Round {number}", one) for number, one in enumerate(latency["rounds"], 1)]
-    if used["used"] is not None:
-        last = {"predicted": used["predicted"], "measured": used["used"], "ci95": used["ci95"]}
-        rows.append(("Final bench", last))
-    numbers = [n for _, one in rows for n in (one["predicted"], one["measured"], *one["ci95"])]
-    axis = svg.zoomed(min(*numbers, used["asked"]), max(*numbers, used["asked"]), 4, floor=0)
-    limit = axis.place(used["asked"])
-    parts = [*svg.grid(axis, "x" if used["unit"] == "x" else ""), svg.line(limit, 0, limit, "100%", "limit")]
-    for number, (name, one) in enumerate(rows):
-        predicted, measured, low, high = map(axis.place, (one["predicted"], one["measured"], *one["ci95"]))
-        words = budget_words(used, one["measured"])
-        hint = f"{name}: predicted {budget_words(used, one['predicted'])}, measured {words}"
+    rows = [
+        (f"Round {number}{', taken' if one.taken else ''}", one.predicted, one.measured, one.ci95)
+        for number, one in enumerate(latency.rounds, 1)
+    ]
+    if used.used is not None and used.predicted is not None and used.ci95 is not None:
+        rows.append(("Final bench", used.predicted, used.used, used.ci95))
+    numbers = [n for _, predicted, measured, ci95 in rows for n in (predicted, measured, *ci95)]
+    axis = svg.zoomed(min(*numbers, used.asked), max(*numbers, used.asked), 4, floor=0)
+    limit = axis.place(used.asked)
+    parts = [*svg.grid(axis, "x" if used.unit == "x" else ""), svg.line(limit, 0, limit, "100%", "limit")]
+    for number, (name, predicted, measured, ci95) in enumerate(rows):
+        low, high = map(axis.place, ci95)
+        words = budget_words(used, measured)
+        hint = f"{name}: predicted {budget_words(used, predicted)}, measured {words}"
         drawn = [
-            svg.name(f"{name}, taken" if one.get("taken") else name, "start"),
+            svg.name(name, "start"),
             svg.line(low, 0, high, 0, "whisker"),
-            svg.circle(predicted, 0, 5.5, "ring pruned", hint=hint),
-            svg.circle(measured, 0, 3.5, "dot pruned", hint=hint),
+            svg.circle(axis.place(predicted), 0, 5.5, "ring pruned", hint=hint),
+            svg.circle(axis.place(measured), 0, 3.5, "dot pruned", hint=hint),
             svg.value(words.replace(" us", " µs"), faint=False),
         ]
         parts.append(svg.row(number, drawn))
-    unit = "Latency as a share of the original's" if used["unit"] == "x" else "Latency in microseconds, p50"
+    unit = "Latency as a share of the original's" if used.unit == "x" else "Latency in microseconds, p50"
     start = "" if axis.low == 0 else f"; the axis starts at {axis.format(axis.low)}, not at 0"
     caption = (
-        f"{unit}{start}. A round allocates, builds the network, and measures it in turns with the original; its figure "
-        "at the right is what was measured, the whisker the 95% interval. The next round aims where this one missed."
+        f"{unit}{start}. A round allocates, builds the network, and measures it interleaved with the original; its "
+        "figure at the right is what was measured, the whisker the 95% interval. The next round aims where this one "
+        "missed."
     )
     legend = svg.legend(("ring pruned", "predicted"), ("pruned", "measured"), ("limit", "budget"))
-    description = "; ".join(f"{name}: {budget_words(used, one['measured'])}" for name, one in rows)
+    description = "; ".join(f"{name}: {budget_words(used, measured)}" for name, _, measured, _ in rows)
     return svg.figure("Rounds", description, parts, f"--rows:{len(rows)}", "rows", caption, legend)
 
 
-def stairs_charts(report: Mapping[str, Any]) -> str:
+def stairs_charts(latency: LatencyFigures) -> str:
     """Time over the width of each group, side by side; those that matter less are folded."""
-    latency = report["latency_plan"]
-    stairs = latency["staircases"]
-    scale = _scale(max(us for one in stairs for _, us in one["swept"]))
-    style = "estimate" if latency["how"] == "estimate" else ""
+    stairs = latency.staircases
+    scale = _scale(max(us for one in stairs for _, us in one.swept))
+    style = "estimate" if latency.how == "estimate" else ""
     shown, folded = _apart(stairs)
     pictures = "".join(_stairs(one, scale, style) for one in shown)
     rest = "".join(_stairs(one, scale, style) for one in folded)
@@ -76,20 +77,20 @@ def stairs_charts(report: Mapping[str, Any]) -> str:
     return f'<figure>{legend}<div class="smalls">{pictures}</div><figcaption>{caption}</figcaption></figure>{rest}'
 
 
-def _apart(stairs: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+def _apart(stairs: Sequence[StairFigures]) -> tuple[list[StairFigures], list[StairFigures]]:
     """The staircases to show at once, those with most time and no two alike, and all others."""
     if len(stairs) <= OPEN:
         return list(stairs), []
-    shown: list[Mapping[str, Any]] = []
-    folded: list[Mapping[str, Any]] = []
+    shown: list[StairFigures] = []
+    folded: list[StairFigures] = []
     for one in stairs:
         new = len(shown) < OPEN and not any(_alike(one, other) for other in shown)
         (shown if new else folded).append(one)
     return shown, folded
 
 
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    (widths, times), (other_widths, other_times) = (zip(*stairs["swept"], strict=True) for stairs in (one, other))
+def _alike(one: StairFigures, other: StairFigures) -> bool:
+    (widths, times), (other_widths, other_times) = (zip(*stairs.swept, strict=True) for stairs in (one, other))
     return widths == other_widths and all(
         math.isclose(us, other_us, rel_tol=ALIKE) for us, other_us in zip(times, other_times, strict=True)
     )
@@ -100,9 +101,9 @@ def _scale(largest_us: float) -> tuple[float, str]:
     return (1000.0, "milliseconds") if largest_us >= 10_000 else (1.0, "microseconds")
 
 
-def _stairs(one: Mapping[str, Any], scale: tuple[float, str], style: str) -> str:
-    swept = {width: us / scale[0] for width, us in one["swept"]}
-    width, chosen = one["width"], one["chosen"]
+def _stairs(one: StairFigures, scale: tuple[float, str], style: str) -> str:
+    swept = {width: us / scale[0] for width, us in one.swept}
+    width, chosen = one.width, one.chosen
     across = svg.Axis(0, width, width / 2 if width % 2 == 0 else svg.zoomed(0, width, 2).step)
     up = svg.zoomed(0, max(swept.values()), 3, floor=0)
 
@@ -120,62 +121,63 @@ def _stairs(one: Mapping[str, Any], scale: tuple[float, str], style: str) -> str
     parts.append(svg.curve(places, 0, HEIGHT, f"stair {style}"))
     if chosen:
         parts.append(svg.line(across.place(chosen), 0, across.place(chosen), HEIGHT, "mark chosen"))
-    for w in one["candidates"]:
+    for w in one.candidates:
         if w in swept and w not in (chosen, width):
             parts.append(svg.circle(across.place(w), height(swept[w]), 2.5, "ring candidate"))
     if width in swept:
         parts.append(svg.circle(across.place(width), height(swept[width]), 4, "ring original"))
     if chosen in swept:
         parts.append(svg.circle(across.place(chosen), height(swept[chosen]), 3.5, "dot pruned"))
-    period = f"period {one['period']}" if one["period"] > 1 else "no period"
+    period = f"period {one.period}" if one.period > 1 else "no period"
     note = f"{width} → {chosen or 'gone'}, {period}" if chosen != width else f"{width}, {period}"
-    description = f"{one['group']}: {width} channels before, {chosen} after; {period}"
-    return svg.small(shorten(one["group"], 30, keep="end"), note, description, parts, HEIGHT)
+    description = f"{one.group}: {width} channels before, {chosen} after; {period}"
+    return svg.small(shorten(one.group, 30, keep="end"), note, description, parts, HEIGHT)
 
 
-def layers_chart(report: Mapping[str, Any]) -> str:
+def layers_chart(latency: LatencyFigures) -> str:
     """Two bars for each layer: before and after, those of a layer that is gone alone."""
-    latency = report["latency_plan"]
-    rows = _longest(latency["layers"])
-    longest = max(max(one["before_us"], one["after_us"]) for one in rows)
+    rows = _longest(latency.layers)
+    longest = max(max(one.before_us, one.after_us) for one in rows)
     divisor, unit = _scale(longest * 10)
     axis = svg.zoomed(0, longest / divisor, 4, floor=0)
     word = prediction_word(latency)
     style = " estimate" if word == "estimate" else ""
     parts = svg.grid(axis)
     for number, one in enumerate(rows):
-        before, after = one["before_us"] / divisor, one["after_us"] / divisor
-        change = f"{_short(before)} → {_short(after) if one['after_us'] else 'gone'}"
-        hint = f"{one['name']}: {change} {unit}, {word}"
+        before, after = one.before_us / divisor, one.after_us / divisor
+        change = f"{_short(before)} → {_short(after) if one.after_us else 'gone'}"
+        hint = f"{one.name}: {change} {unit}, {word}"
         drawn = [
-            svg.name(one["name"], "end"),
+            svg.name(one.name, "end"),
             svg.rect(0, -7, axis.place(before), 6, f"bar original{style}", hint=hint),
             svg.rect(0, 0, axis.place(after), 6, f"bar pruned{style}", hint=hint),
-            svg.value(change, faint=not one["after_us"]),
+            svg.value(change, faint=not one.after_us),
         ]
         parts.append(svg.row(number, drawn))
-    rest = [one for one in latency["layers"] if one not in rows]
+    rest = [one for one in latency.layers if one not in rows]
     left_out = f" {len(rest)} layers with less time, together {_sum(rest, divisor)}, are not drawn." if rest else ""
     caption = (
         f"{'Estimate, in' if style else 'Predicted by the cost model, in'} {unit}, in the order of execution; not "
         "measured one by one. What the network takes beside its layers is not here. A layer without a second bar is "
         f"gone.{left_out}"
     )
-    total = _sum(latency["layers"], divisor)
+    total = _sum(latency.layers, divisor)
     legend = svg.legend(("square original", f"before, {word}"), ("square pruned", f"after, {word}"))
     size = f"--rows:{len(rows)}"
     return svg.figure("Time by layer", f"All layers: {total} {unit}", parts, size, "rows wide", caption, legend)
 
 
-def _longest(layers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _longest(layers: Sequence[LayerTime]) -> list[LayerTime]:
     """The layers that take most time, in the order of execution."""
-    by_time = sorted(layers, key=lambda one: -max(one["before_us"], one["after_us"]))
-    bars = {one["name"] for one in by_time[:BARS]}
-    return [one for one in layers if one["name"] in bars]
+    by_time = sorted(layers, key=lambda one: -max(one.before_us, one.after_us))
+    bars = {one.name for one in by_time[:BARS]}
+    return [one for one in layers if one.name in bars]
 
 
-def _sum(layers: Sequence[Mapping[str, Any]], divisor: float) -> str:
-    return " → ".join(_short(sum(one[key] for one in layers) / divisor) for key in ("before_us", "after_us"))
+def _sum(layers: Sequence[LayerTime], divisor: float) -> str:
+    return " → ".join(
+        _short(sum(times) / divisor) for times in ((one.before_us for one in layers), (one.after_us for one in layers))
+    )
 
 
 def _short(number: float) -> str:

@@ -1,8 +1,9 @@
 """Tables of how latency decided the widths: budget, rounds, staircases, time by layer, errors of the cost model."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from catro_deploy.records.figures import BudgetUsed, Dropped, LatencyFigures
+from catro_deploy.records.report import Report
 from catro_deploy.report.tables import Table
 from catro_deploy.report.verdict import OUTCOMES, budget_words, prediction_word
 from catro_deploy.report.wording import change, count, duration, percent
@@ -10,106 +11,103 @@ from catro_deploy.report.wording import change, count, duration, percent
 __all__ = ["budget_table", "depth_words", "error_table", "layer_table", "rounds_table", "source_words", "stairs_table"]
 
 
-def budget_table(report: Mapping[str, Any]) -> Table:
+def budget_table(report: Report) -> Table:
     """What was asked, predicted and measured, in the budget's unit; multiply-accumulates as information."""
-    used, latency = report["budget_used"], report["latency_plan"]
-    rows = [("Asked", budget_words(used, used["asked"]))]
+    used, latency = report.budget_used, report.latency_plan
+    rows = [("Asked", budget_words(used, used.asked))]
     if latency:
-        rows.append((prediction_word(latency).capitalize(), budget_words(used, used["predicted"])))
-    if used["used"] is not None:
-        rows.append(("Measured", budget_words(used, used["used"])))
-    if used["ci95"]:
-        rows.append(("95% CI of what was measured", _interval(used, used["ci95"])))
-    rows.append(("Outcome", OUTCOMES[used["outcome"]]))
-    rows.append(("MACs used, for information", percent(report["macs_share"]["used"])))
-    head = "Latency, median" if used["unit"] == "us" else "Share of the original's latency"
+        rows.append((prediction_word(latency).capitalize(), budget_words(used, used.predicted)))
+    if used.used is not None:
+        rows.append(("Measured", budget_words(used, used.used)))
+    if used.ci95:
+        rows.append(("95% CI of what was measured", _interval(used, used.ci95)))
+    rows.append(("Outcome", OUTCOMES[used.outcome]))
+    rows.append(("MACs used, for information", percent(report.macs_share.used)))
+    head = "Latency, median" if used.unit == "us" else "Share of the original's latency"
     return Table(("", head), tuple(rows), frozenset({1}))
 
 
-def _interval(used: Mapping[str, Any], bounds: Sequence[float]) -> str:
+def _interval(used: BudgetUsed, bounds: Sequence[float]) -> str:
     return " to ".join(budget_words(used, bound) for bound in bounds)
 
 
-def rounds_table(report: Mapping[str, Any]) -> Table:
+def rounds_table(latency: LatencyFigures, used: BudgetUsed) -> Table:
     """Rounds of the closed loop in the budget's unit, and which of them was taken."""
-    used = report["budget_used"]
     rows = tuple(
         (
-            f"{number}{', taken' if one['taken'] else ''}",
-            budget_words(used, one["predicted"]),
-            budget_words(used, one["measured"]),
-            _interval(used, one["ci95"]),
-            f"{one['measured'] / used['asked']:.1%}",
-            f"{duration(one['measured_us'])} of {duration(one['original_us'])}",
+            f"{number}{', taken' if one.taken else ''}",
+            budget_words(used, one.predicted),
+            budget_words(used, one.measured),
+            _interval(used, one.ci95),
+            f"{one.measured / used.asked:.1%}",
+            f"{duration(one.measured_us)} of {duration(one.original_us)}",
         )
-        for number, one in enumerate(report["latency_plan"]["rounds"], 1)
+        for number, one in enumerate(latency.rounds, 1)
     )
     head = ("Round", "Predicted", "Measured", "95% CI", "Of the budget", "Times, measured")
     return Table(head, rows, frozenset({1, 2, 3, 4, 5}))
 
 
-def stairs_table(report: Mapping[str, Any]) -> Table:
+def stairs_table(latency: LatencyFigures) -> Table:
     """Widths worth having of every group, and the one that was chosen."""
     rows = tuple(
         (
-            one["group"],
-            count(one["width"]),
-            count(one["chosen"]) if one["chosen"] else "gone",
-            str(one["period"]) if one["period"] > 1 else "none",
-            ", ".join(map(str, one["candidates"])),
+            one.group,
+            count(one.width),
+            count(one.chosen) if one.chosen else "gone",
+            str(one.period) if one.period > 1 else "none",
+            ", ".join(map(str, one.candidates)),
         )
-        for one in report["latency_plan"]["staircases"]
+        for one in latency.staircases
     )
     return Table(("Group", "Width", "Chosen", "Period", "Candidates"), rows, frozenset({1, 2, 3}))
 
 
-def layer_table(report: Mapping[str, Any]) -> Table:
+def layer_table(latency: LatencyFigures) -> Table:
     """Time of every layer before and after, in the order of execution."""
-    latency = report["latency_plan"]
     rows = tuple(
         (
-            one["name"],
-            f"{one['before_us']:,.1f}",
-            f"{one['after_us']:,.1f}" if one["after_us"] else "gone",
-            change(one["before_us"], one["after_us"]) if one["before_us"] else "",
+            one.name,
+            f"{one.before_us:,.1f}",
+            f"{one.after_us:,.1f}" if one.after_us else "gone",
+            change(one.before_us, one.after_us) if one.before_us else "",
         )
-        for one in latency["layers"]
+        for one in latency.layers
     )
     word = prediction_word(latency)
     return Table(("Layer", f"Before, µs ({word})", f"After, µs ({word})", "Change"), rows, frozenset({1, 2, 3}))
 
 
-def error_table(report: Mapping[str, Any]) -> Table | None:
+def error_table(latency: LatencyFigures) -> Table | None:
     """How well the cost model does on networks that took part in no fit; None if nobody held any out."""
-    errors = report["latency_plan"]["errors"]
+    errors = latency.errors
     if errors is None:
         return None
     row = (
         "Networks held out of its fit",
-        count(errors["networks"]),
-        f"{errors['within_5']:.1%}",
-        f"{errors['within_10']:.1%}",
-        f"{errors['rmspe']:.1%}",
-        f"{errors['spearman']:.3f}",
+        count(errors.networks),
+        f"{errors.within_5:.1%}",
+        f"{errors.within_10:.1%}",
+        f"{errors.rmspe:.1%}",
+        f"{errors.spearman:.3f}",
     )
     head = ("Prediction against measurement", "Networks", "Within ±5%", "Within ±10%", "RMSPE", "Spearman")
     return Table(head, (row,), frozenset(range(1, 6)))
 
 
-def source_words(report: Mapping[str, Any]) -> str:
+def source_words(latency: LatencyFigures) -> str:
     """Where the plan's times come from, and what the allocation may have missed."""
-    latency = report["latency_plan"]
-    source = latency["source"][:1].upper() + latency["source"][1:]
-    gap = latency["gap"]
+    source = latency.source[:1].upper() + latency.source[1:]
+    gap = latency.gap
     proven = "" if gap is None else f" On these times the allocation is proven to be within {gap:.2%} of the best."
-    nature = " These times are an estimate: nobody measured them." if latency["how"] == "estimate" else ""
-    untested = " No networks were held out to judge it." if latency["errors"] is None else ""
+    nature = " These times are an estimate: nobody measured them." if latency.how == "estimate" else ""
+    untested = " No networks were held out to judge it." if latency.errors is None else ""
     return f"{source}.{nature}{untested}{proven}"
 
 
-def depth_words(report: Mapping[str, Any]) -> str:
+def depth_words(dropped: Dropped) -> str:
     """The residual branches that are gone; empty if none is."""
-    branches, layers = report["dropped"]["branches"], report["dropped"]["layers"]
+    branches, layers = dropped.branches, dropped.layers
     if not branches:
         return ""
     subject = "1 residual branch is" if len(branches) == 1 else f"{len(branches)} residual branches are"

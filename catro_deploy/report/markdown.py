@@ -1,9 +1,11 @@
 """report.md: the report for a terminal, a merge request or a wiki."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
+from catro_deploy.records import Finetune, Quantize, ReconstructionPlan, Recovery, Search
+from catro_deploy.records.figures import LatencyFigures
+from catro_deploy.records.overview import Comparison
+from catro_deploy.records.report import Report
 from catro_deploy.report import latency_tables
 from catro_deploy.report.agreement import agreement_table
 from catro_deploy.report.comparison import comparison_table, comparison_words, settings_table
@@ -33,14 +35,14 @@ from catro_deploy.report.verdict import validity
 __all__ = ["to_markdown"]
 
 
-def to_markdown(report: Mapping[str, Any]) -> str:
+def to_markdown(report: Report) -> str:
     """Write what ``build_report`` returned as Markdown (CommonMark with tables)."""
-    blocks = [f"# {plain(title(report))}", f"**{plain(report['verdict'])}**"]
-    if report["warnings"]:
+    blocks = [f"# {plain(title(report))}", f"**{plain(report.verdict)}**"]
+    if report.warnings:
         blocks += [
             "## Read this first",
             plain(validity(report)),
-            "\n".join(f"- {plain(warning)}" for warning in report["warnings"]),
+            "\n".join(f"- {plain(warning)}" for warning in report.warnings),
         ]
     blocks += [
         _table(summary_table(report)),
@@ -48,75 +50,77 @@ def to_markdown(report: Mapping[str, Any]) -> str:
         f"## {heading(report)}",
         "\n".join(f"- {name}: {plain(text)}" for name, text in conditions(report)),
         plain(how_measured(report)),
-        *_before(report.get("before")),
+        *_before(report.before),
         *_engines(report),
-        *_precision(report),
+        *_precision(report.quantize),
         *_budget(report),
-        *_front(report["search"]),
-        *_recovery(report),
-        *_reconstruction(report["reconstruction"]),
+        *_front(report.search),
+        *_recovery(report.recovery),
+        *_reconstruction(report.reconstruction),
         *_by_class(report),
         "## Widths",
         _table(width_table(report)),
-        *filter(None, [plain(latency_tables.depth_words(report))]),
-        *_grounds(report),
-        *_finetuning(report["finetune"]),
+        *filter(None, [plain(latency_tables.depth_words(report.dropped))]),
+        *_grounds(report.latency_plan),
+        *_finetuning(report.finetune),
         "## Environment",
-        _table(records_table(report["environment"] | {"protocol": report["protocol"]}, ("What", "Recorded"))),
+        _table(records_table(report.conditions, ("What", "Recorded"))),
         "Versions where this report was written:",
-        _table(records_table(report["versions"], ("Package", "Version"))),
+        _table(records_table(report.versions, ("Package", "Version"))),
         "## Settings of the pruning",
-        _table(records_table(report["settings"], ("Setting", "Value"))),
+        _table(records_table(report.settings, ("Setting", "Value"))),
         *_use(report),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
-def _verified(report: Mapping[str, Any]) -> str:
-    verification = report["verification"]
-    return f" Verification {'passed' if verification['passed'] else 'FAILED'}." if verification else ""
+def _verified(report: Report) -> str:
+    verification = report.verification
+    return f" Verification {'passed' if verification.passed else 'FAILED'}." if verification else ""
 
 
-def _before(before: Mapping[str, Any] | None) -> list[str]:
+def _before(before: Comparison | None) -> list[str]:
     """Beside the run before it of the same network, if there is one."""
     if not before:
         return []
-    tables = (comparison_table(before["earlier"], before["this"]), settings_table(before))
+    tables = (comparison_table(before.earlier, before.this), settings_table(before))
     return ["## Compared with the run before", plain(comparison_words(before)), *map(_table, tables)]
 
 
-def _engines(report: Mapping[str, Any]) -> list[str]:
+def _engines(report: Report) -> list[str]:
     """How latency was measured otherwise, and how engines were built, where that was so."""
     modes, engines = mode_table(report), engine_table(report)
     blocks = ["## Latency, mode by mode", plain(mode_words(report)), _table(modes)] if modes else []
     return [*blocks, "## Engines", plain(engine_words(report)), _table(engines)] if engines else blocks
 
 
-def _precision(report: Mapping[str, Any]) -> list[str]:
-    """Which precisions were tried, and what each layer minds, where one was asked for."""
-    table, layers = precision_table(report), sensitivity_table(report)
-    blocks = ["## Precision", plain(precision_words(report)), _table(table)] if table else []
+def _precision(quantize: Quantize | None) -> list[str]:
+    """Which precisions were tried, and how sensitive each layer is, where one was asked for."""
+    if quantize is None:
+        return []
+    blocks = ["## Precision", plain(precision_words(quantize)), _table(precision_table(quantize))]
+    layers = sensitivity_table(quantize)
     return [*blocks, "## Layers in integers", _table(layers)] if layers else blocks
 
 
-def _budget(report: Mapping[str, Any]) -> list[str]:
-    latency = report["latency_plan"]
+def _budget(report: Report) -> list[str]:
+    latency = report.latency_plan
     if latency is None:
         return []
     blocks = [f"## Budget{_mark(latency)}", _table(latency_tables.budget_table(report))]
-    if latency["rounds"]:
-        blocks += ["Rounds of the closed loop:", _table(latency_tables.rounds_table(report))]
+    if latency.rounds:
+        blocks += ["Rounds of the closed loop:", _table(latency_tables.rounds_table(latency, report.budget_used))]
     return blocks
 
 
-def _recovery(report: Mapping[str, Any]) -> list[str]:
+def _recovery(recovery: Recovery | None) -> list[str]:
     """What each step from the cut on gave back, where that was measured."""
-    if not report["recovery"]:
+    if recovery is None:
         return []
-    return ["## What each step gave back", _table(recovery_table(report)), plain(recovery_words(report))]
+    return ["## What each step gave back", _table(recovery_table(recovery)), plain(recovery_words(recovery))]
 
 
-def _reconstruction(record: Mapping[str, Any] | None) -> list[str]:
+def _reconstruction(record: ReconstructionPlan | None) -> list[str]:
     """How well the layers were solved again, and which were not, if they were to be."""
     if record is None:
         return []
@@ -124,47 +128,46 @@ def _reconstruction(record: Mapping[str, Any] | None) -> list[str]:
     return ["## Reconstruction", plain(solved_words(record)), *map(_table, [losses_table(record), *tables])]
 
 
-def _by_class(report: Mapping[str, Any]) -> list[str]:
+def _by_class(report: Report) -> list[str]:
     """Accuracy by class or, without labels, agreement with the original."""
-    if report["per_class"]:
+    if report.per_class:
         return ["## Accuracy by class", _table(class_table(report))]
-    if not report["labelled"] and report["agreement"]["per_class"]:
-        return ["## Agreement with the original by class", _table(agreement_table(report))]
+    if not report.labelled and report.agreement and report.agreement.per_class:
+        return ["## Agreement with the original by class", _table(agreement_table(report.agreement))]
     return []
 
 
-def _front(search: Mapping[str, Any] | None) -> list[str]:
+def _front(search: Search | None) -> list[str]:
     """The budgets that were tried, if one was searched."""
     return ["## Front", plain(front_words(search)), _table(front_table(search))] if search else []
 
 
-def _grounds(report: Mapping[str, Any]) -> list[str]:
+def _grounds(latency: LatencyFigures | None) -> list[str]:
     """How latency decided the widths."""
-    latency = report["latency_plan"]
     if latency is None:
         return []
     mark, blocks = _mark(latency), []
-    if latency["staircases"]:
-        blocks += [f"## Staircases{mark}", _table(latency_tables.stairs_table(report))]
-    if latency["layers"]:
-        blocks += [f"## Time by layer{mark}", _table(latency_tables.layer_table(report))]
-    errors = latency_tables.error_table(report)
-    source = plain(latency_tables.source_words(report))
+    if latency.staircases:
+        blocks += [f"## Staircases{mark}", _table(latency_tables.stairs_table(latency))]
+    if latency.layers:
+        blocks += [f"## Time by layer{mark}", _table(latency_tables.layer_table(latency))]
+    errors = latency_tables.error_table(latency)
+    source = plain(latency_tables.source_words(latency))
     return [*blocks, f"## Cost model{mark}", source, *([_table(errors)] if errors else [])]
 
 
-def _mark(latency: Mapping[str, Any]) -> str:
-    return " (estimate)" if latency["how"] == "estimate" else ""
+def _mark(latency: LatencyFigures) -> str:
+    return " (estimate)" if latency.how == "estimate" else ""
 
 
-def _finetuning(finetune: Mapping[str, Any] | None) -> list[str]:
+def _finetuning(finetune: Finetune | None) -> list[str]:
     if finetune is None:
         return []
     return ["## Fine-tuning", plain(f"{finetuning_words(finetune)} {probe_words(finetune)}")]
 
 
-def _use(report: Mapping[str, Any]) -> list[str]:
-    shipped = shipping_words(report["ship"]) if report["ship"] else []
+def _use(report: Report) -> list[str]:
+    shipped = shipping_words(report.ship) if report.ship else []
     what = ["## What to ship", "\n".join(f"- {name}: {plain(text)}" for name, text in shipped)] if shipped else []
     return [
         *what,

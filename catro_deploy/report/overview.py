@@ -1,25 +1,31 @@
 """What a run folder holds, in a few figures: for lists of runs, and for two runs side by side."""
 
 import tomllib
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from catro_deploy.errors import RunFolderError
+from catro_deploy.records import Bench, Finetune, Plan, Record, Verify
+from catro_deploy.records.overview import Overview
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import load
 
 __all__ = ["overview", "settings_of"]
 
+R = TypeVar("R", bound=Record)
 
-def overview(run: RunFolder) -> dict[str, Any]:
-    """The figures of those stages of ``run`` that ended; what is not known is None.
 
-    Accuracies are fractions, latencies microseconds.
+def overview(run: RunFolder) -> Overview:
+    """The figures of those stages of ``run`` that ended.
 
     Raises:
         RunFolderError: a record is damaged.
     """
     finished = run.finished()
     stages = list(finished)
+
+    def ended(stage: str, kind: type[R]) -> R | None:
+        return load(kind, run) if stage in finished else None
+
     settings = settings_of(run)
     found: dict[str, Any] = {
         "name": run.path.resolve().name,
@@ -29,11 +35,13 @@ def overview(run: RunFolder) -> dict[str, Any]:
         "target": settings.get("prune", {}).get("target"),
         "budget": settings.get("prune", {}).get("budget"),
     }
-    plan = run.read_json(run.plan, "prune") if "prune" in finished else None
-    finetune = run.read_json(run.finetune, "finetune") if "finetune" in finished else None
-    verify = run.read_json(run.verify, "verify") if "verify" in finished else None
-    bench = run.read_json(run.bench, "bench") if "bench" in finished else None
-    return found | _planned(plan) | _accuracy(finetune, verify) | _latency(plan, bench)
+    plan, bench = ended("prune", Plan), ended("bench", Bench)
+    return Overview(
+        **found
+        | (_planned(plan) if plan else {})
+        | _accuracy(ended("finetune", Finetune), ended("verify", Verify))
+        | _latency(plan, bench)
+    )
 
 
 def settings_of(run: RunFolder) -> dict[str, Any]:
@@ -48,48 +56,43 @@ def settings_of(run: RunFolder) -> dict[str, Any]:
         raise RunFolderError(f"{run.settings} cannot be read: {error}.", "Was it changed by hand?") from error
 
 
-def _planned(plan: Mapping[str, Any] | None) -> dict[str, Any]:
+def _planned(plan: Plan) -> dict[str, Any]:
     """What was pruned, to which size."""
-    same = ("model_classes", "input_shape", "classes", "original_macs", "pruned_macs", "original_params")
-    keys = (*same, "pruned_params")
-    if plan is None:
-        return dict.fromkeys(keys)
-    return {key: plan.get(key) for key in ("model", "target", "budget", *keys)}
-
-
-def _accuracy(finetune: Mapping[str, Any] | None, verify: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Accuracies, and whether they are of ``test`` images or, before verification, of ``validation`` images."""
-    found: dict[str, Any] = dict.fromkeys(
-        ("original_accuracy", "accuracy", "accuracy_images", "test_images", "agreement")
-    )
-    if verify:
-        agreement = verify.get("agreement_with_original")
-        found |= {"test_images": verify["test_images"], "agreement": agreement["share"] if agreement else None}
-        if verify.get("labelled", True):
-            accuracies = {"original_accuracy": verify["original"]["runtime"], "accuracy": verify["pruned"]["runtime"]}
-            found |= accuracies | {"accuracy_images": "test"}
-    elif finetune and finetune["validation_accuracy"] is not None:
-        found |= {"accuracy": finetune["validation_accuracy"], "accuracy_images": "validation"}
-    return found
-
-
-def _latency(plan: Mapping[str, Any] | None, bench: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Medians in microseconds and the pruned network's share of the original's, and how they were found."""
-    planned = (plan or {}).get("latency")
-    how: str | None
-    interval: list[float] | None
-    if bench:
-        before, after = bench["original"]["p50_us"], bench["pruned"]["p50_us"]
-        how, interval = "measured", sorted(1 / bound for bound in bench["speedup"]["ci95"])
-    elif planned:
-        before, after = planned["original_us"], planned["predicted_us"]
-        how, interval = "estimate" if planned["how"] == "estimate" else "predicted", None
-    else:
-        before, after, how, interval = None, None, None, None
     return {
-        "original_us": before,
-        "pruned_us": after,
-        "latency_ratio": after / before if after is not None else None,
-        "latency_ratio_ci95": interval,
-        "latency_how": how,
+        "model": plan.model,
+        "target": plan.target,
+        "budget": plan.budget,
+        "model_classes": plan.model_classes,
+        "input_shape": plan.input_shape,
+        "classes": plan.classes,
+        "original_macs": plan.original_macs,
+        "pruned_macs": plan.pruned_macs,
+        "original_params": plan.original_params,
+        "pruned_params": plan.pruned_params,
     }
+
+
+def _accuracy(finetune: Finetune | None, verify: Verify | None) -> dict[str, Any]:
+    """Accuracies, and whether they are of ``test`` images or, before verification, of ``validation`` images."""
+    if verify:
+        known = {"test_images": verify.test_images, "agreement": verify.agreement_with_original.share}
+        if not verify.labelled:
+            return known
+        accuracies = {"original_accuracy": verify.original.runtime, "accuracy": verify.pruned.runtime}
+        return known | accuracies | {"accuracy_images": "test"}
+    if finetune and finetune.validation_accuracy is not None:
+        return {"accuracy": finetune.validation_accuracy, "accuracy_images": "validation"}
+    return {}
+
+
+def _latency(plan: Plan | None, bench: Bench | None) -> dict[str, Any]:
+    """Medians in microseconds and the pruned network's share of the original's, and how they were found."""
+    if bench:
+        before, after = bench.original.p50_us, bench.pruned.p50_us
+        how = {"latency_how": "measured", "latency_ratio_ci95": bench.speedup.ratio_ci95}
+    elif plan and plan.latency:
+        before, after = plan.latency.original_us, plan.latency.predicted_us
+        how = {"latency_how": "estimate" if plan.latency.how == "estimate" else "predicted"}
+    else:
+        return {}
+    return {"original_us": before, "pruned_us": after, "latency_ratio": after / before} | how

@@ -1,8 +1,6 @@
 """How well the layers were reconstructed: divergence of the answers, and where the outputs are explained least."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from catro_deploy.records import ReconstructionPlan
 from catro_deploy.report import svg
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, nats, percent
@@ -12,47 +10,47 @@ __all__ = ["layers_table", "left_table", "losses_table", "reconstruction_chart",
 SHOWN = 10
 
 
-def reconstruction_line(record: Mapping[str, Any]) -> str:
+def reconstruction_line(record: ReconstructionPlan) -> str:
     """What plan.json says of it, in one line."""
-    before, after = record["kl_cut"], record["kl_reconstructed"]
+    before, after = record.kl_cut, record.kl_reconstructed
     worst = _from_lowest(record)[:1]
     least = "".join(f"; least explained: {name}, {percent(share)}" for name, share in worst) if after < before else ""
     return f"reconstructed: KL from the original's answers {nats(before)} -> {nats(after)}{least}"
 
 
-def solved_words(record: Mapping[str, Any]) -> str:
+def solved_words(record: ReconstructionPlan) -> str:
     """What was solved, and what the figures are of."""
     words = (
         "KL divergence of the answers from the original's, at temperature 2, on training images held out from solving."
     )
-    if not record["kl_reconstructed"] < record["kl_cut"]:
+    if not record.kl_reconstructed < record.kl_cut:
         return f"{words} Solving the layers again brought the answers no closer: they keep the original's weights."
-    left = f", {count(len(record['left']))} left as they are" if record["left"] else ""
-    return f"{words} {count(len(record['explained']))} layers were solved again{left}."
+    left = f", {count(len(record.left))} left as they are" if record.left else ""
+    return f"{words} {count(len(record.explained))} layers were solved again{left}."
 
 
-def losses_table(record: Mapping[str, Any]) -> Table:
+def losses_table(record: ReconstructionPlan) -> Table:
     """Divergence after the cut, as predicted, and after reconstruction."""
-    predicted = record.get("loss_predicted")
-    rows = [("After the cut", nats(record["kl_cut"])), ("After reconstruction", nats(record["kl_reconstructed"]))]
+    predicted = record.loss_predicted
+    rows = [("After the cut", nats(record.kl_cut)), ("After reconstruction", nats(record.kl_reconstructed))]
     if predicted is not None:
         rows.insert(1, ("Predicted by the choice of widths", nats(predicted)))
     return Table(("Answers", "Mean KL from the original's"), tuple(rows), frozenset({1}))
 
 
-def layers_table(record: Mapping[str, Any]) -> Table:
+def layers_table(record: ReconstructionPlan) -> Table:
     """R² of each layer that was solved, in the order of execution; none where the solution is not used."""
-    used = record["kl_reconstructed"] < record["kl_cut"]
-    rows = tuple((name, percent(share)) for name, share in record["explained"].items()) if used else ()
+    used = record.kl_reconstructed < record.kl_cut
+    rows = tuple((name, percent(share)) for name, share in record.explained.items()) if used else ()
     return Table(("Layer", "Output explained (R²)"), rows, frozenset({1}))
 
 
-def left_table(record: Mapping[str, Any]) -> Table:
+def left_table(record: ReconstructionPlan) -> Table:
     """Layers that the cut changed and that keep their weights, with the reason."""
-    return Table(("Layer left as it is", "Reason"), tuple(record["left"].items()))
+    return Table(("Layer left as it is", "Reason"), tuple(record.left.items()))
 
 
-def reconstruction_chart(record: Mapping[str, Any]) -> str:
+def reconstruction_chart(record: ReconstructionPlan) -> str:
     """A bar of R² for each of the layers that are explained least, the lowest first."""
     shown = _from_lowest(record)[:SHOWN]
     parts = svg.grid(svg.Axis(0, 100, 25), "%")
@@ -65,7 +63,7 @@ def reconstruction_chart(record: Mapping[str, Any]) -> str:
         ]
         parts.append(svg.row(number, drawn))
     some = "All layers, the lowest first"
-    if len(record["explained"]) > len(shown):
+    if len(record.explained) > len(shown):
         some = "The layers that are explained least"
     caption = (
         f"{some}: R², the share of the variance of what a layer is to put out that it does put out. That is the "
@@ -77,5 +75,5 @@ def reconstruction_chart(record: Mapping[str, Any]) -> str:
     return svg.figure("Outputs explained", worst, parts, f"--rows:{len(shown)}", "rows", caption, legend)
 
 
-def _from_lowest(record: Mapping[str, Any]) -> list[tuple[str, float]]:
-    return sorted(record["explained"].items(), key=lambda item: float(item[1]))
+def _from_lowest(record: ReconstructionPlan) -> list[tuple[str, float]]:
+    return sorted(record.explained.items(), key=lambda item: float(item[1]))

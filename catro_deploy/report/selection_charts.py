@@ -1,8 +1,8 @@
 """How Algorithm 2 grew the layers, and which channels of them stayed: the paper's figures 5 and 6, of one run."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from catro_deploy.records.figures import GroupFigures
 from catro_deploy.report import svg
 from catro_deploy.report.wording import count
 
@@ -12,19 +12,19 @@ TALL = 16
 """Pixels of a group at its last width."""
 
 
-def path_chart(path: Sequence[tuple[str, int]], groups: Sequence[Mapping[str, Any]]) -> str:
+def path_chart(path: Sequence[tuple[str, int]], groups: Sequence[GroupFigures]) -> str:
     """A silhouette for each group: its width at every iteration. ``path`` are the groups that grew, and to what."""
     grown = {name for name, _ in path}
-    shown = [group for group in groups if group["name"] in grown]
+    shown = [group for group in groups if group.name in grown]
     axis = svg.zoomed(0, len(path), 5, floor=0)
     parts = svg.grid(axis)
     for number, group in enumerate(shown):
-        steps = [(place, width) for place, (name, width) in enumerate(path, 1) if name == group["name"]]
+        steps = [(place, width) for place, (name, width) in enumerate(path, 1) if name == group.name]
         ends = [place for place, _ in steps[1:]] + [len(path)]
-        drawn = [svg.name(group["name"], "end"), svg.value(f"{group['width_after']}", faint=False)]
+        drawn = [svg.name(group.name, "end"), svg.value(f"{group.width_after}", faint=False)]
         for (start, width), end in zip(steps, ends, strict=True):
-            tall = TALL * width / group["width_after"]
-            hint = f"{group['name']}: {width} of {group['width_before']} from iteration {start} on"
+            tall = TALL * width / group.width_after
+            hint = f"{group.name}: {width} of {group.width_before} from iteration {start} on"
             left = axis.place(start)
             drawn.append(svg.rect(left, TALL / 2 - tall, axis.place(end) - left, tall, "bar pruned", hint=hint))
         parts.append(svg.row(number, drawn))
@@ -37,19 +37,19 @@ def path_chart(path: Sequence[tuple[str, int]], groups: Sequence[Mapping[str, An
     return svg.figure("Search path", description, parts, f"--rows:{len(shown)}", "rows", caption)
 
 
-def kept_chart(groups: Sequence[Mapping[str, Any]]) -> str:
+def kept_chart(groups: Sequence[GroupFigures]) -> str:
     """A strip for each group, from its first channel to its last: those that stay are filled."""
     parts: list[str] = []
     for number, group in enumerate(groups):
         drawn = [
-            svg.name(group["name"], "end"),
+            svg.name(group.name, "end"),
             svg.rect(0, -6, 100, 12, "track"),
-            svg.strip(_runs(group["kept"]), group["width_before"], 12, "bar kept" if group["fixed"] else "bar pruned"),
-            svg.value(f"{group['width_after']} of {group['width_before']}", faint=bool(group["fixed"])),
+            svg.strip(_runs(group.kept), group.width_before, 12, "bar kept" if group.fixed else "bar pruned"),
+            svg.value(f"{group.width_after} of {group.width_before}", faint=bool(group.fixed)),
         ]
         parts.append(svg.row(number, drawn))
     caption = "Which channels stay, from the first of each group at the left to its last."
-    description = "; ".join(f"{group['name']}: {group['width_after']}" for group in groups[:5])
+    description = "; ".join(f"{group.name}: {group.width_after}" for group in groups[:5])
     legend = svg.legend(("pruned", "kept"), ("track", "cut"))
     return svg.figure("Kept channels", description, parts, f"--rows:{len(groups)}", "rows", caption, legend)
 

@@ -1,20 +1,21 @@
 """What to ship, in words: the file, what goes in, and what comes out."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from catro_deploy.records import Input, Shipped
 
 __all__ = ["kilobytes", "shipping_words"]
 
 CLASSES_SHOWN = 50
 
 
-def shipping_words(shipped: Mapping[str, Any], folder: str = "ship") -> list[tuple[str, str]]:
+def shipping_words(shipped: Shipped, folder: str = "ship") -> list[tuple[str, str]]:
     """Pairs of name and text for the content of model.json, whose file is in ``folder``."""
-    sizes = f"{kilobytes(shipped['bytes'])}; the original: {kilobytes(shipped['original_bytes'])}"
+    sizes = f"{kilobytes(shipped.bytes)}; the original: {kilobytes(shipped.original_bytes)}"
     return [
-        ("ship", f"{folder}/{shipped['file']} ({shipped['precision']}, {sizes})"),
-        ("input", _input_words(shipped["input"])),
-        ("outputs", _outputs_words(shipped["classes"])),
+        ("ship", f"{folder}/{shipped.file} ({shipped.precision}, {sizes})"),
+        ("input", _input_words(shipped.input)),
+        ("outputs", _outputs_words(shipped.classes)),
     ]
 
 
@@ -23,12 +24,12 @@ def kilobytes(count: int) -> str:
     return f"{count / 1000:,.1f} kB"
 
 
-def _input_words(given: Mapping[str, Any]) -> str:
-    shape = "x".join(map(str, given["shape"]))
-    low, high = given["range"]
+def _input_words(given: Input) -> str:
+    shape = "x".join(map(str, given.shape))
+    low, high = given.range
     return (
-        f"{given['name']}, {given['type']} {shape} {given['layout']}, {given['colours']}, normalised "
-        f"beforehand: {given['values']}, mean {_numbers(given['mean'])}, std {_numbers(given['std'])}; "
+        f"{given.name}, {given.type} {shape} {given.layout}, {given.colours}, normalised "
+        f"beforehand: {given.values}, mean {_numbers(given.mean)}, std {_numbers(given.std)}; "
         f"values from {low:.4g} to {high:.4g}"
     )
 

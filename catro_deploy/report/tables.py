@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from catro_deploy.records import Energy
+from catro_deploy.records.figures import Latency
+from catro_deploy.records.report import Report
 from catro_deploy.report.shipping import kilobytes
 from catro_deploy.report.verdict import prediction_word
 from catro_deploy.report.wording import (
@@ -29,6 +32,7 @@ __all__ = [
     "class_table",
     "interval_row",
     "onnx_code",
+    "percentiles",
     "records_table",
     "reproduce_code",
     "spent",
@@ -58,40 +62,41 @@ model = catro_deploy.load("RUN_FOLDER")  # a torch.nn.Module in eval mode
 """
 
 
-def title(report: Mapping[str, Any]) -> str:
+def title(report: Report) -> str:
     """Network and device: ``cifar_resnet20, pruned for x86-cpu``."""
-    return f"{report['model']}, pruned for {report['target']}"
+    return f"{report.model}, pruned for {report.target}"
 
 
-def spent(report: Mapping[str, Any]) -> str:
+def spent(report: Report) -> str:
     """The budget, and what of the original's multiply-accumulates is used."""
-    used, unit = percent(report["macs_share"]["used"]), report["budget_used"]["unit"]
+    used, unit = percent(report.macs_share.used), report.budget_used.unit
     of = {"flops": "", "x": " of the original's latency", "us": " of latency"}[unit]
     macs = "the original's multiply-accumulates (MACs)"
     information = "" if unit == "flops" else ", for information"
-    return f"Budget: {report['budget']}{of}. Used: {used} of {macs}{information}."
+    return f"Budget: {report.budget}{of}. Used: {used} of {macs}{information}."
 
 
-def summary_table(report: Mapping[str, Any]) -> Table:
+def summary_table(report: Report) -> Table:
     """Original, pruned and change; without a measurement what there is in its place, by its name."""
-    before, after = report["original"], report["pruned"]
+    before, after = report.original, report.pruned
     rows = [*_precision_rows(report), *_accuracy_rows(report), *_latency_rows(report)]
-    for key, name in (("macs", "MACs per image"), ("params", "Parameters")):
-        rows.append((name, large(before[key]), large(after[key]), change(before[key], after[key])))
-    if shipped := report["ship"]:
-        sizes = shipped["original_bytes"], shipped["bytes"]
+    for name, old, new in (("MACs per image", before.macs, after.macs), ("Parameters", before.params, after.params)):
+        rows.append((name, large(old), large(new), change(old, new)))
+    if shipped := report.ship:
+        sizes = shipped.original_bytes, shipped.bytes
         rows.append(("File", *map(kilobytes, sizes), change(*sizes)))
     return Table(("", "Original", "Pruned", "Change"), tuple(rows), frozenset({1, 2, 3}))
 
 
-def _precision_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    precision = (report["verification"] or {}).get("precision")
-    return [("Precision", precision["original"], precision["pruned"], "")] if precision else []
+def _precision_rows(report: Report) -> list[tuple[str, ...]]:
+    if report.verification is None:
+        return []
+    return [("Precision", report.verification.precision.original, report.verification.precision.pruned, "")]
 
 
-def _accuracy_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    if report["verification"] is None:
-        found, before = report["validation_accuracy"], report["original_validation_accuracy"]
+def _accuracy_rows(report: Report) -> list[tuple[str, ...]]:
+    if report.verification is None:
+        found, before = report.validation_accuracy, report.original_validation_accuracy
         if found is None:
             return [("Accuracy", "not measured", "not measured", "")]
         lost = ("not measured", percent(found), "")
@@ -99,75 +104,84 @@ def _accuracy_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
             lost = (percent(before), percent(found), f"{points((found - before) * 100)} points")
         return [("Accuracy, validation images, by PyTorch", *lost)]
     rows: list[tuple[str, ...]] = []
-    if report["labelled"]:
-        accuracies = [percent(report[name]["accuracy"]) for name in ("original", "pruned")]
-        rows.append(("Accuracy", *accuracies, f"{points(-report['accuracy_drop_points'])} points"))
+    if report.labelled:
+        accuracies = [percent(network.accuracy) for network in (report.original, report.pruned)]
+        rows.append(("Accuracy", *accuracies, f"{points(-(report.accuracy_drop_points or 0))} points"))
         rows.append(interval_row(report))
-    if agreement := report["agreement"]:
-        rows.append(("Same answer as the original", "", percent(agreement["share"]), ""))
-        rows.append(("Mean KL from the original's answers", "", nats(agreement["mean_kl_nats"]), ""))
+    if agreement := report.agreement:
+        rows.append(("Same answer as the original", "", percent(agreement.share), ""))
+        rows.append(("Mean KL from the original's answers", "", nats(agreement.mean_kl_nats), ""))
     return rows
 
 
-def interval_row(report: Mapping[str, Any]) -> tuple[str, str, str, str]:
+def interval_row(report: Report) -> tuple[str, str, str, str]:
     """The 95% intervals of both accuracies, and of the change where that was recorded."""
-    both = [share_interval(report[name]["accuracy_ci95"]) for name in ("original", "pruned")]
-    changed = (report["agreement"] or {}).get("accuracy_change_ci95")
+    both = [share_interval(network.accuracy_ci95) for network in (report.original, report.pruned)]
+    changed = report.accuracy_change_ci95
     texts = [*both, change_interval(changed) if changed else ""]
     old, new, change_text = (text.removeprefix("95% CI ") for text in texts)
     return "Accuracy, 95% CI", old, new, change_text
 
 
-def _latency_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    before, after, latency = report["original"], report["pruned"], report["latency_plan"]
-    if report["speedup"]:
+def _latency_rows(report: Report) -> list[tuple[str, ...]]:
+    latency = report.latency_plan
+    if report.latencies:
         rows: list[tuple[str, ...]] = []
-        for key in ("p50", "p90", "p99", "mean"):
-            old, new = before["latency_ms"][key], after["latency_ms"][key]
-            rows.append((f"Latency {key}", f"{ms(old)} ms", f"{ms(new)} ms", change(old, new)))
-        scatter = [f"{network['latency_cv']:.1%}" for network in (before, after)]
-        return [*rows, ("Coefficient of variation", *scatter, ""), *_energy_rows(report["energy"])]
+        for name, (old, new) in percentiles(*report.latencies).items():
+            rows.append((f"Latency {name}", f"{ms(old)} ms", f"{ms(new)} ms", change(old, new)))
+        scatter = [f"{network.latency_cv:.1%}" for network in (report.original, report.pruned)]
+        return [*rows, ("Coefficient of variation", *scatter, ""), *_energy_rows(report.energy)]
     if latency is None:
         return []
-    old, new = latency["original_us"], latency["predicted_us"]
+    old, new = latency.original_us, latency.predicted_us
     return [(f"Latency, {prediction_word(latency)}", *(f"{ms(us / 1000)} ms" for us in (old, new)), change(old, new))]
 
 
-def _energy_rows(energy: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
+def percentiles(before: Latency, after: Latency) -> dict[str, tuple[float, float]]:
+    """Percentiles and mean of both networks, by name."""
+    return {
+        "p50": (before.p50, after.p50),
+        "p90": (before.p90, after.p90),
+        "p99": (before.p99, after.p99),
+        "mean": (before.mean, after.mean),
+    }
+
+
+def _energy_rows(energy: Energy | None) -> list[tuple[str, ...]]:
     if not energy:
         return []
-    old, new = (energy[name]["mj_per_inference"] for name in ("original", "pruned"))
-    return [(f"Energy per inference ({energy['rails']})", f"{old:.3g} mJ", f"{new:.3g} mJ", change(old, new))]
+    old, new = energy.original.mj_per_inference, energy.pruned.mj_per_inference
+    return [(f"Energy per inference ({energy.rails})", f"{old:.3g} mJ", f"{new:.3g} mJ", change(old, new))]
 
 
-def class_table(report: Mapping[str, Any]) -> Table:
+def class_table(report: Report) -> Table:
     """Accuracy by class."""
     rows = tuple(
         (
-            entry["name"],
-            count(entry["images"]),
-            percent(entry["original"]),
-            percent(entry["pruned"]),
-            points((entry["pruned"] - entry["original"]) * 100),
+            entry.name,
+            count(entry.images),
+            percent(entry.original),
+            percent(entry.pruned),
+            points((entry.pruned - entry.original) * 100),
         )
-        for entry in report["per_class"]
+        for entry in report.per_class
     )
     return Table(("Class", "Test images", "Original", "Pruned", "Points"), rows, frozenset({1, 2, 3, 4}))
 
 
-def width_table(report: Mapping[str, Any]) -> Table:
+def width_table(report: Report) -> Table:
     """Widths by group, with the grounds."""
     rows = tuple(
         (
-            group["name"],
-            count(group["width_before"]),
-            count(group["width_after"]) if group["width_after"] else "gone",
-            f"{group['width_after'] / group['width_before']:.0%}",
-            "" if group["trace_ratio"] is None else f"{group['trace_ratio']:.4g}",
-            "" if group["rounds"] is None else str(group["rounds"]),
-            ", ".join(group["layers"]) + (f" (fixed: {group['fixed']})" if group["fixed"] else ""),
+            group.name,
+            count(group.width_before),
+            count(group.width_after) if group.width_after else "gone",
+            f"{group.width_after / group.width_before:.0%}",
+            "" if group.trace_ratio is None else f"{group.trace_ratio:.4g}",
+            "" if group.rounds is None else str(group.rounds),
+            ", ".join(group.layers) + (f" (fixed: {group.fixed})" if group.fixed else ""),
         )
-        for group in report["groups"]
+        for group in report.groups
     )
     head = ("Group", "Before", "After", "Kept", "Trace ratio", "Rounds", "Layers that make its channels")
     return Table(head, rows, frozenset({1, 2, 3, 4, 5}))
@@ -178,12 +192,12 @@ def records_table(record: Mapping[str, Any], head: tuple[str, str]) -> Table:
     return Table(head, tuple((label(key), value(key, content)) for key, content in flatten(record)))
 
 
-def reproduce_code(report: Mapping[str, Any]) -> str:
+def reproduce_code(report: Report) -> str:
     """Commands that do the run again, and those that only measure again."""
-    words = ["catro-deploy", "run", "--target", report["target"], "--budget", report["budget"]]
-    wanted = [str(name) for name in report["settings"].get("classes", [])]
+    words = ["catro-deploy", "run", "--target", report.target, "--budget", report.budget]
+    wanted = [str(name) for name in report.settings.get("classes", [])]
     if any("," in name for name in wanted):  # a comma separates names on the command line
-        wanted = [str(index) for index in report["class_indices"]]
+        wanted = [str(index) for index in report.class_indices]
     if wanted:
         words += ["--classes", ",".join(wanted)]
     measured = """
@@ -197,13 +211,13 @@ catro-deploy run --config RUN_FOLDER/run.toml --run ANOTHER_FOLDER
 
 # the same from your own catro.toml
 {shlex.join(words)}
-{measured if report["speedup"] else ""}"""
+{measured if report.speedup else ""}"""
 
 
-def onnx_code(report: Mapping[str, Any], file: str) -> str:
+def onnx_code(report: Report, file: str) -> str:
     """A program that feeds the ONNX ``file`` as it wants to be fed."""
-    given = report["input"]
-    channels, height, width = given["shape"]
+    given = report.input
+    channels, height, width = given.shape
     mode, order = ("RGB", ".transpose(2, 0, 1)") if channels == 3 else ("L", "[None]")
     axes = "height, width, channels" if channels == 3 else "height, width"
     return f"""\
@@ -211,9 +225,9 @@ import numpy as np
 import onnxruntime
 from PIL import Image
 
-mean = np.array({given["mean"]}, np.float32)
-std = np.array({given["std"]}, np.float32)
-classes = {report["classes"]!r}
+mean = np.array({given.mean}, np.float32)
+std = np.array({given.std}, np.float32)
+classes = {report.classes!r}
 
 image = Image.open("image.png").convert("{mode}").resize(({width}, {height}), Image.Resampling.BILINEAR)
 pixels = (np.asarray(image, np.float32) / 255 - mean) / std  # {axes}

@@ -1,7 +1,6 @@
 """What was not checked, because the target could not be reached."""
 
 from catro_deploy.records import Plan
-from catro_deploy.report.latency import latency_record
 from catro_deploy.report.verdict import prediction_word
 
 __all__ = ["unchecked_words"]
@@ -12,11 +11,11 @@ def unchecked_words(plan: Plan, max_drop: float | None, *, can_be_added: bool) -
 
     ``can_be_added``: whether this version can run networks on such a device at all.
     """
-    latency = latency_record(plan)
+    latency = plan.latency
     if latency is None:
         times = "its latency (nothing is known of it)"
     else:
-        ratio = latency["predicted_us"] / latency["original_us"]
+        ratio = latency.predicted_us / latency.original_us
         times = f"its latency ({ratio:.3f}x of the original's: {prediction_word(latency)}, not measured)"
     drop = "" if max_drop is None else f"; max_drop, {max_drop:g} points, was not applied"
     found = (

@@ -1,9 +1,8 @@
 """What the figures of a report allow to say in one sentence, and no more."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from catro_deploy.report.finetuning import was_discarded
+from catro_deploy.records import LatencyPlan, Speedup
+from catro_deploy.records.figures import BudgetUsed, LatencyFigures, Verification
+from catro_deploy.records.report import Report
 from catro_deploy.report.wording import (
     beside,
     change_interval,
@@ -26,49 +25,54 @@ OUTCOMES = {
 """What became of a budget, in words."""
 
 
-def verdict(report: Mapping[str, Any]) -> str:
+def verdict(report: Report) -> str:
     """One sentence that the figures of ``report`` allow, and no more."""
-    speed = _speed(report["speedup"]) if report["speedup"] else _not_measured(report)
+    speed = _speed(report.speedup) if report.speedup else _not_measured(report)
     parts = [f"{speed}, {_accuracy(report)}", *_budget(report)]
-    if report["verification"] and not report["verification"]["passed"]:
+    if report.verification and not report.verification.passed:
         parts.append("verification FAILED")
     return "; ".join(parts)
 
 
-def validity(report: Mapping[str, Any]) -> str:
+def validity(report: Report) -> str:
     """Whether the figures can be relied on, in one sentence; the warnings stand below it."""
-    verification = report["verification"]
+    verification = report.verification
     if verification is None:
-        return f"The figures are incomplete: nothing was measured on {report['target']}."
+        return f"The figures are incomplete: nothing was measured on {report.target}."
     if not _exported_rightly(verification):
         return "The figures are NOT valid: the exported networks do not compute what PyTorch computes."
-    missed = "" if verification["passed"] else ", and miss what was asked"
+    missed = "" if verification.passed else ", and miss what was asked"
     return f"The figures are valid{missed}. Keep in mind:"
 
 
-def _exported_rightly(verification: Mapping[str, Any]) -> bool:
+def _exported_rightly(verification: Verification) -> bool:
     """Whether the runtime's logits are PyTorch's within the tolerance; those in integers only have to be finite."""
-    precisions = verification.get("precision") or {}
-    for name in ("original", "pruned"):
-        difference = verification[name]["largest_logit_difference"]
-        if difference is None or (difference > verification["tolerance"] and precisions.get(name) != "int8"):
+    precisions = verification.precision
+    for network, precision in (
+        (verification.original, precisions.original),
+        (verification.pruned, precisions.pruned),
+    ):
+        difference = network.largest_logit_difference
+        if difference is None or (difference > verification.tolerance and precision != "int8"):
             return False
     return True
 
 
-def prediction_word(latency: Mapping[str, Any]) -> str:
+def prediction_word(latency: LatencyFigures | LatencyPlan) -> str:
     """What a plan's times are called: ``estimate``, or ``predicted`` if they follow from measurements."""
-    return "estimate" if latency["how"] == "estimate" else "predicted"
+    return "estimate" if latency.how == "estimate" else "predicted"
 
 
-def budget_words(used: Mapping[str, Any], amount: float) -> str:
+def budget_words(used: BudgetUsed, amount: float | None) -> str:
     """An ``amount`` of a budget in its unit, told apart from what was asked: ``49.00%``, ``0.497x``, ``398 us``."""
-    return percent(amount) if used["unit"] == "flops" else beside(amount, used["asked"], used["unit"])
+    if amount is None:
+        return "not measured"
+    return percent(amount) if used.unit == "flops" else beside(amount, used.asked, used.unit)
 
 
-def _speed(speedup: Mapping[str, Any]) -> str:
-    low, high = speedup["ci95"]
-    median_text, low_text, high_text = ratios(speedup["median"], low, high)
+def _speed(speedup: Speedup) -> str:
+    low, high = speedup.ci95
+    median_text, low_text, high_text = ratios(speedup.median, low, high)
     interval = f"(95% CI {low_text} to {high_text})"
     if low > 1:
         return f"{median_text}x faster {interval}"
@@ -77,56 +81,56 @@ def _speed(speedup: Mapping[str, Any]) -> str:
     return f"no difference beyond the noise: {median_text}x the original's speed {interval}"
 
 
-def _not_measured(report: Mapping[str, Any]) -> str:
-    latency = report["latency_plan"]
+def _not_measured(report: Report) -> str:
+    latency = report.latency_plan
     if latency is None:
-        return f"latency not measured on {report['target']}"
-    before, after = latency["original_us"], latency["predicted_us"]
+        return f"latency not measured on {report.target}"
+    before, after = latency.original_us, latency.predicted_us
     return (
-        f"not measured on {report['target']}: {prediction_word(latency)} {after / before:.3f}x of the original's "
-        f"latency ({duration(before)} -> {duration(after)}) for a budget of {report['budget']}"
+        f"not measured on {report.target}: {prediction_word(latency)} {after / before:.3f}x of the original's "
+        f"latency ({duration(before)} -> {duration(after)}) for a budget of {report.budget}"
     )
 
 
-def _accuracy(report: Mapping[str, Any]) -> str:
-    if report["verification"] is None:
-        found = report["validation_accuracy"]
+def _accuracy(report: Report) -> str:
+    if report.verification is None:
+        found = report.validation_accuracy
         if found is None:
             return "accuracy not measured"
-        known, finetune = report["validation_accuracy_ci95"], report["finetune"]
-        trained = "after" if finetune["epochs"] and not was_discarded(finetune) else "without"
+        known = report.validation_accuracy_ci95
+        trained = "after" if report.finetune and report.finetune.trained else "without"
         interval = f" ({share_interval(known)})" if known else ""
-        original = report["original_validation_accuracy"]
+        original = report.original_validation_accuracy
         before = "" if original is None else f"{percent(original)} -> "
         return f"validation accuracy {before}{percent(found)}{interval} {trained} fine-tuning"
-    if not report["labelled"]:
-        images = count(report["verification"]["test_images"])
-        same = percent(report["agreement"]["share"])
+    drop = report.accuracy_drop_points
+    if report.agreement and drop is None:
+        images = count(report.verification.test_images)
+        same = percent(report.agreement.share)
         return f"the original's answer to {same} of {images} test images without labels (accuracy not known)"
-    before, after = report["original"]["accuracy"], report["pruned"]["accuracy"]
-    drop = report["accuracy_drop_points"]
-    changed = (report["agreement"] or {}).get("accuracy_change_ci95")
+    old, new = report.original.accuracy, report.pruned.accuracy
+    changed = report.accuracy_change_ci95
     if drop == 0:
         interval = f" ({change_interval(changed)})" if changed else ""
-        return f"accuracy unchanged at {percent(after)}{interval}"
+        return f"accuracy unchanged at {percent(new)}{interval}"
     interval = f", {change_interval(changed)}" if changed else ""
-    return f"accuracy {percent(before)} -> {percent(after)} ({points(-drop)} points{interval})"
+    return f"accuracy {percent(old)} -> {percent(new)} ({points(-(drop or 0))} points{interval})"
 
 
-def _budget(report: Mapping[str, Any]) -> list[str]:
+def _budget(report: Report) -> list[str]:
     """What became of the budget, if there is something to say: nothing of one of MACs that is met."""
-    used = report["budget_used"]
-    if used["outcome"] == "not measured":
+    used = report.budget_used
+    if used.outcome == "not measured":
         return []
-    words = budget_words(used, used["used"])
-    if used["unit"] == "flops":
-        allowed = f"{words} of the MACs where {percent(used['asked'])} were allowed"
-        return [f"OVER BUDGET: {allowed}"] if used["outcome"] == "missed" else []
-    measured = f"{words} of the original's latency" if used["unit"] == "x" else words
+    words = budget_words(used, used.used)
+    if used.unit == "flops":
+        allowed = f"{words} of the MACs where {percent(used.asked)} were allowed"
+        return [f"OVER BUDGET: {allowed}"] if used.outcome == "missed" else []
+    measured = f"{words} of the original's latency" if used.unit == "x" else words
     return [
         {
-            "met": f"budget {report['budget']} met: {measured}, measured",
-            "unsure": f"budget {report['budget']} missed by no more than the noise: {measured}, measured",
-            "missed": f"OVER BUDGET: {measured}, measured, where {report['budget']} was asked",
-        }[used["outcome"]]
+            "met": f"budget {report.budget} met: {measured}, measured",
+            "unsure": f"budget {report.budget} missed by no more than the noise: {measured}, measured",
+            "missed": f"OVER BUDGET: {measured}, measured, where {report.budget} was asked",
+        }[used.outcome]
     ]

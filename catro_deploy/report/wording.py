@@ -58,8 +58,10 @@ def points(difference: float) -> str:
     return f"{difference:+.{decimals}f}"
 
 
-def share_interval(bounds: Sequence[float]) -> str:
-    """The 95% interval of a share: ``95% CI 77.87% to 95.84%``."""
+def share_interval(bounds: Sequence[float] | None) -> str:
+    """The 95% interval of a share: ``95% CI 77.87% to 95.84%``; empty if there is none."""
+    if bounds is None:
+        return ""
     low, high = bounds
     return f"95% CI {percent(low)} to {percent(high)}"
 

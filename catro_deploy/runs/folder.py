@@ -7,15 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from catro_deploy.errors import MissedError, RunFolderError, StorageError
-from catro_deploy.files import UNFINISHED, file_hash, text_hash, write_json
+from catro_deploy.files import UNFINISHED, file_hash, text_hash
+
+if TYPE_CHECKING:
+    from catro_deploy.records import StageRecord
 
 __all__ = ["STAGES_FILE", "RunFolder", "hold"]
 
 STAGES_FILE, LOCK = "stages.json", ".lock"
-RECORD = {"inputs": str, "outputs": dict, "missed": list}
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class RunFolder:
     def searched(self) -> Path:
         """A folder for each budget that was tried; no run folders."""
         return self.path / "search"
+
+    @property
+    def point(self) -> Path:
+        """The result of a trial, in the trial's folder."""
+        return self.path / "point.json"
 
     @property
     def original_weights(self) -> Path:
@@ -156,21 +163,6 @@ class RunFolder:
             raise RunFolderError(f"{path} is not there.", f"It comes from: catro-deploy {stage} --run {self.path}")
         return path
 
-    def read_json(self, path: Path, stage: str) -> dict[str, Any]:
-        """Read a JSON object that ``stage`` wrote.
-
-        Raises:
-            RunFolderError: it is not there, or not a JSON object.
-        """
-        hint = f"Delete it and make it again: catro-deploy {stage} --run {self.path}"
-        try:
-            content = json.loads(self.require(path, stage).read_bytes())
-        except ValueError as error:
-            raise RunFolderError(f"{path} is not valid JSON ({error}).", hint) from error
-        if not isinstance(content, dict):
-            raise RunFolderError(f"{path} holds a {type(content).__name__} where an object must be.", hint)
-        return content
-
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the folder for this process; the lock goes with the process, however it ends.
@@ -207,41 +199,40 @@ class RunFolder:
 
     def finished(self) -> dict[str, str]:
         """The stages that ended, in that order, and when; whether their files are still intact is not looked at."""
-        return {stage: record.get("finished", "") for stage, record in self._stages().items()}
+        return {stage: record.finished for stage, record in self._stages().items()}
 
-    def _stages(self) -> dict[str, Any]:
+    def _stages(self) -> "dict[str, StageRecord]":
+        from catro_deploy.records import Stages  # here and below, so that --help stays fast
+        from catro_deploy.records.files import read_record
+
         path = self.path / STAGES_FILE
-        records = self.read_json(path, "run") if path.is_file() else {}
-        for stage, record in records.items():
-            if not isinstance(record, dict) or not all(isinstance(record.get(k), kind) for k, kind in RECORD.items()):
-                raise RunFolderError(
-                    f"{path} was changed by hand: its record of {stage} is not whole.",
-                    f"Delete it and run all stages again: catro-deploy run --run {self.path}",
-                )
-        return records
+        if not path.is_file():
+            return {}
+        return read_record(
+            Stages, path, f"Delete it and run all stages again: catro-deploy run --run {self.path}"
+        ).stages
 
     def is_intact(self, stage: str) -> bool:
         """Whether ``stage`` ended, and its outputs are still what it wrote."""
         record = self._stages().get(stage)
         if record is None:
             return False
-        outputs: dict[str, str] = record["outputs"]
-        return all((self.path / n).is_file() and file_hash(self.path / n) == h for n, h in outputs.items())
+        return all((self.path / n).is_file() and file_hash(self.path / n) == h for n, h in record.outputs.items())
 
     def is_done(self, stage: str, inputs: Mapping[str, Any]) -> bool:
         """Whether ``stage`` ended with the same inputs and its outputs are still what it wrote."""
-        return self.is_intact(stage) and bool(self._stages()[stage]["inputs"] == _digest(inputs))
+        return self.is_intact(stage) and self._stages()[stage].inputs == _digest(inputs)
 
     def missed(self, stage: str) -> list[MissedError]:
         """What ``stage``, which is done, missed of what was asked."""
-        return [MissedError(**missed) for missed in self._stages()[stage]["missed"]]
+        return [MissedError(missed.problem, missed.hint) for missed in self._stages()[stage].missed]
 
     def take_back(self, stages: Iterable[str]) -> None:
         """Forget that ``stages`` were done, because they or what they read are about to be made anew."""
         records = self._stages()
         kept = {stage: record for stage, record in records.items() if stage not in set(stages)}
         if kept != records:
-            write_json(self.path / STAGES_FILE, kept)
+            self._write_stages(kept)
 
     def mark_done(
         self,
@@ -252,14 +243,22 @@ class RunFolder:
         missed: Sequence[MissedError] = (),
     ) -> None:
         """Record that ``stage`` ended, with the hashes of its inputs and outputs, and what it missed."""
-        record: dict[str, Any] = {
-            "inputs": _digest(inputs),
-            "outputs": {path.relative_to(self.path).as_posix(): file_hash(path) for path in outputs},
-            "seconds": round(seconds, 3),
-            "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "missed": [{"problem": m.problem, "hint": m.hint} for m in missed],
-        }
-        write_json(self.path / STAGES_FILE, self._stages() | {stage: record})
+        from catro_deploy.records import Missed, StageRecord
+
+        record = StageRecord(
+            inputs=_digest(inputs),
+            outputs={path.relative_to(self.path).as_posix(): file_hash(path) for path in outputs},
+            seconds=round(seconds, 3),
+            finished=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            missed=tuple(Missed(one.problem, one.hint) for one in missed),
+        )
+        self._write_stages(self._stages() | {stage: record})
+
+    def _write_stages(self, stages: "dict[str, StageRecord]") -> None:
+        from catro_deploy.records import Stages
+        from catro_deploy.records.files import write_record
+
+        write_record(Stages(stages), self.path / STAGES_FILE)
 
 
 @contextmanager

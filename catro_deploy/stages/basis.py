@@ -1,13 +1,12 @@
 """What networks are judged by on the validation images, where something is chosen by them."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy.data.base import is_unlabelled
-from catro_deploy.report.agreement import Measure
+from catro_deploy.records import Decision, Measure
 from catro_deploy.statistics.agreement import accuracy_of, answers_of
 from catro_deploy.statistics.intervals import largest_unseen_loss
 
@@ -40,14 +39,14 @@ class Basis:
         return accuracy_of(logits, self.expected)
 
     @property
-    def record(self) -> dict[str, Any]:
-        """What the JSON of a decision says of it."""
-        return {
-            "judged_by": self.measure,
-            "judged_by_reason": self.reason,
-            "validation_images": len(self.expected),
-            "original_validation_accuracy": self.original_accuracy,
-        }
+    def record(self) -> Decision:
+        """What the record of a decision says of it."""
+        return Decision(
+            judged_by=self.measure,
+            judged_by_reason=self.reason,
+            validation_images=len(self.expected),
+            original_validation_accuracy=self.original_accuracy,
+        )
 
 
 def basis_of(original: Floats, labels: NDArray[np.int64], allowed: float | None = None) -> Basis:

@@ -1,31 +1,41 @@
-"""``bench``: latency of the original and the pruned ONNX file, measured in turns by the device's agent."""
+"""``bench``: interleaved latency of the original and the pruned ONNX file, measured by the device's agent."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from catro_deploy.calibration import LatencyProtocol, load_latency_protocol
-from catro_deploy.errors import FaultError, MissedError
-from catro_deploy.files import file_hash, write_json
+from catro_deploy.agent.device import flat
+from catro_deploy.agent.events import Event
+from catro_deploy.agent.events import Progress as Measured
+from catro_deploy.agent.jobs import BenchJob
+from catro_deploy.agent.results import BenchFacts, BenchResult, Mode
+from catro_deploy.agent.wire import to_json
+from catro_deploy.calibration import load_latency_protocol
+from catro_deploy.errors import MissedError
+from catro_deploy.files import file_hash
 from catro_deploy.progress import Progress
+from catro_deploy.records import Bench, Precision
 from catro_deploy.report.latency import budget_used
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
+from catro_deploy.runs.records import from_device, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.served import served_models, served_precisions
-from catro_deploy.targets import Precision, Target, load_target
+from catro_deploy.targets import Target, load_target
 from catro_deploy.transports import device_of, reached, run_job
 from catro_deploy.transports.bundle import Errand
-from catro_deploy.transports.execution import use_of
+from catro_deploy.transports.execution import bench_job, use_of
 from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["bench", "bench_errand"]
 
 # For loading both models, one last turn of very slow ones, and the bootstrap.
 GRACE_S = 600
+# Of a result, in bench.json as they are.
+RECORDED = ("original", "pruned", "speedup", "mode", "further", "trtexec", "energy", "warnings")
 
 
-def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
-    """Measure both ONNX files of ``run`` as ``settings.bench`` says; write bench.json and return its content.
+def bench(settings: Settings, run: RunFolder, progress: Progress) -> Bench:
+    """Measure both ONNX files of ``run`` as ``settings.bench`` says; write and return bench.json.
 
     Raises:
         TargetError: networks cannot be run on the target from here.
@@ -36,41 +46,36 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
     """
     target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
     require_reachable(target, device, "bench")
-    errand, protocol = bench_errand(settings, run), load_latency_protocol(settings.bench.protocol)
-    job = errand.job
-    measured = _measure(device, errand, run, protocol, progress)
+    errand = bench_errand(settings, run)
+    measured = _measure(device, errand, run, progress)
+    found = to_json(measured)
     content = {
-        "original": measured["original"],
-        "pruned": measured["pruned"],
-        "speedup": measured["speedup"],
-        "mode": measured["mode"],
-        "further": measured["further"],
-        **{key: measured[key] for key in ("trtexec", "energy") if measured.get(key)},
-        "protocol": {"name": settings.bench.protocol, **job["protocol"]},
+        **{key: found[key] for key in RECORDED if key in found},
+        "protocol": {"name": settings.bench.protocol, **to_json(errand.job.protocol)},
         "environment": {
             "reached": reached(device),
-            **_environment(target, job, measured, run, served_precisions(run, settings)),
+            **_environment(target, errand.job, measured, run, served_precisions(run, settings)),
         },
-        "warnings": measured["warnings"],
     }
-    write_json(run.bench, content)
-    low, high = measured["speedup"]["ci95"]
+    record = from_device(Bench, content, device)
+    save(record, run)
+    low, high = record.speedup.ci95
     if high < 1:
         raise MissedError(
             f"The pruned model is slower: it runs at {low:.2f} to {high:.2f} times the original's speed.",
             f"The times are in {run.bench}. Multiply-accumulates are not latency: try --budget 0.5x.",
         )
     plan = load_plan(run)
-    used = budget_used(plan, content)
-    if used["unit"] != "flops" and used["outcome"] == "missed":
+    used = budget_used(plan, record)
+    if used.unit != "flops" and used.outcome == "missed":
         raise MissedError(
-            f"The budget {plan.budget} is not met: {used['used']:.4g} {used['unit']} measured.",
+            f"The budget {plan.budget} is not met: {used.used:.4g} {used.unit} measured.",
             "Prune again with what is measured now: catro-deploy run --force; or allow more with --budget.",
         )
-    return content
+    return record
 
 
-def bench_errand(settings: Settings, run: RunFolder) -> Errand:
+def bench_errand(settings: Settings, run: RunFolder) -> Errand[BenchJob]:
     """The measurement of both ONNX files of ``run``.
 
     Raises:
@@ -79,62 +84,69 @@ def bench_errand(settings: Settings, run: RunFolder) -> Errand:
     protocol = load_latency_protocol(settings.bench.protocol)
     target = load_target(settings.prune.target)
     use = use_of(target, settings)
-    batches = dict.fromkeys([use.batch, *settings.bench.batches])
-    job = {
-        "job": "bench",
-        **use.opening,
-        "modes": [{"batch": batch, **way} for batch in batches for way in use.ways],
-        "protocol": protocol.model_dump(),
-        "beside": True,
-        "models": served_models(run, served_precisions(run, settings)),
-    }
-    files = [model["file"] for model in job["models"].values()]
-    limit_s = len(job["modes"]) * (protocol.warmup_s + protocol.limit_s) + GRACE_S
+    modes = use.modes(list(dict.fromkeys([use.batch, *settings.bench.batches])))
+    models = served_models(run, served_precisions(run, settings))
+    job = bench_job(use, protocol, models, modes, beside=True)
+    files = [model.file for model in models.values()]
+    limit_s = len(modes) * (protocol.warmup_s + protocol.limit_s) + GRACE_S
     return Errand("Measuring", job, files, limit_s)
 
 
-def _measure(
-    device: str, errand: Errand, run: RunFolder, protocol: LatencyProtocol, progress: Progress
-) -> dict[str, Any]:
-    planned_s = len(errand.job["modes"]) * (protocol.warmup_s + protocol.seconds)
+def _measure(device: str, errand: Errand[BenchJob], run: RunFolder, progress: Progress) -> BenchResult:
+    job, reached_s = errand.job, 0.0
+    planned_s = len(job.modes) * (job.protocol.warmup_s + job.protocol.seconds)
     with progress.task("Measuring both networks", planned_s) as task:
-        reached_s = 0.0
-        for event in run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=progress.note):
-            if event["event"] == "result":
-                task.advance(planned_s - reached_s)
-                result: dict[str, Any] = event["result"]
-                return result
-            task.advance(min(event["seconds"], planned_s) - reached_s)
-            reached_s = min(event["seconds"], planned_s)
-    raise FaultError("The process that measures ended without a result.", "Run it again: catro-deploy bench")
+
+        def advance(event: Event) -> None:
+            nonlocal reached_s
+            if isinstance(event, Measured):
+                seconds = min(event.seconds, planned_s)
+                task.advance(seconds - reached_s)
+                reached_s = seconds
+
+        limit_s = errand.limit_s
+        result = run_job(device, job, run.path, errand.files, limit_s=limit_s, note=progress.note, on_event=advance)
+        task.advance(planned_s - reached_s)
+        return result
 
 
 def _environment(
     target: Target,
-    job: Mapping[str, Any],
-    measured: Mapping[str, Any],
+    job: BenchJob,
+    measured: BenchResult,
     run: RunFolder,
     precisions: Mapping[str, Precision],
 ) -> dict[str, Any]:
     models = {
-        name: {"file": model["file"], "sha256": file_hash(run.path / model["file"])}
-        for name, model in job["models"].items()
+        name: {"file": model.file, "sha256": file_hash(run.path / model.file)} for name, model in job.models.items()
     }
     return {
         "target": target.name,
         "how": "measured",
-        **measured["facts"],
+        **_recorded(measured.facts),
         "precision": " and ".join(dict.fromkeys(precisions.values())),
-        "threads": job["threads"],
-        "batch": measured["mode"]["batch"],
-        "transfers": _transfers(measured["mode"], target),
+        "threads": job.threads,
+        "batch": measured.mode.batch,
+        "transfers": _transfers(measured.mode, target),
         "models": models,
     }
 
 
-def _transfers(mode: Mapping[str, Any], target: Target) -> str:
+def _recorded(facts: BenchFacts) -> dict[str, Any]:
+    """``facts`` as one object; keys of the state say when."""
+    return {
+        **flat(facts.device),
+        "runtime": facts.runtime,
+        "providers": list(facts.providers),
+        **{f"{key}_before": value for key, value in flat(facts.before).items()},
+        "other_load_cores": facts.other_load_cores,
+        **{f"{key}_after": value for key, value in flat(facts.after).items()},
+    }
+
+
+def _transfers(mode: Mode, target: Target) -> str:
     """What copying the first mode counts, in words."""
     if target.kind == "cpu":
         return "none: inputs and outputs stay in the memory of the CPU"
-    counted = mode.get("transfers", True)  # a runtime that knows no modes copies each time
+    counted = mode.transfers is not False  # a runtime that knows no modes copies each time
     return "counted: images to the GPU, logits back" if counted else "not counted: what the GPU computes"

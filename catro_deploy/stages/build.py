@@ -2,12 +2,17 @@
 
 import base64
 from contextlib import ExitStack
-from typing import Any
+from typing import BinaryIO
 
-from catro_deploy.errors import FaultError, TargetError
-from catro_deploy.files import replacing, write_json
+from catro_deploy.agent.events import EngineBuilt, Event, FilePiece
+from catro_deploy.agent.jobs import BuildJob
+from catro_deploy.agent.wire import to_json
+from catro_deploy.errors import TargetError
+from catro_deploy.files import replacing
 from catro_deploy.progress import Progress
+from catro_deploy.records import Build
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import from_device, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.targets import Target, load_target
@@ -27,7 +32,7 @@ def needs_engines(target: Target) -> bool:
     return target.runtime == "tensorrt"
 
 
-def build(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
+def build(settings: Settings, run: RunFolder, progress: Progress) -> Build:
     """Have the device build the engines of ``run``, keep copies of them here, and write and return build.json.
 
     verify and bench use the engines that the device has kept; the copies are for whoever ships them. Of a device whose
@@ -47,27 +52,35 @@ def build(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, A
         )
     require_reachable(target, device, "build")
     errand = build_errand(settings, run)
-    builds = len(errand.job["models"]) * (1 + settings.build.rebuilds)
+    builds = len(errand.job.models) * (1 + settings.build.rebuilds)
     with ExitStack() as stack:
         task = stack.enter_context(progress.task("Building TensorRT engines", builds))
-        files: dict[str, Any] = {}
-        for event in run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=progress.note):
-            if event["event"] == "built":
+        files: dict[str, BinaryIO] = {}
+
+        def keep(event: Event) -> None:
+            if isinstance(event, EngineBuilt):
                 task.advance()
-            if event["event"] == "file":
-                name = event["name"]
-                if name not in files:
-                    files[name] = stack.enter_context(replacing(run.engine(name))).open("wb")
-                    stack.callback(files[name].close)
-                files[name].write(base64.b64decode(event["base64"]))
-            if event["event"] == "result":
-                result: dict[str, Any] = event["result"]
-                write_json(run.build, result)
-                return result
-    raise FaultError("The device's agent ended without a result.", "Run it again: catro-deploy build")
+            if isinstance(event, FilePiece):
+                if event.name not in files:
+                    files[event.name] = stack.enter_context(replacing(run.engine(event.name))).open("wb")
+                    stack.callback(files[event.name].close)
+                files[event.name].write(base64.b64decode(event.base64))
+
+        result = run_job(
+            device,
+            errand.job,
+            run.path,
+            errand.files,
+            limit_s=errand.limit_s,
+            note=progress.note,
+            on_event=keep,
+        )
+        record = from_device(Build, to_json(result.engines), device)
+        save(record, run)
+        return record
 
 
-def build_errand(settings: Settings, run: RunFolder) -> Errand:
+def build_errand(settings: Settings, run: RunFolder) -> Errand[BuildJob]:
     """The engines of both ONNX files of ``run``.
 
     Raises:
@@ -75,12 +88,13 @@ def build_errand(settings: Settings, run: RunFolder) -> Errand:
     """
     target = load_target(settings.prune.target)
     use = use_of(target, settings)
-    job = {
-        "job": "build",
-        **use.opening,
-        "batch": use.batch,
-        "rebuilds": settings.build.rebuilds,
-        "models": served_models(run, served_precisions(run, settings)),
-    }
-    files = [model["file"] for model in job["models"].values()]
+    job = BuildJob(
+        runtime=use.runtime,
+        threads=use.threads,
+        engine=use.engine,
+        models=served_models(run, served_precisions(run, settings)),
+        batch=use.batch,
+        rebuilds=settings.build.rebuilds,
+    )
+    files = [model.file for model in job.models.values()]
     return Errand("Building TensorRT engines", job, files, LIMIT_S * len(files) * (1 + settings.build.rebuilds))

@@ -1,21 +1,23 @@
 """The pruned network in other precisions: written, judged on validation images, and timed, both on the device."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from catro_deploy.agent.jobs import FactsJob, Job, R
+from catro_deploy.agent.results import FactsResult
 from catro_deploy.calibration import load_int8_recipe, load_latency_protocol
 from catro_deploy.data.base import Subset
-from catro_deploy.errors import DataError, FaultError
+from catro_deploy.errors import DataError
 from catro_deploy.files import write_text
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.precision.samples import Samples, evenly
 from catro_deploy.progress import Progress
-from catro_deploy.records import Plan
+from catro_deploy.records import Candidate, History, Plan, Precision, Quantized, Speedup
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.settings.labels import require_distillation
@@ -25,13 +27,12 @@ from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_devi
 from catro_deploy.stages.qat import qat
 from catro_deploy.stages.served import model_of
 from catro_deploy.statistics.agreement import agreement_of
-from catro_deploy.targets import Precision, Target
+from catro_deploy.targets import Target
 from catro_deploy.toml import toml_value
-from catro_deploy.training import History
 from catro_deploy.transports import run_job
-from catro_deploy.transports.execution import use_of
+from catro_deploy.transports.execution import bench_job, use_of
 
-__all__ = ["Candidate", "Candidates"]
+__all__ = ["Candidates"]
 
 Floats = NDArray[np.float32]
 Proto = Any
@@ -39,26 +40,6 @@ Proto = Any
 
 # For loading the models, and the bootstrap.
 GRACE_S = 600
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """The pruned network in one precision.
-
-    Attributes:
-        score: accuracy on the validation images or, where that is what counts, agreement with the original; a fraction.
-        agreement: the share of validation images that it gives the same class as the original.
-        mean_kl_nats: of its answers from the original's, on them; None where a logit is not finite.
-        ratio: its latency over the original's; with ``ratio_ci95``, the 95% interval.
-        us: the median of its latency.
-    """
-
-    score: float
-    agreement: float
-    mean_kl_nats: float | None
-    ratio: float
-    ratio_ci95: tuple[float, float]
-    us: float
 
 
 class Candidates:
@@ -95,9 +76,9 @@ class Candidates:
         return len(self._validation.labels)
 
     @cached_property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> FactsResult:
         """What the device and its runtime are."""
-        return self._result({"job": "facts", "runtime": self._use.runtime}, ())
+        return self._result(FactsJob(self._use.runtime), ())
 
     @cached_property
     def own(self) -> dict[str, Floats]:
@@ -121,7 +102,7 @@ class Candidates:
             logits, _ = logits_on_device(run, errand, self._device, len(plan.classes), task, self._progress.note)
         return logits
 
-    def make(self, precision: Precision, floor: float) -> dict[str, Any]:
+    def make(self, precision: Precision, floor: float) -> Quantized:
         """Write the network in ``precision``; how that went: ``kept`` are the parts that stay in more bits.
 
         In integers its score is at least ``floor`` or, if that cannot be, ``kept`` is None.
@@ -129,11 +110,11 @@ class Candidates:
         run, plan = self._run, self._plan
         path, source = run.onnx("pruned", precision), run.require(run.pruned_onnx, "export")
         if precision == "fp32":
-            return {"kept": []}
+            return Quantized(kept=())
         samples = calibration_samples(self._train, plan, self._recipe)
         calibration = samples.normalised(plan.mean, plan.std)
         if precision == "fp16":
-            return {"kept": list(write_fp16(source, path, calibration))}
+            return Quantized(kept=tuple(write_fp16(source, path, calibration)))
         expected = self.basis.expected
         validation = Samples(self._validation.images(np.arange(len(expected))).numpy(), expected)
         per_class = max(1, self._recipe.sensitivity_images // len(plan.classes))
@@ -144,14 +125,14 @@ class Candidates:
             evenly(expected, per_class, self._recipe.seed),
         )
         path.unlink(missing_ok=True)
-        sets = self.facts.get("instruction_sets") or ()
+        sets = self.facts.device.instruction_sets or ()
         retrain = self._retrained if self._settings.quantize.qat_epochs else None
         job = Int8Job(self._target, self._recipe, images, floor, sets, retrain)
         made = write_int8(source, path, job, self._progress)
-        for remark in made["remarks"]:
+        for remark in made.remarks:
             self._progress.note(remark)
-        self._keep_recipe(samples, made["kept"])
-        return {"calibration_images": len(samples.labels), "images_sha256": samples.sha256, **made}
+        self._keep_recipe(samples, made.kept)
+        return replace(made, calibration_images=len(samples.labels), images_sha256=samples.sha256)
 
     def measured(self, precisions: Sequence[Precision]) -> dict[Precision, Candidate]:
         """What the pruned network scores in each of ``precisions``, and its latency."""
@@ -172,23 +153,17 @@ class Candidates:
             "original": model_of(self._run, "original", self._target.precision),
             "pruned": model_of(self._run, "pruned", precision),
         }
-        job = {
-            "job": "bench",
-            **self._use.opening,
-            "modes": [{"batch": self._use.batch, **self._use.ways[0]}],
-            "protocol": self._protocol.model_dump(),
-            "models": models,
-        }
-        result = self._result(job, [model["file"] for model in models.values()])
-        low, high = result["speedup"]["ci95"]
+        job = bench_job(self._use, self._protocol, models)
+        result = self._result(job, [model.file for model in models.values()])
+        speedup = Speedup(result.speedup.median, result.speedup.ci95)
         found = agreement_of(self.own["original"], logits)
         return Candidate(
             score=self.basis.score(logits),
             agreement=found.share,
             mean_kl_nats=found.mean_kl_nats,
-            ratio=1 / result["speedup"]["median"],
-            ratio_ci95=(1 / high, 1 / low),
-            us=result["pruned"]["p50_us"],
+            ratio=speedup.ratio,
+            ratio_ci95=speedup.ratio_ci95,
+            us=result.pruned.p50_us,
         )
 
     def _keep_recipe(self, samples: Samples, kept: Sequence[str] | None) -> None:
@@ -198,10 +173,6 @@ class Candidates:
         lines = (f"{key} = {toml_value(value)}\n" for key, value in again.model_dump().items())
         write_text(self._run.calibration, "".join(lines))
 
-    def _result(self, job: Mapping[str, Any], files: Sequence[str]) -> dict[str, Any]:
+    def _result(self, job: Job[R], files: Sequence[str]) -> R:
         limit_s = self._protocol.warmup_s + self._protocol.limit_s + GRACE_S
-        for event in run_job(self._device, job, self._run.path, files, limit_s=limit_s, note=self._progress.note):
-            if event["event"] == "result":
-                result: dict[str, Any] = event["result"]
-                return result
-        raise FaultError("The device's agent ended without a result.", "Run it again: catro-deploy quantize")
+        return run_job(self._device, job, self._run.path, files, limit_s=limit_s, note=self._progress.note)

@@ -1,6 +1,6 @@
 """``finetune``: the pruned network gets its accuracy back."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,17 +9,18 @@ from torch import nn
 from catro_deploy import networks
 from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Dataset, Split, Subset, is_unlabelled
-from catro_deploy.files import file_hash, write_json
+from catro_deploy.files import file_hash
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Progress
-from catro_deploy.records import Plan
+from catro_deploy.records import Choice, Finetune, Plan
 from catro_deploy.report.finetuning import kept_words
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
+from catro_deploy.runs.records import save
 from catro_deploy.settings import LARGEST_BATCH, OptimiserSettings, Settings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
-from catro_deploy.stages.keeping import Choice, choose
-from catro_deploy.training import History, TrainingJob, fit
+from catro_deploy.stages.keeping import choose
+from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.device import choose_device
 from catro_deploy.training.evaluate import accuracy, predict
 from catro_deploy.training.pixels import hold
@@ -27,7 +28,7 @@ from catro_deploy.training.pixels import hold
 __all__ = ["finetune"]
 
 
-def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
+def finetune(settings: Settings, run: RunFolder, progress: Progress) -> Finetune:
     """Train the pruned network of ``run`` on its classes; write its weights and finetune.json.
 
     Without labels it learns from the original's answers. An interrupted fine-tuning goes on after its last whole epoch.
@@ -66,17 +67,18 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> History:
     if choice and choice.kept == "pruned":
         network = networks.load(run, weights="pruned")
         history = replace(history, validation_accuracy=history.baseline_validation_accuracy)
-        progress.note(kept_words(asdict(choice)))
+        progress.note(kept_words(choice))
     # One entry only: safetensors writes several in a random order, and equal weights shall make equal files.
     save_weights(network, run.weights, {"plan": file_hash(run.plan)})
-    record = {
-        "original_validation_accuracy": _original_accuracy(settings, run, plan, dataset),
-        "validation_images": len(validation.labels),
-        "choice": asdict(choice) if choice else None,
-    }
-    write_json(run.finetune, asdict(history) | record)
+    record = Finetune(
+        **vars(history),
+        original_validation_accuracy=_original_accuracy(settings, run, plan, dataset),
+        validation_images=len(validation.labels),
+        choice=choice,
+    )
+    save(record, run)
     run.finetune_state.unlink(missing_ok=True)
-    return history
+    return record
 
 
 def _choice(

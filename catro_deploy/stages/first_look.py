@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from catro_deploy.data.base import Subset, is_unlabelled
 from catro_deploy.data.sizes import image_sizes
 from catro_deploy.graph.coupling.trace import list_layers
-from catro_deploy.inspection import FirstLook
 from catro_deploy.models.stated import stated_accuracy
 from catro_deploy.progress import Progress
+from catro_deploy.records import FirstLook
 from catro_deploy.report.images import accuracy_words, images_words, size_warning
 from catro_deploy.report.wording import count, percent
 from catro_deploy.settings import Settings

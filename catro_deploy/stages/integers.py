@@ -1,8 +1,8 @@
 """The pruned network in eight-bit integers: calibrated, tried layer by layer, and only as far as accuracy allows."""
 
 import tempfile
-from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,11 @@ from catro_deploy.precision.graph import layers_of
 from catro_deploy.precision.int8 import X86, Form, for_scales_in_half, form_of, quantised, seven_bits
 from catro_deploy.precision.ranges import Range, find_ranges
 from catro_deploy.precision.samples import Samples, draw_samples
-from catro_deploy.precision.sensitivity import Sensitivity, fewest_kept, logits_of, sensitivities
+from catro_deploy.precision.sensitivity import fewest_kept, logits_of, sensitivities
 from catro_deploy.progress import Progress
-from catro_deploy.records import Plan
+from catro_deploy.records import History, Plan, Qat, Quantized, Sensitivity
 from catro_deploy.statistics.agreement import accuracy_of
 from catro_deploy.targets import Target
-from catro_deploy.training import History
 
 __all__ = ["Images", "Int8Job", "Retrain", "calibration_samples", "write_int8"]
 
@@ -147,7 +146,7 @@ def calibration_samples(train: Split, plan: Plan, recipe: Int8Recipe) -> Samples
     return samples
 
 
-def write_int8(source: Path, path: Path, job: Int8Job, progress: Progress) -> dict[str, Any]:
+def write_int8(source: Path, path: Path, job: Int8Job, progress: Progress) -> Quantized:
     """Write the float32 network ``source`` to ``path`` in integers, as the target takes them; return what was found.
 
     Layers keep their floating point, the most sensitive first, until the accuracy is at least the floor. If all of them
@@ -160,7 +159,7 @@ def write_int8(source: Path, path: Path, job: Int8Job, progress: Progress) -> di
     images, retrain = job.images, job.retrain
     quantiser = _quantiser(source, job.target, job.recipe, images.calibration, job.instruction_sets)
     best = _attempt(quantiser, images, job.floor, progress)
-    learnt: dict[str, Any] = {}
+    learnt: Qat | None = None
     remarks = quantiser.remarks()
     if retrain is not None and best.kept != quantiser.fixed:
         try:
@@ -170,20 +169,24 @@ def write_int8(source: Path, path: Path, job: Int8Job, progress: Progress) -> di
         else:
             again = _attempt(replace(quantiser, source=trained), images, job.floor, progress)
             better = again.kept is not None and (best.kept is None or len(again.kept) < len(best.kept))
-            learnt = {"qat": {"history": asdict(history), "kept_before": best.kept, "kept": again.kept, "used": better}}
+            learnt = Qat(history, _names(best.kept), _names(again.kept), better)
             best = again if better else best
-    found: dict[str, Any] = {
-        "form": quantiser.form.name,
-        "seven_bit_weights": quantiser.narrow,
-        "sensitivity": [asdict(one) for one in best.sensitivity],
-        "remarks": remarks,
-        "kept": best.kept,
-        **learnt,
-    }
+    found = Quantized(
+        kept=_names(best.kept),
+        form=quantiser.form.name,
+        seven_bit_weights=quantiser.narrow,
+        sensitivity=tuple(best.sensitivity),
+        remarks=tuple(remarks),
+        qat=learnt,
+    )
     if best.kept is None:
         return found
     _write(best.quantiser.network(keep=best.kept), path, job.target, images.calibration)
-    return found | {"operators": dict(fused(path).operators)}
+    return replace(found, operators=dict(fused(path).operators))
+
+
+def _names(layers: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if layers is None else tuple(layers)
 
 
 def _attempt(quantiser: _Quantiser, images: Images, floor: float, progress: Progress) -> _Attempt:

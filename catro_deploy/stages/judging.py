@@ -2,16 +2,13 @@
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy.data.base import is_unlabelled
-from catro_deploy.records import Accuracy, ClassAccuracy
+from catro_deploy.records import Accuracy, ClassAccuracy, PrunedAgreement, Verdict
 from catro_deploy.statistics.agreement import (
-    Agreement,
-    ClassAgreement,
     agreement_by_class,
     agreement_of,
     answers_of,
@@ -19,7 +16,7 @@ from catro_deploy.statistics.agreement import (
 )
 from catro_deploy.statistics.intervals import paired_difference
 
-__all__ = ["TUNING", "PrunedAgreement", "Verdict", "compare", "compare_with_original", "judge"]
+__all__ = ["TUNING", "compare", "compare_with_original", "judge"]
 
 Floats = NDArray[np.float32]
 
@@ -30,47 +27,12 @@ TUNING = (
 """What to try where too much accuracy was lost."""
 
 
-@dataclass(frozen=True)
-class PrunedAgreement(Agreement):
-    """How the pruned network agrees with the original on the test images, by the original's answers as well.
-
-    ``accuracy_change_ci95`` is the 95% interval of what pruning changed accuracy by, in points; None without labels.
-    """
-
-    per_class: tuple[ClassAgreement, ...] = ()
-    accuracy_change_ci95: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Both networks' accuracy, the percentage points lost in the runtime, their agreement, and what is wrong.
-
-    ``accuracy_drop_points`` is None for images without labels.
-    """
-
-    original: Accuracy
-    pruned: Accuracy
-    accuracy_drop_points: float | None
-    agreement_with_original: PrunedAgreement
-    problems: tuple[str, ...]
-
-    @property
-    def lost_points(self) -> float:
-        """What ``max_drop`` counts: the drop of accuracy, without labels what agreement lacks of 100%."""
-        drop, agreement = self.accuracy_drop_points, self.agreement_with_original
-        return round(100 * (1 - agreement.share) if drop is None else drop, 9)
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.problems
-
-
 def compare(by_torch: Floats, by_runtime: Floats, labels: NDArray[np.int64], names: Sequence[str]) -> Accuracy:
     """Accuracies of two sets of logits, both (images, classes), and how far they are apart."""
     answers = {"torch": answers_of(by_torch), "runtime": answers_of(by_runtime)}
     agreement = float((answers["torch"] == answers["runtime"]).mean())
-    difference = float(np.abs(by_torch - by_runtime).max())
+    largest = float(np.abs(by_torch - by_runtime).max())
+    difference = largest if math.isfinite(largest) else None
     if is_unlabelled(labels):
         return Accuracy(None, None, agreement, difference, ())
     right = {side: given == labels for side, given in answers.items()}
@@ -113,7 +75,7 @@ def judge(
     problems = []
     for name, result in (("original", original), ("pruned", pruned)):
         difference = result.largest_logit_difference
-        if not math.isfinite(difference):
+        if difference is None:
             problems.append(f"The {name} network gives logits that are not finite.")
         elif difference > tolerance and name not in in_integers:
             problems.append(

@@ -1,42 +1,19 @@
 """Which network stays after fine-tuning: the trained one or, where training made it worse, the one from before."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy.data.base import is_unlabelled
+from catro_deploy.records import Choice, Score
 from catro_deploy.stages.basis import basis_of
 from catro_deploy.statistics.agreement import accuracy_of, agreement_of, gains_and_losses
 from catro_deploy.statistics.intervals import paired_difference
 
-__all__ = ["Choice", "Score", "choose"]
+__all__ = ["choose"]
 
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Score:
-    """Accuracy (None without labels), agreement with the original and mean KL divergence from it, on validation images.
-
-    The divergence is None where a logit is not finite.
-    """
-
-    accuracy: float | None
-    agreement: float
-    mean_kl_nats: float | None
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What was ``kept``, by so many validation ``images``, with the scores of the network before and after training."""
-
-    kept: Literal["pruned", "finetuned"]
-    images: int
-    before: Score
-    after: Score
 
 
 def choose(original: Floats, before: Floats, after: Floats, labels: NDArray[np.int64]) -> Choice:

@@ -3,7 +3,6 @@
 import base64
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,9 +10,11 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from torch import nn
 
+from catro_deploy.agent.events import Event, ImagesDone
+from catro_deploy.agent.jobs import ModelFile, VerifyJob
 from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Dataset, Split
-from catro_deploy.errors import DataError, FaultError
+from catro_deploy.errors import DataError
 from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Task
 from catro_deploy.records import Plan
@@ -88,23 +89,24 @@ def logits_by_torch(
 
 
 def logits_errand(
-    title: str, settings: Settings, run: RunFolder, plan: Plan, use: Use, models: Mapping[str, Mapping[str, Any]]
-) -> Errand:
+    title: str, settings: Settings, run: RunFolder, plan: Plan, use: Use, models: Mapping[str, ModelFile]
+) -> Errand[VerifyJob]:
     """The logits of ``models`` (see ``served_models``) on the packed images."""
-    job = {
-        "job": "verify",
-        **use.opening,
-        "batch_size": settings.verify.batch_size,
-        "images": run.packed_images.name,
-        "mean": plan.mean,
-        "std": plan.std,
-        "models": dict(models),
-    }
-    return Errand(title, job, [run.packed_images.name, *(model["file"] for model in models.values())], LIMIT_S)
+    job = VerifyJob(
+        runtime=use.runtime,
+        threads=use.threads,
+        engine=use.engine,
+        models=dict(models),
+        images=run.packed_images.name,
+        batch_size=settings.verify.batch_size,
+        mean=tuple(plan.mean),
+        std=tuple(plan.std),
+    )
+    return Errand(title, job, [run.packed_images.name, *(model.file for model in models.values())], LIMIT_S)
 
 
 def logits_on_device(
-    run: RunFolder, errand: Errand, device: str, classes: int, task: Task, note: Callable[[str], None]
+    run: RunFolder, errand: Errand[VerifyJob], device: str, classes: int, task: Task, note: Callable[[str], None]
 ) -> tuple[dict[str, Floats], str]:
     """Logits (n, classes) of each network of ``errand`` by the runtime on the ``device``; and what that runtime is.
 
@@ -112,13 +114,13 @@ def logits_on_device(
         ModelError, RuntimeMissingError, DeviceError: they cannot be run there.
         FaultError: the agent crashed or did not end.
     """
-    for event in run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=note):
-        if event["event"] == "progress":
-            task.advance(event["images"])
-        if event["event"] == "result":
-            logits = {
-                name: np.frombuffer(base64.b64decode(text), "<f4").reshape(-1, classes)
-                for name, text in event["result"]["logits"].items()
-            }
-            return logits, event["result"]["runtime"]
-    raise FaultError("The device's agent ended without a result.", "Run it again, or see: catro-deploy doctor")
+
+    def advance(event: Event) -> None:
+        if isinstance(event, ImagesDone):
+            task.advance(event.images)
+
+    found = run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=note, on_event=advance)
+    logits = {
+        name: np.frombuffer(base64.b64decode(text), "<f4").reshape(-1, classes) for name, text in found.logits.items()
+    }
+    return logits, found.runtime

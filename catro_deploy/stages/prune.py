@@ -11,12 +11,11 @@ from catro_deploy.errors import DataError
 from catro_deploy.files import write_bytes
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.fx.features import Labelled
-from catro_deploy.inspection import FirstLook
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.classifier import prune_classifier, scoring_batch_size
 from catro_deploy.pruning.cutting import Pruned, cut_classifier
-from catro_deploy.records import Branch, GroupPlan, LatencyPlan, Plan
+from catro_deploy.records import Branch, FirstLook, GroupPlan, LatencyPlan, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.settings import Settings

@@ -6,10 +6,10 @@ from catro_deploy import networks
 from catro_deploy.data.base import Split, is_unlabelled
 from catro_deploy.precision.aware import aware
 from catro_deploy.progress import Progress
-from catro_deploy.records import Plan
+from catro_deploy.records import History, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings, follow_recipe
-from catro_deploy.training import History, TrainingJob, fit
+from catro_deploy.training import TrainingJob, fit
 
 __all__ = ["qat"]
 

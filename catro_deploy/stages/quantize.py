@@ -7,19 +7,19 @@ counts in place of accuracy.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
 
+from catro_deploy.agent.results import facts_record
 from catro_deploy.errors import MissedError
-from catro_deploy.files import write_json
 from catro_deploy.progress import Progress
-from catro_deploy.report.agreement import MEASURES, Measure
+from catro_deploy.records import Candidate, Measure, Precision, Quantize
+from catro_deploy.report.agreement import MEASURES
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
+from catro_deploy.runs.records import save
 from catro_deploy.settings import AUTO, Settings
 from catro_deploy.stages.basis import resolution_warning
-from catro_deploy.stages.candidates import Candidate, Candidates
-from catro_deploy.targets import Precision, load_target
+from catro_deploy.stages.candidates import Candidates
+from catro_deploy.targets import load_target
 from catro_deploy.transports import device_of, reached
 from catro_deploy.transports.reach import require_reachable
 
@@ -29,8 +29,8 @@ NOTHING_LEFT = "no part of it in integers keeps what must be kept"
 EVERY: tuple[Precision, ...] = ("fp32", "fp16", "int8")
 
 
-def quantize(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
-    """Find the precision in which the pruned network of ``run`` is served; write quantize.json and return its content.
+def quantize(settings: Settings, run: RunFolder, progress: Progress) -> Quantize:
+    """Find the precision in which the pruned network of ``run`` is served; write and return quantize.json.
 
     Raises:
         TargetError: networks cannot be run on the target from here.
@@ -53,28 +53,33 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> dict[str
         progress.note(f"quantize: goes by agreement with the original, since {basis.reason}")
     floor = _floor(basis.score(work.own["original"]), basis.score(work.own["pruned"]), settings)
     made = {precision: work.make(precision, floor) for precision in others}
-    measured = work.measured([own, *(precision for precision, how in made.items() if how["kept"] is not None)])
+    measured = work.measured([own, *(precision for precision, how in made.items() if how.kept is not None)])
     shipped, lost = decide(measured, own, floor, basis.measure)
     lost |= {one: NOTHING_LEFT for one in made if one not in measured}
-    content = {
-        "asked": asked,
-        "own": own,
-        "shipped": shipped,
-        **basis.record,
-        "least_score": floor,
-        "candidates": {name: asdict(one) | {"lost": lost.get(name, "")} for name, one in measured.items()},
-        "lost": lost,
-        "made": made,
-        "protocol": settings.bench.protocol,
-        "environment": {"target": target.name, "how": "measured", "reached": reached(device), **work.facts},
-    }
-    write_json(run.quantize, content)
+    record = Quantize(
+        **vars(basis.record),
+        asked=asked,
+        own=own,
+        shipped=shipped,
+        least_score=floor,
+        candidates=measured,
+        lost=lost,
+        made=made,
+        protocol=settings.bench.protocol,
+        environment={
+            "target": target.name,
+            "how": "measured",
+            "reached": reached(device),
+            **facts_record(work.facts),
+        },
+    )
+    save(record, run)
     if asked not in (AUTO, shipped):
         raise MissedError(
             f"{asked} is not shipped: {lost[others[0]]}. The pruned network is served in {shipped}.",
             f"All figures are in {run.quantize}. Allow more with [quantize] max_drop, or: --precision auto",
         )
-    return content
+    return record
 
 
 def decide(

@@ -11,35 +11,18 @@ from torch import nn
 from catro_deploy import networks
 from catro_deploy.data.base import is_unlabelled
 from catro_deploy.progress import Task
-from catro_deploy.records import Plan
-from catro_deploy.report.agreement import Measure
+from catro_deploy.records import Measure, Plan, Recovery
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.stages.logits import logits_by_torch
 from catro_deploy.statistics.agreement import accuracy_of, answers_of
 
-__all__ = ["Intermediates", "Recovery"]
+__all__ = ["Intermediates"]
 
 Floats = NDArray[np.float32]
 
 MACS = 2e12
 """Multiply-accumulates that the networks in between shall take: half a minute of one core."""
 FEWEST_IMAGES = 1000
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """Accuracy, or without labels agreement with the original, of each network on the same test images; fractions.
-
-    All in PyTorch, in float32. ``reconstructed`` is None if no layer was solved again, ``finetuned`` if no training
-    changed the network.
-    """
-
-    measure: Measure
-    images: int
-    original: float
-    cut: float
-    reconstructed: float | None
-    finetuned: float | None
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from catro_deploy.files import write_text
-from catro_deploy.records import Budget
+from catro_deploy.records import Budget, Search
 from catro_deploy.runs.folder import STAGES_FILE, RunFolder
+from catro_deploy.runs.records import load
 from catro_deploy.settings import AUTO, Settings, settings_text
 from catro_deploy.stages.table import PRUNE, Stage
 from catro_deploy.toml import toml_differences
@@ -71,7 +72,7 @@ def _runs(stage: Stage, settings: Settings, run: RunFolder, force: bool) -> bool
 
 def with_budget_found(settings: Settings, run: RunFolder) -> Settings:
     """``settings`` with the budget that the search in ``run`` found."""
-    found = {"budget": Budget.parse(run.read_json(run.search, "run")["budget"])}
+    found = {"budget": Budget.parse(load(Search, run).budget)}
     return settings.model_copy(update={"prune": settings.prune.model_copy(update=found)})
 
 

@@ -9,8 +9,7 @@ and the largest that does not is halved, on a logarithmic scale. The network fou
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +18,13 @@ from torch import nn
 from catro_deploy import networks
 from catro_deploy.data.base import Split, Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError, SettingsError
-from catro_deploy.files import write_json
-from catro_deploy.inspection import FirstLook
 from catro_deploy.progress import Progress
-from catro_deploy.records import Budget
+from catro_deploy.records import Budget, FirstLook, FrontPoint, Search, TriedPoint
 from catro_deploy.report.agreement import MEASURES
-from catro_deploy.report.latency import latency_record
 from catro_deploy.report.wording import points
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
+from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.basis import Basis, basis_of, resolution_warning
 from catro_deploy.stages.finetune import finetune
@@ -43,48 +40,12 @@ from catro_deploy.training.device import choose_device
 from catro_deploy.training.evaluate import predict
 from catro_deploy.transports.reach import require_reachable
 
-__all__ = ["Point", "halve", "search"]
+__all__ = ["halve", "on_front", "search"]
 
 Floats = NDArray[np.float32]
 
 POINTS = 5
 FIRST, LEAST = 0.5, 0.1
-
-
-@dataclass(frozen=True)
-class Point:
-    """One budget that was tried: a share of the original's latency.
-
-    Attributes:
-        share: of the original's latency, as asked.
-        ratio: the same as measured; None, like all that follow, if no network met the budget.
-        validation_accuracy: after a short fine-tuning, a fraction; None without labels.
-        macs_share: of the original's multiply-accumulates.
-        agreement: the share of validation images that it gives the same class as the original.
-        mean_kl_nats: of its answers from the original's, on them.
-        change_ci95: 95% interval of the change of accuracy from the original's, fractions; None without labels.
-    """
-
-    share: float
-    ratio: float | None = None
-    validation_accuracy: float | None = None
-    macs_share: float | None = None
-    agreement: float | None = None
-    mean_kl_nats: float | None = None
-    change_ci95: tuple[float, float] | None = None
-
-    @property
-    def budget(self) -> str:
-        """As ``--budget`` takes it."""
-        return f"{self.share:g}x"
-
-    def drop_points(self, basis: Basis) -> float | None:
-        """Percentage points of accuracy lost, negative if it rose; or what the agreement lacks of 100%."""
-        if basis.measure == "agreement":
-            return None if self.agreement is None else round((1 - self.agreement) * 100, 9)
-        if self.validation_accuracy is None or basis.original_accuracy is None:
-            return None
-        return round((basis.original_accuracy - self.validation_accuracy) * 100, 9)
 
 
 @dataclass(frozen=True)
@@ -100,7 +61,7 @@ class _HeldOut:
     look: FirstLook | None = None
 
 
-def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
+def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
     """Find the smallest budget that loses no more on validation images than ``[verify] max_drop``; write search.json.
 
     A budget whose trial has ended is not tried again; one that was interrupted goes on.
@@ -122,19 +83,15 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
     if basis.reason:
         progress.note(f"search: goes by agreement with the original, since {basis.reason}")
 
-    def keeps(point: Point) -> bool:
-        drop = point.drop_points(basis)
-        return drop is not None and drop <= allowed
-
     def attempt(share: float) -> bool:
-        point = _try(share, settings, run, progress, held_out)
+        point = on_front(_try(share, settings, run, progress, held_out), basis, allowed)
         tried.append(point)
-        drop = point.drop_points(basis)
+        drop = point.drop_points
         outcome = "no network meets it" if drop is None else f"{points(-drop)} points{_interval(point)}"
         progress.note(f"search {len(tried)} of {POINTS}: {point.budget}, {outcome}")
-        return keeps(point)
+        return point.kept
 
-    tried: list[Point] = []
+    tried: list[FrontPoint] = []
     found = halve(attempt)
     if found is None:
         raise MissedError(
@@ -142,19 +99,36 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, 
             f"validation images within {allowed:g} points after a short fine-tuning.",
             f"{resolution_warning(len(basis.expected), allowed)} {TUNING} Or name a budget (--budget 0.9x).".strip(),
         )
-    ordered = sorted(tried, key=lambda point: point.share)
-    content = {
-        "budget": Point(found).budget,
-        "max_drop": allowed,
-        **basis.record,
-        "epochs": shortened(settings).finetune.epochs,
-        "front": [
-            {"budget": point.budget, **asdict(point), "drop_points": point.drop_points(basis), "kept": keeps(point)}
-            for point in ordered
-        ],
-    }
-    write_json(run.search, content)
-    return content
+    record = Search(
+        **vars(basis.record),
+        budget=_budget(found),
+        max_drop=allowed,
+        epochs=shortened(settings).finetune.epochs,
+        front=tuple(sorted(tried, key=lambda point: point.share)),
+    )
+    save(record, run)
+    return record
+
+
+def _budget(share: float) -> str:
+    """A ``share`` of the original's latency, as ``--budget`` takes it."""
+    return f"{share:g}x"
+
+
+def on_front(tried: TriedPoint, basis: Basis, allowed: float) -> FrontPoint:
+    """``tried`` with the points that it loses, and whether these are ``allowed``."""
+    drop = _drop_points(tried, basis)
+    own = {name: value for name, value in vars(tried).items() if name != "format"}
+    return FrontPoint(**own, budget=_budget(tried.share), drop_points=drop, kept=drop is not None and drop <= allowed)
+
+
+def _drop_points(tried: TriedPoint, basis: Basis) -> float | None:
+    """Percentage points of accuracy lost, negative if it rose; or what the agreement lacks of 100%."""
+    if basis.measure == "agreement":
+        return None if tried.agreement is None else round((1 - tried.agreement) * 100, 9)
+    if tried.validation_accuracy is None or basis.original_accuracy is None:
+        return None
+    return round((basis.original_accuracy - tried.validation_accuracy) * 100, 9)
 
 
 def halve(keeps: Callable[[float], bool]) -> float | None:
@@ -193,46 +167,44 @@ def _logits(network: nn.Module, images: Split, settings: Settings) -> Floats:
     return predict(network, images, mean, std, settings.verify.batch_size, device).numpy()
 
 
-def _try(share: float, settings: Settings, run: RunFolder, progress: Progress, held_out: _HeldOut) -> Point:
+def _try(share: float, settings: Settings, run: RunFolder, progress: Progress, held_out: _HeldOut) -> TriedPoint:
     """Prune to ``share`` of the original's latency and fine-tune for a short while, in a folder of its own.
 
     What is left there in the end is point.json, and the pruned network for who goes on with it.
     """
-    pruning = settings.prune.model_copy(update={"budget": Budget.parse(Point(share).budget)})
+    pruning = settings.prune.model_copy(update={"budget": Budget.parse(_budget(share))})
     asked = settings.model_copy(update={"prune": pruning})
     folder = trial_folder(asked, run)
-    result = folder.path / "point.json"
-    if result.is_file():
-        return Point(**folder.read_json(result, "run"))
+    if (ended := load_if_there(TriedPoint, folder)) is not None:
+        return ended
     with folder.lock():
         point = _prune_and_finetune(share, shortened(asked), folder, progress, held_out)
-        write_json(result, asdict(point))
+        save(point, folder)
         for file in folder.path.glob("*"):
-            if file not in (result, folder.plan, folder.pruned_weights, folder.path / ".lock"):
+            if file not in (folder.point, folder.plan, folder.pruned_weights, folder.path / ".lock"):
                 file.unlink()
     return point
 
 
 def _prune_and_finetune(
     share: float, tried: Settings, folder: RunFolder, progress: Progress, held_out: _HeldOut
-) -> Point:
+) -> TriedPoint:
     try:
         plan = load_plan(folder) if folder.plan.is_file() else prune(tried, folder, progress, held_out.look)
     except MissedError:
-        return Point(share)
+        return TriedPoint(share)
     history = finetune(tried, folder, progress)
-    record = latency_record(plan)
-    assert record is not None
-    (ratio,) = [one["ratio"] for one in record["rounds"] if one["taken"]]
+    assert plan.latency is not None
+    (ratio,) = [one.ratio for one in plan.latency.rounds if one.taken]
     logits, labels = _logits(networks.load(folder), held_out.images, tried), held_out.images.labels
     found = agreement_of(held_out.logits, logits)
     counts = None if is_unlabelled(labels) else gains_and_losses(held_out.logits, logits, labels)
     interval = paired_difference(*counts, len(labels)) if counts else None
     macs_share = plan.pruned_macs / plan.original_macs
-    return Point(share, ratio, history.validation_accuracy, macs_share, found.share, found.mean_kl_nats, interval)
+    return TriedPoint(share, ratio, history.validation_accuracy, macs_share, found.share, found.mean_kl_nats, interval)
 
 
-def _interval(point: Point) -> str:
+def _interval(point: FrontPoint) -> str:
     """The interval of what accuracy changed by, for the screen."""
     if point.change_ci95 is None:
         return " on validation images"

@@ -1,12 +1,14 @@
 """The ONNX files that run on the device, as jobs name them."""
 
 from collections.abc import Mapping
-from typing import Any
 
+from catro_deploy.agent.jobs import ModelFile
 from catro_deploy.files import file_hash
+from catro_deploy.records import Precision, Quantize
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import load
 from catro_deploy.settings import TARGETS_OWN, Settings
-from catro_deploy.targets import Precision, load_target
+from catro_deploy.targets import load_target
 
 __all__ = ["model_of", "served_models", "served_precisions"]
 
@@ -20,11 +22,11 @@ def served_precisions(run: RunFolder, settings: Settings) -> dict[str, Precision
     own = load_target(settings.prune.target).precision
     if settings.quantize.precision == TARGETS_OWN:
         return {"original": own, "pruned": own}
-    return {"original": own, "pruned": run.read_json(run.quantize, "quantize")["shipped"]}
+    return {"original": own, "pruned": load(Quantize, run).shipped}
 
 
-def served_models(run: RunFolder, precisions: Mapping[str, Precision]) -> dict[str, dict[str, Any]]:
-    """Of the networks in ``precisions`` the ``file``, and the ``metadata`` it must have.
+def served_models(run: RunFolder, precisions: Mapping[str, Precision]) -> dict[str, ModelFile]:
+    """The files of the networks in ``precisions``.
 
     Raises:
         RunFolderError: the plan or a file is missing.
@@ -32,7 +34,7 @@ def served_models(run: RunFolder, precisions: Mapping[str, Precision]) -> dict[s
     return {name: model_of(run, name, precision) for name, precision in precisions.items()}
 
 
-def model_of(run: RunFolder, network: str, precision: Precision) -> dict[str, Any]:
+def model_of(run: RunFolder, network: str, precision: Precision) -> ModelFile:
     """The file of ``original`` or ``pruned`` in ``precision``, and the metadata it must have.
 
     Raises:
@@ -40,4 +42,4 @@ def model_of(run: RunFolder, network: str, precision: Precision) -> dict[str, An
     """
     plan_hash = file_hash(run.require(run.plan, "prune"))
     file = run.require(run.onnx(network, precision), "quantize" if precision == "int8" else "export")
-    return {"file": file.name, "metadata": {"network": network, "plan_sha256": plan_hash}}
+    return ModelFile(file.name, {"network": network, "plan_sha256": plan_hash})

@@ -6,21 +6,20 @@ from typing import Any
 
 import onnx
 
-from catro_deploy.files import file_hash, replacing, write_json
+from catro_deploy.files import file_hash, replacing
 from catro_deploy.progress import Progress
-from catro_deploy.records import Plan
+from catro_deploy.records import Input, Plan, Port, Shipped
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
+from catro_deploy.runs.records import save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.served import model_of, served_precisions
 from catro_deploy.targets import load_target
 
 __all__ = ["ship"]
 
-COLOURS = {1: "grey", 3: "RGB"}
 
-
-def ship(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, Any]:
+def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
     """Copy the pruned network, in the precision that is served, to ``ship/`` of ``run``; write model.json beside it.
 
     Name, type and shape of input and output are read from the file itself. Files of an earlier ``ship`` are removed.
@@ -32,48 +31,48 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> dict[str, An
     """
     plan = load_plan(run)
     precision = served_precisions(run, settings)["pruned"]
-    source = run.path / model_of(run, "pruned", precision)["file"]
+    source = run.path / model_of(run, "pruned", precision).file
     folder = run.shipped.parent
     with replacing(folder / source.name) as temporary:
         shutil.copyfile(source, temporary)
     graph = onnx.load(source, load_external_data=False).graph
-    content = {
-        "format": 1,
-        "file": source.name,
-        "precision": precision,
-        "bytes": source.stat().st_size,
-        "original_bytes": run.original_onnx.stat().st_size,
-        "sha256": file_hash(source),
-        "target": plan.target,
-        "runtime": load_target(settings.prune.target).runtime,
-        "input": _port(graph.input[0]) | _pixels(plan),
-        "output": _port(graph.output[0]),
-        "classes": list(plan.classes),
-        "plan_sha256": file_hash(run.plan),
-    }
-    write_json(run.shipped, content)
+    shipped = Shipped(
+        file=source.name,
+        precision=precision,
+        bytes=source.stat().st_size,
+        original_bytes=run.original_onnx.stat().st_size,
+        sha256=file_hash(source),
+        target=plan.target,
+        runtime=load_target(settings.prune.target).runtime,
+        input=_input(_port(graph.input[0]), plan),
+        output=_port(graph.output[0]),
+        classes=plan.classes,
+        plan_sha256=file_hash(run.plan),
+    )
+    save(shipped, run)
     _remove_others(folder, {source.name, run.shipped.name})
-    return content
+    return shipped
 
 
-def _port(value: Any) -> dict[str, Any]:  # noqa: ANN401 - onnx.ValueInfoProto
+def _port(value: Any) -> Port:  # noqa: ANN401 - onnx.ValueInfoProto
     """Name, type and shape of an input or an output; a dimension that may be any is a name."""
     tensor = value.type.tensor_type
-    shape = [size.dim_param or size.dim_value for size in tensor.shape.dim]
-    return {"name": value.name, "type": onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name, "shape": shape}
+    shape = tuple(size.dim_param or size.dim_value for size in tensor.shape.dim)
+    return Port(value.name, onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name, shape)
 
 
-def _pixels(plan: Plan) -> dict[str, Any]:
-    """What the values of the input are. Normalisation is not part of the network."""
+def _input(port: Port, plan: Plan) -> Input:
+    """``port`` with what its values are. Normalisation is not part of the network."""
     edges = [(value - mean) / std for mean, std in zip(plan.mean, plan.std, strict=True) for value in (0, 1)]
-    return {
-        "layout": "NCHW",
-        "colours": COLOURS[plan.input_shape[0]],
-        "values": "(pixel / 255 - mean) / std",
-        "mean": list(plan.mean),
-        "std": list(plan.std),
-        "range": [min(edges), max(edges)],
-    }
+    return Input(
+        **vars(port),
+        layout="NCHW",
+        colours="RGB" if plan.input_shape[0] == 3 else "grey",
+        values="(pixel / 255 - mean) / std",
+        mean=plan.mean,
+        std=plan.std,
+        range=(min(edges), max(edges)),
+    )
 
 
 def _remove_others(folder: Path, names: set[str]) -> None:

@@ -3,8 +3,8 @@
 from catro_deploy.data import open_dataset
 from catro_deploy.data.sizes import KNOWN_SIDES, image_sizes
 from catro_deploy.errors import DataError
-from catro_deploy.inspection import ImageSizes
 from catro_deploy.models import build_model, library_size
+from catro_deploy.records import ImageSizes
 from catro_deploy.report.images import sizes_words
 from catro_deploy.settings import Settings
 

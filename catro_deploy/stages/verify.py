@@ -4,26 +4,24 @@ Their accuracy, where the images have labels, how the pruned network agrees with
 the cut on gave back.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy import networks
+from catro_deploy.agent.jobs import VerifyJob
 from catro_deploy.data.base import Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError
-from catro_deploy.files import write_json
 from catro_deploy.graph.fx.features import images_at_once
 from catro_deploy.progress import Progress
-from catro_deploy.records import Plan
+from catro_deploy.records import ByRuntime, OtherRuntime, Plan, Precisions, Verify
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
+from catro_deploy.runs.records import save
 from catro_deploy.settings import Settings
-from catro_deploy.stages.judging import TUNING, Verdict, compare, compare_with_original, judge
+from catro_deploy.stages.judging import TUNING, compare, compare_with_original, judge
 from catro_deploy.stages.logits import dataset_of, logits_by_torch, logits_errand, logits_on_device, packed
 from catro_deploy.stages.recovery import Intermediates
 from catro_deploy.stages.served import served_models, served_precisions
@@ -43,7 +41,7 @@ ORT = "onnxruntime"
 TOLERANCE, TOLERANCE_SHARE = 1e-3, 0.03
 
 
-def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
+def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
     """Run both networks of ``run`` on all test images, in PyTorch and in the runtime; write verify.json.
 
     Where the runtime is another than ONNX Runtime, or the network quantised, ONNX Runtime computes them as well, here
@@ -78,31 +76,31 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verdict:
                 run, _by_ort(settings, run, plan), HERE, len(plan.classes), task, progress.note
             )
     found = {name: compare(by_torch[name], by_runtime[name], test.labels, plan.classes) for name in by_torch}
-    largest = max(float(np.abs(logits).max()) for logits in by_torch.values())
+    largest = max(float(np.abs(logits[np.isfinite(logits)]).max(initial=0)) for logits in by_torch.values())
     tolerance = settings.verify.tolerance or _tolerance(target.precision, largest)
     in_integers = [name for name, precision in precisions.items() if precision == "int8"]
     agreement = compare_with_original(by_runtime["original"], by_runtime["pruned"], plan.classes, test.labels)
     verdict = judge(found["original"], found["pruned"], agreement, tolerance, settings.verify.max_drop, in_integers)
-    content = {
-        "target": target.name,
-        "classes": plan.classes,
-        "test_images": len(test.labels),
-        "labelled": not is_unlabelled(test.labels),
-        "tolerance": tolerance,
-        "precision": precisions,
-        "runtime": runtime,
-        **asdict(verdict),
-        "recovery": asdict(recovery) if recovery else None,
-        "onnxruntime": {"runtime": ort, **_agreements(by_torch, by_ort, test.labels, plan)} if also_by_ort else None,
-        "max_drop": settings.verify.max_drop,
-        "passed": verdict.passed,
-    }
-    write_json(run.verify, _finite(content))
-    if not verdict.passed:
+    record = Verify(
+        **vars(verdict),
+        target=target.name,
+        classes=plan.classes,
+        test_images=len(test.labels),
+        labelled=not is_unlabelled(test.labels),
+        tolerance=tolerance,
+        precision=Precisions(**precisions),
+        runtime=runtime,
+        recovery=recovery,
+        onnxruntime=_other_runtime(ort, by_torch, by_ort, test.labels, plan) if also_by_ort else None,
+        max_drop=settings.verify.max_drop,
+        passed=not verdict.problems,
+    )
+    save(record, run)
+    if not record.passed:
         allowed = settings.verify.max_drop
-        tuning = f" {TUNING}" if allowed is not None and verdict.lost_points > allowed else ""
-        raise MissedError("\n".join(verdict.problems), f"All figures are in {run.verify}.{tuning}")
-    return verdict
+        tuning = f" {TUNING}" if allowed is not None and record.lost_points > allowed else ""
+        raise MissedError("\n".join(record.problems), f"All figures are in {run.verify}.{tuning}")
+    return record
 
 
 def _test_images(settings: Settings, plan: Plan) -> Subset:
@@ -119,7 +117,7 @@ def _test_images(settings: Settings, plan: Plan) -> Subset:
 
 
 @contextmanager
-def verify_errand(settings: Settings, run: RunFolder) -> Iterator[Errand]:
+def verify_errand(settings: Settings, run: RunFolder) -> Iterator[Errand[VerifyJob]]:
     """The logits of both ONNX files on all test images, which are there, packed, as long as the block lasts.
 
     Raises:
@@ -130,42 +128,31 @@ def verify_errand(settings: Settings, run: RunFolder) -> Iterator[Errand]:
         yield _errand(settings, run, plan)
 
 
-def _errand(settings: Settings, run: RunFolder, plan: Plan) -> Errand:
+def _errand(settings: Settings, run: RunFolder, plan: Plan) -> Errand[VerifyJob]:
     use = use_of(load_target(settings.prune.target), settings)
     models = served_models(run, served_precisions(run, settings))
     return logits_errand("Classifying the test images", settings, run, plan, use, models)
 
 
-def _by_ort(settings: Settings, run: RunFolder, plan: Plan) -> Errand:
+def _by_ort(settings: Settings, run: RunFolder, plan: Plan) -> Errand[VerifyJob]:
     """The same for ONNX Runtime, in float32."""
     use = Use(settings.prune.target, ORT, "fp32", threads=1, batch=1)
     models = served_models(run, {"original": "fp32", "pruned": "fp32"})
     return logits_errand("Classifying the test images", settings, run, plan, use, models)
 
 
-def _agreements(
-    by_torch: Mapping[str, Floats], by_ort: Mapping[str, Floats], labels: NDArray[np.int64], plan: Plan
-) -> dict[str, Any]:
+def _other_runtime(
+    runtime: str,
+    by_torch: Mapping[str, Floats],
+    by_ort: Mapping[str, Floats],
+    labels: NDArray[np.int64],
+    plan: Plan,
+) -> OtherRuntime:
     found = {name: compare(by_torch[name], by_ort[name], labels, plan.classes) for name in by_torch}
-    return {
-        name: {
-            "accuracy": one.runtime,
-            "agreement": one.agreement,
-            "largest_logit_difference": one.largest_logit_difference,
-        }
-        for name, one in found.items()
-    }
+    both = {name: ByRuntime(of.runtime, of.agreement, of.largest_logit_difference) for name, of in found.items()}
+    return OtherRuntime(runtime, **both)
 
 
 def _tolerance(precision: Precision, largest: float) -> float:
     """What logits may differ by that are at most ``largest``, where the user does not say."""
     return TOLERANCE if precision == "fp32" else TOLERANCE_SHARE * largest
-
-
-def _finite(content: Any) -> Any:  # noqa: ANN401 - whatever JSON can hold
-    """``content`` with null in place of NaN and infinity, which JSON does not have."""
-    if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content

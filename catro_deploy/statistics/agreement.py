@@ -1,14 +1,13 @@
 """How the answers of classifiers compare: with labels, or with those of another network where there are none."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from catro_deploy.records import Agreement, ClassAgreement
+
 __all__ = [
-    "Agreement",
-    "ClassAgreement",
     "accuracy_of",
     "agreement_by_class",
     "agreement_of",
@@ -19,29 +18,6 @@ __all__ = [
 
 Floats = NDArray[np.float32]
 NO_ANSWER = -1
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How a network agrees with a reference network on the same images.
-
-    Attributes:
-        share: of the images to which both give the same class, 0 to 1.
-        mean_kl_nats: mean over the images of KL(reference || network) of their softmax outputs, in nats; None where a
-            logit is not finite.
-    """
-
-    share: float
-    mean_kl_nats: float | None
-
-
-@dataclass(frozen=True)
-class ClassAgreement:
-    """How many ``images`` the reference gives the class ``name``, and the ``share`` of them that the network does."""
-
-    name: str
-    images: int
-    share: float
 
 
 def answers_of(logits: Floats) -> NDArray[np.int64]:

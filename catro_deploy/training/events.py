@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from catro_deploy.errors import SettingsError
-from catro_deploy.training.history import Epoch
+from catro_deploy.records import Epoch
 
 __all__ = ["epochs_to_tensorboard"]
 

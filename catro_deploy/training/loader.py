@@ -9,10 +9,10 @@ from torch import nn
 from catro_deploy.data.loader import Batch, Loader, WantedClasses, open_loader, without_labels
 from catro_deploy.errors import DataError
 from catro_deploy.progress import Progress
+from catro_deploy.records import History
 from catro_deploy.settings import FinetuneSettings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
 from catro_deploy.training.device import Hardware, choose_hardware
-from catro_deploy.training.history import History
 from catro_deploy.training.loop import Training, enough_memory
 from catro_deploy.training.objective import Objective
 

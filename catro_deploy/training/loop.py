@@ -18,13 +18,13 @@ from torch import nn
 from catro_deploy.errors import FaultError, NumericsError
 from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Progress, Task
+from catro_deploy.records import Epoch, History, Probe
 from catro_deploy.settings import OptimiserSettings
 from catro_deploy.training import gentle
 from catro_deploy.training.batches import Epochs, seed_of
 from catro_deploy.training.compiling import compiled
 from catro_deploy.training.device import Hardware
 from catro_deploy.training.ema import MovingAverage
-from catro_deploy.training.history import Epoch, History, Probe
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.probe import probe_learning_rates
 from catro_deploy.training.schedule import learning_rate_factor

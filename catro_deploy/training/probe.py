@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from catro_deploy.progress import Progress
+from catro_deploy.records import Probe
 from catro_deploy.training.batches import Epochs, seed_of
 from catro_deploy.training.gentle import PROBE_FACTORS, ProbeSize
-from catro_deploy.training.history import Probe
 from catro_deploy.training.schedule import learning_rate_factor
 from catro_deploy.training.stepper import Stepper, seeded
 from catro_deploy.training.striding import striding_first

@@ -12,12 +12,12 @@ from catro_deploy.data.base import Split, is_unlabelled
 from catro_deploy.errors import DataError
 from catro_deploy.files import text_hash
 from catro_deploy.progress import Progress
+from catro_deploy.records import History
 from catro_deploy.settings import OptimiserSettings, batch_size
 from catro_deploy.training.batches import Batches
 from catro_deploy.training.device import choose_hardware
 from catro_deploy.training.evaluate import accuracy, predict
 from catro_deploy.training.events import epochs_to_tensorboard
-from catro_deploy.training.history import History
 from catro_deploy.training.loop import Training, enough_memory
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.pixels import hold

@@ -18,7 +18,7 @@ from safetensors.torch import save
 
 from catro_deploy.errors import CheckpointError
 from catro_deploy.files import write_bytes
-from catro_deploy.training.history import Epoch, Probe
+from catro_deploy.records import Epoch, Probe
 
 __all__ = ["State", "read_state", "tensors_hash", "write_state"]
 

@@ -1,13 +1,17 @@
 """Ways to have the agent do a job: in a process on this machine, over ssh on one of the user's devices, or by hand.
 
-Where, is a text: HERE, the name of a device, or the path of a file of results that were carried back from one.
+A device is named by a string: HERE, the name of a device, or the path of a file of results that were carried back.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
-from catro_deploy.agent.process import run_job as run_here
+from catro_deploy.agent.events import Event, Note
+from catro_deploy.agent.jobs import Job, R, Workspace, read_result
+from catro_deploy.agent.process import job_events
+from catro_deploy.agent.wire import read
+from catro_deploy.errors import FaultError
 from catro_deploy.resources import cache_folder
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.transports.bundle import answer
@@ -34,18 +38,19 @@ def reached(device: str) -> str:
 
 def run_job(
     device: str,
-    job: Mapping[str, Any],
+    job: Job[R],
     folder: Path,
     files: Sequence[str],
     *,
     limit_s: float = 3600,
     note: Callable[[str], None] = lambda text: None,
-) -> Iterator[dict[str, Any]]:
-    """Have ``device`` do ``job`` with the ``files`` of ``folder``; yield its events.
+    on_event: Callable[[Event], None] = lambda event: None,
+) -> R:
+    """Have ``device`` do ``job`` with the ``files`` of ``folder``; return its result.
 
-    The last one is its ``result``. However it ends, nothing of the job runs on afterwards; but if the connection is
-    lost or this process is killed, a job far away goes on, and the same job asked for again picks it up. ``note`` is
-    told what the user should know on the way.
+    ``on_event`` gets its events, ``note`` what the user should know. However it ends, nothing of the job keeps running;
+    but if the connection is lost or this process is killed, a remote job continues, and the same job asked for again
+    picks it up.
 
     Raises:
         TargetError: there is no such device.
@@ -53,15 +58,21 @@ def run_job(
         CatroError: the agent reported it.
         FaultError: the agent crashed, or took longer than ``limit_s`` seconds.
         RunFolderError: the results that were carried back are damaged, or of another job.
+        MessageError: an event or the result is damaged, or of another version.
     """
     if device.endswith(CARRIED):
-        events = answer(Path(device), job, folder, files)
-    elif device == HERE:
-        events = run_here({**job, "folder": str(folder), "home": str(cache_folder())}, limit_s)
+        return answer(Path(device), job, folder, files)
+    if device == HERE:
+        events = job_events(job, Workspace(str(folder), str(cache_folder())), limit_s)
     else:
         events = run_far(find_device(device), job, folder, files, limit_s, note)
-    for event in events:
-        if event["event"] == "note":
-            note(event["text"])
-        else:
-            yield event
+    with closing(events):
+        for message in events:
+            if message["event"] == "result":
+                return read_result(job, message.get("result"))
+            event = read(Event, message)
+            if isinstance(event, Note):
+                note(event.text)
+            else:
+                on_event(event)
+    raise FaultError("The device's agent ended without a result.", "Run it again. See what works: catro-deploy doctor")

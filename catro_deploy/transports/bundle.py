@@ -3,19 +3,22 @@
 import io
 import json
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from catro_deploy.agent.carried import JOBS, RESULT
-from catro_deploy.errors import RunFolderError
+from catro_deploy.agent.jobs import Bundle, BundleResults, CarriedJob, Job, R, read_result
+from catro_deploy.agent.wire import parse, read, to_json
+from catro_deploy.errors import MessageError, RunFolderError
 from catro_deploy.files import file_hash, replacing, text_hash
 from catro_deploy.transports.agent_file import agent_file
 
 __all__ = ["Errand", "answer", "write_bundle"]
 
 FOLDER = "catro-bundle"
+COPY_AGAIN = "Copy it from the device again."
 README = """\
 Networks to be verified and measured on this device: {target}.
 
@@ -32,32 +35,33 @@ Then carry {result} back, and there, where the networks were made:
 NEEDS = {"tensorrt": "Python 3.10 or later with numpy, TensorRT 10.3 or later and CUDA's runtime"}
 
 
+J_co = TypeVar("J_co", bound=Job[Any], covariant=True)
+
+
 @dataclass(frozen=True)
-class Errand:
+class Errand(Generic[J_co]):
     """One job with its ``files``, of one folder."""
 
     title: str
-    job: Mapping[str, Any]
+    job: J_co
     files: Sequence[str]
     limit_s: float
 
 
-def write_bundle(path: Path, errands: Sequence[Errand], folder: Path, target: str) -> None:
+def write_bundle(path: Path, errands: Sequence[Errand[Job[Any]]], folder: Path, target: str) -> None:
     """Write a tar with the agent, the ``errands``, their files from ``folder``, and what to do with them.
 
     Raises:
         StorageError: it cannot be written.
     """
-    runtime = str(errands[0].job["runtime"])
-    jobs = {
-        _name(one.job, folder, one.files): {"title": one.title, "job": one.job, "limit_s": one.limit_s}
-        for one in errands
-    }
+    runtime = errands[0].job.runtime
+    jobs = {_name(one.job, folder, one.files): CarriedJob(one.title, one.job, one.limit_s) for one in errands}
+    bundle = Bundle(jobs)
     needs = NEEDS.get(runtime, f"Python 3.8 or later with numpy and {runtime.partition('-')[0]}")
     texts = {
         "README.txt": README.format(target=target, needs=needs, result=RESULT).encode(),
         "agent.pyz": agent_file(runtime),
-        JOBS: json.dumps(jobs).encode(),
+        JOBS: json.dumps(to_json(bundle)).encode(),
     }
     with replacing(path) as temporary, tarfile.open(temporary, "w") as tar:
         for name, content in texts.items():
@@ -68,24 +72,29 @@ def write_bundle(path: Path, errands: Sequence[Errand], folder: Path, target: st
             tar.add(folder / file, f"{FOLDER}/files/{file}")
 
 
-def answer(results: Path, job: Mapping[str, Any], folder: Path, files: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The ``result`` of ``job`` among ``results``, as an event.
+def answer(results: Path, job: Job[R], folder: Path, files: Sequence[str]) -> R:
+    """The result of ``job`` among ``results``.
 
     Raises:
         RunFolderError: it is not there: the results are damaged, or of other networks.
     """
     try:
-        found: dict[str, Any] = json.loads(results.read_text(encoding="utf-8"))
-        result = found[_name(job, folder, files)]
-    except (OSError, ValueError, TypeError):
-        raise RunFolderError(f"{results} cannot be read.", "Carry it over once more.") from None
-    except KeyError:
+        found = read(BundleResults, parse(results.read_bytes(), results.name), results.name).results
+    except OSError as error:
+        raise RunFolderError(f"{results} cannot be read: {error.strerror or error}.", COPY_AGAIN) from None
+    except MessageError as error:
+        raise RunFolderError(f"{results} cannot be read: {error.problem}", COPY_AGAIN) from None
+    name = _name(job, folder, files)
+    if name not in found:
         raise RunFolderError(
-            f"{results} has no answer to this run's {job['job']}: it is of another run, or of an older state of it.",
+            f"{results} has no answer to this run's {job.NAME}: it is of another run, or of an older state of it.",
             "Make a bundle of this run and carry it to the device: catro-deploy bundle",
-        ) from None
-    yield {"event": "result", "result": result}
+        )
+    try:
+        return read_result(job, found[name])
+    except MessageError as error:
+        raise RunFolderError(f"{results} cannot be read: {error.problem}", error.hint) from None
 
 
-def _name(job: Mapping[str, Any], folder: Path, files: Sequence[str]) -> str:
-    return text_hash(json.dumps([job, {file: file_hash(folder / file) for file in files}], sort_keys=True))
+def _name(job: Job[Any], folder: Path, files: Sequence[str]) -> str:
+    return text_hash(json.dumps([to_json(job), {file: file_hash(folder / file) for file in files}], sort_keys=True))

@@ -3,13 +3,15 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from catro_deploy.agent.jobs import BenchJob, BenchProtocol, ModelFile
+from catro_deploy.agent.results import EngineSettings, Mode
+from catro_deploy.calibration import LatencyProtocol
 from catro_deploy.settings import Settings
 from catro_deploy.targets import Target
 from catro_deploy.transports.registry import HERE
 
-__all__ = ["Use", "use_of"]
+__all__ = ["Use", "bench_job", "use_of"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +20,8 @@ class Use:
 
     ``precision`` is that of the pruned network; the original is compared with in ``own_precision``, the target's.
 
-    ``engine`` is how engines are built (see ``device.engines``), for runtimes that need them; ``ways`` are those in
-    which inferences are timed, see the modes of the job ``bench``; the first is the one that counts.
+    ``engine`` is how engines are built, for runtimes that need them; ``ways`` are those in which inferences are timed,
+    without the batch of a ``Mode``; the first is the one that counts.
     """
 
     target: str
@@ -29,25 +31,48 @@ class Use:
     batch: int
     device: str = HERE
     own_precision: str = "fp32"
-    engine: Mapping[str, Any] | None = None
+    engine: EngineSettings | None = None
     ways: Sequence[Mapping[str, bool]] = ({},)
 
     @property
-    def opening(self) -> dict[str, Any]:
-        """What a job must hold for the agent to open models as this says."""
-        engine = {} if self.engine is None else {"engine": dict(self.engine)}
-        return {"runtime": self.runtime, "threads": self.threads, **engine}
+    def mode(self) -> Mode:
+        """The mode that counts."""
+        return self.modes([self.batch])[0]
+
+    def modes(self, batches: Sequence[int]) -> tuple[Mode, ...]:
+        """All modes of so many images at a time."""
+        return tuple(Mode(batch, way.get("transfers"), way.get("cuda_graph")) for batch in batches for way in self.ways)
+
+
+def bench_job(
+    use: Use,
+    protocol: LatencyProtocol,
+    models: Mapping[str, ModelFile],
+    modes: Sequence[Mode] = (),
+    *,
+    beside: bool = False,
+) -> BenchJob:
+    """Time ``original`` and ``pruned`` of ``models`` in ``modes``, by default in the one that counts."""
+    return BenchJob(
+        runtime=use.runtime,
+        threads=use.threads,
+        engine=use.engine,
+        models=models,
+        modes=tuple(modes) or (use.mode,),
+        protocol=BenchProtocol(**protocol.model_dump()),
+        beside=beside,
+    )
 
 
 def use_of(target: Target, settings: Settings) -> Use:
     """How ``target`` is used under ``settings``."""
     bench = settings.bench
     batch = bench.batch or target.batch
-    engine: dict[str, Any] | None = None
+    engine: EngineSettings | None = None
     ways: list[dict[str, bool]] = [{}]
     if target.runtime == "tensorrt":
         most = max(batch, *bench.batches, settings.verify.batch_size)
-        engine = settings.build.model_dump(exclude={"rebuilds"}) | {"batches": [1, batch, most]}
+        engine = EngineSettings(**settings.build.model_dump(exclude={"rebuilds"}), batches=(1, batch, most))
         counted = (bench.transfers, bench.cuda_graph)
         every = [counted, *(mode for mode in itertools.product((False, True), repeat=2) if mode != counted)]
         ways = [{"transfers": transfers, "cuda_graph": graph} for transfers, graph in every]

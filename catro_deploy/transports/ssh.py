@@ -13,13 +13,15 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from catro_deploy.agent.jobs import Job, StartRequest
 from catro_deploy.agent.process import as_error
+from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import DeviceError
 from catro_deploy.files import file_hash, text_hash
 from catro_deploy.transports.agent_file import agent_file
@@ -55,13 +57,15 @@ except OSError as error:
 
 def run_far(
     device: Device,
-    job: Mapping[str, Any],
+    job: Job[Any],
     folder: Path,
     files: Sequence[str],
     limit_s: float,
     note: Callable[[str], None],
-) -> Iterator[dict[str, Any]]:
-    """Have the agent on ``device`` do ``job`` with the ``files`` of ``folder``; yield its events, the result last.
+) -> Generator[dict[str, Any], None, None]:
+    """Have the agent on ``device`` do ``job`` with the ``files`` of ``folder``; yield its events as JSON.
+
+    The last one is the result.
 
     Raises:
         DeviceError: the device cannot be reached, or not any more: then the job goes on there.
@@ -69,11 +73,11 @@ def run_far(
     """
     hashes = {file: file_hash(folder / file) for file in files}
     who = f"{getpass.getuser()} on {socket.gethostname()}"
-    name = text_hash(json.dumps([job, hashes, who], sort_keys=True))
-    with _connected(device, agent_file(str(job.get("runtime", ""))), note) as far:
+    name = text_hash(json.dumps([to_json(job), hashes, who], sort_keys=True))
+    with _connected(device, agent_file(job.runtime), note) as far:
         far.send(folder, hashes)
-        asked = {"job": job, "files": hashes, "limit_s": limit_s, "who": who}
-        since = far.call("start", name, stdin=json.dumps(asked).encode())["since"]
+        asked = StartRequest(job, hashes, limit_s, who)
+        since = far.call("start", name, stdin=json.dumps(to_json(asked)).encode())["since"]
         if since is not None:
             began = time.strftime("%H:%M:%S", time.localtime(since))
             note(f"{device.name} has this job since {began}: going on with it")

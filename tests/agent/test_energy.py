@@ -67,9 +67,9 @@ def test_energy_is_power_by_time(tmp_path, monkeypatch):
     calls = {"original": lambda: sleeping("original", 0.02), "pruned": lambda: sleeping("pruned", 0.005)}
     with open_meter(tmp_path, NONE) as meter:
         found = energy(calls, meter)
-    assert found["idle_w"] == found["pruned"]["watts"] == pytest.approx(10.0)
+    assert found.idle_w == found.pruned.watts == pytest.approx(10.0)
     for name, seconds in lasted.items():  # a busy machine sleeps for longer
-        assert found[name]["mj_per_inference"] == pytest.approx(10_000 * sum(seconds) / len(seconds), rel=0.1)
+        assert getattr(found, name).mj_per_inference == pytest.approx(10_000 * sum(seconds) / len(seconds), rel=0.1)
 
 
 def test_a_sensor_that_falls_silent_gives_no_figure(tmp_path, monkeypatch):

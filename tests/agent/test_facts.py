@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from catro_deploy.agent.device import DeviceFacts, DeviceState, flat
 from catro_deploy.agent.facts import LoadMeter, device_facts, state
+from catro_deploy.agent.wire import read, to_json
 
 JETSON = {
     "proc/cpuinfo": "processor\t: 0\nBogoMIPS\t: 62.50\nFeatures\t: fp asimd asimdhp asimddp crc32\n\nprocessor\t: 1\n",
@@ -35,26 +37,26 @@ def planted(folder: Path, files: dict[str, str]) -> Path:
 def test_an_arm_board(tmp_path):
     root = planted(tmp_path, JETSON)
     facts = device_facts(root)
-    assert facts["device"] == "NVIDIA Jetson Orin Nano Developer Kit"
-    assert facts["cpu_model"] is None
-    assert facts["instruction_sets"] == ["asimd", "asimdhp", "asimddp"]
-    assert (facts["governor"], facts["memory_bytes"]) == ("schedutil", 7802112 * 1024)
-    assert facts["highest_clock_mhz"] == 1984
-    assert facts["os"] == "Ubuntu 22.04.4 LTS"
-    assert state(root)["clock_mhz"] == 1510.4
-    assert state(root)["temperatures_c"] == {"thermal_zone0 cpu-thermal": 47.25}
+    assert facts.device == "NVIDIA Jetson Orin Nano Developer Kit"
+    assert facts.cpu_model is None
+    assert facts.instruction_sets == ("asimd", "asimdhp", "asimddp")
+    assert (facts.governor, facts.memory_bytes) == ("schedutil", 7802112 * 1024)
+    assert facts.highest_clock_mhz == 1984
+    assert facts.os == "Ubuntu 22.04.4 LTS"
+    assert state(root).clock_mhz == 1510.4
+    assert state(root).temperatures_c == {"thermal_zone0 cpu-thermal": 47.25}
 
 
 def test_a_desktop(tmp_path):
     root = planted(tmp_path, DESKTOP)
     facts = device_facts(root)
-    assert (facts["device"], facts["cpu_model"]) == ("Acme Tower", "Acme 9000")
-    assert facts["instruction_sets"] == ["sse4_2", "avx2", "avx512f"]
-    assert state(root)["clock_mhz"] == 3600.125
+    assert (facts.device, facts.cpu_model) == ("Acme Tower", "Acme 9000")
+    assert facts.instruction_sets == ("sse4_2", "avx2", "avx512f")
+    assert state(root).clock_mhz == 3600.125
 
 
 def test_where_nothing_can_be_read_facts_are_null(tmp_path):
-    facts = device_facts(tmp_path) | state(tmp_path)
+    facts = flat(device_facts(tmp_path)) | flat(state(tmp_path))
     unknown = {"device", "cpu_model", "instruction_sets", "governor", "highest_clock_mhz", "memory_bytes"}
     unknown |= {"clock_mhz", "temperatures_c"}
     assert {name for name, value in facts.items() if value is None} == unknown
@@ -64,14 +66,16 @@ def test_where_nothing_can_be_read_facts_are_null(tmp_path):
 def test_elsewhere_than_on_linux_it_does_not_fail(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.delattr(os, "getloadavg")
-    assert device_facts(tmp_path)["cores"] == os.cpu_count()
-    assert state(tmp_path)["load_average"] is None
+    assert device_facts(tmp_path).cores == os.cpu_count()
+    assert state(tmp_path).load_average is None
 
 
 def test_this_machine_gives_facts_that_json_takes():
-    facts = json.loads(json.dumps(device_facts() | state()))
-    assert facts["cores"] >= 1
-    assert facts["python"].startswith("3.")
+    facts, now = device_facts(), state()
+    assert read(DeviceFacts, json.loads(json.dumps(to_json(facts)))) == facts
+    assert read(DeviceState, json.loads(json.dumps(to_json(now)))) == now
+    assert facts.cores >= 1
+    assert facts.python.startswith("3.")
 
 
 def test_cores_are_all_that_the_load_is_of():
@@ -79,7 +83,7 @@ def test_cores_are_all_that_the_load_is_of():
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
-        assert device_facts()["cores"] == os.cpu_count()
+        assert device_facts().cores == os.cpu_count()
     finally:
         os.sched_setaffinity(0, allowed)
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from catro_deploy.agent.device import JetsonFacts, flat
 from catro_deploy.agent.facts import device_facts, state
 from catro_deploy.agent.jetson import jetson_clocks, l4t_release, power_mode, tegrastats
 from tests.agent.test_facts import JETSON, planted
@@ -123,18 +124,16 @@ def test_a_jetson_tells_its_mode_clocks_and_power(tmp_path, monkeypatch):
         forever = "; exec sleep 60" if name == "tegrastats" else ""
         script(tmp_path / "bin" / name, f"cat {tmp_path / name}{forever}")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    facts = device_facts(root)
-    assert (facts["l4t"], facts["power_mode"]) == ("36.4.7", "MODE_30W")
-    assert (facts["gpu_clock_range_mhz"], facts["gpu_sms"]) == ((306, 612), 8)
-    now = state(root)
-    assert (now["gpu_clock_mhz"], now["overcurrent_events"]) == (407, 3)
-    assert now["power_w"]["VDD_GPU_SOC"] == 3.15
+    assert device_facts(root).jetson == JetsonFacts("36.4.7", "MODE_30W", (306, 612), 8)
+    now = state(root).jetson
+    assert (now.gpu_clock_mhz, now.overcurrent_events) == (407, 3)
+    assert now.power_w["VDD_GPU_SOC"] == 3.15
 
 
 def test_a_jetson_without_its_programs_tells_what_it_can(tmp_path, monkeypatch):
     root = planted(tmp_path, JETSON | {"etc/nv_tegra_release": RELEASE})
     monkeypatch.setenv("PATH", str(tmp_path))
-    facts = device_facts(root) | state(root)
+    facts = flat(device_facts(root)) | flat(state(root))
     assert facts["l4t"] == "36.4.7"
     unknown = ("power_mode", "gpu_clock_range_mhz", "gpu_sms", "gpu_clock_mhz", "power_w", "overcurrent_events")
     assert all(facts[name] is None for name in unknown)

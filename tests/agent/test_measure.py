@@ -1,23 +1,27 @@
 import itertools
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catro_deploy.agent.jobs import BenchProtocol
 from catro_deploy.agent.measure import clocked, measure, percentile, ratio_interval, remarks, speedup, timing
+from catro_deploy.agent.results import Speedup, Timing
+from tests.agent.measured import facts_of
 
-PROTOCOL = {
-    "warmup_s": 0.0,
-    "seconds": 0.05,
-    "min_samples": 20,
-    "limit_s": 5.0,
-    "block": 5,
-    "bootstrap_resamples": 400,
-    "seed": 0,
-}
+PROTOCOL = BenchProtocol(
+    warmup_s=0.0,
+    seconds=0.05,
+    min_samples=20,
+    limit_s=5.0,
+    block=5,
+    bootstrap_resamples=400,
+    seed=0,
+)
 
 
 def test_percentiles_by_hand():
@@ -37,10 +41,10 @@ def test_a_percentile_is_the_smallest_sample_that_enough_do_not_exceed(samples, 
 
 def test_timing_by_hand():
     times = timing([[1.0, 3.0], [2.0, 10.0]])
-    assert times["samples_us"] == [1.0, 3.0, 2.0, 10.0]
-    assert (times["p50_us"], times["p90_us"], times["p99_us"], times["n"]) == (2.0, 10.0, 10.0, 4)
-    assert times["mean_us"] == 4.0
-    assert times["cv"] == pytest.approx(math.sqrt((9 + 1 + 4 + 36) / 4) / 4)
+    assert times.samples_us == (1.0, 3.0, 2.0, 10.0)
+    assert (times.p50_us, times.p90_us, times.p99_us, times.n) == (2.0, 10.0, 10.0, 4)
+    assert times.mean_us == 4.0
+    assert times.cv == pytest.approx(math.sqrt((9 + 1 + 4 + 36) / 4) / 4)
 
 
 def test_models_take_turns_block_by_block():
@@ -69,7 +73,9 @@ def test_times_are_microseconds_of_one_inference():
 )
 def test_it_ends_when_seconds_and_samples_are_reached_or_at_the_limit(changes, least_s, samples):
     start = time.perf_counter()
-    blocks = measure({name: clocked(lambda: time.sleep(0.001)) for name in "AB"}, PROTOCOL | changes, lambda _: None)
+    blocks = measure(
+        {name: clocked(lambda: time.sleep(0.001)) for name in "AB"}, replace(PROTOCOL, **changes), lambda _: None
+    )
     assert least_s <= time.perf_counter() - start
     assert 5 * len(blocks["A"]) in samples
 
@@ -82,7 +88,7 @@ def test_warm_up_is_not_counted():
         time.sleep(0.001)
 
     reported: list[float] = []
-    protocol = PROTOCOL | {"warmup_s": 0.1, "seconds": 0.01, "min_samples": 5}
+    protocol = replace(PROTOCOL, warmup_s=0.1, seconds=0.01, min_samples=5)
     blocks = measure({name: clocked(lambda name=name: infer(name)) for name in "AB"}, protocol, reported.append)
     assert calls["A"] - 5 * len(blocks["A"]) >= 5
     assert reported == sorted(reported)
@@ -137,16 +143,16 @@ def test_the_weighted_bootstrap_is_the_plain_one():
 
 def test_speedup_is_the_ratio_of_medians():
     ratio = speedup([[2.0, 4.0, 9.0]] * 3, [[1.0, 2.0, 3.0]] * 3, PROTOCOL)
-    assert ratio == {"median": 2.0, "ci95": [2.0, 2.0]}
+    assert ratio == Speedup(2.0, (2.0, 2.0))
 
 
-QUIET = {"cores": 4, "load_average_before": 0.5, "other_load_cores": 0.1}
+QUIET = {"cores": 4, "load_average": 0.5, "other_load_cores": 0.1}
 STEADY = timing([[100.0, 101.0, 102.0]] * 100)
-FASTER = {"median": 1.5, "ci95": [1.4, 1.6]}
+FASTER = Speedup(1.5, (1.4, 1.6))
 
 
 def remarks_on(original=STEADY, ratio=FASTER, **facts):
-    return remarks({"original": original, "pruned": STEADY}, ratio, PROTOCOL, QUIET | facts)
+    return remarks({"original": original, "pruned": STEADY}, ratio, PROTOCOL, facts_of(**QUIET | facts))
 
 
 def test_a_quiet_measurement_gets_no_remark():
@@ -159,8 +165,8 @@ def test_a_quiet_measurement_gets_no_remark():
         ({"original": timing([[100.0] * 5] * 3)}, ["original", "15 samples of the 20"]),
         ({"original": timing([[100.0, 200.0, 100.0]] * 100)}, ["scatter", "35%"]),
         ({"original": timing([[100.0] * 50, [105.0] * 50, [110.0] * 50])}, ["+10% (original) and +0% (pruned)"]),
-        ({"ratio": {"median": 1.0, "ci95": [0.9, 1.1]}}, ["0.900 to 1.100", "no difference"]),
-        ({"load_average_before": 4.5}, ["load average was 4.5 on 4 cores"]),
+        ({"ratio": Speedup(1.0, (0.9, 1.1))}, ["0.900 to 1.100", "no difference"]),
+        ({"load_average": 4.5}, ["load average was 4.5 on 4 cores"]),
         ({"other_load_cores": 1.5}, ["1.5 of 4 cores"]),
         ({"cores": 1, "other_load_cores": 0.9}, ["0.9 of 1 core busy"]),
     ],
@@ -173,25 +179,26 @@ def test_each_doubt_gets_its_remark(changes, words):
 @pytest.mark.parametrize(("last", "word"), [(107.0, "slowed by 7%"), (93.0, "sped up by 7%")])
 def test_a_change_of_the_machine_that_both_networks_share_is_called_so(last, word):
     drifting = [timing([[start] * 50, [start] * 50, [start * last / 100] * 50]) for start in (100.0, 40.0)]
-    (remark,) = remarks(dict(zip(("original", "pruned"), drifting, strict=True)), FASTER, PROTOCOL, QUIET)
+    (remark,) = remarks(dict(zip(("original", "pruned"), drifting, strict=True)), FASTER, PROTOCOL, facts_of(**QUIET))
     assert remark == f"The machine {word} while measuring; both networks were affected alike."
 
 
 def test_a_drift_of_the_pruned_network_alone_is_no_change_of_the_machine():
     moved = timing([[100.0] * 50, [100.0] * 50, [110.0] * 50])
-    (remark,) = remarks({"original": STEADY, "pruned": moved}, FASTER, PROTOCOL, QUIET)
+    (remark,) = remarks({"original": STEADY, "pruned": moved}, FASTER, PROTOCOL, facts_of(**QUIET))
     assert "+10% (pruned)" in remark
     assert "alike" not in remark
 
 
 def test_unknown_facts_raise_no_doubt_and_no_error():
-    assert remarks_on(cores=None, load_average_before=None, other_load_cores=None) == []
+    assert remarks_on(cores=None, load_average=None, other_load_cores=None) == []
 
 
 def test_on_a_gpu_times_must_scatter_less_and_the_host_must_keep_up():
     def said(**times: float) -> list[str]:
-        both = {"n": 100, "cv": 0.01, "p50_us": 100.0, "samples_us": [100.0] * 9} | times
-        return remarks({"original": both, "pruned": both}, {"ci95": [1.5, 1.6]}, PROTOCOL, {})
+        steady = Timing(100.0, 100.0, 100.0, 100.0, cv=0.01, n=100, samples_us=(100.0,) * 9)
+        both = replace(steady, **times)
+        return remarks({"original": both, "pruned": both}, FASTER, PROTOCOL, facts_of())
 
     assert said(enqueue_p50_us=70.0) == []
     assert "waits for the host" in said(enqueue_p50_us=81.0)[0]

@@ -2,8 +2,12 @@
 
 import pytest
 
-from catro_deploy.agent.measure import remarks
+from catro_deploy.agent.device import GpuState, JetsonState
+from catro_deploy.agent.measure import remarks, timing
 from catro_deploy.agent.nvidia import gpus, nvidia_smi
+from catro_deploy.agent.results import Speedup
+from tests.agent.measured import facts_of
+from tests.agent.test_agent import PROTOCOL
 from tests.transports.sshd import script
 
 SHORT = b"""<?xml version="1.0" ?>
@@ -29,10 +33,10 @@ SHORT = b"""<?xml version="1.0" ?>
 
 
 def test_by_hand():
-    assert nvidia_smi(SHORT) == [{
-        "name": "Acme GPU", "driver": "570.1", "cuda": "12.8", "clock_mhz": 210, "memory_clock_mhz": None,
-        "highest_clock_mhz": 2145, "temperature_c": 42, "power_w": 11.63, "throttled": ["sw_power_cap"],
-    }]  # fmt: skip
+    assert nvidia_smi(SHORT) == [GpuState(
+        name="Acme GPU", driver="570.1", cuda="12.8", clock_mhz=210, memory_clock_mhz=None,
+        highest_clock_mhz=2145, temperature_c=42, power_w=11.63, throttled=("sw_power_cap",),
+    )]  # fmt: skip
 
 
 @pytest.mark.parametrize("said", [b"", b"NVIDIA-SMI has failed", SHORT[:200], b"<other/>"])
@@ -45,7 +49,7 @@ def test_the_program_may_be_missing_or_fail(tmp_path):
     assert gpus([str(script(tmp_path / "bin" / "failing", "echo 'NVIDIA-SMI has failed'; exit 9"))]) == []
     (tmp_path / "said.xml").write_bytes(SHORT)
     works = script(tmp_path / "bin" / "works", f"cat {tmp_path / 'said.xml'}")
-    assert [gpu["name"] for gpu in gpus([str(works)])] == ["Acme GPU"]
+    assert [gpu.name for gpu in gpus([str(works)])] == ["Acme GPU"]
 
 
 @pytest.mark.data
@@ -54,38 +58,45 @@ def test_recorded_gpus(test_data):
     assert len(found) >= 10
     for name, several in found.items():
         for gpu in several:
-            assert gpu["name"], name
-            assert gpu["clock_mhz"] is None or 0 <= gpu["clock_mhz"] < 3500
-            assert gpu["temperature_c"] is None or 10 < gpu["temperature_c"] < 110
+            assert gpu.name, name
+            assert gpu.clock_mhz is None or 0 <= gpu.clock_mhz < 3500
+            assert gpu.temperature_c is None or 10 < gpu.temperature_c < 110
     (a100,) = found["telegraf_a100-sxm4-v12"][:1]
-    assert (a100["name"], a100["driver"], a100["clock_mhz"], a100["power_w"]) == (
+    assert (a100.name, a100.driver, a100.clock_mhz, a100.power_w) == (
         "NVIDIA A100-SXM4-80GB", "535.54.03", 1275, 67.03,
     )  # fmt: skip
-    assert found["telegraf_rtx-3060-v12"][0]["power_w"] == 11.63
-    assert found["telegraf_a10g"][0]["throttled"] == []
+    assert found["telegraf_rtx-3060-v12"][0].power_w == 11.63
+    assert found["telegraf_a10g"][0].throttled == ()
 
 
 def made(**facts) -> list[str]:
-    timings = {name: {"n": 100, "cv": 0.01, "samples_us": [10.0] * 100} for name in ("original", "pruned")}
-    return remarks(timings, {"ci95": [1.5, 1.6]}, {"min_samples": 100, "limit_s": 5}, facts)
+    steady = timing([[10.0] * 100])
+    return remarks({"original": steady, "pruned": steady}, Speedup(1.55, (1.5, 1.6)), PROTOCOL, facts_of(**facts))
+
+
+def on_jetson(**fields: tuple[float | None, float | None]) -> tuple[JetsonState, JetsonState]:
+    """Before and after."""
+    unknown = {"gpu_clock_mhz": None, "power_w": None, "overcurrent_events": None}
+    return tuple(JetsonState(**unknown | {name: pair[when] for name, pair in fields.items()}) for when in (0, 1))
 
 
 def test_a_gpu_that_throttled_is_told_if_it_is_what_ran():
-    state = {"gpus_after": nvidia_smi(SHORT)}
-    assert made(providers=["CPUExecutionProvider"], **state) == []
-    (told,) = made(providers=["TensorrtExecutionProvider", "CPUExecutionProvider"], **state)
+    state = {"gpus_after": tuple(nvidia_smi(SHORT))}
+    assert made(providers=("CPUExecutionProvider",), **state) == []
+    (told,) = made(providers=("TensorrtExecutionProvider", "CPUExecutionProvider"), **state)
     assert told == "The GPU's clock was lowered when the measurement ended: sw_power_cap."
 
 
 def test_a_clock_that_moved_is_told():
-    moved = {"gpu_clock_mhz_before": 306.0, "gpu_clock_mhz_after": 612.0}
-    (told,) = made(providers=["tensorrt"], **moved)
+    def moved(before: float | None, after: float) -> list[str]:
+        return made(providers=("tensorrt",), jetson=on_jetson(gpu_clock_mhz=(before, after)))
+
+    (told,) = moved(306.0, 612.0)
     assert "from 306 to 612 MHz" in told
-    assert made(providers=["tensorrt"], gpu_clock_mhz_before=612.0, gpu_clock_mhz_after=612.0) == []
-    assert made(providers=["tensorrt"], gpu_clock_mhz_before=None, gpu_clock_mhz_after=612.0) == []
+    assert moved(612.0, 612.0) == moved(None, 612.0) == []
 
 
 def test_a_board_that_drew_too_much_is_told_whatever_ran():
-    (told,) = made(providers=["CPUExecutionProvider"], overcurrent_events_before=2, overcurrent_events_after=5)
+    (told,) = made(jetson=on_jetson(overcurrent_events=(2, 5)))
     assert "throttled 3 times" in told
-    assert made(overcurrent_events_before=2, overcurrent_events_after=2) == []
+    assert made(jetson=on_jetson(overcurrent_events=(2, 2))) == []

@@ -4,15 +4,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from catro_deploy.agent.process import run_job
+from catro_deploy.agent.jobs import BenchJob, Order
+from catro_deploy.agent.process import job_events
+from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import FaultError, ModelError
-from tests.agent.test_agent import PROTOCOL, job_for
+from tests.agent.test_agent import PROTOCOL, job_for, with_pruned, workspace
 
-LONG = PROTOCOL | {"seconds": 60.0, "limit_s": 60.0}
+LONG = replace(PROTOCOL, seconds=60.0, limit_s=60.0)
+
+
+def events_of(job: BenchJob, folder: Path, limit_s: float = 3600) -> Generator[dict]:
+    return job_events(job, workspace(folder), limit_s)
 
 
 def children() -> set[int]:
@@ -20,30 +28,28 @@ def children() -> set[int]:
 
 
 def test_progress_then_the_result(tmp_path):
-    events = list(run_job(job_for(tmp_path, original={"layers": 3}, pruned={})))
+    events = list(events_of(job_for(tmp_path, original={"layers": 3}, pruned={}), tmp_path))
     assert [event["event"] for event in events[:-1]] == ["progress"] * (len(events) - 1)
     assert events[-1]["result"]["original"]["n"] >= 100
     assert json.dumps(events[-1], allow_nan=False)
 
 
 def test_the_agents_error_is_raised_here_with_its_class(tmp_path):
-    job = job_for(tmp_path, original={}, pruned={})
-    job["models"]["pruned"]["file"] = "gone.onnx"
+    job = with_pruned(job_for(tmp_path, original={}, pruned={}), file="gone.onnx")
     with pytest.raises(ModelError, match=r"gone\.onnx") as caught:
-        list(run_job(job))
+        list(events_of(job, tmp_path))
     assert "catro-deploy export" in caught.value.hint
 
 
 def test_a_crash_is_explained_by_the_last_lines_of_stderr(tmp_path):
-    job = job_for(tmp_path, original={}, pruned={})
-    del job["protocol"]
-    with pytest.raises(FaultError, match=r"ended with code 1 and no result(.|\n)*KeyError: 'protocol'"):
-        list(run_job(job))
+    job = job_for(tmp_path, original={}, pruned={}, protocol=replace(PROTOCOL, seed=-1))
+    with pytest.raises(FaultError, match=r"ended with code 1 and no result(.|\n)*ValueError: expected non-negative"):
+        list(events_of(job, tmp_path))
 
 
 def test_a_killed_agent_is_a_fault(tmp_path):
     before = children()
-    events = run_job(job_for(tmp_path, original={}, pruned={}, protocol=LONG))
+    events = events_of(job_for(tmp_path, original={}, pruned={}, protocol=LONG), tmp_path)
     next(events)
     (pid,) = children() - before
     os.kill(pid, signal.SIGKILL)
@@ -54,13 +60,13 @@ def test_a_killed_agent_is_a_fault(tmp_path):
 def test_the_time_limit_ends_it(tmp_path):
     start = time.monotonic()
     with pytest.raises(FaultError, match="did not end within 1 s"):
-        list(run_job(job_for(tmp_path, original={}, pruned={}, protocol=LONG), limit_s=1))
+        list(events_of(job_for(tmp_path, original={}, pruned={}, protocol=LONG), tmp_path, limit_s=1))
     assert time.monotonic() - start < 15
 
 
 def test_leaving_early_ends_the_process(tmp_path):
     before = children()
-    events = run_job(job_for(tmp_path, original={}, pruned={}, protocol=LONG))
+    events = events_of(job_for(tmp_path, original={}, pruned={}, protocol=LONG), tmp_path)
     next(events)
     assert children() - before
     events.close()
@@ -70,14 +76,17 @@ def test_leaving_early_ends_the_process(tmp_path):
 def test_a_file_of_the_working_folder_is_not_taken_for_a_library(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("numpy.py").write_text("raise SystemExit('imported by mistake')")
-    assert list(run_job(job_for(tmp_path, original={}, pruned={})))[-1]["event"] == "result"
+    assert list(events_of(job_for(tmp_path, original={}, pruned={}), tmp_path))[-1]["event"] == "result"
 
 
 HOST = """
 import json, sys
-from catro_deploy.agent.process import run_job
+from catro_deploy.agent.jobs import Order
+from catro_deploy.agent.process import job_events
+from catro_deploy.agent.wire import read
+order = read(Order, json.load(open(sys.argv[1])))
 try:
-    for event in run_job(json.load(open(sys.argv[1]))):
+    for event in job_events(order.job, order.workspace):
         print(event["event"], flush=True)
 except KeyboardInterrupt:
     from pathlib import Path
@@ -86,9 +95,10 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_kills_the_agent(tmp_path):
-    job = tmp_path / "job.json"
-    job.write_text(json.dumps(job_for(tmp_path, original={}, pruned={}, protocol=LONG)))
-    with subprocess.Popen([sys.executable, "-c", HOST, str(job)], stdout=subprocess.PIPE, text=True) as host:
+    order = tmp_path / "order.json"
+    job = job_for(tmp_path, original={}, pruned={}, protocol=LONG)
+    order.write_text(json.dumps(to_json(Order(job, workspace(tmp_path)))))
+    with subprocess.Popen([sys.executable, "-c", HOST, str(order)], stdout=subprocess.PIPE, text=True) as host:
         assert host.stdout is not None
         assert host.stdout.readline() == "progress\n"
         host.send_signal(signal.SIGINT)

@@ -1,6 +1,7 @@
 """Nodes of several networks, timed in turns."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,41 +10,41 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from catro_deploy.agent.agent import run
-from catro_deploy.agent.process import run_job
+from catro_deploy.agent.events import Sample
+from catro_deploy.agent.jobs import ProfileJob, Variant, VisitProtocol
+from catro_deploy.agent.process import job_events
 from catro_deploy.agent.profile import low_mean
 from catro_deploy.errors import ModelError
+from tests.agent.test_agent import workspace
 from tests.onnx_files import write_conv_chain, write_graph
 
-PROTOCOL = {"together": 2, "rounds": 3, "block_ms": 1.0, "min_runs": 4, "max_runs": 10}
+PROTOCOL = VisitProtocol(together=2, rounds=3, block_ms=1.0, min_runs=4, max_runs=10)
 
 
-def job_for(folder, layers: dict[str, int], whole: tuple[str, ...] = (), **protocol) -> dict:
+def job_for(folder, layers: dict[str, int], whole: tuple[str, ...] = (), **protocol) -> ProfileJob:
     """Networks of so many convolutions each."""
     size = {"channels": 16, "size": 16}
     files = {name: write_conv_chain(folder / f"{name}.onnx", layers=count, **size) for name, count in layers.items()}
-    return {
-        "job": "profile",
-        "runtime": "onnxruntime",
-        "threads": 1,
-        "batch": 1,
-        "seed": 0,
-        "folder": str(folder),
-        "reference": write_conv_chain(folder / "reference.onnx", layers=2, **size).name,
-        "variants": [{"name": name, "file": file.name, "whole": name in whole} for name, file in files.items()],
-        "protocol": PROTOCOL | protocol,
-    }
+    return ProfileJob(
+        runtime="onnxruntime",
+        threads=1,
+        batch=1,
+        seed=0,
+        reference=write_conv_chain(folder / "reference.onnx", layers=2, **size).name,
+        variants=tuple(Variant(name, file.name, name in whole) for name, file in files.items()),
+        protocol=replace(PROTOCOL, **protocol),
+    )
 
 
-def samples_of(job: dict) -> dict[str, dict]:
-    events: list[dict] = []
-    result = run(job, events.append)
-    assert result["runtime"].startswith("onnxruntime ")
-    assert {event["event"] for event in events} == {"sample"}
-    return {event["name"]: event for event in events}
+def samples_of(job: ProfileJob, folder) -> dict[str, Sample]:
+    events: list[Sample] = []
+    result = run(job, workspace(folder), events.append)
+    assert result.runtime.startswith("onnxruntime ")
+    return {event.name: event for event in events}
 
 
-def node_us(sample: dict) -> float:
-    return sum(float(np.median(rounds)) for _, rounds in sample["nodes"])
+def node_us(sample: Sample) -> float:
+    return sum(float(np.median(node.rounds_us)) for node in sample.nodes)
 
 
 def test_the_low_mean_by_hand():
@@ -73,27 +74,27 @@ def test_disturbances_do_not_count_up_to_half_of_the_runs():
 
 
 def test_each_network_becomes_a_sample_with_a_value_for_each_round(tmp_path):
-    samples = samples_of(job_for(tmp_path, {"a": 1, "b": 2, "c": 8}, whole=("b",)))
+    samples = samples_of(job_for(tmp_path, {"a": 1, "b": 2, "c": 8}, whole=("b",)), tmp_path)
     assert list(samples) == ["a", "b", "c"]
     for name, sample in samples.items():
-        assert len(sample["reference_us"]) == 3
-        assert all(us > 0 for us in sample["reference_us"])
-        assert all(len(rounds) == 3 for _, rounds in sample["nodes"])
-        assert sample["seconds"] > 0
-        assert (sample["whole_us"] is not None) == (name == "b")
-    assert len(samples["b"]["whole_us"]) == 3
-    assert len(samples["c"]["nodes"]) == len(samples["a"]["nodes"]) + 7
+        assert len(sample.reference_us) == 3
+        assert all(us > 0 for us in sample.reference_us)
+        assert all(len(node.rounds_us) == 3 for node in sample.nodes)
+        assert sample.seconds > 0
+        assert (sample.whole_us is not None) == (name == "b")
+    assert len(samples["b"].whole_us) == 3
+    assert len(samples["c"].nodes) == len(samples["a"].nodes) + 7
 
 
 def test_more_work_takes_more_time(tmp_path):
-    samples = samples_of(job_for(tmp_path, {"one": 1, "eight": 8}, rounds=5))
+    samples = samples_of(job_for(tmp_path, {"one": 1, "eight": 8}, rounds=5), tmp_path)
     assert node_us(samples["eight"]) > 3 * node_us(samples["one"])
 
 
 def test_nodes_add_up_to_about_the_whole(tmp_path):
     """The profiler counts whole microseconds and adds its own; the whole counts what lies between the nodes."""
-    sample = samples_of(job_for(tmp_path, {"model": 12}, whole=("model",), rounds=5))["model"]
-    assert 0.5 < node_us(sample) / float(np.median(sample["whole_us"])) < 2
+    sample = samples_of(job_for(tmp_path, {"model": 12}, whole=("model",), rounds=5), tmp_path)["model"]
+    assert 0.5 < node_us(sample) / float(np.median(sample.whole_us)) < 2
 
 
 def test_nodes_have_the_names_of_the_file(tmp_path):
@@ -101,26 +102,20 @@ def test_nodes_have_the_names_of_the_file(tmp_path):
         helper.make_node("Relu", ["image"], ["a"], name="layer::0"),
         helper.make_node("Softmax", ["a"], ["logits"], name="layer::1"),
     ]
-    job = job_for(tmp_path, {})
-    job["reference"] = write_graph(tmp_path / "two.onnx", nodes, [], [1, 4], [1, 4]).name
-    job["variants"] = [{"name": "two", "file": job["reference"], "whole": False}]
-    assert [name for name, _ in samples_of(job)["two"]["nodes"]] == ["layer::0", "layer::1"]
+    file = write_graph(tmp_path / "two.onnx", nodes, [], [1, 4], [1, 4]).name
+    job = replace(job_for(tmp_path, {}), reference=file, variants=(Variant("two", file, False),))
+    assert [node.name for node in samples_of(job, tmp_path)["two"].nodes] == ["layer::0", "layer::1"]
 
 
 def test_several_images_at_a_time_take_longer(tmp_path):
     file = str(write_conv_chain(tmp_path / "any.onnx", layers=4, channels=16, size=16, batch="batch"))
-    one, eight = (
-        samples_of(
-            job_for(tmp_path, {})
-            | {"batch": batch, "reference": file, "variants": [{"name": "any", "file": file, "whole": False}]}
-        )["any"]
-        for batch in (1, 8)
-    )
+    job = replace(job_for(tmp_path, {}), reference=file, variants=(Variant("any", file, False),))
+    one, eight = (samples_of(replace(job, batch=batch), tmp_path)["any"] for batch in (1, 8))
     assert node_us(eight) > 3 * node_us(one)
 
 
 def test_through_a_pipe(tmp_path):
-    *samples, result = run_job(job_for(tmp_path, {"a": 1, "b": 2, "c": 3}))
+    *samples, result = job_events(job_for(tmp_path, {"a": 1, "b": 2, "c": 3}), workspace(tmp_path))
     assert [sample["name"] for sample in samples] == ["a", "b", "c"]
     assert result["event"] == "result"
     assert json.dumps(samples, allow_nan=False)
@@ -131,5 +126,5 @@ def test_a_network_that_cannot_be_run_is_named_and_those_before_it_are_told(tmp_
     (tmp_path / "broken.onnx").write_bytes(b"half")
     told = []
     with pytest.raises(ModelError, match=r"broken\.onnx is not a whole ONNX file"):
-        run(job, told.append)
-    assert [event["name"] for event in told] == ["a", "b"]
+        run(job, workspace(tmp_path), told.append)
+    assert [event.name for event in told] == ["a", "b"]

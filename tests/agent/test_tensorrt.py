@@ -4,92 +4,103 @@ import base64
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from catro_deploy.agent.process import run_job
-from catro_deploy.errors import CatroError, FaultError, ModelError, RuntimeMissingError, UsageError
+from catro_deploy.agent.events import Event, FilePiece, Note
+from catro_deploy.agent.jobs import BenchJob, BuildJob, Job, ModelFile, ModelJob, R, VerifyJob, read_result
+from catro_deploy.agent.process import job_events
+from catro_deploy.agent.results import EngineSettings, Mode
+from catro_deploy.agent.wire import read, to_json
+from catro_deploy.errors import CatroError, FaultError, MessageError, ModelError, RuntimeMissingError, UsageError
 from catro_deploy.runtimes import open_runner
-from tests.agent.test_agent import PROTOCOL
+from tests.agent.test_agent import PROTOCOL, with_pruned, workspace
 from tests.onnx_files import write_conv_chain
 
-ENGINE = {"level": 3, "workspace_mib": 64, "dla": None, "batches": [1, 2, 8]}
-WAYS = [{"transfers": transfers, "cuda_graph": graph} for transfers in (False, True) for graph in (False, True)]
+ENGINE = EngineSettings(level=3, workspace_mib=64, dla=None, batches=(1, 2, 8))
+WAYS = [(transfers, graph) for transfers in (False, True) for graph in (False, True)]
+"""Whether transfers count, and whether it is a CUDA graph."""
+OWN = {
+    BenchJob: {"modes": (Mode(1, *WAYS[0]),), "protocol": PROTOCOL},
+    BuildJob: {"batch": 1, "rebuilds": 0},
+    VerifyJob: {"images": "images.npy", "mean": (0.5,) * 3, "std": (0.2,) * 3, "batch_size": 8},
+}
 
 
-def job_for(folder: Path, name: str, **changes) -> dict:
-    """The job ``name`` for two networks of any number of images."""
+def job_for(folder: Path, kind: type[ModelJob], **changes) -> ModelJob:
+    """A job for two networks of any number of images."""
     models = {}
     for network, layers in (("original", 4), ("pruned", 1)):
         metadata = {"network": network}
         path = write_conv_chain(folder / f"{network}.onnx", layers=layers, size=16, batch="n", metadata=metadata)
-        models[network] = {"file": path.name, "metadata": metadata}
-    job = {"job": name, "runtime": "tensorrt", "threads": 1, "engine": ENGINE, "models": models, "protocol": PROTOCOL}
-    job |= {"folder": str(folder), "home": str(folder / "home"), "batch": 1, "rebuilds": 0}
-    return job | changes
+        models[network] = ModelFile(path.name, metadata)
+    general = {"runtime": "tensorrt", "threads": 1, "engine": ENGINE, "models": models}
+    return kind(**general | OWN[kind] | changes)
 
 
-def done(job: dict) -> tuple[dict, list[dict]]:
+def done(job: Job[R], folder: Path) -> tuple[R, list[Event]]:
     """The result of a job, and the other events."""
-    *events, last = run_job(job)
-    return last["result"], events
+    *events, last = job_events(job, workspace(folder))
+    return read_result(job, last["result"]), [read(Event, event) for event in events]
 
 
-def notes(events: list[dict]) -> list[str]:
-    return [event["text"] for event in events if event["event"] == "note"]
+def notes(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Note)]
 
 
 @pytest.mark.usefixtures("every_tensorrt")
 def test_build_bench_and_verify(tmp_path):
-    result, events = done(job_for(tmp_path, "build", rebuilds=2))
+    result, events = done(job_for(tmp_path, BuildJob, rebuilds=2), tmp_path)
     assert "original.onnx" in notes(events)[0]
     for name in ("original", "pruned"):
-        pieces = [base64.b64decode(e["base64"]) for e in events if e["event"] == "file" and e["name"] == name]
+        pieces = [base64.b64decode(e.base64) for e in events if isinstance(e, FilePiece) and e.name == name]
         (kept,) = [e for e in (tmp_path / "home" / "engines").glob("*.engine") if e.read_bytes() == b"".join(pieces)]
         sidecar = json.loads(kept.with_name(f"{kept.name}.json").read_text())
-        assert {key: result[name][key] for key in sidecar} == sidecar
-        assert sidecar["metadata"] == {"network": name}
-        assert sidecar["settings"] == ENGINE
-        assert sidecar["place"]["sms"] == 8
-        assert len(result[name]["rebuilds_us"]) == 2
-        assert all(us > 0 for us in result[name]["rebuilds_us"])
-    assert len(result["original"]["layers"]["Layers"]) == 6
+        engine = result.engines[name]
+        written = to_json(engine)
+        assert {key: written[key] for key in sidecar} == sidecar
+        assert engine.metadata == {"network": name}
+        assert engine.settings == ENGINE
+        assert engine.place["sms"] == 8
+        assert len(engine.rebuilds_us) == 2
+        assert all(us > 0 for us in engine.rebuilds_us)
+    assert len(result.engines["original"].layers["Layers"]) == 6
 
-    modes = [{"batch": batch, **way} for batch in (1, 2) for way in WAYS]
-    result, events = done(job_for(tmp_path, "bench", modes=modes))
+    modes = tuple(Mode(batch, *way) for batch in (1, 2) for way in WAYS)
+    result, events = done(job_for(tmp_path, BenchJob, modes=modes), tmp_path)
     assert not notes(events)  # the engines are there
-    assert result["mode"] == modes[0]
-    assert [one["mode"] for one in result["further"]] == modes[1:]
-    assert result["facts"]["providers"] == ["TensorRT"]
-    for one in (result, *result["further"]):
-        assert one["speedup"]["median"] > 1
-        assert one["original"]["n"] >= 100
+    assert result.mode == modes[0]
+    assert tuple(one.mode for one in result.further) == modes[1:]
+    assert result.facts.providers == ("TensorRT",)
+    for one in (result, *result.further):
+        assert one.speedup.median > 1
+        assert one.original.n >= 100
 
     pixels = np.random.default_rng(0).integers(0, 256, (11, 3, 16, 16)).astype(np.uint8)
     np.save(tmp_path / "images.npy", pixels)
-    told = {"images": "images.npy", "mean": [0.5] * 3, "std": [0.2] * 3, "batch_size": 8}
-    result, _ = done(job_for(tmp_path, "verify", **told))
+    result, _ = done(job_for(tmp_path, VerifyJob), tmp_path)
     with open_runner("onnxruntime", tmp_path / "pruned.onnx", 1) as runner:
         expected = runner.infer(((pixels / 255 - 0.5) / 0.2).astype(np.float32))
-    found = np.frombuffer(base64.b64decode(result["logits"]["pruned"]), "<f4").reshape(expected.shape)
+    found = np.frombuffer(base64.b64decode(result.logits["pruned"]), "<f4").reshape(expected.shape)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.usefixtures("tensorrt")
 def test_an_engine_is_built_again_where_it_does_not_fit(tmp_path, monkeypatch):
-    job = job_for(tmp_path, "build")
-    assert len(notes(done(job)[1])) == 2
-    assert notes(done(job)[1]) == []
+    job = job_for(tmp_path, BuildJob)
+    assert len(notes(done(job, tmp_path)[1])) == 2
+    assert notes(done(job, tmp_path)[1]) == []
     monkeypatch.setenv("CATRO_DOUBLE_GPU", "Another GPU")
-    assert len(notes(done(job)[1])) == 2
-    assert len(notes(done(job | {"engine": ENGINE | {"level": 5}})[1])) == 2
+    assert len(notes(done(job, tmp_path)[1])) == 2
+    assert len(notes(done(replace(job, engine=replace(ENGINE, level=5)), tmp_path)[1])) == 2
 
 
-def fails(job: dict, kind: type[CatroError], says: str) -> CatroError:
+def fails(job: Job, folder: Path, kind: type[CatroError], says: str) -> CatroError:
     with pytest.raises(kind, match=says) as caught:
-        done(job)
+        done(job, folder)
     assert "Traceback" not in str(caught.value)
     return caught.value
 
@@ -98,7 +109,10 @@ def fails(job: dict, kind: type[CatroError], says: str) -> CatroError:
 def test_a_node_that_tensorrt_does_not_know_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("CATRO_DOUBLE_UNSUPPORTED", "GlobalAveragePool")
     error = fails(
-        job_for(tmp_path, "build"), ModelError, r"cannot run original.onnx:\n +node 4 \(GlobalAveragePool\): In"
+        job_for(tmp_path, BuildJob),
+        tmp_path,
+        ModelError,
+        r"cannot run original.onnx:\n +node 4 \(GlobalAveragePool\): In",
     )
     assert "opset" in error.hint
 
@@ -114,43 +128,49 @@ def test_a_node_that_tensorrt_does_not_know_is_named(tmp_path, monkeypatch):
 )
 def test_what_goes_wrong_on_the_gpu(tmp_path, monkeypatch, variable, value, kind, says):
     monkeypatch.setenv(variable, value)
-    job = job_for(tmp_path, "bench", modes=[{"batch": 1, **WAYS[0]}])
-    assert fails(job, kind, says).hint
+    assert fails(job_for(tmp_path, BenchJob), tmp_path, kind, says).hint
     engines = list((tmp_path / "home").rglob("*.part"))
     assert engines == []
 
 
 @pytest.mark.usefixtures("tensorrt")
 def test_a_dla_core_that_is_not_there(tmp_path, monkeypatch):
-    job = job_for(tmp_path, "build", engine=ENGINE | {"dla": 1})
-    assert "dla" in fails(job, RuntimeMissingError, "DLA core 1 is wanted; this device has 0").hint
+    job = job_for(tmp_path, BuildJob, engine=replace(ENGINE, dla=1))
+    assert "dla" in fails(job, tmp_path, RuntimeMissingError, "DLA core 1 is wanted; this device has 0").hint
     monkeypatch.setenv("CATRO_DOUBLE_DLA", "2")
-    assert done(job)[0]["pruned"]["settings"]["dla"] == 1
+    assert done(job, tmp_path)[0].engines["pruned"].settings.dla == 1
 
 
 @pytest.mark.usefixtures("tensorrt")
 def test_the_wrong_network(tmp_path):
-    job = job_for(tmp_path, "build")
-    job["models"]["pruned"]["metadata"] = {"network": "another"}
-    fails(job, ModelError, "of another network")
+    job = with_pruned(job_for(tmp_path, BuildJob), metadata={"network": "another"})
+    fails(job, tmp_path, ModelError, "of another network")
 
 
 @pytest.mark.usefixtures("tensorrt")
 def test_more_images_than_the_engine_takes(tmp_path):
-    fails(job_for(tmp_path, "bench", modes=[{"batch": 9, **WAYS[0]}]), ModelError, r"images of shape \(9, 3, 16, 16\)")
+    job = job_for(tmp_path, BenchJob, modes=(Mode(9, *WAYS[0]),))
+    fails(job, tmp_path, ModelError, r"images of shape \(9, 3, 16, 16\)")
 
 
 def test_a_runtime_without_engines(tmp_path):
-    fails(job_for(tmp_path, "build", runtime="onnxruntime"), UsageError, "runs ONNX files as they are")
+    fails(job_for(tmp_path, BuildJob, runtime="onnxruntime"), tmp_path, UsageError, "runs ONNX files as they are")
+
+
+def test_a_job_that_does_not_say_how_to_build(tmp_path):
+    for kind in (BuildJob, BenchJob):
+        job = job_for(tmp_path, kind, engine=None)
+        fails(job, tmp_path, MessageError, f"The job {job.NAME} has engine = null")
 
 
 def test_no_tensorrt(tmp_path):
-    error = fails(job_for(tmp_path, "build"), RuntimeMissingError, "TensorRT cannot be imported")
+    error = fails(job_for(tmp_path, BuildJob), tmp_path, RuntimeMissingError, "TensorRT cannot be imported")
     assert "apt-get install python3-libnvinfer" in error.hint
 
 
 OPEN = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from catro_deploy.errors import CatroError
 from catro_deploy.runtimes import open_runner
@@ -164,7 +184,7 @@ except CatroError as error:
 
 @pytest.mark.usefixtures("tensorrt")
 def test_an_engine_from_elsewhere_is_refused_with_the_reason(tmp_path, monkeypatch):
-    done(job_for(tmp_path, "build"))
+    done(job_for(tmp_path, BuildJob), tmp_path)
     engine = next((tmp_path / "home" / "engines").glob("*.engine"))
 
     def opened() -> str:
@@ -187,9 +207,9 @@ def test_an_engine_from_elsewhere_is_refused_with_the_reason(tmp_path, monkeypat
 
 @pytest.mark.usefixtures("tensorrt")
 def test_a_damaged_engine_is_built_again(tmp_path):
-    job = job_for(tmp_path, "build")
-    done(job)
+    job = job_for(tmp_path, BuildJob)
+    done(job, tmp_path)
     for engine in (tmp_path / "home" / "engines").glob("*.engine"):
         engine.write_bytes(engine.read_bytes()[:-1])
-    assert len(notes(done(job)[1])) == 2
-    assert notes(done(job)[1]) == []
+    assert len(notes(done(job, tmp_path)[1])) == 2
+    assert notes(done(job, tmp_path)[1]) == []

@@ -1,12 +1,13 @@
 """What trtexec writes, on recorded samples of several versions and on short ones of our own; and asking it."""
 
-import json
 import stat
 import sys
 from pathlib import Path
 
 import pytest
 
+from catro_deploy.agent.jobs import BenchJob
+from catro_deploy.agent.results import Mode, Timing
 from catro_deploy.agent.trtexec import compute_times_us, faults, version
 from catro_deploy.errors import FaultError
 from tests.agent.test_tensorrt import WAYS, done, job_for
@@ -85,21 +86,14 @@ json.dump([{"computeMs": 7.0}] * 100, open(given["exportTimes"], "w"))
 @pytest.mark.usefixtures("tensorrt")
 def test_a_second_opinion(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    job = job_for(tmp_path, "bench", modes=[{"batch": 1, **way} for way in WAYS], beside=True)
+    job = job_for(tmp_path, BenchJob, modes=tuple(Mode(1, *way) for way in WAYS), beside=True)
     install(tmp_path, TIMES)
-    result, _ = done(job)
-    assert result["trtexec"]["version"] == "11.4.0"
-    assert result["trtexec"]["pruned"] == {
-        "p50_us": 7000,
-        "p90_us": 7000,
-        "p99_us": 7000,
-        "mean_us": 7000,
-        "cv": 0,
-        "n": 100,
-    }
-    assert any("trtexec times the pruned engine at 7000.0 us" in warning for warning in result["warnings"])
+    result, _ = done(job, tmp_path)
+    assert result.trtexec.version == "11.4.0"
+    assert result.trtexec.mode == Mode(1, transfers=False, cuda_graph=True)
+    assert result.trtexec.pruned == Timing(p50_us=7000, p90_us=7000, p99_us=7000, mean_us=7000, cv=0, n=100)
+    assert any("trtexec times the pruned engine at 7000.0 us" in warning for warning in result.warnings)
     install(tmp_path, 'print("[E] Engine set up failed"); sys.exit(1)')
-    result, _ = done(job)
-    assert result["trtexec"] == {}
-    assert any("did not time the original engine" in w and "Engine set up failed" in w for w in result["warnings"])
-    assert json.dumps(result)
+    result, _ = done(job, tmp_path)
+    assert result.trtexec is None
+    assert any("did not time the original engine" in w and "Engine set up failed" in w for w in result.warnings)

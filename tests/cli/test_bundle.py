@@ -81,7 +81,7 @@ def test_there_and_back_again(run, tmp_path):
 
 def test_results_of_another_run_are_refused(run, tmp_path):
     assert command("bundle").exit_code == 0
-    (tmp_path / "result.json").write_text(json.dumps({64 * "0": {"speedup": 100}}))
+    (tmp_path / "result.json").write_text(json.dumps({"results": {64 * "0": {"speedup": 100}}}))
     done = command("import", str(tmp_path / "result.json"))
     assert done.exit_code == 2
     assert "has no answer to this run's verify" in done.stderr

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from catro_deploy.cli import doctor
+from tests.agent.measured import DEVICE
 from tests.cli.conftest import document
 
 
@@ -52,6 +55,6 @@ def test_broken_settings_are_a_finding(catro, folder):
 def test_it_says_what_the_processor_does_with_integers(monkeypatch, sets, state):
     from catro_deploy.agent import facts
 
-    monkeypatch.setattr(facts, "device_facts", lambda: {"instruction_sets": sets})
+    monkeypatch.setattr(facts, "device_facts", lambda: replace(DEVICE, instruction_sets=sets))
     found = doctor._integers()
     assert (found.state, found.needed) == (state, False)

@@ -139,7 +139,7 @@ def test_a_profile_that_was_stopped_goes_on(folder, own_cache, monkeypatch):
     asked = []
 
     def noted(device, job, *more, **options):
-        asked.extend(variant["name"] for variant in job["variants"])
+        asked.extend(variant.name for variant in job.variants)
         return run_job(device, job, *more, **options)
 
     monkeypatch.setattr(measuring, "run_job", noted)

@@ -3,7 +3,7 @@ from PIL import Image
 
 from catro_deploy.data import open_dataset, sizes
 from catro_deploy.data.sizes import image_sizes
-from catro_deploy.inspection import ImageSizes
+from catro_deploy.records import ImageSizes
 from catro_deploy.settings import DataSettings
 
 

@@ -1,8 +1,45 @@
 """Records of a run, made by hand: every figure that the tests expect can be read off here."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from catro_deploy.records import CostErrors, GroupPlan, LatencyPlan, Plan, ReconstructionPlan, Round, Staircase
+from catro_deploy.records import (
+    Accuracy,
+    Bench,
+    Build,
+    Candidate,
+    ClassAccuracy,
+    ClassAgreement,
+    CostErrors,
+    Engine,
+    Epoch,
+    Finetune,
+    FrontPoint,
+    GroupPlan,
+    Input,
+    LatencyPlan,
+    Mode,
+    Place,
+    Plan,
+    Port,
+    Precisions,
+    Probe,
+    Protocol,
+    PrunedAgreement,
+    Quantize,
+    ReconstructionPlan,
+    Recovery,
+    Round,
+    Samples,
+    Search,
+    Shipped,
+    Speedup,
+    Staircase,
+    Verify,
+)
+from catro_deploy.records.report import Report
+from catro_deploy.report.build import RunRecords, build_report
 
 CLASSES = ("30 km/h", '<b>"Stop" & go</b> | *now*')
 
@@ -57,7 +94,7 @@ def make_latency(groups: int = 1, **changes: Any) -> LatencyPlan:
         "predicted_us": 480.0,
         "rounds": (
             Round(490.0, 530.4, 1020.0, 0.52, (0.51, 0.53), dict.fromkeys(kept, 6)),
-            Round(480.0, 494.9, 1010.0, 0.49, (0.48, 0.50), kept),
+            Round(480.0, 494.9, 1010.0, 0.49, (0.48, 0.50), kept, taken=True),
         ),
         "by_layer": {name: (600 / (i + 1), 150 / (i + 1)) for i, name in enumerate(names)}
         | {"gone.conv1": (120.0, 0.0), "gone.conv2": (80.0, 0.0)},
@@ -70,9 +107,16 @@ def make_latency(groups: int = 1, **changes: Any) -> LatencyPlan:
 
 
 def make_timed_plan(budget: str = "0.5x", groups: int = 1, latency: LatencyPlan | None = None, **changes: Any) -> Plan:
-    """A plan by latency, without the residual branch that ends in ``gone.conv2``."""
-    by_latency: dict[str, Any] = {"budget": budget, "latency": latency or make_latency(groups)}
-    return make_plan(groups=groups + 1, **({"dropped": ("gone.conv2",)} | by_latency | changes))
+    """A plan by latency, without the residual branch that ends in ``gone.conv2``, whose group comes last but one."""
+    plan = make_plan(groups=groups + 1)
+    removed = GroupPlan("gone.conv1", 16, (), ("gone.conv1",))
+    values: dict[str, Any] = {
+        "budget": budget,
+        "latency": latency or make_latency(groups),
+        "dropped": ("gone.conv2",),
+        "groups": (*plan.groups[:-1], removed, plan.groups[-1]),
+    }
+    return replace(plan, **(values | changes))
 
 
 def make_estimate(**changes: Any) -> Plan:
@@ -85,82 +129,83 @@ def make_estimate(**changes: Any) -> Plan:
 
 def make_verify(
     before: float = 0.9944, after: float = 0.9912, classes: tuple[str, ...] = CLASSES, **changes: Any
-) -> dict[str, Any]:
+) -> Verify:
     """Every class has ``before`` and ``after``; PyTorch and the runtime agree."""
 
-    def network(accuracy: float) -> dict[str, Any]:
-        per_class = [{"name": n, "images": 2500, "torch": accuracy, "runtime": accuracy} for n in classes]
-        return {
-            "torch": accuracy,
-            "runtime": accuracy,
-            "agreement": 1.0,
-            "largest_logit_difference": 2e-6,
-            "per_class": per_class,
-        }
+    def network(accuracy: float) -> Accuracy:
+        per_class = tuple(ClassAccuracy(name, 2500, accuracy, accuracy) for name in classes)
+        return Accuracy(accuracy, accuracy, 1.0, 2e-6, per_class)
 
-    return {
+    values: dict[str, Any] = {
         "target": "x86-cpu",
-        "classes": list(classes),
+        "classes": classes,
         "test_images": 2500 * len(classes),
+        "labelled": True,
         "tolerance": 0.001,
+        "precision": Precisions("fp32", "fp32"),
         "runtime": "onnxruntime 1.31.1",
         "original": network(before),
         "pruned": network(after),
         "accuracy_drop_points": (before - after) * 100,
+        "agreement_with_original": make_agreement(),
+        "recovery": None,
+        "onnxruntime": None,
         "max_drop": None,
         "passed": True,
-        "problems": [],
-    } | changes
+        "problems": (),
+    }
+    return Verify(**(values | changes))
 
 
-def make_agreement(share: float = 0.982, mean_kl_nats: float | None = 0.01234, **changes: Any) -> dict[str, Any]:
+def make_agreement(share: float = 0.982, mean_kl_nats: float | None = 0.01234, **changes: Any) -> PrunedAgreement:
     """The original never gives the second class."""
-    per_class = [{"name": CLASSES[0], "images": 5000, "share": share}]
-    return {"share": share, "mean_kl_nats": mean_kl_nats, "per_class": per_class} | changes
+    return PrunedAgreement(share, mean_kl_nats, **({"per_class": (ClassAgreement(CLASSES[0], 5000, share),)} | changes))
 
 
-def make_unlabelled(**changes: Any) -> dict[str, Any]:
+def make_unlabelled(**changes: Any) -> Verify:
     """verify.json of 5,000 images without labels, 98.2% of which get the original's answer."""
-    network = {"torch": None, "runtime": None, "agreement": 1.0, "largest_logit_difference": 2e-6, "per_class": []}
-    unknown = {"labelled": False, "original": network, "pruned": network, "accuracy_drop_points": None}
-    return make_verify(**(unknown | {"agreement_with_original": make_agreement()} | changes))
+    network = Accuracy(None, None, 1.0, 2e-6, ())
+    unknown: dict[str, Any] = {"labelled": False, "original": network, "pruned": network, "accuracy_drop_points": None}
+    return make_verify(**(unknown | changes))
 
 
-def make_recovery(**changes: Any) -> dict[str, Any]:
+def make_recovery(**changes: Any) -> Recovery:
     """Of a network that was reconstructed and fine-tuned."""
-    shares = {"original": 0.9944, "cut": 0.1159, "reconstructed": 0.9275, "finetuned": 0.9912}
-    return {"measure": "accuracy", "images": 5000, **shares} | changes
+    return replace(Recovery("accuracy", 5000, 0.9944, 0.1159, 0.9275, 0.9912), **changes)
 
 
 def make_reconstruction(layers: int = 12, **changes: Any) -> ReconstructionPlan:
     """Layer i is explained to a share of (i + 1) / (layers + 1), and a grouped one is left."""
     explained = {f"layer{i}.conv2": (i + 1) / (layers + 1) for i in range(layers)}
-    values = {"kl_cut": 1.25, "kl_reconstructed": 0.0625, "explained": explained, "left": {"odd": "it is unusual"}}
-    return ReconstructionPlan(**(values | changes))
+    return replace(ReconstructionPlan(1.25, 0.0625, explained, {"odd": "it is unusual"}), **changes)
 
 
-def _timing(median_us: float) -> dict[str, Any]:
-    samples = [median_us - 10, *[median_us] * 97, median_us + 50, median_us + 500]
-    return {
-        "p50_us": median_us,
-        "p90_us": median_us,
-        "p99_us": median_us + 50,
-        "mean_us": median_us + 5.4,
-        "cv": 0.05,
-        "n": len(samples),
-        "samples_us": samples,
-    }
+def make_samples(samples: Sequence[float]) -> Samples:
+    """All percentiles are exact to the nearest rank."""
+    ascending = sorted(samples)
+
+    def rank(percent: int) -> float:
+        return ascending[-(-len(samples) * percent // 100) - 1]
+
+    mean = sum(samples) / len(samples)
+    return Samples(rank(50), rank(90), rank(99), mean, 0.05, len(samples), samples_us=tuple(samples))
 
 
 def make_bench(
-    median: float = 1.84, low: float = 1.80, high: float = 1.88, original_us: float = 1840
-) -> dict[str, Any]:
+    median: float = 1.84, low: float = 1.80, high: float = 1.88, original_us: float = 1840, **changes: Any
+) -> Bench:
     """100 calls of each network, one of them 500 us late."""
-    return {
-        "original": _timing(original_us),
-        "pruned": _timing(original_us / median),
-        "speedup": {"median": median, "ci95": [low, high]},
-        "protocol": {"name": "standard", "warmup_s": 2.0, "seconds": 20.0, "block": 10, "bootstrap_resamples": 2000},
+
+    def calls(us: float) -> Samples:
+        return make_samples([us - 10, *[us] * 97, us + 50, us + 500])
+
+    values: dict[str, Any] = {
+        "original": calls(original_us),
+        "pruned": calls(original_us / median),
+        "speedup": Speedup(median, (low, high)),
+        "mode": Mode(1),
+        "further": (),
+        "protocol": Protocol("standard", 2.0, 20.0, 1000, 60.0, 10, 2000, 0),
         "environment": {
             "device": None,
             "cpu_model": "AMD EPYC 9554",
@@ -171,80 +216,144 @@ def make_bench(
             "batch": 1,
             "models": {"pruned": {"sha256": "ab" * 32}},
         },
-        "warnings": ["Other processes kept 0.9 of 2 cores busy."],
+        "warnings": ("Other processes kept 0.9 of 2 cores busy.",),
     }
+    return Bench(**(values | changes))
 
 
-def make_search(**changes: Any) -> dict[str, Any]:
+def make_search(**changes: Any) -> Search:
     """Five budgets at 0.5 points of 99% allowed: 0.5x and 0.354x keep the accuracy, and no network meets 0.1x."""
     tried = [(0.1, None, None), (0.25, 0.24, 0.90), (0.3, 0.29, 0.98), (0.354, 0.35, 0.987), (0.5, 0.49, 0.995)]
-    front = [
-        {
-            "budget": f"{share}x",
-            "share": share,
-            "ratio": ratio,
-            "validation_accuracy": accuracy,
-            "macs_share": None if ratio is None else ratio + 0.1,
-            "drop_points": None if accuracy is None else round((0.99 - accuracy) * 100, 9),
-            "change_ci95": None if accuracy is None else [accuracy - 1, accuracy - 0.98],
-            "kept": share >= 0.35,
-        }
+    front = tuple(
+        FrontPoint(
+            share,
+            ratio,
+            accuracy,
+            None if ratio is None else ratio + 0.1,
+            None if accuracy is None else accuracy,
+            None if accuracy is None else 0.01,
+            None if accuracy is None else (accuracy - 1, accuracy - 0.98),
+            budget=f"{share}x",
+            drop_points=None if accuracy is None else round((0.99 - accuracy) * 100, 9),
+            kept=share >= 0.35,
+        )
         for share, ratio, accuracy in tried
-    ]
-    found = {"budget": "0.354x", "max_drop": 0.5, "original_validation_accuracy": 0.99, "epochs": 10, "front": front}
-    return found | changes
+    )
+    values: dict[str, Any] = {
+        "judged_by": "accuracy",
+        "judged_by_reason": "",
+        "validation_images": 500,
+        "original_validation_accuracy": 0.99,
+        "budget": "0.354x",
+        "max_drop": 0.5,
+        "epochs": 10,
+        "front": front,
+    }
+    return Search(**(values | changes))
 
 
-def make_shipped(**changes: Any) -> dict[str, Any]:
+def make_candidate(score: float = 0.98, ratio: float = 0.48) -> Candidate:
+    """It takes ``ratio`` of 1000 microseconds."""
+    return Candidate(score, 0.97, 0.01, ratio, (ratio - 0.01, ratio + 0.01), 1000 * ratio)
+
+
+def make_quantize(**changes: Any) -> Quantize:
+    """int8 is served: 0.48x against 0.6x in float32."""
+    values: dict[str, Any] = {
+        "judged_by": "accuracy",
+        "judged_by_reason": "",
+        "validation_images": 500,
+        "original_validation_accuracy": 0.99,
+        "asked": "int8",
+        "own": "fp32",
+        "shipped": "int8",
+        "least_score": 0.97,
+        "candidates": {"fp32": make_candidate(ratio=0.6), "int8": make_candidate()},
+        "lost": {"fp32": "it takes 1.25 times as long as int8"},
+        "made": {},
+        "protocol": "standard",
+        "environment": {},
+    }
+    return Quantize(**(values | changes))
+
+
+def make_engine(**changes: Any) -> Engine:
+    """Built in 61 s for an Orin, of three layers."""
+    values: dict[str, Any] = {
+        "onnx_sha256": "cd" * 32,
+        "engine_sha256": "ab" * 32,
+        "place": Place("10.3.0", "Orin", "8.7", 8),
+        "settings": {"level": 5},
+        "metadata": {},
+        "seconds": 61.0,
+        "layers": {"Layers": [1, 2, 3]},
+        "rebuilds_us": (),
+    }
+    return Engine(**(values | changes))
+
+
+def make_build() -> Build:
+    """The pruned network's engine was rebuilt three times."""
+    return Build(make_engine(), make_engine(rebuilds_us=(900.0, 990.0, 1000.0)))
+
+
+def make_shipped(**changes: Any) -> Shipped:
     """The network of ``make_plan`` in integers, 12,345 bytes."""
-    return {
-        "format": 1,
+    values: dict[str, Any] = {
         "file": "pruned.int8.onnx",
         "precision": "int8",
         "bytes": 12_345,
         "original_bytes": 56_789,
-        "input": {
-            "name": "image",
-            "type": "float32",
-            "shape": [1, 3, 32, 32],
-            "layout": "NCHW",
-            "colours": "RGB",
-            "values": "(pixel / 255 - mean) / std",
-            "mean": [0.5, 0.25, 0.125],
-            "std": [0.25, 0.5, 1.0],
-            "range": [-2.0, 2.0],
-        },
-        "output": {"name": "logits", "type": "float32", "shape": [1, 2]},
-        "classes": list(CLASSES),
-    } | changes
+        "sha256": "ef" * 32,
+        "target": "x86-cpu",
+        "runtime": "onnxruntime",
+        "input": Input(
+            "image",
+            "float32",
+            (1, 3, 32, 32),
+            layout="NCHW",
+            colours="RGB",
+            values="(pixel / 255 - mean) / std",
+            mean=(0.5, 0.25, 0.125),
+            std=(0.25, 0.5, 1.0),
+            range=(-2.0, 2.0),
+        ),
+        "output": Port("logits", "float32", (1, 2)),
+        "classes": CLASSES,
+        "plan_sha256": "12" * 32,
+    }
+    return Shipped(**(values | changes))
 
 
-def make_finetune(epochs: int = 3, **changes: Any) -> dict[str, Any]:
+def make_finetune(epochs: int = 3, **changes: Any) -> Finetune:
     """Validation after every second epoch."""
-    history = [
-        {
-            "epoch": e,
-            "loss": 1 / e,
-            "learning_rate": 0.05,
-            "validation_accuracy": 0.9 + 0.09 * e / epochs if e % 2 else None,
-            "seconds": 2.0,
-        }
-        for e in range(1, epochs + 1)
-    ]
-    return {
+    history = tuple(
+        Epoch(e, 1 / e, 0.05, 0.9 + 0.09 * e / epochs if e % 2 else None, 2.0) for e in range(1, epochs + 1)
+    )
+    values: dict[str, Any] = {
         "epochs": history,
         "validation_accuracy": 0.99,
         "baseline_validation_accuracy": 0.41,
         "seconds": 6.0,
         "device": "cpu",
         "images": 9000,
-        "probe": None,
-    } | changes
+        "original_validation_accuracy": None,
+        "validation_images": 0,
+        "choice": None,
+    }
+    return Finetune(**(values | changes))
 
 
-def make_untrained() -> dict[str, Any]:
+def make_untrained() -> Finetune:
     """Of 0 epochs: the accuracy is that right after pruning."""
-    return make_finetune(0, validation_accuracy=0.41, seconds=0)
+    return make_finetune(0, validation_accuracy=0.41, seconds=0.0)
 
 
-PROBE = {"steps": 50, "learning_rates": [0.0005, 0.0015, 0.0045], "losses": [0.25, 0.125, None], "chosen": 0.0015}
+PROBE = Probe(50, (0.0005, 0.0015, 0.0045), (0.25, 0.125, None), 0.5, 0.0015)
+
+
+def make_report(
+    plan: Plan | None = None, verify: Verify | None = None, bench: Bench | None = None, **others: Any
+) -> Report:
+    """The report of a run with these records."""
+    return build_report(RunRecords("a-run", plan or make_plan(), verify, bench, **others))

@@ -1,14 +1,25 @@
 import re
+from dataclasses import replace
 
 import pytest
 
+from catro_deploy.records import ClassAgreement, PrunedAgreement
+from catro_deploy.records.figures import AgreementFigures
 from catro_deploy.report.agreement import agreement_chart, basis_warnings, is_far_above
-from catro_deploy.report.build import build_report
 from catro_deploy.report.front import front_line, front_table, front_words
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.report.tables import summary_table
-from tests.report.made import make_agreement, make_bench, make_plan, make_search, make_unlabelled, make_verify
+from tests.report.made import (
+    make_agreement,
+    make_bench,
+    make_plan,
+    make_quantize,
+    make_report,
+    make_search,
+    make_unlabelled,
+    make_verify,
+)
 from tests.report.pages import Page
 
 SEEN = "the original has 99.95% of the validation images right, and was probably trained on them"
@@ -16,16 +27,16 @@ BY_AGREEMENT = {"judged_by": "agreement", "judged_by_reason": SEEN, "original_va
 
 
 def report(verify, search=None, quantize=None):
-    return build_report(make_plan(), verify, make_bench(), None, "a-run", search, None, quantize)
+    return make_report(make_plan(), verify, make_bench(), search=search, quantize=quantize)
 
 
 def test_without_labels_agreement_leads_and_nothing_is_called_an_accuracy():
     content = report(make_unlabelled())
-    assert content["verdict"] == (
+    assert content.verdict == (
         "1.84x faster (95% CI 1.80 to 1.88), the original's answer to 98.20% of 5,000 test images without labels "
         "(accuracy not known)"
     )
-    assert (content["labelled"], content["accuracy_drop_points"], content["per_class"]) == (False, None, [])
+    assert (content.labelled, content.accuracy_drop_points, content.per_class) == (False, None, ())
     page, text = to_html(content), to_markdown(content)
     said = re.sub(r"accuracy not known|this is not an accuracy", "", " ".join(Page(page).texts) + text)
     assert not re.findall(r".{30}accura.{10}", said, re.IGNORECASE)
@@ -38,7 +49,7 @@ def test_without_labels_agreement_leads_and_nothing_is_called_an_accuracy():
 
 def test_the_rows_of_both_kinds_of_images():
     unlabelled, labelled = (
-        [row[:3] for row in summary_table(report(verify)).rows[:4]]
+        [row[:3] for row in summary_table(report(verify)).rows[1:5]]
         for verify in (make_unlabelled(), make_verify(agreement_with_original=make_agreement()))
     )
     agreement = [
@@ -52,31 +63,29 @@ def test_the_rows_of_both_kinds_of_images():
 
 
 def test_logits_that_are_not_finite_leave_a_report():
-    broken = make_unlabelled(
-        agreement_with_original={"share": 0.0, "mean_kl_nats": None, "per_class": []}, passed=False
-    )
+    broken = make_unlabelled(agreement_with_original=PrunedAgreement(0.0, None), passed=False)
     content = report(broken)
     assert "not finite" in to_markdown(content)
-    assert "verification FAILED" in content["verdict"]
+    assert "verification FAILED" in content.verdict
     Page(to_html(content))
 
 
 def test_the_picture_has_a_dot_for_each_class():
-    per_class = [{"name": "a", "images": 10, "share": 0.8}, {"name": "b", "images": 5, "share": 1.0}]
-    chart = Page(agreement_chart({"agreement": {"per_class": per_class}}))
+    per_class = (ClassAgreement("a", 10, 0.8), ClassAgreement("b", 5, 1.0))
+    chart = Page(agreement_chart(AgreementFigures(0.87, 0.01, per_class, ci95=None)))
     assert len(chart.styled("circle", "dot")) == 2
     assert "Least agreement: a, 80.00% of 10 images." in "".join(chart.texts)
 
 
 def test_a_choice_by_agreement_is_a_warning_and_is_compared_with_test_images():
     content = report(make_verify(), make_search(**BY_AGREEMENT), None)
-    (warning,) = [one for one in content["warnings"] if "agreement" in one]
+    (warning,) = [one for one in content.warnings if "agreement" in one]
     assert warning == (
         f"The budget was chosen by agreement with the original, not by accuracy: {SEEN} "
         "(of the test images it has 99.44% right)."
     )
     without = {"judged_by": "agreement", "judged_by_reason": "no labels", "original_validation_accuracy": None}
-    assert basis_warnings(make_unlabelled(), without, without) == []
+    assert basis_warnings(make_unlabelled(), make_search(**without), make_quantize(**without)) == []
 
 
 def test_validation_images_that_were_far_easier_than_test_images_are_a_warning():
@@ -93,16 +102,14 @@ def test_validation_images_that_were_far_easier_than_test_images_are_a_warning()
         (0.98, 10000, 0.971, False),  # less than a point
         (0.98, 100, 0.95, False),  # a standard error is sqrt(1.96e-4 + 9.5e-6) = 1.4 points
         (0.95, 10000, 0.98, False),
-        (0.98, None, 0.5, False),  # a record of an earlier version
     ],
 )
 def test_far_above_is_beyond_chance(validation, images, test, far):
-    verify = {"original": {"runtime": test}, "test_images": 5000}
-    assert is_far_above(validation, images, verify) is far
+    assert is_far_above(validation, images, make_verify(before=test)) is far
 
 
 def test_a_front_by_agreement_says_so():
-    front = [one | {"agreement": None if one["ratio"] is None else 0.975} for one in make_search()["front"]]
+    front = tuple(replace(one, agreement=None if one.ratio is None else 0.975) for one in make_search().front)
     search = make_search(front=front, **BY_AGREEMENT)
     assert "loses at most 0.5 points of agreement with the original" in front_line(search)
     assert SEEN in front_words(search)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from catro_deploy.report.build import build_report
 from catro_deploy.report.html import to_html
 from tests.report.made import (
     make_bench,
     make_finetune,
     make_reconstruction,
     make_recovery,
+    make_report,
     make_timed_plan,
     make_verify,
 )
@@ -39,7 +39,7 @@ def many_classes():
     solved = make_reconstruction(60, left={"x" * 80: "its weight is computed, " * 9})
     plan = make_timed_plan(classes=NAMES, groups=60, reconstruction=solved)
     verify = make_verify(classes=NAMES, recovery=make_recovery())
-    return to_html(build_report(plan, verify, make_bench(original_us=123_456_789), make_finetune(40), "a-run"))
+    return to_html(make_report(plan, verify, make_bench(original_us=123_456_789), finetune=make_finetune(40)))
 
 
 def chromium(folder, page, *flags):

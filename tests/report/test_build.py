@@ -1,44 +1,48 @@
 import json
+from dataclasses import asdict
 
 import pytest
 
-from catro_deploy.report.build import build_report
-from tests.report.made import CLASSES, make_bench, make_finetune, make_plan, make_verify
+from catro_deploy.records import Speedup
+from catro_deploy.records.figures import ClassFigures, MacsShare, Pair
+from catro_deploy.records.files import content_of, record_of, record_text
+from catro_deploy.records.report import Report
+from tests.report.made import CLASSES, make_bench, make_finetune, make_plan, make_report, make_samples, make_verify
 
 
 def test_report_holds_the_records_figures_in_the_units_that_it_promises():
-    report = build_report(make_plan(), make_verify(), make_bench(), make_finetune(), "a-run")
+    report = make_report(make_plan(), make_verify(), make_bench(), finetune=make_finetune())
 
-    assert report["target"] == "x86-cpu"
-    assert report["classes"] == list(CLASSES)
-    assert report["budget"] == "50%flops"
-    assert report["macs_share"] == {"used": 0.49, "budget": 0.5}
-    assert report["original"] == {
+    assert report.target == "x86-cpu"
+    assert report.classes == CLASSES
+    assert report.budget == "50%flops"
+    assert report.macs_share == MacsShare(used=0.49, budget=0.5)
+    assert asdict(report.original) == {
         "accuracy": 0.9944,
-        "accuracy_ci95": pytest.approx([0.99192, 0.99612], abs=1e-5),
+        "accuracy_ci95": pytest.approx((0.99192, 0.99612), abs=1e-5),
         "macs": 1000,
         "params": 400,
         "latency_ms": {"p50": 1.84, "p90": 1.84, "p99": 1.89, "mean": pytest.approx(1.8454)},
         "latency_cv": 0.05,
         "calls": 100,
     }
-    assert report["pruned"]["accuracy"] == 0.9912
-    assert report["pruned"]["macs"] == 490
-    assert report["pruned"]["params"] == 100
-    assert report["pruned"]["latency_ms"]["p50"] == pytest.approx(1.0)
-    assert report["pruned"]["latency_ms"]["p99"] == pytest.approx(1.05)
-    assert report["speedup"] == {"median": 1.84, "ci95": [1.80, 1.88]}
-    assert report["accuracy_drop_points"] == pytest.approx(0.32)
-    assert report["environment"] == make_bench()["environment"]
-    assert report["verdict"] == "1.84x faster (95% CI 1.80 to 1.88), accuracy 99.44% -> 99.12% (-0.32 points)"
-    assert report["warnings"] == ["Other processes kept 0.9 of 2 cores busy."]
+    assert report.pruned.accuracy == 0.9912
+    assert report.pruned.macs == 490
+    assert report.pruned.params == 100
+    assert report.pruned.latency_ms.p50 == pytest.approx(1.0)
+    assert report.pruned.latency_ms.p99 == pytest.approx(1.05)
+    assert report.speedup == Speedup(1.84, (1.80, 1.88))
+    assert report.accuracy_drop_points == pytest.approx(0.32)
+    assert report.environment == make_bench().environment
+    assert report.verdict == "1.84x faster (95% CI 1.80 to 1.88), accuracy 99.44% -> 99.12% (-0.32 points)"
+    assert report.warnings == ("Other processes kept 0.9 of 2 cores busy.",)
 
 
 def test_report_lists_classes_groups_and_fine_tuning():
-    report = build_report(make_plan(), make_verify(), make_bench(), make_finetune(), "a-run")
+    report = make_report(make_plan(), make_verify(), make_bench(), finetune=make_finetune())
 
-    assert report["per_class"][0] == {"name": "30 km/h", "images": 2500, "original": 0.9944, "pruned": 0.9912}
-    assert report["groups"] == [
+    assert report.per_class[0] == ClassFigures("30 km/h", 2500, original=0.9944, pruned=0.9912)
+    assert content_of(report)["groups"] == [
         {
             "name": "layer0.conv1",
             "layers": ["layer0.conv1"],
@@ -60,65 +64,62 @@ def test_report_lists_classes_groups_and_fine_tuning():
             "kept": [0, 1],
         },
     ]
-    assert report["finetune"] == make_finetune()
-    assert report["settings"]["d_min"] == 3
-    assert report["input"]["mean"] == [0.5, 0.25, 0.125]
+    assert report.finetune == make_finetune()
+    assert report.settings["d_min"] == 3
+    assert report.input.mean == (0.5, 0.25, 0.125)
 
 
 def test_report_is_plain_json():
-    report = build_report(make_plan(), make_verify(), make_bench(), make_finetune(), "a-run")
+    report = make_report(make_plan(), make_verify(), make_bench(), finetune=make_finetune())
 
-    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert json.loads(json.dumps(content_of(report), allow_nan=False)) == content_of(report)
+    assert record_of(Report, record_text(report), "report.json", "") == report
 
 
 def test_problems_of_verify_come_before_warnings_of_bench_and_absent_fine_tuning_is_said():
-    verify = make_verify(passed=False, problems=["Pruning cost too much."])
+    verify = make_verify(passed=False, problems=("Pruning cost too much.",))
 
-    report = build_report(make_plan(), verify, make_bench(), None, "a-run")
+    report = make_report(make_plan(), verify, make_bench())
 
-    assert report["warnings"] == [
+    assert report.warnings == (
         "Pruning cost too much.",
         "Other processes kept 0.9 of 2 cores busy.",
         "The pruned network was not fine-tuned: all figures are of what pruning left.",
-    ]
-    assert report["verdict"].endswith("; verification FAILED")
+    )
+    assert report.verdict.endswith("; verification FAILED")
 
 
 def test_histogram_counts_every_call_once():
-    histogram = build_report(make_plan(), make_verify(), make_bench(), None, "a-run")["latency_histogram"]
+    histogram = make_report(make_plan(), make_verify(), make_bench()).latency_histogram
 
     # The axis ends 3% after the original's slowest call, 2340 us, so nothing lies beyond it.
-    assert sum(histogram["original"]) == sum(histogram["pruned"]) == 100
-    assert histogram["beyond"] == {"original": 0, "pruned": 0}
-    assert histogram["low_ms"] < 0.99
-    assert histogram["high_ms"] > 2.34
+    assert sum(histogram.original) == sum(histogram.pruned) == 100
+    assert histogram.beyond == Pair(original=0, pruned=0)
+    assert histogram.low_ms < 0.99
+    assert histogram.high_ms > 2.34
 
 
 def test_histogram_leaves_out_the_slowest_of_many_calls_and_says_how_many():
-    bench = make_bench()
-    bench["original"]["samples_us"] = [1000.0] * 999 + [90_000.0]
-    bench["pruned"]["samples_us"] = [500.0] * 1000
+    bench = make_bench(original=make_samples([1000.0] * 999 + [90_000.0]), pruned=make_samples([500.0] * 1000))
 
-    histogram = build_report(make_plan(), make_verify(), bench, None, "a-run")["latency_histogram"]
+    histogram = make_report(make_plan(), make_verify(), bench).latency_histogram
 
-    assert histogram["beyond"] == {"original": 1, "pruned": 0}
-    assert histogram["high_ms"] < 2
+    assert histogram.beyond == Pair(original=1, pruned=0)
+    assert histogram.high_ms < 2
 
 
 def test_histogram_of_calls_that_all_took_the_same_time():
-    bench = make_bench()
-    bench["original"]["samples_us"] = bench["pruned"]["samples_us"] = [800.0] * 10
+    bench = make_bench(original=make_samples([800.0] * 10), pruned=make_samples([800.0] * 10))
 
-    histogram = build_report(make_plan(), make_verify(), bench, None, "a-run")["latency_histogram"]
+    histogram = make_report(make_plan(), make_verify(), bench).latency_histogram
 
-    assert sum(histogram["original"]) == 10
+    assert sum(histogram.original) == 10
 
 
 @pytest.mark.parametrize(("pruned_us", "begins_at_zero"), [(450.0, True), (700.0, False)])
 def test_histogram_shows_half_of_the_latency_as_half(pruned_us, begins_at_zero):
-    bench = make_bench()
-    bench["original"]["samples_us"], bench["pruned"]["samples_us"] = [1000.0] * 10, [pruned_us] * 10
+    bench = make_bench(original=make_samples([1000.0] * 10), pruned=make_samples([pruned_us] * 10))
 
-    histogram = build_report(make_plan(), make_verify(), bench, None, "a-run")["latency_histogram"]
+    histogram = make_report(make_plan(), make_verify(), bench).latency_histogram
 
-    assert (histogram["low_ms"] == 0) == begins_at_zero
+    assert (histogram.low_ms == 0) == begins_at_zero

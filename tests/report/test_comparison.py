@@ -1,24 +1,12 @@
-import json
-
 import pytest
 
-from catro_deploy.files import write_json, write_text
+from catro_deploy.files import write_text
+from catro_deploy.records import StageRecord, Stages
+from catro_deploy.records.files import write_record
 from catro_deploy.report.comparison import compare, comparison_page, comparison_table, comparison_words, run_before
 from catro_deploy.runs.folder import RunFolder
-
-PLAN = {
-    "model": "mine:net",
-    "target": "x86-cpu",
-    "budget": "0.5x",
-    "model_classes": 4,
-    "input_shape": [3, 64, 64],
-    "classes": ["a", "b"],
-    "original_macs": 1000,
-    "pruned_macs": 400,
-    "original_params": 200,
-    "pruned_params": 80,
-    "latency": {"how": "measured", "original_us": 1000.0, "predicted_us": 500.0},
-}
+from catro_deploy.runs.records import save
+from tests.report.made import make_bench, make_latency, make_samples, make_timed_plan, make_verify
 
 STAGES = ("prune", "verify", "bench", "report")
 
@@ -37,13 +25,14 @@ def make(tmp_path):
     ):
         folder = RunFolder(tmp_path / name)
         write_text(folder.settings, f'[prune]\nbudget = "0.5x"\n[finetune]\nepochs = {len(name)}\n')
-        write_json(folder.plan, PLAN | plan)
-        networks = {"original": {"runtime": 0.95}, "pruned": {"runtime": accuracy}}
-        write_json(folder.verify, networks | {"test_images": 100, "agreement_with_original": {"share": 0.88}})
-        times = {"original": {"p50_us": 1000.0}, "pruned": {"p50_us": us}}
-        write_json(folder.bench, times | {"speedup": {"ci95": [1.9, 2.1]}})
-        records = {stage: {"inputs": "", "outputs": {}, "missed": [], "finished": date} for stage in stages}
-        write_text(folder.path / "stages.json", json.dumps(records))
+        latency = make_latency(original_us=1000.0, predicted_us=500.0)
+        own = {"model": "mine:net", "model_classes": 4, "input_shape": (3, 64, 64), "pruned_macs": 400}
+        save(make_timed_plan(latency=latency, **(own | plan)), folder)
+        save(make_verify(0.95, accuracy, test_images=100), folder)
+        times = {"original": make_samples([1000.0]), "pruned": make_samples([us])}
+        save(make_bench(2.0, 1.9, 2.1, **times), folder)
+        records = {stage: StageRecord("", {}, 1.0, date, ()) for stage in stages}
+        write_record(Stages(records), folder.path / "stages.json")
         return folder
 
     return run
@@ -51,7 +40,7 @@ def make(tmp_path):
 
 def rows(first, second):
     found = compare(first, second)
-    return {row[0]: row[1:] for row in comparison_table(found["earlier"], found["this"]).rows}
+    return {row[0]: row[1:] for row in comparison_table(found.earlier, found.this).rows}
 
 
 def test_figures_stand_side_by_side_with_their_change(make):
@@ -60,11 +49,11 @@ def test_figures_stand_side_by_side_with_their_change(make):
     assert found["Latency p50, pruned"] == ("500 us", "400 us", "-20.0%")
     assert found["Latency, of the original's"] == ("0.500x", "0.400x", "")
     assert found["Input"] == ("3x64x64", "3x64x64", "")
-    assert compare(make("old"), make("newer"))["settings"] == [["finetune.epochs", "3", "5"]]
+    assert compare(make("old"), make("newer")).settings == (("finetune.epochs", "3", "5"),)
 
 
 def test_what_was_measured_otherwise_is_not_subtracted(make):
-    other = make("other", classes=["a", "c"], target="rpi")
+    other = make("other", classes=("a", "c"), target="rpi")
     found = rows(make("old"), other)
     assert found["Accuracy, pruned"][2] == ""
     assert found["Latency p50, pruned"][2] == ""

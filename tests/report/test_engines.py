@@ -1,27 +1,25 @@
 """What the report says of engines and of further modes."""
 
-from catro_deploy.report.engines import engine_records, engine_table, mode_records, mode_table, mode_words
+from catro_deploy.records import Mode, ModeTimes, Speedup, Times, Trtexec
+from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
+from tests.report.made import make_bench, make_build, make_report
 
-TIMES = {"p50_us": 2000.0, "p90_us": 2100.0, "p99_us": 2500.0}
-HALF = {"p50_us": 1000.0, "p90_us": 1050.0, "p99_us": 1250.0}
-SPEEDUP = {"median": 2.0, "ci95": [1.9, 2.1]}
+TIMES, HALF = Times(2000.0, 2100.0, 2500.0, 2000.0, 0.0, 9), Times(1000.0, 1050.0, 1250.0, 1000.0, 0.0, 9)
 
 
-def a_bench(*modes: dict) -> dict:
-    first, *further = [{"mode": mode, "original": TIMES, "pruned": HALF, "speedup": SPEEDUP} for mode in modes]
-    return first | {"further": further}
+def report(*modes: Mode, **changes):
+    """Of the first mode, in which the original takes 2 ms and the pruned network half of that, and of further ones."""
+    further = tuple(ModeTimes(TIMES, HALF, Speedup(2.0, (1.9, 2.1)), mode, ()) for mode in modes[1:])
+    return make_report(bench=make_bench(2.0, 1.9, 2.1, 2000, mode=modes[0], further=further, **changes))
 
 
 def test_one_mode_needs_no_table():
-    assert mode_records(a_bench({"batch": 1})) == []
-    assert mode_table({"modes": []}) is None
+    assert report(Mode(1)).modes == ()
+    assert mode_table(report(Mode(1))) is None
 
 
 def test_modes_stand_in_rows():
-    bench = a_bench(
-        {"batch": 1, "transfers": False, "cuda_graph": True}, {"batch": 8, "transfers": True, "cuda_graph": False}
-    )
-    table = mode_table({"modes": mode_records(bench)})
+    table = mode_table(report(Mode(1, transfers=False, cuda_graph=True), Mode(8, transfers=True, cuda_graph=False)))
     assert [row[:3] for row in table.rows] == [("1", "not counted", "yes"), ("8", "counted", "no")]
     assert table.rows[0][3:5] == ("2.00 ms", "1.00 ms")
     assert table.rows[0][-1].startswith("2.0")
@@ -29,22 +27,21 @@ def test_modes_stand_in_rows():
 
 
 def test_batches_on_a_cpu():
-    table = mode_table({"modes": mode_records(a_bench({"batch": 1}, {"batch": 4}))})
+    table = mode_table(report(Mode(1), Mode(4)))
     assert [row[:3] for row in table.rows] == [("1", "none", "none"), ("4", "none", "none")]
 
 
 def test_the_spread_over_rebuilds():
-    engine = {"seconds": 61.0, "engine_sha256": "ab", "place": {}, "settings": {}, "layers": {"Layers": [1, 2, 3]}}
-    records = engine_records(
-        {"original": engine | {"rebuilds_us": []}, "pruned": engine | {"rebuilds_us": [900.0, 990.0, 1000.0]}}
-    )
-    rows = engine_table({"engines": records}).rows
+    found = make_report(build=make_build())
+    rows = engine_table(found).rows
     assert rows[0] == ("original", "61 s", "3", "none", "")
     assert rows[1][-1] == "1.111"
+    assert "TensorRT 10.3.0 for its Orin (compute capability 8.7, 8 SMs)" in engine_words(found)
 
 
 def test_a_second_opinion_is_quoted():
-    other = {"version": "10.3.0", "original": TIMES, "pruned": HALF}
-    assert "trtexec 10.3.0" in mode_words({"trtexec": other})
-    assert "2.00 ms (original) and 1.00 ms (pruned)" in mode_words({"trtexec": other})
-    assert "trtexec" not in mode_words({"trtexec": None})
+    other = Trtexec("10.3.0", Mode(1, transfers=False, cuda_graph=True), TIMES, HALF)
+    words = mode_words(report(Mode(1), trtexec=other))
+    assert "trtexec 10.3.0" in words
+    assert "2.00 ms (original) and 1.00 ms (pruned)" in words
+    assert "trtexec" not in mode_words(report(Mode(1)))

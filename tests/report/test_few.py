@@ -1,19 +1,29 @@
 """What the report says of few images, and of a fine-tuning that was discarded."""
 
+from dataclasses import replace
+
 import pytest
 
-from catro_deploy.cli.show import RESULTS
-from catro_deploy.report.build import build_report
+from catro_deploy.cli.results import RESULTS
+from catro_deploy.records import Choice, Score
 from catro_deploy.report.cards import cards
 from catro_deploy.report.few import few_image_warnings
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
-from tests.report.made import make_agreement, make_bench, make_estimate, make_finetune, make_plan, make_verify
+from tests.report.made import (
+    make_agreement,
+    make_bench,
+    make_estimate,
+    make_finetune,
+    make_plan,
+    make_report,
+    make_verify,
+)
 
-CHANGE = {"agreement_with_original": make_agreement(accuracy_change_ci95=[-9.5, 3.25])}
-SCORES = {"accuracy": 0.9, "agreement": 0.92, "mean_kl_nats": 0.25}
+CHANGE = {"agreement_with_original": make_agreement(accuracy_change_ci95=(-9.5, 3.25))}
+SCORES = Score(0.9, 0.92, 0.25)
 DISCARDED = {
-    "choice": {"kept": "pruned", "images": 45, "before": SCORES, "after": {**SCORES, "accuracy": 0.7}},
+    "choice": Choice("pruned", 45, SCORES, replace(SCORES, accuracy=0.7)),
     "validation_images": 45,
     "validation_accuracy": 0.9,
     "baseline_validation_accuracy": 0.9,
@@ -21,15 +31,13 @@ DISCARDED = {
 
 
 def report(verify=None, finetune=None):
-    return build_report(
-        make_plan(), verify or make_verify(**CHANGE), make_bench(), finetune or make_finetune(), "a-run"
-    )
+    return make_report(make_plan(), verify or make_verify(**CHANGE), make_bench(), finetune=finetune or make_finetune())
 
 
 def test_accuracies_and_their_change_have_intervals_everywhere():
     """Wilson's of 99.12% of 5,000 images is 98.82% to 99.34%."""
     content = report()
-    assert "(-0.32 points, 95% CI -9.50 to +3.25)" in content["verdict"]
+    assert "(-0.32 points, 95% CI -9.50 to +3.25)" in content.verdict
     shown = cards(content)
     assert "95% CI −9.50 to +3.25<br>" in shown
     assert "(95% CI 98.82% to 99.34%)" in shown
@@ -41,8 +49,8 @@ def test_accuracies_and_their_change_have_intervals_everywhere():
 def test_an_accuracy_on_validation_images_has_its_interval():
     """9 of 10 images: 59.6% to 98.2%."""
     finetune = make_finetune(validation_accuracy=0.9, validation_images=10)
-    content = build_report(make_estimate(), None, None, finetune, "a-run")
-    assert "validation accuracy 90.00% (95% CI 59.58% to 98.21%) after fine-tuning" in content["verdict"]
+    content = make_report(make_estimate(), finetune=finetune)
+    assert "validation accuracy 90.00% (95% CI 59.58% to 98.21%) after fine-tuning" in content.verdict
     assert "95% CI 59.58% to 98.21%<br>" in cards(content)
     assert (
         "validation accuracy 41.00% -> 90.00% (95% CI 59.58% to 98.21%)" in RESULTS["finetune"].show(finetune, None)[0]
@@ -64,12 +72,12 @@ def test_a_fine_tuning_that_was_discarded_is_told():
     finetune = make_finetune(**DISCARDED)
     words = "Fine-tuning did not improve the network on 45 validation images (accuracy 90.00% -> 70.00%, agreement"
     content = report(finetune=finetune)
-    assert any(warning.startswith(words) for warning in content["warnings"])
+    assert any(warning.startswith(words) for warning in content.warnings)
     assert "validation accuracy 90.00% before, 70.00% after. Fine-tuning did not" in to_markdown(content).replace(
         "\\", ""
     )
     assert words in to_html(content).replace("&gt;", ">")
     assert RESULTS["finetune"].show(finetune, None)[1].startswith(words)
-    unmeasured = build_report(make_estimate(), None, None, finetune, "a-run")
-    assert unmeasured["verdict"].endswith("without fine-tuning")
+    unmeasured = make_report(make_estimate(), finetune=finetune)
+    assert unmeasured.verdict.endswith("without fine-tuning")
     assert "without fine-tuning" in cards(unmeasured)

@@ -2,9 +2,6 @@
 
 import re
 
-import pytest
-
-from catro_deploy.report.build import build_report
 from catro_deploy.report.finetuning import finetuning_words, probe_words
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
@@ -14,6 +11,7 @@ from tests.report.made import (
     make_estimate,
     make_finetune,
     make_plan,
+    make_report,
     make_untrained,
     make_verify,
 )
@@ -23,7 +21,7 @@ NO_TRAINING = "No training took place: the weights are those of the pruning, val
 
 
 def reports(finetune):
-    report = build_report(make_plan(), make_verify(), make_bench(), finetune, "a-run")
+    report = make_report(make_plan(), make_verify(), make_bench(), finetune=finetune)
     return to_markdown(report), to_html(report)
 
 
@@ -42,9 +40,8 @@ def test_rates_that_were_tried_are_told_with_their_losses():
         assert words in text
 
 
-@pytest.mark.parametrize("finetune", [make_finetune(), {k: v for k, v in make_finetune().items() if k != "probe"}])
-def test_without_a_probe_nothing_is_said_of_it(finetune):
-    assert probe_words(finetune) == ""
+def test_without_a_probe_nothing_is_said_of_it():
+    assert probe_words(make_finetune()) == ""
 
 
 def test_no_training_is_said_in_one_sentence_and_has_no_chart():
@@ -58,7 +55,7 @@ def test_no_training_is_said_in_one_sentence_and_has_no_chart():
 
 
 def test_an_accuracy_without_training_is_not_called_one_after_it():
-    report = build_report(make_estimate(), None, None, make_untrained(), "a-run")
-    assert report["verdict"].endswith("validation accuracy 41.00% without fine-tuning")
+    report = make_report(make_estimate(), finetune=make_untrained())
+    assert report.verdict.endswith("validation accuracy 41.00% without fine-tuning")
     assert "without fine-tuning" in to_html(report)
     assert "after fine-tuning" not in to_html(report)

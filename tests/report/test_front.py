@@ -1,17 +1,17 @@
 import re
+from dataclasses import replace
 
 import pytest
 
-from catro_deploy.report.build import build_report
 from catro_deploy.report.front import front_chart, front_line, front_table, front_words
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
-from tests.report.made import make_bench, make_search, make_timed_plan, make_verify
+from tests.report.made import make_bench, make_report, make_search, make_timed_plan, make_verify
 from tests.report.pages import Page
 
 
 def report(search):
-    return build_report(make_timed_plan("0.354x"), make_verify(), make_bench(), None, "a-run", search)
+    return make_report(make_timed_plan("0.354x"), make_verify(), make_bench(), search=search)
 
 
 def test_the_line_names_what_was_found_and_what_it_cost():
@@ -50,7 +50,7 @@ def test_the_picture_sets_points_against_latency():
 
 
 def test_a_front_of_one_point_at_no_loss_can_be_drawn():
-    only = make_search(max_drop=0.0, budget="0.5x", front=[make_search()["front"][-1] | {"drop_points": 0.0}])
+    only = make_search(max_drop=0.0, budget="0.5x", front=(replace(make_search().front[-1], drop_points=0.0),))
     chart = Page(front_chart(only))
     assert len(chart.styled("circle", "dot")) == 1
     assert "Not drawn" not in "".join(chart.texts)
@@ -58,10 +58,10 @@ def test_a_front_of_one_point_at_no_loss_can_be_drawn():
 
 def test_both_reports_have_a_front_if_a_budget_was_searched():
     searched, named = report(make_search()), report(None)
-    assert searched["search"] == make_search()
+    assert searched.search == make_search()
     page = Page(to_html(searched))
     assert len(page.ids) == len(set(page.ids))
     assert "<h2>Front</h2>" in to_html(searched)
     assert re.search(r"## Front\n[\s\S]*\| 0\.354x \| 0\.350x \|", to_markdown(searched))
-    assert named["search"] is None
+    assert named.search is None
     assert "Front" not in to_html(named) + to_markdown(named)

@@ -4,14 +4,13 @@ from dataclasses import replace
 import pytest
 
 from catro_deploy.records import GroupPlan
-from catro_deploy.report.build import build_report
 from catro_deploy.report.html import to_html
-from tests.report.made import CLASSES, make_bench, make_finetune, make_plan, make_verify
+from tests.report.made import CLASSES, make_bench, make_finetune, make_plan, make_report, make_verify
 from tests.report.pages import Page
 
 
 def page(plan=None, verify=None, bench=None, finetune=None):
-    report = build_report(plan or make_plan(), verify or make_verify(), bench or make_bench(), finetune, "a-run")
+    report = make_report(plan or make_plan(), verify or make_verify(), bench or make_bench(), finetune=finetune)
     return to_html(report)
 
 
@@ -42,11 +41,10 @@ def test_class_names_are_shown_as_text_wherever_they_stand():
 def test_names_from_outside_cannot_become_markup():
     evil = '"><script>x</script>'
     plan = make_plan(model=evil, target=evil, settings={"classes": [evil], evil: evil})
-    bench = make_bench() | {"warnings": [evil]}
-    bench["environment"] |= {evil: evil, "runtime": evil}
-    verify = make_verify(problems=[evil], runtime=evil)
+    bench = make_bench(warnings=(evil,), environment={evil: evil, "runtime": evil})
+    verify = make_verify(problems=(evil,), runtime=evil)
 
-    assert "<script" not in page(plan, verify, bench, make_finetune() | {"device": evil})
+    assert "<script" not in page(plan, verify, bench, make_finetune(device=evil))
 
 
 def test_pictures_tell_their_content_to_those_who_cannot_see_them():

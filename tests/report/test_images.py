@@ -1,11 +1,11 @@
 from dataclasses import replace
 
-from catro_deploy.inspection import FirstLook, ImageSizes
-from catro_deploy.report.build import build_report
+from catro_deploy.records import FirstLook, ImageSizes
+from catro_deploy.records.figures import Images
 from catro_deploy.report.html import to_html
 from catro_deploy.report.images import accuracy_words, images_words, size_warning, sizes_words
 from catro_deploy.report.markdown import to_markdown
-from tests.report.made import make_bench, make_finetune, make_plan, make_verify
+from tests.report.made import make_bench, make_finetune, make_plan, make_report, make_verify
 
 UNIFORM = ImageSizes(files=40, looked_at=40, different=1, least=(64, 64), most=(64, 64), square=True)
 PHOTOGRAPHS = ImageSizes(files=9000, looked_at=2000, different=12, least=(320, 240), most=(640, 480), square=False)
@@ -39,9 +39,9 @@ def test_the_originals_accuracy_in_words():
 def test_the_report_says_both_under_how_it_was_measured_and_warns():
     look = FirstLook(400, 0.25, None, UNIFORM, ("Something is wrong with the input.",))
     plan = make_plan(first_look=look)
-    report = build_report(plan, make_verify(), make_bench(), make_finetune(), "a-run")
-    assert report["images"]["size"] == "64x64 -> 32x32 (shrunk)"
-    assert report["warnings"][0] == "Something is wrong with the input."
+    report = make_report(plan, make_verify(), make_bench(), finetune=make_finetune())
+    assert report.images.size == "64x64 -> 32x32 (shrunk)"
+    assert report.warnings[0] == "Something is wrong with the input."
     written = to_markdown(report)
     conditions = written.split("## How it was measured")[1].split("##")[0]
     assert "- Images: 64x64 -\\> 32x32 (shrunk)" in conditions or "- Images: 64x64 -> 32x32 (shrunk)" in conditions
@@ -50,5 +50,5 @@ def test_the_report_says_both_under_how_it_was_measured_and_warns():
 
 
 def test_a_plan_without_a_first_look_says_the_size_alone():
-    report = build_report(make_plan(), make_verify(), make_bench(), make_finetune(), "a-run")
-    assert report["images"] == {"size": "32x32", "original": None, "first_look": None}
+    report = make_report(make_plan(), make_verify(), make_bench(), finetune=make_finetune())
+    assert report.images == Images("32x32", None, None)

@@ -3,7 +3,6 @@ import re
 import pytest
 
 from catro_deploy.records import CostErrors, Staircase
-from catro_deploy.report.build import build_report
 from catro_deploy.report.html import to_html
 from tests.report.made import (
     make_bench,
@@ -11,6 +10,7 @@ from tests.report.made import (
     make_finetune,
     make_latency,
     make_plan,
+    make_report,
     make_timed_plan,
     make_verify,
 )
@@ -20,11 +20,11 @@ EVIL = '"><script>x</script>'
 
 
 def page(plan, bench=None, finetune=None):
-    return to_html(build_report(plan, make_verify(), bench or make_bench(2.5, 2.0, 3.125, 1000), finetune, "a-run"))
+    return to_html(make_report(plan, make_verify(), bench or make_bench(2.5, 2.0, 3.125, 1000), finetune=finetune))
 
 
 def unmeasured(plan=None, finetune=None):
-    return to_html(build_report(plan or make_estimate(), None, None, finetune, "a-run"))
+    return to_html(make_report(plan or make_estimate(), finetune=finetune))
 
 
 def words(html):

@@ -7,14 +7,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from catro_deploy.report.build import build_report
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.report.tables import onnx_code, reproduce_code
-from tests.report.made import make_bench, make_estimate, make_finetune, make_plan, make_timed_plan, make_verify
+from tests.report.made import (
+    make_bench,
+    make_estimate,
+    make_finetune,
+    make_plan,
+    make_report,
+    make_timed_plan,
+    make_verify,
+)
 
 
 def markdown(**changes):
-    return to_markdown(build_report(make_plan(**changes), make_verify(), make_bench(), make_finetune(), "a-run"))
+    return to_markdown(make_report(make_plan(**changes), make_verify(), make_bench(), finetune=make_finetune()))
 
 
 def test_markdown_has_every_part():
@@ -42,7 +49,7 @@ def test_tables_have_as_many_cells_in_every_row():
 
 def timed(budget="0.5x"):
     bench = make_bench(2.5, 2.0, 3.125, original_us=1000)
-    return to_markdown(build_report(make_timed_plan(budget), make_verify(), bench, make_finetune(), "a-run"))
+    return to_markdown(make_report(make_timed_plan(budget), make_verify(), bench, finetune=make_finetune()))
 
 
 def test_markdown_tells_how_latency_decided():
@@ -65,7 +72,7 @@ def test_rounds_of_a_budget_in_microseconds_are_in_microseconds():
 
 
 def test_markdown_of_an_estimate_says_so_at_every_table():
-    text = to_markdown(build_report(make_estimate(), None, None, make_finetune(), "a-run"))
+    text = to_markdown(make_report(make_estimate(), finetune=make_finetune()))
 
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
     estimates = [f"{name} (estimate)" for name in ("Budget", "Staircases", "Time by layer", "Cost model")]
@@ -78,9 +85,7 @@ def test_markdown_of_an_estimate_says_so_at_every_table():
     assert "catro-deploy bench" not in text
 
 
-@pytest.mark.parametrize(
-    "text", [timed(), timed("400us"), to_markdown(build_report(make_estimate(), None, None, None, "r"))]
-)
+@pytest.mark.parametrize("text", [timed(), timed("400us"), to_markdown(make_report(make_estimate()))])
 def test_tables_of_latency_have_as_many_cells_in_every_row(text):
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
@@ -96,7 +101,7 @@ def test_tables_of_latency_have_as_many_cells_in_every_row(text):
     ],
 )
 def test_the_command_that_reproduces_names_the_classes_as_they_were_asked_for(wanted, words):
-    report = build_report(make_plan(settings={"classes": wanted}), make_verify(), make_bench(), None, "a-run")
+    report = make_report(make_plan(settings={"classes": wanted}), make_verify(), make_bench())
 
     assert f"catro-deploy run --target x86-cpu --budget 50%flops{words}" in reproduce_code(report)
 
@@ -122,7 +127,7 @@ def test_the_program_that_feeds_the_onnx_file_runs(tmp_path, channels):
     graph = helper.make_graph(nodes, "mean", [image], [logits], constants)
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "pruned.onnx")
     plan = make_plan(("bright", "dark"), input_shape=(channels, 4, 6), mean=mean, std=std)
-    report = build_report(plan, make_verify(classes=("bright", "dark")), make_bench(), None, "a-run")
+    report = make_report(plan, make_verify(classes=("bright", "dark")), make_bench())
     (tmp_path / "feed.py").write_text(onnx_code(report, "pruned.onnx"), encoding="utf-8")
 
     for brightness, answer in ((255, "bright"), (0, "dark")):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from catro_deploy.report.build import build_report
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.report.reconstruction import (
@@ -13,16 +12,16 @@ from catro_deploy.report.reconstruction import (
     reconstruction_line,
     solved_words,
 )
-from tests.report.made import make_bench, make_estimate, make_plan, make_reconstruction, make_verify
+from tests.report.made import make_bench, make_estimate, make_plan, make_reconstruction, make_report, make_verify
 from tests.report.pages import Page
 
 
 def report_of(reconstruction):
-    return build_report(make_plan(reconstruction=reconstruction), make_verify(), make_bench(), None, "a-run")
+    return make_report(make_plan(reconstruction=reconstruction), make_verify(), make_bench())
 
 
 def record_of(**changes):
-    return report_of(make_reconstruction(**changes))["reconstruction"]
+    return report_of(make_reconstruction(**changes)).reconstruction
 
 
 def test_the_line_names_the_layer_that_is_explained_least():
@@ -82,4 +81,4 @@ def test_a_plan_without_reconstruction_has_no_section():
 
 def test_nothing_need_be_measured_for_the_section():
     plan = make_estimate(reconstruction=make_reconstruction())
-    assert "## Reconstruction" in to_markdown(build_report(plan, None, None, None, "a-run"))
+    assert "## Reconstruction" in to_markdown(make_report(plan))

@@ -2,11 +2,10 @@
 
 import pytest
 
-from catro_deploy.report.build import build_report
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.report.recovery import recovery_line, recovery_table, recovery_words
-from tests.report.made import make_bench, make_plan, make_recovery, make_unlabelled, make_verify
+from tests.report.made import make_bench, make_plan, make_recovery, make_report, make_verify
 from tests.report.pages import Page
 
 UNTRAINED = {"finetuned": None}
@@ -15,7 +14,7 @@ PLAIN = {"reconstructed": None}
 
 def report_of(**changes):
     verify = make_verify(recovery=make_recovery(**changes))
-    return build_report(make_plan(), verify, make_bench(), None, "a-run")
+    return make_report(make_plan(), verify, make_bench())
 
 
 @pytest.mark.parametrize(
@@ -28,14 +27,14 @@ def report_of(**changes):
     ids=["all", "no training", "no reconstruction"],
 )
 def test_the_steps_in_one_line(changes, expected):
-    assert recovery_line(report_of(**changes)) == f"accuracy on 5,000 test images: {expected}"
+    assert recovery_line(make_recovery(**changes)) == f"accuracy on 5,000 test images: {expected}"
 
 
 def test_without_labels_the_steps_are_told_by_agreement_and_the_original_is_left_out():
-    verify = make_unlabelled(recovery=make_recovery(measure="agreement", original=1.0))
-    line = recovery_line(verify)
+    recovery = make_recovery(measure="agreement", original=1.0)
+    line = recovery_line(recovery)
     assert line.startswith("agreement with the original on 5,000 test images: after the cut 11.59%, ")
-    assert recovery_table(verify).head == ("Step", "Agreement with the original")
+    assert recovery_table(recovery).head == ("Step", "Agreement with the original")
 
 
 def test_both_reports_show_every_step():
@@ -44,18 +43,17 @@ def test_both_reports_show_every_step():
     for name, share in (("Original", "99.44%"), ("After the cut", "11.59%"), ("Reconstructed", "92.75%")):
         assert f"| {name} | {share} |" in markdown
         assert name in Page(html).texts
-    assert recovery_words(report) in html
+    assert recovery_words(make_recovery()) in html
     bars = [attrs for attrs in Page(html).styled("rect", "pruned") if attrs["width"] == "11.590%"]
     assert len(bars) == 1
 
 
 def test_a_run_without_training_says_so_once_more():
-    assert recovery_words(report_of(**UNTRAINED)).endswith("It was not fine-tuned.")
-    assert "fine-tuned" not in recovery_words(report_of())
+    assert recovery_words(make_recovery(**UNTRAINED)).endswith("It was not fine-tuned.")
+    assert "fine-tuned" not in recovery_words(make_recovery())
 
 
-@pytest.mark.parametrize("verify", [make_verify(), make_verify(recovery=None), None], ids=["older", "unknown", "none"])
+@pytest.mark.parametrize("verify", [make_verify(recovery=None), None], ids=["unknown", "none"])
 def test_where_the_steps_were_not_measured_nothing_is_said(verify):
-    report = build_report(make_plan(), verify, make_bench() if verify else None, None, "a-run")
-    assert recovery_line(report) == ""
+    report = make_report(make_plan(), verify, make_bench() if verify else None)
     assert "gave back" not in to_html(report) + to_markdown(report)

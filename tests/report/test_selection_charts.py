@@ -4,11 +4,12 @@ import re
 
 import pytest
 
+from catro_deploy.records.figures import GroupFigures
 from catro_deploy.report.selection_charts import kept_chart, path_chart
 
 
 def group(name, before, kept, fixed=""):
-    return {"name": name, "width_before": before, "width_after": len(kept), "kept": kept, "fixed": fixed}
+    return GroupFigures(name, (name,), before, len(kept), None, None, fixed, tuple(kept))
 
 
 def test_each_row_of_kept_channels_is_one_piece():

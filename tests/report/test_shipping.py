@@ -1,11 +1,10 @@
 import re
 from html import escape
 
-from catro_deploy.report.build import build_report
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.report.shipping import shipping_words
-from tests.report.made import CLASSES, make_bench, make_plan, make_shipped, make_verify
+from tests.report.made import CLASSES, make_bench, make_plan, make_report, make_shipped, make_verify
 
 
 def test_file_input_and_outputs_in_three_lines():
@@ -18,12 +17,12 @@ def test_file_input_and_outputs_in_three_lines():
 
 
 def test_many_classes_are_cut():
-    words = dict(shipping_words(make_shipped(classes=[f"c{place}" for place in range(1000)])))["outputs"]
+    words = dict(shipping_words(make_shipped(classes=tuple(f"c{place}" for place in range(1000)))))["outputs"]
     assert words.endswith(", 49 c49 and 950 more, see model.json")
 
 
 def test_the_report_says_what_to_ship_and_how_to_feed_that_file():
-    report = build_report(make_plan(), make_verify(), make_bench(), None, "a-run", shipped=make_shipped())
+    report = make_report(make_plan(), make_verify(), make_bench(), shipped=make_shipped())
     text, page = to_markdown(report), to_html(report)
     shipped = "- ship: ship/pruned.int8.onnx (int8, 12.3 kB; the original: 56.8 kB)"
     assert f"## What to ship\n\n{shipped}\n- input: image" in text
@@ -35,5 +34,5 @@ def test_the_report_says_what_to_ship_and_how_to_feed_that_file():
 
 
 def test_without_a_shipped_network_there_is_no_such_section():
-    report = build_report(make_plan(), make_verify(), make_bench(), None, "a-run")
+    report = make_report(make_plan(), make_verify(), make_bench())
     assert "What to ship" not in to_markdown(report) + to_html(report)

@@ -1,10 +1,9 @@
 import pytest
 
-from catro_deploy.report.build import build_report
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.report.unchecked import unchecked_words
-from tests.report.made import make_estimate, make_finetune, make_plan
+from tests.report.made import make_estimate, make_finetune, make_plan, make_report
 
 
 @pytest.mark.parametrize(
@@ -35,8 +34,8 @@ def test_the_way_to_check_is_named_where_there_is_one():
 
 def test_the_report_says_it_first_and_compares_with_the_original_by_pytorch():
     finetune, unchecked = make_finetune(original_validation_accuracy=0.995), "NOT CHECKED on jetson-orin: all"
-    report = build_report(make_estimate(), None, None, finetune, "a-run", unchecked=unchecked)
-    assert report["warnings"][0] == unchecked
+    report = make_report(make_estimate(), finetune=finetune, unchecked=unchecked)
+    assert report.warnings[0] == unchecked
     text = to_markdown(report)
     assert "| Accuracy, validation images, by PyTorch | 99.50% | 99.00% | -0.50 points |" in text
     assert "validation accuracy 99.50% -> 99.00% after fine-tuning" in text

@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from catro_deploy.report.build import build_report
+from catro_deploy.records import Precisions
 from catro_deploy.report.verdict import validity, verdict
 from tests.report.made import (
     make_bench,
@@ -8,6 +10,7 @@ from tests.report.made import (
     make_finetune,
     make_latency,
     make_plan,
+    make_report,
     make_timed_plan,
     make_verify,
 )
@@ -46,15 +49,15 @@ from tests.report.made import (
     ],
 )
 def test_verdict(speedup, accuracies, expected):
-    report = build_report(make_plan(), make_verify(*accuracies), make_bench(*speedup), None, "a-run")
+    report = make_report(make_plan(), make_verify(*accuracies), make_bench(*speedup))
 
-    assert report["verdict"] == verdict(report) == expected
+    assert report.verdict == verdict(report) == expected
 
 
 def test_verdict_names_a_budget_of_macs_that_was_not_met():
-    report = build_report(make_plan(pruned_macs=600), make_verify(), make_bench(), None, "a-run")
+    report = make_report(make_plan(pruned_macs=600), make_verify(), make_bench())
 
-    assert report["verdict"].endswith("; OVER BUDGET: 60.00% of the MACs where 50.00% were allowed")
+    assert report.verdict.endswith("; OVER BUDGET: 60.00% of the MACs where 50.00% were allowed")
 
 
 @pytest.mark.parametrize(
@@ -71,37 +74,37 @@ def test_verdict_says_what_became_of_a_budget_of_latency(budget, words):
     # 1000 us before, 400 us after, between 320 and 500.
     bench = make_bench(2.5, 2.0, 3.125, original_us=1000)
 
-    assert build_report(make_timed_plan(budget), make_verify(), bench, None, "a-run")["verdict"].endswith(words)
+    assert make_report(make_timed_plan(budget), make_verify(), bench).verdict.endswith(words)
 
 
 def test_verdict_without_measurement_is_an_estimate():
-    report = build_report(make_estimate(), None, None, make_finetune(), "a-run")
+    report = make_report(make_estimate(), finetune=make_finetune())
 
-    assert report["verdict"] == (
+    assert report.verdict == (
         "not measured on jetson-orin: estimate 0.480x of the original's latency (1.00 ms -> 480 us) for a budget of "
         "0.5x, validation accuracy 99.00% after fine-tuning"
     )
 
 
 def test_verdict_calls_predicted_what_a_profile_says():
-    report = build_report(make_timed_plan(latency=make_latency(rounds=())), None, None, None, "a-run")
+    report = make_report(make_timed_plan(latency=make_latency(rounds=())))
 
-    assert report["verdict"].startswith("not measured on x86-cpu: predicted 0.480x of the original's latency")
-    assert report["verdict"].endswith("accuracy not measured")
+    assert report.verdict.startswith("not measured on x86-cpu: predicted 0.480x of the original's latency")
+    assert report.verdict.endswith("accuracy not measured")
 
 
 def valid(plan=None, **verify):
-    record = make_verify() | verify if plan is None else None
-    return validity(build_report(plan or make_plan(), record, make_bench() if record else None, None, "tram"))
+    record = make_verify(**verify) if plan is None else None
+    return validity(make_report(plan or make_plan(), record, make_bench() if record else None))
 
 
 def test_the_warnings_begin_with_whether_the_figures_are_valid():
-    of = make_verify()["pruned"]
+    of = make_verify().pruned
     assert valid() == "The figures are valid. Keep in mind:"
     assert valid(passed=False) == "The figures are valid, and miss what was asked. Keep in mind:"
-    assert "NOT valid" in valid(pruned=of | {"largest_logit_difference": 1.0}, tolerance=0.001)
-    assert "NOT valid" in valid(pruned=of | {"largest_logit_difference": None})
-    in_integers = {"original": "fp32", "pruned": "int8"}
-    far = of | {"largest_logit_difference": 1.0}
+    assert "NOT valid" in valid(pruned=replace(of, largest_logit_difference=1.0), tolerance=0.001)
+    assert "NOT valid" in valid(pruned=replace(of, largest_logit_difference=None))
+    in_integers = Precisions("fp32", "int8")
+    far = replace(of, largest_logit_difference=1.0)
     assert "NOT valid" not in valid(pruned=far, tolerance=0.001, precision=in_integers)
     assert valid(make_estimate()) == f"The figures are incomplete: nothing was measured on {make_estimate().target}."

@@ -6,7 +6,9 @@ import pytest
 
 from catro_deploy.errors import MissedError, RunFolderError, StorageError
 from catro_deploy.files import write_text
+from catro_deploy.records import Bench
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import load
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def test_a_missing_file_names_the_command_that_makes_it(run):
 def test_broken_json_names_the_command_that_makes_it(run):
     write_text(run.bench, "{")
     with pytest.raises(RunFolderError, match=r"not valid JSON[\s\S]*catro-deploy bench"):
-        run.read_json(run.bench, "bench")
+        load(Bench, run)
 
 
 def test_the_lock_keeps_another_process_out_and_goes_with_its_holder(run):

@@ -3,7 +3,9 @@ import os
 import pytest
 
 from catro_deploy.errors import RunFolderError
-from catro_deploy.files import write_json, write_text
+from catro_deploy.files import write_text
+from catro_deploy.records import Stages
+from catro_deploy.records.files import write_record
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.listing import find_run, newest_run, remove_run, run_folders
 
@@ -14,7 +16,7 @@ def test_the_newest_run_is_the_one_where_something_was_done_last(tmp_path):
     for name, age in (("old", 30), ("new", 10)):
         run = RunFolder(tmp_path / name)
         write_text(run.settings, "")
-        write_json(run.path / "stages.json", {})
+        write_record(Stages({}), run.path / "stages.json")
         for file in run.path.iterdir():
             os.utime(file, (1e9 - age, 1e9 - age))
     write_text(tmp_path / "failed" / "run.toml", "")

@@ -34,7 +34,7 @@ def test_an_original_that_is_nearly_always_right_was_probably_trained_on_the_ima
     assert basis.reason == "the original has 99.95% of the validation images right, and was probably trained on them"
     assert basis.score(logits(given)) == 1
     assert basis.score(logits(LABELS)) == 0.9995
-    assert basis.record["validation_images"] == 2000
+    assert basis.record.validation_images == 2000
 
 
 @pytest.mark.parametrize(

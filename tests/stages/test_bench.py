@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 
@@ -8,9 +7,11 @@ from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.errors import MissedError, ModelError, RunFolderError, SettingsError, UsageError
 from catro_deploy.files import file_hash
 from catro_deploy.progress import Silent
+from catro_deploy.records import Bench
 from catro_deploy.resources import find, names
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import save_plan
+from catro_deploy.runs.records import load
 from catro_deploy.settings import PruneSettings, Settings
 from catro_deploy.stages.bench import bench
 from tests.onnx_files import write_conv_chain
@@ -51,15 +52,15 @@ def make_run(folder, original: dict, pruned: dict, budget: str = "50%flops") -> 
 def test_bench_json_holds_times_ratio_protocol_and_environment(tmp_path, protocol):
     run = make_run(tmp_path, LARGE, SMALL)
     content = bench(settings(protocol, threads=2), run, Silent())
-    assert content == json.loads(run.bench.read_text())
-    assert set(content) == {"original", "pruned", "speedup", "mode", "further", "protocol", "environment", "warnings"}
-    for times in (content["original"], content["pruned"]):
-        assert set(times) == {"p50_us", "p90_us", "p99_us", "mean_us", "cv", "n", "samples_us"}
-        assert times["p50_us"] <= times["p90_us"] <= times["p99_us"]
-    low, high = content["speedup"]["ci95"]
-    assert 1 < low <= content["speedup"]["median"] <= high
-    assert content["protocol"]["warmup_s"] == 0.05
-    environment = content["environment"]
+    assert content == load(Bench, run)
+    assert (content.further, content.trtexec) == ((), None)
+    for times in (content.original, content.pruned):
+        assert times.n == len(times.samples_us)
+        assert times.p50_us <= times.p90_us <= times.p99_us
+    low, high = content.speedup.ci95
+    assert 1 < low <= content.speedup.median <= high
+    assert content.protocol.warmup_s == 0.05
+    environment = content.environment
     assert environment["models"]["pruned"] == {"file": "pruned.onnx", "sha256": file_hash(run.pruned_onnx)}
     assert (environment["target"], environment["threads"], environment["batch"]) == ("x86-cpu", 2, 1)
     assert (environment["precision"], environment["how"]) == ("fp32", "measured")
@@ -76,7 +77,7 @@ def test_a_pruned_model_that_is_slower_is_said_to_be(tmp_path, protocol):
     with pytest.raises(MissedError, match="The pruned model is slower") as caught:
         bench(settings(protocol), run, Silent())
     assert caught.value.exit_code == 3
-    assert json.loads(run.bench.read_text())["speedup"]["ci95"][1] < 1
+    assert load(Bench, run).speedup.ci95[1] < 1
 
 
 def test_a_budget_of_latency_that_is_missed_is_said_to_be(tmp_path, protocol):
@@ -91,7 +92,7 @@ def test_too_few_samples_stand_among_the_warnings(tmp_path, protocol):
         SHORT.replace("min_samples = 100", "min_samples = 1000000").replace("limit_s = 5.0", "limit_s = 0.4")
     )
     content = bench(settings(protocol), make_run(tmp_path, LARGE, SMALL), Silent())
-    assert any("of the 1000000 wanted" in warning for warning in content["warnings"])
+    assert any("of the 1000000 wanted" in warning for warning in content.warnings)
 
 
 def test_a_batch_that_the_files_do_not_take_needs_another_export(tmp_path, protocol):

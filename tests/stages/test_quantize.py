@@ -1,6 +1,5 @@
 """The precision that is served: how it is decided, and the stage on a network of seconds."""
 
-import json
 import re
 import shutil
 
@@ -13,8 +12,9 @@ from catro_deploy.calibration import load_int8_recipe
 from catro_deploy.errors import ModelError, NumericsError
 from catro_deploy.files import file_hash
 from catro_deploy.progress import Silent
+from catro_deploy.records import Bench, Candidate, Precisions, Quantize, Verify
+from catro_deploy.runs.records import load
 from catro_deploy.runtimes import open_runner
-from catro_deploy.stages.candidates import Candidate
 from catro_deploy.stages.integers import Images, Int8Job, write_int8
 from catro_deploy.stages.quantize import decide
 from catro_deploy.targets import load_target
@@ -85,13 +85,13 @@ def write(source, path, floor, *, target="x86-cpu", sets=("avx2", "avx512_vnni")
 
 def test_layers_keep_their_floating_point_as_far_as_accuracy_needs_it(source, tmp_path):
     whole = write(source, tmp_path / "a.onnx", floor=0.0)
-    assert whole["kept"] == []
-    assert (whole["form"], whole["seven_bit_weights"]) == ("x86", False)
-    assert {one["layer"] for one in whole["sensitivity"]} == {"stem", "left", "right", "last", "fc"}
+    assert whole.kept == ()
+    assert (whole.form, whole.seven_bit_weights) == ("x86", False)
+    assert {one.layer for one in whole.sensitivity} == {"stem", "left", "right", "last", "fc"}
     fixed = write(source, tmp_path / "b.onnx", floor=0.0, keep=["stem", "gone"])
-    assert fixed["kept"] == ["stem"]
-    assert any("does not have: gone" in remark for remark in fixed["remarks"])
-    assert write(source, tmp_path / "c.onnx", floor=1.01)["kept"] is None
+    assert fixed.kept == ("stem",)
+    assert any("does not have: gone" in remark for remark in fixed.remarks)
+    assert write(source, tmp_path / "c.onnx", floor=1.01).kept is None
     assert not (tmp_path / "c.onnx").exists()
 
 
@@ -112,7 +112,7 @@ def test_the_worst_layers_are_kept_first(source, tmp_path, monkeypatch):
     monkeypatch.setattr(integers, "quantised", quantised)
     monkeypatch.setattr(integers, "accuracy_of", accuracy)
     found = write(source, tmp_path / "a.onnx", floor=1.0)
-    assert found["kept"] == [one["layer"] for one in found["sensitivity"][:2]]
+    assert found.kept == tuple(one.layer for one in found.sensitivity[:2])
 
 
 def history():
@@ -135,8 +135,8 @@ def test_a_network_that_loses_too_much_is_trained_for_integers(source, tmp_path,
 
     monkeypatch.setattr(integers, "accuracy_of", lambda logits, labels: float(bool(trained)))
     found = write(source, tmp_path / "a.onnx", floor=1.0, retrain=retrain)
-    assert found["kept"] == []
-    assert (found["qat"]["kept_before"], found["qat"]["kept"], found["qat"]["used"]) == (None, [], True)
+    assert found.kept == ()
+    assert (found.qat.kept_before, found.qat.kept, found.qat.used) == (None, (), True)
     assert (tmp_path / "a.onnx").is_file()
     write(source, tmp_path / "a.onnx", floor=1.0, retrain=retrain)
     assert len(trained) == 1  # nothing was lost any more
@@ -147,8 +147,8 @@ def test_training_that_does_not_help_is_not_used(source, tmp_path, monkeypatch):
 
     monkeypatch.setattr(integers, "accuracy_of", lambda logits, labels: 0.0)
     found = write(source, tmp_path / "a.onnx", floor=1.0, retrain=lambda plain, whole: (plain, history()))
-    assert found["kept"] is None
-    assert found["qat"]["used"] is False
+    assert found.kept is None
+    assert found.qat.used is False
 
 
 def test_a_network_that_cannot_be_trained_for_integers_goes_without(source, tmp_path):
@@ -156,19 +156,19 @@ def test_a_network_that_cannot_be_trained_for_integers_goes_without(source, tmp_
         raise ModelError("Mystery cannot be trained.", "Leave it out.")
 
     found = write(source, tmp_path / "a.onnx", floor=1.01, retrain=refuse)
-    assert "Mystery cannot be trained." in found["remarks"]
-    assert "qat" not in found
+    assert "Mystery cannot be trained." in found.remarks
+    assert found.qat is None
 
 
 def test_a_processor_without_vnni_is_told_of(source, tmp_path):
     found = write(source, tmp_path / "a.onnx", floor=0.0, sets=("avx2",))
-    assert found["seven_bit_weights"]
-    assert "no VNNI" in found["remarks"][0]
+    assert found.seven_bit_weights
+    assert "no VNNI" in found.remarks[0]
 
 
 def test_on_a_jetson_the_rest_is_in_half_precision(source, tmp_path):
     found = write(source, tmp_path / "a.onnx", floor=0.0, target="jetson-orin")
-    assert found["form"] == "tensorrt"
+    assert found.form == "tensorrt"
     proto = onnx.load(tmp_path / "a.onnx")
     types = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
     scales = {types[node.input[1]] for node in proto.graph.node if node.op_type == "QuantizeLinear"}
@@ -193,22 +193,22 @@ def test_values_that_are_not_finite_end_it_and_nothing_is_written(source, tmp_pa
 def test_the_command_decides_and_all_that_follows_goes_by_it(tiny_run):
     done = command("quantize", "--run", "run")
     assert done.exit_code == 0, done.stderr
-    found = json.loads(tiny_run.quantize.read_text())
-    assert found["asked"] == "auto"
-    assert set(found["candidates"]) == {"fp32", "fp16", "int8"}
-    assert found["shipped"] in found["candidates"]
-    assert set(found["lost"]) == {"fp32", "fp16", "int8"} - {found["shipped"]}
-    assert found["judged_by"] == "agreement"  # 30 images cannot show half a point of accuracy
-    for one in found["candidates"].values():
-        assert 0 <= one["agreement"] <= 1
-        assert one["mean_kl_nats"] >= 0
+    found = load(Quantize, tiny_run)
+    assert found.asked == "auto"
+    assert set(found.candidates) == {"fp32", "fp16", "int8"}
+    assert found.shipped in found.candidates
+    assert set(found.lost) == {"fp32", "fp16", "int8"} - {found.shipped}
+    assert found.judged_by == "agreement"  # 30 images cannot show half a point of accuracy
+    for one in found.candidates.values():
+        assert 0 <= one.agreement <= 1
+        assert one.mean_kl_nats >= 0
     assert command("quantize", "--run", "run").stderr.count("unchanged, skipped") == 2  # ship too
     for stage in ("verify", "bench", "report"):
         assert command(stage, "--run", "run").exit_code in (0, 3)
-    verified, measured = (json.loads((tiny_run.path / f"{name}.json").read_text()) for name in ("verify", "bench"))
-    assert verified["precision"] == {"original": "fp32", "pruned": found["shipped"]}
-    served = "pruned.onnx" if found["shipped"] == "fp32" else f"pruned.{found['shipped']}.onnx"
-    assert measured["environment"]["models"]["pruned"]["file"] == served
+    verified, measured = load(Verify, tiny_run), load(Bench, tiny_run)
+    assert verified.precision == Precisions("fp32", found.shipped)
+    served = "pruned.onnx" if found.shipped == "fp32" else f"pruned.{found.shipped}.onnx"
+    assert measured.environment["models"]["pruned"]["file"] == served
     for report in ("md", "html"):
         text = tiny_run.report(report).read_text()
         assert "Layers in integers" in text
@@ -233,12 +233,12 @@ def test_the_same_calibration_gives_the_same_network_to_the_bit(tiny_run, tmp_pa
 def test_what_was_asked_for_by_name_and_loses_ends_with_code_3(tiny_run):
     """No network of this size loses nothing to half precision on a CPU, which computes in float32 after casting."""
     done = command("quantize", "--run", "run", "--precision", "fp16")
-    found = json.loads(tiny_run.quantize.read_text())
-    if found["shipped"] == "fp32":  # as always but on a processor that is fast in half precision
+    found = load(Quantize, tiny_run)
+    if found.shipped == "fp32":  # as always but on a processor that is fast in half precision
         assert done.exit_code == 3
         assert "fp16 is not shipped: it takes" in done.stderr
         assert command("verify", "--run", "run").exit_code == 0
-    assert set(found["candidates"]) == {"fp32", "fp16"}
+    assert set(found.candidates) == {"fp32", "fp16"}
 
 
 def test_a_class_without_images_is_told_before_anything_is_lost(tiny_run, tiny):
@@ -266,6 +266,6 @@ def test_integers_that_clip_too_much_are_trained_for(tiny_run, tmp_path):
     asked = ("quantize", "--run", "run", "--precision", "int8", "--max-drop", "0", "--qat-epochs", "2")
     done = command(*asked, "--recipe", str(tmp_path / "coarse.toml"))
     assert done.exit_code in (0, 3), done.stderr  # whether integers are faster in so small a network is chance
-    found = json.loads(tiny_run.quantize.read_text())["made"]["int8"]["qat"]
-    assert len(found["history"]["epochs"]) == 2
+    found = load(Quantize, tiny_run).integers.qat
+    assert len(found.history.epochs) == 2
     assert not tiny_run.qat_state.exists()

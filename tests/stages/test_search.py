@@ -11,11 +11,14 @@ from catro_deploy.data import MemorySplit
 from catro_deploy.errors import DataError, MissedError, SettingsError, TargetError
 from catro_deploy.files import write_text
 from catro_deploy.progress import Silent
+from catro_deploy.records import Plan, Search, TriedPoint
+from catro_deploy.records.report import Report
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import load
 from catro_deploy.settings import Settings
 from catro_deploy.stages import search as search_stage
 from catro_deploy.stages.basis import Basis
-from catro_deploy.stages.search import Point, halve, search
+from catro_deploy.stages.search import halve, on_front, search
 from tests.tiny import SIZE, command, dataset
 from tests.training.helpers import Recorder
 
@@ -79,12 +82,14 @@ def test_what_is_found_is_the_smallest_that_keeps_and_near_the_truth(least):
 
 @pytest.mark.parametrize(("accuracy", "drop"), [(0.895, 0.5), (0.9, 0.0), (0.91, -1.0), (None, None)])
 def test_the_drop_is_in_points(accuracy, drop):
-    assert Point(0.5, validation_accuracy=accuracy, agreement=0.5).drop_points(by_accuracy()) == drop
+    tried = TriedPoint(0.5, validation_accuracy=accuracy, agreement=0.5)
+    assert on_front(tried, by_accuracy(), 0.5).drop_points == drop
 
 
 @pytest.mark.parametrize(("agreement", "drop"), [(0.995, 0.5), (1.0, 0.0), (None, None)])
 def test_by_agreement_the_drop_is_what_it_lacks(agreement, drop):
-    assert Point(0.5, validation_accuracy=0.1, agreement=agreement).drop_points(by_agreement()) == drop
+    tried = TriedPoint(0.5, validation_accuracy=0.1, agreement=agreement)
+    assert on_front(tried, by_agreement(), 0.5).drop_points == drop
 
 
 @pytest.fixture
@@ -119,9 +124,9 @@ def tried(monkeypatch):
     def made(share, of, folder, progress, held_out):
         asked.append(share)
         if share < 0.23:
-            return Point(share)
+            return TriedPoint(share)
         accuracy, agreement = (ORIGINAL, 1.0) if share >= 0.3 else (ORIGINAL - 0.1, 0.8)
-        return Point(share, share - 0.01, accuracy, share + 0.1, agreement, 0.01)
+        return TriedPoint(share, share - 0.01, accuracy, share + 0.1, agreement, 0.01)
 
     monkeypatch.setattr(search_stage, "_prune_and_finetune", made)
     monkeypatch.setattr(search_stage, "_held_out", judging_by(by_accuracy()))
@@ -130,11 +135,11 @@ def tried(monkeypatch):
 
 def test_the_front_holds_every_budget_and_names_the_one_kept(settings, run, tried):
     content = search(settings(), run, Silent())
-    assert content == json.loads(run.search.read_text())
+    assert content == load(Search, run)
     assert tried == [0.5, 0.224, 0.335, 0.274, 0.303]
-    assert (content["budget"], content["max_drop"], content["epochs"]) == ("0.303x", 0.5, 2)
-    assert (content["judged_by"], content["original_validation_accuracy"]) == ("accuracy", ORIGINAL)
-    outcomes = [(one["budget"], one["drop_points"], one["kept"]) for one in content["front"]]
+    assert (content.budget, content.max_drop, content.epochs) == ("0.303x", 0.5, 2)
+    assert (content.judged_by, content.original_validation_accuracy) == ("accuracy", ORIGINAL)
+    outcomes = [(one.budget, one.drop_points, one.kept) for one in content.front]
     assert outcomes == [
         ("0.224x", None, False),
         ("0.274x", 10.0, False),
@@ -148,10 +153,10 @@ def test_without_labels_budgets_are_judged_by_agreement(settings, run, tried, mo
     monkeypatch.setattr(search_stage, "_held_out", judging_by(by_agreement()))
     recorder = Recorder("")
     content = search(settings(), run, recorder)
-    assert (content["judged_by"], content["judged_by_reason"]) == ("agreement", "the images have no labels")
-    assert content["original_validation_accuracy"] is None
-    assert content["budget"] == "0.303x"
-    assert [one["drop_points"] for one in content["front"]] == [None, 20.0, 0.0, 0.0, 0.0]
+    assert (content.judged_by, content.judged_by_reason) == ("agreement", "the images have no labels")
+    assert content.original_validation_accuracy is None
+    assert content.budget == "0.303x"
+    assert [one.drop_points for one in content.front] == [None, 20.0, 0.0, 0.0, 0.0]
     assert recorder.notes[0].startswith(
         "10 validation images cannot resolve a loss of 0.5 points: one image is 10 points"
     )
@@ -160,15 +165,15 @@ def test_without_labels_budgets_are_judged_by_agreement(settings, run, tried, mo
 
 @pytest.mark.parametrize(("epochs", "short"), [(1, 1), (2, 2), (8, 2), (40, 10), (41, 11)])
 def test_a_budget_is_tried_with_a_quarter_of_the_epochs(settings, run, tried, epochs, short):
-    assert search(settings(epochs=epochs), run, Silent())["epochs"] == short
+    assert search(settings(epochs=epochs), run, Silent()).epochs == short
 
 
 def test_budgets_that_were_tried_serve_for_another_loss_but_not_for_other_settings(settings, run, tried):
     search(settings(), run, Silent())
     tried.clear()
-    assert search(settings(max_drop=0.2), run, Silent())["budget"] == "0.303x"
+    assert search(settings(max_drop=0.2), run, Silent()).budget == "0.303x"
     assert tried == []
-    assert search(settings(max_drop=20.0), run, Silent())["budget"] == "0.248x"
+    assert search(settings(max_drop=20.0), run, Silent()).budget == "0.248x"
     assert tried == [0.248]  # sqrt(0.224 * 0.274), now that 0.274 is kept
     tried.clear()
     search(settings(seed=1), run, Silent())
@@ -233,13 +238,13 @@ def test_an_interrupted_trial_goes_on_and_ended_ones_are_not_repeated(settings, 
     noted("finetune")
     content = search(settings(max_drop=100.0), run, Silent())
     assert diary == [("finetune", "0.748x")]
-    assert content["budget"] == "0.748x"
-    for one, asked in zip(content["front"], (0.748, 0.8), strict=True):
-        assert 0 < one["ratio"] <= asked
-        assert 0 <= one["validation_accuracy"] <= 1
-        assert 0 <= one["agreement"] <= 1
-        assert one["mean_kl_nats"] >= 0
-        assert 0 < one["macs_share"] < 1
+    assert content.budget == "0.748x"
+    for one, asked in zip(content.front, (0.748, 0.8), strict=True):
+        assert 0 < one.ratio <= asked
+        assert 0 <= one.validation_accuracy <= 1
+        assert 0 <= one.agreement <= 1
+        assert one.mean_kl_nats >= 0
+        assert 0 < one.macs_share < 1
     kept = {path.name for path in run.searched.glob("*/*")} - {".lock"}
     assert kept == {"point.json", "plan.json", "pruned.safetensors"}
 
@@ -254,17 +259,16 @@ def test_the_smallest_latency_within_a_loss_from_the_command_to_the_report(tiny,
     assert done.exit_code in (0, 3), done.stderr  # 3: so small a network may measure otherwise in the benchmark
     (path,) = (tiny / "runs").iterdir()
     run = RunFolder(path)
-    found = json.loads(run.search.read_text())
-    report = json.loads(run.report("json").read_text())
-    assert report["search"] == found
-    assert report["budget"] == json.loads(run.plan.read_text())["budget"] == found["budget"]
-    assert f"budget {found['budget']}: the smallest of 5 tried" in " ".join(done.stdout.split())
+    found, report = load(Search, run), load(Report, run)
+    assert report.search == found
+    assert report.budget == load(Plan, run).budget == found.budget
+    assert f"budget {found.budget}: the smallest of 5 tried" in " ".join(done.stdout.split())
     assert "<h2>Front</h2>" in run.report("html").read_text()
     plans = run.searched.glob("*/plan.json")
-    (tried,) = [path.parent for path in plans if json.loads(path.read_text())["budget"] == found["budget"]]
+    (tried,) = [path.parent for path in plans if json.loads(path.read_text())["budget"] == found.budget]
     for file in (run.plan, run.pruned_weights):  # what was measured while searching, not another network pruned anew
         assert file.read_bytes() == (tried / file.name).read_bytes()
-    assert report["finetune"]["epochs"][-1]["epoch"] == 2
+    assert report.finetune.epochs[-1].epoch == 2
     again = command(*whole)
     assert "search: unchanged, skipped" in again.stderr
     assert "done in" not in again.stderr

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from catro_deploy.errors import SettingsError
+from catro_deploy.records import Epoch
 from catro_deploy.training.events import epochs_to_tensorboard
-from catro_deploy.training.history import Epoch
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -3,7 +3,7 @@ import torch
 from safetensors.torch import save_file
 
 from catro_deploy.errors import CheckpointError
-from catro_deploy.training.history import Epoch, Probe
+from catro_deploy.records import Epoch, Probe
 from catro_deploy.training.state import State, read_state, tensors_hash, write_state
 
 

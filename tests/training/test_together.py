@@ -13,6 +13,8 @@ from safetensors.torch import load_file
 
 from catro_deploy.data.base import MemorySplit
 from catro_deploy.errors import SettingsError
+from catro_deploy.records import Finetune
+from catro_deploy.runs.records import load
 from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.augment import Share
 from catro_deploy.training.batches import Batches
@@ -141,8 +143,8 @@ def test_the_command_line_under_torchrun(tiny_run):
         done = torchrun(*program, "finetune", "--run", "run", "--epochs", epochs, cwd=Path.cwd())
         assert done.returncode == 0, done.stderr
         assert tiny_run.weights.is_file()
-        record = tiny_run.read_json(tiny_run.finetune, "finetune")
-        assert (record["processes"], len(record["epochs"])) == (2, epochs)
+        record = load(Finetune, tiny_run)
+        assert (record.processes, len(record.epochs)) == (2, epochs)
         assert done.stderr.count("finetune: done") == 1
     refused = torchrun(*program, "export", "--run", "nowhere", cwd=Path.cwd())
     assert refused.returncode != 0

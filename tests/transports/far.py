@@ -2,14 +2,15 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+from catro_deploy.agent.jobs import FactsJob, Job, ModelJob, R, read_result
 from catro_deploy.transports.registry import Device
 from catro_deploy.transports.ssh import run_far
 
-FACTS = {"job": "facts", "runtime": "onnxruntime"}
+FACTS = FactsJob("onnxruntime")
 
 
 class Far:
@@ -19,13 +20,12 @@ class Far:
         self.device = device
         self.notes: list[str] = []
 
-    def events(self, job: dict, folder: Path = Path(), limit_s: float = 120) -> Iterator[dict[str, Any]]:
-        names = [model["file"] for model in job.get("models", {}).values()]
-        sent = {key: value for key, value in job.items() if key != "folder"}
-        return run_far(self.device, sent, folder, names, limit_s, self.notes.append)
+    def events(self, job: Job, folder: Path = Path(), limit_s: float = 120) -> Generator[dict[str, Any]]:
+        names = [model.file for model in job.models.values()] if isinstance(job, ModelJob) else []
+        return run_far(self.device, job, folder, names, limit_s, self.notes.append)
 
-    def result(self, job: dict, folder: Path = Path(), limit_s: float = 120) -> Any:
-        return list(self.events(job, folder, limit_s))[-1]["result"]
+    def result(self, job: Job[R], folder: Path = Path(), limit_s: float = 120) -> R:
+        return read_result(job, list(self.events(job, folder, limit_s))[-1]["result"])
 
 
 def processes_below(home: Path) -> list[int]:

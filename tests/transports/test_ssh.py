@@ -6,25 +6,28 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from catro_deploy.agent.jobs import BenchJob
+from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import DeviceError, FaultError, ModelError
 from catro_deploy.transports import ssh
 from catro_deploy.transports.agent_file import agent_file
-from tests.agent.test_agent import PROTOCOL, job_for
+from tests.agent.test_agent import PROTOCOL, job_for, with_pruned
 from tests.transports.far import FACTS, Far, is_gone, processes_below
 from tests.transports.sshd import MISSING, script
 
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.usefixtures("ssh_that_knows_it")]
 
-LONG = PROTOCOL | {"seconds": 60.0, "limit_s": 60.0}
+LONG = replace(PROTOCOL, seconds=60.0, limit_s=60.0)
 
 
-def bench_job(folder: Path, **changes: Any) -> dict:
+def bench_job(folder: Path, **changes: Any) -> BenchJob:
     return job_for(folder, original={"layers": 3}, pruned={}, **changes)
 
 
@@ -33,7 +36,7 @@ def bench_job(folder: Path, **changes: Any) -> dict:
 
 def test_facts_of_a_device_that_has_nothing_but_python(far, home):
     facts = far.result(FACTS)
-    assert facts["runtime"].startswith("onnxruntime ")
+    assert facts.runtime.startswith("onnxruntime ")
     assert [path.suffix for path in home.glob("agent-*")] == [".pyz"]
     assert not list((home / "jobs").iterdir())
 
@@ -56,8 +59,7 @@ def test_what_is_there_is_not_sent_again(far, tmp_path):
 
 
 def test_the_agents_errors_keep_their_class(far, tmp_path, home):
-    job = bench_job(tmp_path)
-    job["models"]["pruned"]["metadata"] = {"plan_sha256": "another"}
+    job = with_pruned(bench_job(tmp_path), metadata={"plan_sha256": "another"})
     with pytest.raises(ModelError, match="of another network"):
         far.result(job, tmp_path)
     assert not list((home / "jobs").iterdir())
@@ -66,7 +68,7 @@ def test_the_agents_errors_keep_their_class(far, tmp_path, home):
 def test_texts_of_the_users_reach_no_shell(server, tmp_path):
     home = tmp_path / "a b'; touch pwned; '$(touch pwned)"
     far = Far(server.device(home))
-    assert far.result(FACTS)["python"]
+    assert far.result(FACTS).device.python
     assert list(home.glob("agent-*.pyz"))
     assert not list(tmp_path.rglob("pwned"))
     assert not (Path.home() / "pwned").exists()
@@ -74,7 +76,7 @@ def test_texts_of_the_users_reach_no_shell(server, tmp_path):
 
 def test_what_a_login_shell_prints_is_no_answer(server, home):
     noisy = script(server.folder / "noisy-python", f'echo "Welcome to {{far}}"; exec {sys.executable} "$@"')
-    assert Far(server.device(home, str(noisy))).result(FACTS)["python"]
+    assert Far(server.device(home, str(noisy))).result(FACTS).device.python
 
 
 def test_the_agent_is_the_same_file_whenever_it_is_made():
@@ -88,7 +90,7 @@ def test_the_agent_is_the_same_file_whenever_it_is_made():
 
 
 def test_a_lost_connection_does_not_end_the_job(far, server, tmp_path):
-    events = far.events(bench_job(tmp_path, protocol=PROTOCOL | {"seconds": 4.0}), tmp_path)
+    events = far.events(bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=4.0)), tmp_path)
     first = next(events)
     assert server.drop_connections() > 0
     *rest, last = events
@@ -101,7 +103,7 @@ def test_a_lost_connection_does_not_end_the_job(far, server, tmp_path):
 
 def test_a_device_that_does_not_come_back_keeps_the_job(far, server, tmp_path, home, monkeypatch):
     monkeypatch.setattr(ssh, "PATIENCE_S", 1.0)
-    events = far.events(bench_job(tmp_path, protocol=PROTOCOL | {"seconds": 6.0}), tmp_path)
+    events = far.events(bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=6.0)), tmp_path)
     next(events)
     known = (server.folder / "known_hosts").read_text()
     (server.folder / "known_hosts").write_text("")
@@ -112,27 +114,29 @@ def test_a_device_that_does_not_come_back_keeps_the_job(far, server, tmp_path, h
     (server.folder / "known_hosts").write_text(known)
     assert len(list((home / "jobs").iterdir())) == 1
     far.notes.clear()
-    result = far.result(bench_job(tmp_path, protocol=PROTOCOL | {"seconds": 6.0}), tmp_path)
+    result = far.result(bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=6.0)), tmp_path)
     assert far.notes[0].startswith("far has this job since ")
-    assert result["original"]["n"] >= 100
+    assert result.original.n >= 100
     assert not list((home / "jobs").iterdir())
 
 
 HOST = """
 import json, sys
 from pathlib import Path
+from catro_deploy.agent.jobs import Job
+from catro_deploy.agent.wire import read
 from catro_deploy.transports.registry import Device
 from catro_deploy.transports.ssh import run_far
 device, job, folder = json.loads(sys.argv[1])
-names = [model["file"] for model in job["models"].values()]
+job = read(Job, job)
+names = [model.file for model in job.models.values()]
 for event in run_far(Device(**device), job, Path(folder), names, 100, lambda text: None):
     print(event["event"], flush=True)
 """
 
 
-def started_host(far: Far, job: dict, folder: Path) -> subprocess.Popen[str]:
-    sent = {key: value for key, value in job.items() if key != "folder"}
-    given = json.dumps([far.device.model_dump(), sent, str(folder)])
+def started_host(far: Far, job: BenchJob, folder: Path) -> subprocess.Popen[str]:
+    given = json.dumps([far.device.model_dump(), to_json(job), str(folder)])
     process = subprocess.Popen([sys.executable, "-c", HOST, given], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "progress\n"
@@ -140,11 +144,11 @@ def started_host(far: Far, job: dict, folder: Path) -> subprocess.Popen[str]:
 
 
 def test_what_a_killed_host_began_is_picked_up(far, tmp_path):
-    job = bench_job(tmp_path, protocol=PROTOCOL | {"seconds": 5.0})
+    job = bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=5.0))
     with started_host(far, job, tmp_path) as host:
         host.kill()
     began = time.monotonic()
-    assert far.result(job, tmp_path)["original"]["n"] >= 100
+    assert far.result(job, tmp_path).original.n >= 100
     assert any("far has this job since " in note for note in far.notes)
     assert time.monotonic() - began < 15
 

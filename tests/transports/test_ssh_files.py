@@ -3,6 +3,7 @@
 import io
 import sys
 import tarfile
+from dataclasses import replace
 
 import pytest
 
@@ -54,14 +55,14 @@ def test_a_damaged_agent_is_sent_again(far, home, content):
     far.result(FACTS)
     (agent,) = home.glob("agent-*.pyz")
     agent.write_bytes(content)
-    assert far.result(FACTS)["python"]
+    assert far.result(FACTS).device.python
 
 
 def test_a_full_disk_is_told(server, home, tmp_path):
     """Files may not grow beyond 96 kB there: one that is sent, or the answer, in which each inference is a number."""
     limited = script(server.folder / "limited-python", f'ulimit -f 192; exec {sys.executable} "$@"')
     far = Far(server.device(home, str(limited)))
-    too_much = PROTOCOL | {"seconds": 3.0}
+    too_much = replace(PROTOCOL, seconds=3.0)
     for size, protocol in (({"channels": 128, "layers": 2}, PROTOCOL), ({}, too_much)):
         job = job_for(tmp_path, original=size, pruned={}, protocol=protocol)
         with pytest.raises(

@@ -1,11 +1,12 @@
-"""What of a device decides the times of networks on it."""
+"""What of a device decides the latency of networks on it."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from catro_deploy.errors import FaultError
+from catro_deploy.agent.jobs import FactsJob
+from catro_deploy.agent.results import FactsResult, facts_record
 from catro_deploy.files import text_hash
 from catro_deploy.transports import run_job
 from catro_deploy.transports.execution import Use
@@ -15,23 +16,20 @@ __all__ = ["device_facts", "differences", "digest", "fingerprint"]
 DECIDING = ("cpu_model", "instruction_sets", "governor", "highest_clock_mhz", "runtime")
 
 
-def device_facts(use: Use) -> dict[str, Any]:
+def device_facts(use: Use) -> FactsResult:
     """What the device and its runtime are.
 
     Raises:
         RuntimeMissingError: the runtime is not installed there.
         FaultError: the device's agent failed.
     """
-    for event in run_job(use.device, {"job": "facts", "runtime": use.runtime}, Path(), ()):
-        if event["event"] == "result":
-            facts: dict[str, Any] = event["result"]
-            return facts
-    raise FaultError("The device's agent ended without an answer.", "See what works: catro-deploy doctor")
+    return run_job(use.device, FactsJob(use.runtime), Path(), ())
 
 
-def fingerprint(facts: Mapping[str, Any], use: Use) -> dict[str, Any]:
-    """What decides how long a layer takes: a profile serves no other fingerprint."""
-    return {key: facts[key] for key in DECIDING} | {
+def fingerprint(facts: FactsResult, use: Use) -> dict[str, Any]:
+    """What decides the latency of a layer: a profile is valid for this fingerprint only."""
+    recorded = facts_record(facts)
+    return {key: recorded[key] for key in DECIDING} | {
         "precision": use.precision,
         "threads": use.threads,
         "batch": use.batch,

@@ -3,10 +3,10 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from catro_deploy.agent.results import FactsResult, facts_record
 from catro_deploy.latency.profile.fingerprint import digest, fingerprint
 from catro_deploy.latency.profile.samples import Timed, cells_of
 from catro_deploy.latency.profile.store import LatencyProfile
@@ -30,7 +30,7 @@ class Measured:
     seconds: float
 
 
-def profile_from(subject: Subject, measured: Measured, device: Mapping[str, Any], held_out: int) -> LatencyProfile:
+def profile_from(subject: Subject, measured: Measured, device: FactsResult, held_out: int) -> LatencyProfile:
     """Fit on all of ``measured`` but ``held_out`` networks, and judge on these."""
     shapes, networks, timings = subject.shapes, measured.networks, measured.timings
     whole = [i for i, of in enumerate(timings) if of.whole_us is not None]
@@ -48,7 +48,7 @@ def profile_from(subject: Subject, measured: Measured, device: Mapping[str, Any]
     cost = TableCost(subject.network.layers, subject.groups, shapes, cells, fit)
     return LatencyProfile(
         target=subject.use.target,
-        device=device,
+        device=facts_record(device),
         fingerprint=fingerprint(device, subject.use),
         network=digest(sorted(shapes.items())),
         measured=time.strftime("%Y-%m-%d"),

@@ -1,16 +1,14 @@
 """Samples on disk, network by network: what was measured is not lost, whatever becomes of the process."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from catro_deploy.errors import StorageError
+from catro_deploy.agent.events import Sample
+from catro_deploy.agent.wire import parse, read, to_json
+from catro_deploy.errors import MessageError, StorageError
 from catro_deploy.files import write_text
 
 __all__ = ["SampleLog"]
-
-Sample = Mapping[str, Any]
 
 
 class SampleLog:
@@ -28,11 +26,11 @@ class SampleLog:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
         for line in lines[1:-1] if lines[:1] == [heading] else []:
             try:
-                sample = json.loads(line)
-                self._samples[sample["name"]] = sample
-            except (ValueError, TypeError, KeyError):
+                sample = read(Sample, parse(line, path.name))
+            except MessageError:
                 break
-        write_text(path, "\n".join([heading, *(json.dumps(sample) for sample in self._samples.values()), ""]))
+            self._samples[sample.name] = sample
+        write_text(path, "\n".join([heading, *map(_line, self._samples.values()), ""]))
 
     def __contains__(self, name: str) -> bool:
         return name in self._samples
@@ -46,10 +44,10 @@ class SampleLog:
         Raises:
             StorageError: the disk is full.
         """
-        self._samples[sample["name"]] = sample
+        self._samples[sample.name] = sample
         try:
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(sample) + "\n")
+                file.write(_line(sample) + "\n")
         except OSError as error:
             raise StorageError(
                 f"{self.path} could not be written: {error.strerror or error}.",
@@ -59,9 +57,13 @@ class SampleLog:
     @property
     def seconds(self) -> float:
         """What all samples took on the device."""
-        return sum(float(sample["seconds"]) for sample in self._samples.values())
+        return sum(sample.seconds for sample in self._samples.values())
 
     def delete(self) -> None:
         """Forget all samples."""
         self._samples.clear()
         self.path.unlink(missing_ok=True)
+
+
+def _line(sample: Sample) -> str:
+    return json.dumps(to_json(sample))

@@ -11,18 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import nn
 
+from catro_deploy.agent.events import Event, Sample
+from catro_deploy.agent.jobs import Variant
+from catro_deploy.agent.results import FactsResult
 from catro_deploy.calibration import ProfileProtocol
 from catro_deploy.errors import ProfileError, RunFolderError
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.onnx.skeleton import WEIGHTS
 from catro_deploy.latency.profile.fingerprint import device_facts, digest, fingerprint
 from catro_deploy.latency.profile.fitting import Measured, profile_from
-from catro_deploy.latency.profile.log import Sample, SampleLog
+from catro_deploy.latency.profile.log import SampleLog
 from catro_deploy.latency.profile.samples import Timed, reference_level_us, timed
 from catro_deploy.latency.profile.store import FORMAT, PROFILE, LatencyProfile, load_profile, save_profile
 from catro_deploy.latency.profile.subject import REFERENCE, Subject, Widths, identity, opened
@@ -97,7 +99,7 @@ def measure_profile(
     return load_profile(folder)
 
 
-def _folder(use: Use, facts: Mapping[str, Any], network: str) -> Path:
+def _folder(use: Use, facts: FactsResult, network: str) -> Path:
     return profiles_folder() / f"{use.target}-{digest(fingerprint(facts, use), network)}"
 
 
@@ -160,7 +162,7 @@ class _Measuring:
                 touched_us = sum(of.layers[layer][0] for layer in self.subject.cost.touched(name))
                 times[name].setdefault(at[name], []).append(touched_us)
         stairs = {name: tuple((w, float(np.median(us))) for w, us in sorted(of.items())) for name, of in times.items()}
-        return stairs, float(np.mean([sample["seconds"] for sample in samples]))
+        return stairs, float(np.mean([sample.seconds for sample in samples]))
 
     def _squares(
         self, candidates: Mapping[str, Sequence[int]], seconds: float
@@ -201,22 +203,19 @@ class _Measuring:
         names = [f"{phase}/{place}/{digest(dict(network))}" for place, network in enumerate(networks)]
         missing = [place for place, name in enumerate(names) if name not in self.log]
         variants = [
-            {
-                "name": names[place],
-                "file": self.subject.write(networks[place], f"{phase} {place}").name,
-                "whole": place in whole,
-            }
+            Variant(names[place], self.subject.write(networks[place], f"{phase} {place}").name, place in whole)
             for place in missing
         ]
         with self.progress.task(title, len(names), len(names) - len(missing)) as task:
+
+            def keep(event: Event) -> None:
+                if isinstance(event, Sample):
+                    self.log.add(event)
+                    task.advance()
+
             if variants:
-                limit_s = 4 * self.protocol.limit_s + 3600
-                files = [WEIGHTS, REFERENCE, *(str(variant["file"]) for variant in variants)]
-                job, subject = self.subject.job(variants, self.protocol), self.subject
-                for event in run_job(
-                    subject.use.device, job, subject.folder, files, limit_s=limit_s, note=self.progress.note
-                ):
-                    if event["event"] == "sample":
-                        self.log.add(event)
-                        task.advance()
+                subject, note, limit_s = self.subject, self.progress.note, 4 * self.protocol.limit_s + 3600
+                files = [WEIGHTS, REFERENCE, *(variant.file for variant in variants)]
+                job, device = subject.job(variants, self.protocol), subject.use.device
+                run_job(device, job, subject.folder, files, limit_s=limit_s, note=note, on_event=keep)
         return [self.log[name] for name in names]

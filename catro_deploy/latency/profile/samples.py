@@ -1,4 +1,4 @@
-"""From what the device's agent reported of one network to the times of its layers."""
+"""From the samples of the device's agent to the times of layers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from catro_deploy.agent.events import Sample
 from catro_deploy.errors import FaultError
 from catro_deploy.graph.onnx.onnx_layers import layer_of
 from catro_deploy.latency.table import Cell
@@ -25,12 +26,12 @@ class Timed:
     disagreement: float
 
 
-def reference_level_us(samples: Iterable[Mapping[str, Any]]) -> float:
+def reference_level_us(samples: Iterable[Sample]) -> float:
     """Median of what the reference network took, over all rounds of all samples."""
-    return float(np.median([level for sample in samples for level in sample["reference_us"]]))
+    return float(np.median([level for sample in samples for level in sample.reference_us]))
 
 
-def timed(sample: Mapping[str, Any], level_us: float, names: Collection[str]) -> Timed:
+def timed(sample: Sample, level_us: float, names: Collection[str]) -> Timed:
     """Add up the nodes of each layer in ``names``; the reference's drift against ``level_us`` is divided out.
 
     Nodes that the runtime put in itself, such as changes of layout, have names of its own: they belong to the layer
@@ -39,14 +40,14 @@ def timed(sample: Mapping[str, Any], level_us: float, names: Collection[str]) ->
     Raises:
         FaultError: a layer has no node, so its time would be taken for nothing.
     """
-    drift = np.array(sample["reference_us"]) / level_us
-    owners = [layer_of(name) for name, _ in sample["nodes"]]
+    drift = np.array(sample.reference_us) / level_us
+    owners = [layer_of(node.name) for node in sample.nodes]
     layer = next((owner for owner in owners if owner in names), None)
     layers: dict[str, tuple[float, int]] = {}
     total = np.zeros(len(drift))
-    for owner, (_, by_round) in zip(owners, sample["nodes"], strict=True):
+    for owner, node in zip(owners, sample.nodes, strict=True):
         layer = owner if owner in names else layer
-        rounds_us = np.array(by_round) / drift
+        rounds_us = np.array(node.rounds_us) / drift
         us, nodes = layers.get(str(layer), (0.0, 0))
         layers[str(layer)] = us + float(np.median(rounds_us)), nodes + 1
         total += rounds_us
@@ -56,7 +57,7 @@ def timed(sample: Mapping[str, Any], level_us: float, names: Collection[str]) ->
             f"The runtime's profile has no time of {', '.join(lacking)}.",
             "Install another version of the runtime, or prune by multiply-accumulates: --budget 50%flops.",
         )
-    whole_us = None if sample["whole_us"] is None else np.array(sample["whole_us"]) / drift
+    whole_us = None if sample.whole_us is None else np.array(sample.whole_us) / drift
     apart = [_apart(rounds_us) for rounds_us in (total, whole_us) if rounds_us is not None]
     return Timed(layers, None if whole_us is None else float(np.median(whole_us)), max(apart))
 

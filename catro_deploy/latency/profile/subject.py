@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
+from catro_deploy.agent.jobs import ProfileJob, Variant, VisitProtocol
 from catro_deploy.calibration import ProfileProtocol
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.trace import Network
@@ -27,7 +27,7 @@ from catro_deploy.precision.timing import Integers
 from catro_deploy.records import Group, Keep
 from catro_deploy.transports.execution import Use
 
-__all__ = ["Subject", "Widths", "identity", "opened"]
+__all__ = ["Subject", "Widths", "identity", "opened", "visits"]
 
 Widths = Mapping[str, int]
 
@@ -85,19 +85,23 @@ class Subject:
             self.integers.convert_(file, WEIGHTS)
         return file
 
-    def job(self, variants: Sequence[Mapping[str, Any]], protocol: ProfileProtocol) -> dict[str, Any]:
-        """What the device's agent is to do: time ``variants`` (``name``, ``file``, ``whole``)."""
+    def job(self, variants: Sequence[Variant], protocol: ProfileProtocol) -> ProfileJob:
+        """Time ``variants`` on the device."""
         affordable = max(1, MOST_LOADED_BYTES // (self.folder / WEIGHTS).stat().st_size)
-        return {
-            "job": "profile",
-            "runtime": self.use.runtime,
-            "threads": self.use.threads,
-            "batch": self.use.batch,
-            "seed": protocol.seed,
-            "reference": REFERENCE,
-            "variants": variants,
-            "protocol": protocol.model_dump() | {"together": min(protocol.together, affordable)},
-        }
+        return ProfileJob(
+            runtime=self.use.runtime,
+            threads=self.use.threads,
+            batch=self.use.batch,
+            seed=protocol.seed,
+            reference=REFERENCE,
+            variants=tuple(variants),
+            protocol=visits(protocol, min(protocol.together, affordable)),
+        )
+
+
+def visits(protocol: ProfileProtocol, together: int) -> VisitProtocol:
+    """What of ``protocol`` the device's agent needs; ``together`` variants are loaded at a time."""
+    return VisitProtocol(together, protocol.rounds, protocol.block_ms, protocol.min_runs, protocol.max_runs)
 
 
 @contextmanager

@@ -1,23 +1,22 @@
 """What decides whether a profile fits."""
 
-import dataclasses
+from dataclasses import replace
 
 import pytest
 
+from catro_deploy.agent.results import FactsResult, facts_record
 from catro_deploy.errors import UsageError
 from catro_deploy.latency.profile.fingerprint import DECIDING, device_facts, differences, digest, fingerprint
 from catro_deploy.transports.execution import Use
+from tests.agent.measured import DEVICE
 from tests.latency.profile.quick import USE
 
-FACTS = {
-    "cpu_model": "Acme 9000",
-    "instruction_sets": ["avx2"],
-    "governor": None,
-    "highest_clock_mhz": 3600.0,
-    "runtime": "onnxruntime 1.31.0",
-    "memory_bytes": 8,
-    "kernel": "6.1",
-}
+FACTS = FactsResult(DEVICE, "onnxruntime 1.31.0")
+
+
+def changed(**facts: object) -> FactsResult:
+    """``FACTS`` with others of the device."""
+    return replace(FACTS, device=replace(DEVICE, **facts))
 
 
 def test_the_fingerprint_holds_what_decides_times_and_nothing_else():
@@ -35,16 +34,17 @@ def test_the_fingerprint_holds_what_decides_times_and_nothing_else():
 
 @pytest.mark.parametrize("fact", DECIDING)
 def test_each_deciding_fact_makes_another_fingerprint(fact):
-    assert fingerprint(FACTS | {fact: "another"}, USE) != fingerprint(FACTS, USE)
+    other = replace(FACTS, runtime="another") if fact == "runtime" else changed(**{fact: "another"})
+    assert fingerprint(other, USE) != fingerprint(FACTS, USE)
 
 
 @pytest.mark.parametrize("change", [{"threads": 2}, {"batch": 4}, {"precision": "fp16"}])
 def test_each_other_use_makes_another_fingerprint(change):
-    assert fingerprint(FACTS, dataclasses.replace(USE, **change)) != fingerprint(FACTS, USE)
+    assert fingerprint(FACTS, replace(USE, **change)) != fingerprint(FACTS, USE)
 
 
 def test_a_new_kernel_or_more_memory_does_not():
-    assert fingerprint(FACTS | {"kernel": "6.2", "memory_bytes": 16}, USE) == fingerprint(FACTS, USE)
+    assert fingerprint(changed(kernel="6.2", memory_bytes=16), USE) == fingerprint(FACTS, USE)
 
 
 def test_differences_are_named():
@@ -59,8 +59,8 @@ def test_differences_are_named():
 
 def test_the_agent_says_what_this_device_is():
     facts = device_facts(USE)
-    assert set(DECIDING) <= set(facts)
-    assert facts["runtime"].startswith("onnxruntime ")
+    assert set(DECIDING) <= set(facts_record(facts))
+    assert facts.runtime.startswith("onnxruntime ")
     assert fingerprint(facts, USE) == fingerprint(device_facts(USE), USE)
 
 

@@ -5,14 +5,16 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from catro_deploy.agent.results import FactsResult
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.latency.profile.fitting import Measured, profile_from
 from catro_deploy.latency.profile.samples import Timed
 from catro_deploy.latency.profile.subject import Subject, opened
 from catro_deploy.latency.table import TableCost
+from tests.agent.measured import DEVICE
 from tests.latency.profile.quick import SHAPE, USE, tiny_network
 
-DEVICE = {"cpu_model": "Acme", "instruction_sets": None, "governor": None, "highest_clock_mhz": None, "runtime": "r 1"}
+FACTS = FactsResult(DEVICE, "r 1")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def networks() -> list[dict[str, int]]:
 
 def test_the_rule_is_found(subject):
     some = networks()
-    profile = profile_from(subject, Measured(some, [made(subject, w) for w in some], {}, 1.25), DEVICE, 6)
+    profile = profile_from(subject, Measured(some, [made(subject, w) for w in some], {}, 1.25), FACTS, 6)
     assert (profile.fit.slope, profile.fit.per_node_us, profile.fit.fixed_us) == pytest.approx((1, -2, 7), abs=0.01)
     assert profile.errors.networks == 6
     assert profile.errors.rmspe < 1e-3
@@ -61,10 +63,10 @@ def test_held_out_networks_take_part_in_nothing_but_the_verdict(subject):
     for i in judges:
         slow = {name: (3 * us, nodes) for name, (us, nodes) in timings[i].layers.items()}
         timings[i] = Timed(slow, 3 * (timings[i].whole_us or 0), 0.01)
-    profile = profile_from(subject, Measured(some, timings, {}, 1.0), DEVICE, held_out)
+    profile = profile_from(subject, Measured(some, timings, {}, 1.0), FACTS, held_out)
     others = [i for i in range(len(some)) if i not in judges]
     left = Measured([some[i] for i in others], [timings[i] for i in others], {}, 1.0)
-    without = profile_from(subject, left, DEVICE, 1)
+    without = profile_from(subject, left, FACTS, 1)
     assert (profile.fit.slope, profile.fit.per_node_us, profile.fit.fixed_us) == pytest.approx((1, -2, 7), abs=0.01)
     assert profile.errors.rmspe == pytest.approx(2 / 3, abs=1e-3)
     assert profile.errors.within_10 == 0
@@ -76,13 +78,13 @@ def test_only_networks_that_were_timed_as_a_whole_judge_and_are_fitted_on(subjec
     some = networks()
     timings = [made(subject, widths) for widths in some]
     timings = [t if i % 3 == 0 else Timed(t.layers, None, t.disagreement) for i, t in enumerate(timings)]
-    profile = profile_from(subject, Measured(some, timings, {}, 1.0), DEVICE, 40)
+    profile = profile_from(subject, Measured(some, timings, {}, 1.0), FACTS, 40)
     assert profile.errors.networks == 3  # a third of nine, though more were asked for
     assert profile.errors.rmspe < 1e-3
 
 
 def test_a_handful_of_networks_still_leaves_some_to_fit_on(subject):
     some = [{"conv1": a, "conv2": b} for a in (3, 12) for b in (3, 16)]
-    profile = profile_from(subject, Measured(some, [made(subject, w) for w in some], {}, 1.0), DEVICE, 40)
+    profile = profile_from(subject, Measured(some, [made(subject, w) for w in some], {}, 1.0), FACTS, 40)
     assert profile.errors.networks == 1
     assert np.isfinite(profile.original_us)

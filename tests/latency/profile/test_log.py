@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from catro_deploy.agent.events import NodeTimes, Sample
 from catro_deploy.errors import StorageError
 from catro_deploy.latency.profile.log import SampleLog
 
 
-def sample(name: str, seconds: float = 0.5) -> dict:
-    return {"event": "sample", "name": name, "seconds": seconds, "nodes": [["conv::0", [1.25]]], "whole_us": None}
+def sample(name: str, seconds: float = 0.5) -> Sample:
+    return Sample(name, seconds, nodes=(NodeTimes("conv::0", (1.25,)),), whole_us=None, reference_us=(2.5,))
 
 
 @pytest.fixture

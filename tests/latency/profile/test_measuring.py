@@ -17,6 +17,8 @@ import pytest
 import torch
 from torch import nn
 
+from catro_deploy.agent.jobs import ProfileJob
+from catro_deploy.agent.results import ProfileResult
 from catro_deploy.calibration import ProfileProtocol
 from catro_deploy.errors import ModelError, ProfileError
 from catro_deploy.graph.onnx.export import export_onnx
@@ -127,7 +129,9 @@ def test_it_is_not_found_for_another_network_or_use(measured, monkeypatch):
 def test_another_device_is_not_served(measured, monkeypatch):
     monkeypatch.setenv("CATRO_CACHE", str(measured[1].parent))
     here = measuring.device_facts(USE)
-    monkeypatch.setattr(measuring, "device_facts", lambda use: here | {"cpu_model": "Acme 9000"})
+    monkeypatch.setattr(
+        measuring, "device_facts", lambda use: replace(here, device=replace(here.device, cpu_model="Acme 9000"))
+    )
     assert find_profile(tiny_network(), SHAPE, USE) is None
 
 
@@ -195,8 +199,8 @@ def test_a_killed_measurement_goes_on_where_it_was(monkeypatch):
         broken.write(before[0][: len(before[0]) // 2])
     asked: list[str] = []
 
-    def watched(device: str, job: dict, *more: Any, **options: Any) -> Iterator[dict]:
-        asked.extend(variant["name"] for variant in job["variants"])
+    def watched(device: str, job: ProfileJob, *more: Any, **options: Any) -> ProfileResult:
+        asked.extend(variant.name for variant in job.variants)
         return run_job(device, job, *more, **options)
 
     run_job = measuring.run_job

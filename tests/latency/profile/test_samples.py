@@ -2,13 +2,16 @@
 
 import pytest
 
+from catro_deploy.agent.events import NodeTimes, Sample
 from catro_deploy.errors import FaultError
 from catro_deploy.latency.profile.samples import Timed, cells_of, reference_level_us, timed
 from catro_deploy.latency.table import Cell
 
 
-def sample(nodes: list, reference: list[float], whole: list[float] | None = None) -> dict:
-    return {"name": "square/0", "nodes": nodes, "reference_us": reference, "whole_us": whole, "seconds": 1.0}
+def sample(nodes: list, reference: list[float], whole: list[float] | None = None) -> Sample:
+    """Of ``nodes``: name and times by round."""
+    times = tuple(NodeTimes(name, tuple(rounds_us)) for name, rounds_us in nodes)
+    return Sample("square/0", 1.0, times, None if whole is None else tuple(whole), tuple(reference))
 
 
 def test_the_level_is_the_median_over_all_rounds():

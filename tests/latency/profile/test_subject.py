@@ -2,6 +2,7 @@
 
 import json
 from contextlib import AbstractContextManager
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
 
+from catro_deploy.agent.jobs import Job, ProfileJob, Variant
+from catro_deploy.agent.wire import read, to_json
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.onnx.onnx_layers import layer_of
@@ -225,16 +228,17 @@ def test_each_group_keeps_as_many_as_it_is_told():
             assert subject.cost.layer_widths(widths)["excite"] == (2, left + right)  # the cells are told the same
 
 
-def job(subject: Subject) -> dict[str, Any]:
-    return subject.job([{"name": "a", "file": "a.onnx", "whole": True}], PROTOCOL)
+def job(subject: Subject) -> ProfileJob:
+    return subject.job([Variant("a", "a.onnx", whole=True)], PROTOCOL)
 
 
 def test_a_job_is_fit_for_a_pipe():
     model = tiny_network()
     with opening(model) as subject:
         made = job(subject)
-    assert json.loads(json.dumps(made)) == made
-    assert made["protocol"] == PROTOCOL.model_dump()
+    assert read(Job, json.loads(json.dumps(to_json(made)))) == made
+    protocol = PROTOCOL.model_dump()
+    assert asdict(made.protocol) == {one.name: protocol[one.name] for one in fields(made.protocol)}
 
 
 @pytest.mark.parametrize(("networks", "together"), [(3.5, 3), (0.5, 1), (100, PROTOCOL.together)])
@@ -243,7 +247,7 @@ def test_only_so_many_networks_are_loaded_as_fit_into_memory(monkeypatch, networ
     weights = sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear))
     monkeypatch.setattr(subjects, "MOST_LOADED_BYTES", int(networks * 4 * weights))
     with opening(model) as subject:
-        assert job(subject)["protocol"]["together"] == together
+        assert job(subject).protocol.together == together
 
 
 @pytest.mark.parametrize(

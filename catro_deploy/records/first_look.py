@@ -1,6 +1,8 @@
-"""What is known before anything is pruned: the sizes of the image files, and how the original does on them."""
+"""What is known before anything is pruned: the sizes of the image files, and the original's accuracy on them."""
 
 from dataclasses import dataclass
+
+from catro_deploy.records.base import Count, PositiveCount, Share
 
 __all__ = ["FirstLook", "ImageSizes"]
 
@@ -13,11 +15,11 @@ class ImageSizes:
     ``looked_at`` were read.
     """
 
-    files: int
-    looked_at: int
-    different: int
-    least: tuple[int, int]
-    most: tuple[int, int]
+    files: Count
+    looked_at: Count
+    different: Count
+    least: tuple[PositiveCount, PositiveCount]
+    most: tuple[PositiveCount, PositiveCount]
     square: bool
 
     @property
@@ -46,8 +48,8 @@ class FirstLook:
     it states none. ``sizes`` is None where the images are not files.
     """
 
-    images: int
-    accuracy: float | None
-    told: float | None
+    images: Count
+    accuracy: Share | None
+    told: Share | None
     sizes: ImageSizes | None
     warnings: tuple[str, ...] = ()

@@ -1,0 +1,80 @@
+"""A device and its state, as results report them. What cannot be read is None."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Optional, Tuple, Union
+
+from catro_deploy.agent.wire import to_json
+
+__all__ = ["DeviceFacts", "DeviceState", "GpuState", "JetsonFacts", "JetsonState", "flat"]
+
+
+@dataclass(frozen=True)
+class JetsonFacts:
+    """What only a Jetson has; some of it is readable for root only."""
+
+    l4t: Optional[str]
+    power_mode: Optional[str]
+    gpu_clock_range_mhz: Optional[Tuple[float, float]]
+    gpu_sms: Optional[int]
+
+
+@dataclass(frozen=True)
+class JetsonState:
+    """Of a Jetson: the GPU's clock, watts by rail, and how often current was limited since it started."""
+
+    gpu_clock_mhz: Optional[float]
+    power_w: Optional[Mapping[str, float]]
+    overcurrent_events: Optional[int]
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What stays the same while a measurement runs. ``gpus`` are those that nvidia-smi lists."""
+
+    device: Optional[str]
+    cpu_model: Optional[str]
+    cores: Optional[int]
+    instruction_sets: Optional[Tuple[str, ...]]
+    governor: Optional[str]
+    highest_clock_mhz: Optional[float]
+    memory_bytes: Optional[int]
+    os: Optional[str]
+    kernel: Optional[str]
+    python: str
+    jetson: Optional[JetsonFacts] = None
+    gpus: Optional[Tuple[str, ...]] = None
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """A GPU by nvidia-smi; ``throttled`` are the reasons for which its clock was lowered, but for harmless ones."""
+
+    name: Optional[str]
+    driver: Optional[str]
+    cuda: Optional[str]
+    clock_mhz: Optional[float]
+    memory_clock_mhz: Optional[float]
+    highest_clock_mhz: Optional[float]
+    temperature_c: Optional[float]
+    power_w: Optional[float]
+    throttled: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """What changes: the clock, temperatures by sensor, and the load average of the last minute."""
+
+    clock_mhz: Optional[float]
+    temperatures_c: Optional[Mapping[str, float]]
+    load_average: Optional[float]
+    jetson: Optional[JetsonState] = None
+    gpus: Optional[Tuple[GpuState, ...]] = None
+
+
+def flat(found: Union[DeviceFacts, DeviceState]) -> Dict[str, Any]:
+    """``found`` as one JSON object, with what only a Jetson has beside the rest."""
+    content = to_json(found)
+    jetson = content.pop("jetson", {})
+    return {**content, **jetson}

@@ -1,0 +1,89 @@
+"""What the agent reports while it does a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, ClassVar, Dict, Optional, Tuple, Type
+
+from catro_deploy.agent.wire import Tagged
+
+__all__ = ["Emit", "EngineBuilt", "Event", "FilePiece", "ImagesDone", "NodeTimes", "Note", "Progress", "Sample"]
+
+
+class Event(Tagged):
+    """Something on the way to a result."""
+
+    KEY: ClassVar[str] = "event"
+    KINDS: ClassVar[Dict[str, Type[Any]]] = {}
+
+
+Emit = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Note(Event):
+    """What the user should know."""
+
+    NAME: ClassVar[str] = "note"
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Progress(Event):
+    """Seconds since a bench began to measure."""
+
+    NAME: ClassVar[str] = "progress"
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ImagesDone(Event):
+    """So many more images were classified."""
+
+    NAME: ClassVar[str] = "images"
+
+    images: int
+
+
+@dataclass(frozen=True)
+class EngineBuilt(Event):
+    """One more engine was built, or found."""
+
+    NAME: ClassVar[str] = "built"
+
+
+@dataclass(frozen=True)
+class FilePiece(Event):
+    """The next bytes of the engine ``name``."""
+
+    NAME: ClassVar[str] = "file"
+
+    name: str
+    base64: str
+
+
+@dataclass(frozen=True)
+class NodeTimes:
+    """A node of a network as the runtime names it, and its time in each round."""
+
+    name: str
+    rounds_us: Tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Sample(Event):
+    """The times of one variant of a network, a value for each round; ``seconds`` is what measuring it took.
+
+    ``nodes`` are in the order of execution, ``whole_us`` is the network without profiling if that was asked for, and
+    ``reference_us`` the reference network around each visit.
+    """
+
+    NAME: ClassVar[str] = "sample"
+
+    name: str
+    seconds: float
+    nodes: Tuple[NodeTimes, ...]
+    whole_us: Optional[Tuple[float, ...]]
+    reference_us: Tuple[float, ...]

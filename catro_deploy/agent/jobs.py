@@ -1,0 +1,241 @@
+"""What the agent can be asked to do, one dataclass for each job; ``RESULT`` is what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Dict, Generic, Mapping, Optional, Tuple, Type, TypeVar
+
+from catro_deploy.agent.results import (
+    BenchResult,
+    BuildResult,
+    DoctorResult,
+    EngineSettings,
+    FactsResult,
+    Mode,
+    ProfileResult,
+    Result,
+    VerifyResult,
+)
+from catro_deploy.agent.wire import FORMAT, Tagged, read
+
+__all__ = [
+    "BenchJob",
+    "BenchProtocol",
+    "BuildJob",
+    "Bundle",
+    "BundleResults",
+    "CarriedJob",
+    "DoctorJob",
+    "FactsJob",
+    "Job",
+    "ModelFile",
+    "ModelJob",
+    "Order",
+    "ProfileJob",
+    "StartRequest",
+    "Variant",
+    "VerifyJob",
+    "VisitProtocol",
+    "Workspace",
+    "read_result",
+]
+
+R = TypeVar("R", bound=Result)
+
+
+@dataclass(frozen=True)
+class Job(Tagged, Generic[R]):
+    """Something to do with the inference runtime ``runtime``."""
+
+    KEY: ClassVar[str] = "job"
+    KINDS: ClassVar[Dict[str, Type[Any]]] = {}
+    FORMAT: ClassVar[Optional[int]] = FORMAT
+    RESULT: ClassVar[Type[Any]]
+
+    runtime: str
+
+
+def read_result(job: Job[R], data: Any) -> R:  # noqa: ANN401 - what JSON can hold
+    """The result of ``job`` that ``data`` holds.
+
+    Raises:
+        MessageError: it holds something else.
+    """
+    result: R = read(job.RESULT, data, "result")
+    return result
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """An ONNX file in the job's folder, and the metadata that it must contain."""
+
+    file: str
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ModelJob(Job[R]):
+    """A job that opens ``models``; TensorRT builds their engines first, as ``engine`` says."""
+
+    threads: int
+    engine: Optional[EngineSettings]
+    models: Mapping[str, ModelFile]
+
+
+@dataclass(frozen=True)
+class BenchProtocol:
+    """How long two models are timed, and how sure their ratio is.
+
+    After ``warmup_s`` they are timed in blocks of ``block`` inferences until ``seconds`` have passed and each has
+    ``min_samples``, or ``limit_s`` have passed.
+    """
+
+    warmup_s: float
+    seconds: float
+    min_samples: int
+    limit_s: float
+    block: int
+    bootstrap_resamples: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class BenchJob(ModelJob[BenchResult]):
+    """Time the models ``original`` and ``pruned``, interleaved, in each of the ``modes``.
+
+    ``beside`` also asks for energy, and for trtexec's times, where the device has them.
+    """
+
+    NAME: ClassVar[str] = "bench"
+    RESULT: ClassVar[Type[Any]] = BenchResult
+
+    modes: Tuple[Mode, ...]
+    protocol: BenchProtocol
+    beside: bool = False
+
+
+@dataclass(frozen=True)
+class BuildJob(ModelJob[BuildResult]):
+    """Build the engine of each model, and ``rebuilds`` times again from nothing, timed with ``batch`` images."""
+
+    NAME: ClassVar[str] = "build"
+    RESULT: ClassVar[Type[Any]] = BuildResult
+
+    batch: int
+    rebuilds: int
+
+
+@dataclass(frozen=True)
+class VerifyJob(ModelJob[VerifyResult]):
+    """Run each model on all ``images``, a .npy file of uint8 (n, channels, height, width).
+
+    Pixels are scaled to 0..1, less ``mean``, over ``std``, one value for each channel.
+    """
+
+    NAME: ClassVar[str] = "verify"
+    RESULT: ClassVar[Type[Any]] = VerifyResult
+
+    images: str
+    batch_size: int
+    mean: Tuple[float, ...]
+    std: Tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A network to be profiled; as a ``whole``, without profiling, too."""
+
+    name: str
+    file: str
+    whole: bool
+
+
+@dataclass(frozen=True)
+class VisitProtocol:
+    """Variants loaded ``together``, visited in ``rounds``; a visit takes ``block_ms`` within bounds of inferences."""
+
+    together: int
+    rounds: int
+    block_ms: float
+    min_runs: int
+    max_runs: int
+
+
+@dataclass(frozen=True)
+class ProfileJob(Job[ProfileResult]):
+    """Time the nodes of each variant, with the file ``reference`` run between any two of them."""
+
+    NAME: ClassVar[str] = "profile"
+    RESULT: ClassVar[Type[Any]] = ProfileResult
+
+    threads: int
+    batch: int
+    seed: int
+    reference: str
+    variants: Tuple[Variant, ...]
+    protocol: VisitProtocol
+
+
+@dataclass(frozen=True)
+class FactsJob(Job[FactsResult]):
+    """Say what the device is, and the version of the runtime."""
+
+    NAME: ClassVar[str] = "facts"
+    RESULT: ClassVar[Type[Any]] = FactsResult
+
+
+@dataclass(frozen=True)
+class DoctorJob(Job[DoctorResult]):
+    """Look at all that the agent may need; what the runtime cannot do without is ``needed``."""
+
+    NAME: ClassVar[str] = "doctor"
+    RESULT: ClassVar[Type[Any]] = DoctorResult
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Folders on the device: ``folder`` of the job's files, ``home`` of what the agent makes and keeps."""
+
+    folder: str
+    home: str
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the agent's process reads from its standard input."""
+
+    job: Job[Any]
+    workspace: Workspace
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """A job for a device reached by ssh: its files by SHA-256, its time limit, and who asks."""
+
+    job: Job[Any]
+    files: Mapping[str, str]
+    limit_s: float
+    who: str
+
+
+@dataclass(frozen=True)
+class CarriedJob:
+    """A job in a bundle; its ``title`` is shown while it is done."""
+
+    title: str
+    job: Job[Any]
+    limit_s: float
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The jobs that were carried to a device, by name."""
+
+    jobs: Mapping[str, CarriedJob]
+
+
+@dataclass(frozen=True)
+class BundleResults:
+    """The results that are carried back, by the names of their jobs."""
+
+    results: Mapping[str, Any]

@@ -1,0 +1,235 @@
+"""What jobs answer, one dataclass for each job. Units stand in names; what a device does not tell is None."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Dict, Mapping, Optional, Tuple, Type
+
+from catro_deploy.agent.device import DeviceFacts, DeviceState, flat
+from catro_deploy.agent.wire import FORMAT, Tagged
+
+__all__ = [
+    "BenchFacts",
+    "BenchResult",
+    "BuildResult",
+    "BuiltEngine",
+    "DoctorResult",
+    "Energy",
+    "EngineSettings",
+    "FactsResult",
+    "Finding",
+    "Mode",
+    "ModeResult",
+    "ModelEnergy",
+    "ProfileResult",
+    "Result",
+    "Speedup",
+    "Timing",
+    "TrtexecTiming",
+    "VerifyResult",
+    "facts_record",
+]
+
+
+class Result(Tagged):
+    """The answer to a job; ``NAME`` is the job's."""
+
+    KEY: ClassVar[str] = "result"
+    KINDS: ClassVar[Dict[str, Type[Any]]] = {}
+    FORMAT: ClassVar[Optional[int]] = FORMAT
+
+
+@dataclass(frozen=True)
+class BenchFacts:
+    """The device, and its state before and after a measurement; ``other_load_cores`` is what other processes used."""
+
+    device: DeviceFacts
+    runtime: str
+    providers: Tuple[str, ...]
+    before: DeviceState
+    after: DeviceState
+    other_load_cores: Optional[float]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Latency of one model: percentiles, mean, coefficient of variation, and samples in the order of time.
+
+    ``enqueue_p50_us`` is the median of what the host takes to hand an inference over to a GPU.
+    """
+
+    p50_us: float
+    p90_us: float
+    p99_us: float
+    mean_us: float
+    cv: float
+    n: int
+    samples_us: Optional[Tuple[float, ...]] = None
+    enqueue_p50_us: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """The original's median over the pruned's, with its 95% interval."""
+
+    median: float
+    ci95: Tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How inferences are timed: images at a time; on a GPU whether transfers count, and whether it is a CUDA graph."""
+
+    batch: int
+    transfers: Optional[bool] = None
+    cuda_graph: Optional[bool] = None
+
+
+@dataclass(frozen=True)
+class ModeResult:
+    """Latencies in one mode, and what makes them less certain than they look."""
+
+    original: Timing
+    pruned: Timing
+    speedup: Speedup
+    mode: Mode
+    warnings: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ModelEnergy:
+    """Watts and millijoules of an inference; ``spread`` is how far turns lie apart, as a share."""
+
+    watts: float
+    mj_per_inference: float
+    spread: Optional[float]
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Energy per inference, and what the ``rails`` draw when the device idles."""
+
+    rails: str
+    idle_w: Optional[float]
+    original: ModelEnergy
+    pruned: ModelEnergy
+
+
+@dataclass(frozen=True)
+class TrtexecTiming:
+    """The same engines timed by NVIDIA's trtexec."""
+
+    mode: Mode
+    version: str
+    original: Timing
+    pruned: Timing
+
+
+@dataclass(frozen=True)
+class BenchResult(ModeResult, Result):
+    """Latencies in the first mode; those in the others, without samples, are ``further``."""
+
+    NAME: ClassVar[str] = "bench"
+
+    facts: BenchFacts
+    further: Tuple[ModeResult, ...]
+    energy: Optional[Energy] = None
+    trtexec: Optional[TrtexecTiming] = None
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How TensorRT builds an engine.
+
+    ``level`` of optimisation (0 to 5); ``workspace_mib`` (None: what the GPU has); ``dla``, a core of the deep learning
+    accelerator (None: the GPU); least, usual and most images at a time in ``batches``.
+    """
+
+    level: int
+    workspace_mib: Optional[int]
+    dla: Optional[int]
+    batches: Tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class BuiltEngine:
+    """An engine: built from which file, where and how; ``layers`` as TensorRT's inspector lists them.
+
+    ``rebuilds_us`` are the medians of engines that were built again from nothing.
+    """
+
+    onnx_sha256: str
+    engine_sha256: str
+    place: Mapping[str, Any]
+    settings: EngineSettings
+    metadata: Mapping[str, str]
+    seconds: float
+    layers: Any
+    rebuilds_us: Tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class BuildResult(Result):
+    """The engine of each model."""
+
+    NAME: ClassVar[str] = "build"
+
+    engines: Mapping[str, BuiltEngine]
+
+
+@dataclass(frozen=True)
+class VerifyResult(Result):
+    """``logits`` of each model: base64 of little-endian float32 (images, classes), row by row."""
+
+    NAME: ClassVar[str] = "verify"
+
+    runtime: str
+    logits: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ProfileResult(Result):
+    """What timed the samples, which were events."""
+
+    NAME: ClassVar[str] = "profile"
+
+    runtime: str
+    providers: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FactsResult(Result):
+    """What the device is, and the runtime's name and version."""
+
+    NAME: ClassVar[str] = "facts"
+
+    device: DeviceFacts
+    runtime: str
+
+
+def facts_record(found: FactsResult) -> Dict[str, Any]:
+    """The device and its runtime as one JSON object."""
+    return {**flat(found.device), "runtime": found.runtime}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: its ``state`` is works, missing or broken; ``remedy`` is what to do.
+
+    The main job cannot run without what is ``needed``.
+    """
+
+    name: str
+    state: str
+    detail: str
+    needed: bool
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class DoctorResult(Result):
+    """What the doctor found on the device."""
+
+    NAME: ClassVar[str] = "doctor"
+
+    findings: Tuple[Finding, ...]

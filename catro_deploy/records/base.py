@@ -1,0 +1,39 @@
+"""What every file of a run folder has in common."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Ge, Gt, Interval, Le
+
+__all__ = ["Count", "NonNegative", "Number", "Points", "Positive", "PositiveCount", "Record", "Share"]
+
+LARGEST = 1e15
+"""Of any number: sums and products of such are finite."""
+
+Number = Annotated[float, Interval(ge=-LARGEST, le=LARGEST)]
+NonNegative = Annotated[float, Interval(ge=0, le=LARGEST)]
+Positive = Annotated[float, Gt(0), Le(LARGEST)]
+Share = Annotated[float, Interval(ge=0, le=1)]
+Points = Annotated[float, Interval(ge=-100, le=100)]
+"""Percentage points gained or lost."""
+Count = Annotated[int, Ge(0), Le(int(LARGEST))]
+PositiveCount = Annotated[int, Gt(0), Le(int(LARGEST))]
+
+
+@dataclass(frozen=True)
+class Record:
+    """The content of one JSON file of a run folder.
+
+    ``format`` is the version of the file's layout; ``FORMAT`` is the only one that this version reads. No key is
+    allowed that is not a field, here or in nested records, and every number must be finite.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {
+        "extra": "forbid",
+        "strict": True,
+        "allow_inf_nan": False,
+        "ser_json_inf_nan": "constants",
+    }
+    FORMAT: ClassVar[int] = 1
+
+    format: int = field(default=1, kw_only=True)

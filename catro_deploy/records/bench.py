@@ -1,0 +1,134 @@
+"""bench.json: latencies of the original and the pruned network, measured interleaved on the target."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from annotated_types import MinLen
+
+from catro_deploy.records.base import Count, NonNegative, Positive, PositiveCount, Record
+
+__all__ = ["Bench", "Energy", "EnergyUse", "Mode", "ModeTimes", "Protocol", "Samples", "Speedup", "Times", "Trtexec"]
+
+
+@dataclass(frozen=True)
+class Times:
+    """Percentiles and mean of the latency in microseconds, and its coefficient of variation, of ``n`` calls.
+
+    ``enqueue_p50_us`` is the median time that the host takes to enqueue one call; None on a CPU.
+    """
+
+    p50_us: Positive
+    p90_us: Positive
+    p99_us: Positive
+    mean_us: Positive
+    cv: NonNegative
+    n: PositiveCount
+    enqueue_p50_us: NonNegative | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples(Times):
+    """The same, with every call in the order of time."""
+
+    samples_us: Annotated[tuple[Positive, ...], MinLen(1)]
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """The original's median latency over the pruned network's, with its 95% interval: above 1, pruned is faster."""
+
+    median: Positive
+    ci95: tuple[Positive, Positive]
+
+    @property
+    def ratio(self) -> float:
+        """The pruned network's share of the original's latency."""
+        return 1 / self.median
+
+    @property
+    def ratio_ci95(self) -> tuple[float, float]:
+        """Its 95% interval."""
+        low, high = self.ci95
+        return 1 / high, 1 / low
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Images in one call and, on a GPU, whether transfers count and whether the call is one CUDA graph."""
+
+    batch: PositiveCount
+    transfers: bool | None = None
+    cuda_graph: bool | None = None
+
+
+@dataclass(frozen=True)
+class ModeTimes:
+    """Latencies in one further mode."""
+
+    original: Times
+    pruned: Times
+    speedup: Speedup
+    mode: Mode
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Trtexec:
+    """Latencies by NVIDIA's trtexec, one engine at a time."""
+
+    version: str
+    mode: Mode
+    original: Times
+    pruned: Times
+
+
+@dataclass(frozen=True)
+class EnergyUse:
+    """Mean power, energy of one inference, and how far its repetitions are apart, as a share."""
+
+    watts: Positive
+    mj_per_inference: Positive
+    spread: NonNegative | None
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Energy of both networks, by the power ``rails``; ``idle_w`` is None if the meter reported nothing when idle."""
+
+    rails: str
+    idle_w: NonNegative | None
+    original: EnergyUse
+    pruned: EnergyUse
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How it was measured: the protocol's ``name`` and its content, see ``calibration/latency``."""
+
+    name: str
+    warmup_s: NonNegative
+    seconds: Positive
+    min_samples: PositiveCount
+    limit_s: Positive
+    block: PositiveCount
+    bootstrap_resamples: PositiveCount
+    seed: Count
+
+
+@dataclass(frozen=True)
+class Bench(Record):
+    """Latencies in the first mode, and in ``further`` ones.
+
+    ``environment`` says where it was measured; its keys depend on the device.
+    """
+
+    original: Samples
+    pruned: Samples
+    speedup: Speedup
+    mode: Mode
+    further: tuple[ModeTimes, ...]
+    protocol: Protocol
+    environment: dict[str, Any]
+    warnings: tuple[str, ...]
+    trtexec: Trtexec | None = None
+    energy: Energy | None = None

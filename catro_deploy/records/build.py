@@ -1,0 +1,55 @@
+"""build.json: the TensorRT engines of both networks."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from catro_deploy.records.base import Count, NonNegative, Positive, Record
+
+__all__ = ["Build", "Engine", "Place"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What an engine is tied to: TensorRT's version and the GPU with its multiprocessors (``sms``)."""
+
+    tensorrt: str
+    gpu: str
+    compute_capability: str
+    sms: Count
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine: what it was built from, where and how, and the layers that TensorRT made of the network.
+
+    ``layers`` is the output of TensorRT's inspector. ``rebuilds_us`` are the medians of engines that were built again
+    from nothing.
+    """
+
+    onnx_sha256: str
+    engine_sha256: str
+    place: Place
+    settings: dict[str, Any]
+    metadata: dict[str, str]
+    seconds: NonNegative
+    layers: dict[str, Any]
+    rebuilds_us: tuple[Positive, ...]
+
+    @property
+    def layer_count(self) -> int:
+        """How many layers there are after fusion."""
+        found = self.layers.get("Layers")
+        return len(found) if isinstance(found, list) else 0
+
+    @property
+    def spread(self) -> float | None:
+        """The slowest rebuild over the fastest; None if there were none."""
+        return max(self.rebuilds_us) / min(self.rebuilds_us) if self.rebuilds_us else None
+
+
+@dataclass(frozen=True)
+class Build(Record):
+    """The engines of both networks."""
+
+    original: Engine
+    pruned: Engine

@@ -1,0 +1,275 @@
+"""Parts of report.json: figures of networks, budgets, latency and groups."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from catro_deploy.records.bench import Mode, Speedup
+from catro_deploy.records.build import Place
+from catro_deploy.records.first_look import FirstLook
+from catro_deploy.records.plan import CostErrors
+from catro_deploy.records.verify import OtherRuntime, Precisions, PrunedAgreement
+
+__all__ = [
+    "AgreementFigures",
+    "BudgetUsed",
+    "ClassFigures",
+    "Dropped",
+    "EngineFigures",
+    "GroupFigures",
+    "Histogram",
+    "Images",
+    "InputFigures",
+    "Interval",
+    "Latency",
+    "LatencyFigures",
+    "LayerTime",
+    "MacsShare",
+    "Milliseconds",
+    "ModeFigures",
+    "NetworkFigures",
+    "Pair",
+    "RoundFigures",
+    "StairFigures",
+    "Verification",
+    "VerifiedNetwork",
+]
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class InputFigures:
+    """What the network takes."""
+
+    shape: tuple[int, int, int]
+    layout: Literal["NCHW"]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class MacsShare:
+    """Shares of the original's multiply-accumulates; ``budget`` is None if it counts latency."""
+
+    used: float
+    budget: float | None
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images in words: their size, and the original's accuracy on them before anything was pruned."""
+
+    size: str
+    original: str | None
+    first_look: FirstLook | None
+
+
+@dataclass(frozen=True)
+class BudgetUsed:
+    """How much of the budget the pruned network uses, in the budget's own unit.
+
+    Shares of the original for ``flops`` and ``x``, microseconds for ``us``.
+
+    Attributes:
+        predicted: when the widths were chosen; None for ``flops``.
+        used: None if it was not measured.
+        ci95: its 95% interval if it was measured: that of the ratio to the original, for ``us`` times the original's
+            latency.
+        outcome: ``unsure`` is above the budget, but by no more than measurements differ.
+    """
+
+    unit: Literal["flops", "x", "us"]
+    asked: float
+    predicted: float | None
+    used: float | None
+    ci95: Interval | None
+    how: Literal["counted", "measured", "not measured"]
+    outcome: Literal["met", "missed", "unsure", "not measured"]
+
+
+@dataclass(frozen=True)
+class Milliseconds:
+    """Percentiles of the latency in milliseconds."""
+
+    p50: float
+    p90: float
+    p99: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency(Milliseconds):
+    """The same, and the mean."""
+
+    mean: float
+
+
+@dataclass(frozen=True)
+class NetworkFigures:
+    """One network: accuracy on test images (a fraction), size, and latency; None where it was not measured."""
+
+    accuracy: float | None
+    accuracy_ci95: Interval | None
+    macs: int
+    params: int
+    latency_ms: Latency | None
+    latency_cv: float | None
+    calls: int | None
+
+
+@dataclass(frozen=True)
+class ModeFigures:
+    """Latencies in one mode."""
+
+    mode: Mode
+    original_ms: Milliseconds
+    pruned_ms: Milliseconds
+    speedup: Speedup
+
+
+@dataclass(frozen=True)
+class EngineFigures:
+    """One TensorRT engine; ``spread`` is the slowest rebuild over the fastest."""
+
+    seconds: float
+    engine_sha256: str
+    place: Place
+    settings: dict[str, Any]
+    rebuilds_us: tuple[float, ...]
+    layers: int
+    spread: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgreementFigures(PrunedAgreement):
+    """Agreement with the original on the test images, with its 95% interval."""
+
+    ci95: Interval | None
+
+
+@dataclass(frozen=True)
+class ClassFigures:
+    """Accuracies on the test images of one class, fractions."""
+
+    name: str
+    images: int
+    original: float
+    pruned: float
+
+
+@dataclass(frozen=True)
+class GroupFigures:
+    """One group of coupled channels; a ``width_after`` of 0 is that of a group that was removed."""
+
+    name: str
+    layers: tuple[str, ...]
+    width_before: int
+    width_after: int
+    trace_ratio: float | None
+    rounds: int | None
+    fixed: str
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Residual branches that were removed, and their layers."""
+
+    branches: tuple[str, ...]
+    layers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RoundFigures:
+    """A round of the closed loop; ``predicted``, ``measured`` and ``ci95`` are in the budget's unit."""
+
+    predicted: float
+    measured: float
+    ci95: Interval
+    predicted_us: float
+    measured_us: float
+    original_us: float
+    ratio: float
+    ratio_ci95: Interval
+    taken: bool
+
+
+@dataclass(frozen=True)
+class StairFigures:
+    """The staircase of a group; ``chosen`` is 0 if it was removed."""
+
+    group: str
+    width: int
+    chosen: int
+    period: int
+    candidates: tuple[int, ...]
+    swept: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """The predicted time of a layer; 0 after it was removed."""
+
+    name: str
+    before_us: float
+    after_us: float
+
+
+@dataclass(frozen=True)
+class LatencyFigures:
+    """How the widths follow from latency. Staircases come by the time at full width, the longest first."""
+
+    how: Literal["measured", "estimate"]
+    source: str
+    budget_us: float
+    original_us: float
+    predicted_us: float
+    gap: float | None
+    rounds: tuple[RoundFigures, ...]
+    staircases: tuple[StairFigures, ...]
+    layers: tuple[LayerTime, ...]
+    errors: CostErrors | None
+
+
+@dataclass(frozen=True)
+class VerifiedNetwork:
+    """Accuracies by PyTorch and by the runtime, and how these agree."""
+
+    torch: float | None
+    runtime: float | None
+    agreement: float
+    largest_logit_difference: float | None
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What verify.json says, but for the classes."""
+
+    passed: bool
+    problems: tuple[str, ...]
+    test_images: int
+    runtime: str
+    tolerance: float
+    precision: Precisions
+    max_drop: float | None
+    original: VerifiedNetwork
+    pruned: VerifiedNetwork
+    onnxruntime: OtherRuntime | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A number of calls for each network."""
+
+    original: int
+    pruned: int
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of calls over one common axis; ``beyond`` it lie the slowest."""
+
+    low_ms: float
+    high_ms: float
+    original: tuple[int, ...]
+    pruned: tuple[int, ...]
+    beyond: Pair

@@ -1,0 +1,50 @@
+"""Overviews of runs, for lists of runs and for two runs side by side."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from catro_deploy.records.figures import Interval
+
+__all__ = ["Comparison", "Overview"]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The figures of those stages of a run that ended; what is not known is None.
+
+    Accuracies are fractions, latencies microseconds. ``accuracy_images`` says of which images the accuracies are:
+    before verification, of validation images.
+    """
+
+    name: str
+    stage: str | None
+    date: str | None
+    model: str | None
+    target: str | None
+    budget: str | None
+    model_classes: int | None = None
+    input_shape: tuple[int, int, int] | None = None
+    classes: tuple[str, ...] | None = None
+    original_macs: int | None = None
+    pruned_macs: int | None = None
+    original_params: int | None = None
+    pruned_params: int | None = None
+    original_accuracy: float | None = None
+    accuracy: float | None = None
+    accuracy_images: Literal["test", "validation"] | None = None
+    test_images: int | None = None
+    agreement: float | None = None
+    original_us: float | None = None
+    pruned_us: float | None = None
+    latency_ratio: float | None = None
+    latency_ratio_ci95: Interval | None = None
+    latency_how: Literal["measured", "predicted", "estimate"] | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs, and the settings that differ: name and both values."""
+
+    earlier: Overview
+    this: Overview
+    settings: tuple[tuple[str, str, str], ...]

@@ -1,0 +1,166 @@
+"""plan.json: which channels stay, on what grounds, and what that saves."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from annotated_types import MinLen
+
+from catro_deploy.errors import BudgetError
+from catro_deploy.records.base import Count, NonNegative, Number, Positive, PositiveCount, Record, Share
+from catro_deploy.records.budget import Budget
+from catro_deploy.records.first_look import FirstLook
+from catro_deploy.records.network import Keep
+
+__all__ = ["CostErrors", "GroupPlan", "LatencyPlan", "Plan", "ReconstructionPlan", "Round", "Staircase"]
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """What was decided for one group, and on what grounds.
+
+    ``kept`` is empty for a group that was removed with its residual branch.
+    """
+
+    name: str
+    width: PositiveCount
+    kept: tuple[Count, ...]
+    producers: tuple[str, ...]
+    trace_ratio: Number | None = None
+    rounds: Count | None = None
+    scale: Number | None = None
+    fixed: str = ""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of the closed loop: an allocation, and its network's latency, measured interleaved with the original's.
+
+    ``ratio`` is the pruned network's latency over the original's, with its 95% interval. ``taken`` marks the round
+    whose network the plan describes.
+    """
+
+    predicted_us: Positive
+    measured_us: Positive
+    original_us: Positive
+    ratio: Positive
+    ratio_ci95: tuple[Positive, Positive]
+    widths: dict[str, Count]
+    taken: bool = False
+
+
+@dataclass(frozen=True)
+class Staircase:
+    """What the width of a group costs: (width, microseconds of the layers that it touches) as swept.
+
+    Measured, all groups widen together; estimated, the others keep their full widths. ``candidates`` are the widths
+    worth having; ``period`` is the power of two that nearly all of them are multiples of.
+    """
+
+    swept: tuple[tuple[Count, NonNegative], ...]
+    candidates: tuple[Count, ...]
+    period: PositiveCount
+
+
+@dataclass(frozen=True)
+class CostErrors:
+    """How a cost model does on ``networks`` that took part in no fit; shares of 1 within 5% and 10%."""
+
+    networks: PositiveCount
+    within_5: Share
+    within_10: Share
+    rmspe: Number
+    spearman: Number
+
+
+@dataclass(frozen=True)
+class LatencyPlan:
+    """How the widths follow from latency on the target. All times in microseconds.
+
+    ``how`` says whether times come from measurements on the target or from an estimate. ``by_layer`` has each layer's
+    predicted time before and after; a layer that is gone has 0. ``gap`` is what an exact allocation may have missed, as
+    a share; None of another one.
+    """
+
+    how: Literal["measured", "estimate"]
+    source: str
+    budget_us: Positive
+    original_us: Positive
+    predicted_us: Positive
+    rounds: tuple[Round, ...]
+    by_layer: dict[str, tuple[NonNegative, NonNegative]]
+    staircases: dict[str, Staircase]
+    errors: CostErrors | None
+    gap: NonNegative | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReconstructionPlan:
+    """How close reconstruction, solving the layers of the cut network again, came to the original.
+
+    ``kl_cut`` and ``kl_reconstructed`` are the mean KL divergence, in nats at temperature 2, of the original's answers
+    from those of the network right after the cut and after reconstruction, on images held out from solving (of fewer
+    than 4, on all). ``explained`` is R^2 of what each solved layer was to put out, on those that it was solved from;
+    ``left`` says why other layers that the cut changed were left as they are. ``loss_predicted`` is what the choice of
+    widths took ``kl_reconstructed`` to become; None where it did not measure.
+    """
+
+    kl_cut: NonNegative
+    kl_reconstructed: NonNegative
+    explained: dict[str, Number]
+    left: dict[str, str]
+    loss_predicted: Number | None = None
+
+
+@dataclass(frozen=True)
+class Plan(Record):
+    """All that is needed, with the weights, to build the pruned network again.
+
+    ``dropped`` names the residual branches that were removed; ``groups`` has their groups, too, with no channel kept.
+    ``keeps`` are of what is left. ``latency`` is None if the budget counts multiply-accumulates. ``search_path`` are
+    Algorithm 2's steps under such a budget: a group and the width that it grows to. ``reconstruction`` and
+    ``first_look`` are None where there was none.
+    """
+
+    model: str
+    model_classes: PositiveCount
+    input_shape: tuple[PositiveCount, PositiveCount, PositiveCount]
+    mean: tuple[Number, ...]
+    std: tuple[Positive, ...]
+    classes: tuple[str, ...]
+    class_indices: tuple[Count, ...]
+    head: str
+    target: str
+    budget: str
+    criterion: str
+    allocation: str
+    groups: Annotated[tuple[GroupPlan, ...], MinLen(1)]
+    keeps: dict[str, Keep]
+    original_macs: PositiveCount
+    pruned_macs: PositiveCount
+    original_params: PositiveCount
+    pruned_params: PositiveCount
+    settings: dict[str, Any] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    latency: LatencyPlan | None = None
+    search_path: tuple[tuple[str, PositiveCount], ...] = ()
+    reconstruction: ReconstructionPlan | None = None
+    first_look: FirstLook | None = None
+
+    def __post_init__(self) -> None:
+        """Check the budget, and those settings that are read again."""
+        for key in ("classes", "ignore"):
+            names = self.settings.get(key, [])
+            if not isinstance(names, list | tuple) or not all(isinstance(name, str | int) for name in names):
+                raise ValueError(f"settings.{key} must be a list of names")
+        if not isinstance(self.settings.get("device", ""), str):
+            raise ValueError("settings.device must be a name")
+        try:
+            Budget.parse(self.budget)
+        except BudgetError as error:
+            raise ValueError(f"budget: {error.problem}") from None
+
+    @property
+    def reconstructed(self) -> bool:
+        """Whether the layers that are left were solved again for the original's feature maps."""
+        return self.reconstruction is not None

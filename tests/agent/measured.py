@@ -1,0 +1,43 @@
+"""Facts of a measurement that are made up."""
+
+from dataclasses import replace
+
+from catro_deploy.agent.device import DeviceFacts, DeviceState, GpuState, JetsonState
+from catro_deploy.agent.measure import CPU_PROVIDER
+from catro_deploy.agent.results import BenchFacts
+
+__all__ = ["DEVICE", "facts_of"]
+
+DEVICE = DeviceFacts(
+    device=None,
+    cpu_model="Acme 9000",
+    cores=None,
+    instruction_sets=("avx2",),
+    governor=None,
+    highest_clock_mhz=3600.0,
+    memory_bytes=8,
+    os=None,
+    kernel="6.1",
+    python="3.8.10",
+)
+
+
+def facts_of(
+    *,
+    cores: int | None = None,
+    load_average: float | None = None,
+    other_load_cores: float | None = None,
+    providers: tuple[str, ...] = (CPU_PROVIDER,),
+    gpus_after: tuple[GpuState, ...] = (),
+    jetson: tuple[JetsonState | None, JetsonState | None] = (None, None),
+) -> BenchFacts:
+    """Of a measurement of which nothing else is known; ``jetson`` is its state before and after."""
+    before, after = (DeviceState(None, None, None, jetson=one) for one in jetson)
+    return BenchFacts(
+        device=replace(DEVICE, cores=cores),
+        runtime="onnxruntime 1",
+        providers=providers,
+        before=replace(before, load_average=load_average),
+        after=replace(after, gpus=gpus_after or None),
+        other_load_cores=other_load_cores,
+    )

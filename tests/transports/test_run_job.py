@@ -1,0 +1,133 @@
+"""Jobs and their results as callers see them: typed, whatever transport is between."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from catro_deploy.agent.carried import do
+from catro_deploy.agent.events import Event, Progress
+from catro_deploy.agent.jobs import BenchJob, DoctorJob, FactsJob
+from catro_deploy.agent.results import BenchResult, DoctorResult, FactsResult
+from catro_deploy.agent.wire import FORMAT
+from catro_deploy.calibration import load_latency_protocol
+from catro_deploy.errors import ModelError, RunFolderError
+from catro_deploy.transports import run_job
+from catro_deploy.transports.bundle import Errand, write_bundle
+from catro_deploy.transports.execution import Use, bench_job
+from catro_deploy.transports.registry import HERE
+from tests.agent.test_agent import job_for, with_pruned
+from tests.agent.test_process import children
+
+WAYS = ({"transfers": False, "cuda_graph": True}, {"transfers": True, "cuda_graph": True})
+
+
+def test_a_job_here_returns_its_result_and_reports_its_events(tmp_path):
+    told: list[Event] = []
+    result = run_job(HERE, job_for(tmp_path, original={"layers": 3}, pruned={}), tmp_path, (), on_event=told.append)
+    assert isinstance(result, BenchResult)
+    assert result.original.n >= 100
+    assert {type(event) for event in told} == {Progress}
+    assert told == sorted(told, key=lambda event: event.seconds)
+    assert isinstance(run_job(HERE, FactsJob("onnxruntime"), tmp_path, ()), FactsResult)
+    assert isinstance(run_job(HERE, DoctorJob("onnxruntime"), tmp_path, ()), DoctorResult)
+
+
+def test_the_agents_error_is_raised(tmp_path):
+    job = with_pruned(job_for(tmp_path, original={}, pruned={}), metadata={"plan_sha256": "another"})
+    with pytest.raises(ModelError, match="of another network"):
+        run_job(HERE, job, tmp_path, ())
+
+
+def test_an_error_of_the_caller_ends_the_process(tmp_path):
+    def fail(event: Event) -> None:
+        assert children() - before
+        raise KeyError("caller")
+
+    before = children()
+    with pytest.raises(KeyError, match="caller"):
+        run_job(HERE, job_for(tmp_path, original={}, pruned={}), tmp_path, (), on_event=fail)
+    assert children() == before
+
+
+def test_a_bench_is_of_the_mode_that_counts_unless_others_are_asked_for():
+    use = Use("box", "tensorrt", "fp16", threads=2, batch=4, ways=WAYS)
+    job = bench_job(use, load_latency_protocol("standard"), {})
+    assert [(one.batch, one.transfers, one.cuda_graph) for one in job.modes] == [(4, False, True)]
+    modes = bench_job(use, load_latency_protocol("standard"), {}, use.modes([1, 4])).modes
+    assert [(one.batch, one.transfers) for one in modes] == [(1, False), (1, True), (4, False), (4, True)]
+    assert (job.runtime, job.threads, job.beside) == ("tensorrt", 2, False)
+    on_cpu = bench_job(Use("pc", "onnxruntime", "fp32", 1, 1), load_latency_protocol("standard"), {}).modes[0]
+    assert (on_cpu.transfers, on_cpu.cuda_graph) == (None, None)
+
+
+@pytest.fixture
+def bundle(tmp_path) -> tuple[BenchJob, Path]:
+    """A job, and the folder of the bundle that it was carried in."""
+    job = job_for(tmp_path, original={"layers": 3}, pruned={})
+    errand = Errand("Measuring", job, FILES, 60)
+    write_bundle(tmp_path / "bundle.tar", [errand], tmp_path, "The box")
+    with tarfile.open(tmp_path / "bundle.tar") as tar:
+        tar.extractall(tmp_path, filter="data")
+    return job, tmp_path / "catro-bundle"
+
+
+FILES = ("original.onnx", "pruned.onnx")
+
+
+def carried_back(job: BenchJob, there: Path) -> BenchResult:
+    return run_job(str(there / "result.json"), job, there / "files", FILES)
+
+
+def test_a_bundle_there_and_back(bundle, capsys):
+    job, there = bundle
+    assert do(there) == 0
+    assert carried_back(job, there).original.n >= 100
+    before = (there / "result.json").read_bytes()
+    assert do(there) == 0
+    assert (there / "result.json").read_bytes() == before
+    with pytest.raises(RunFolderError, match="has no answer to this run's bench"):
+        carried_back(with_pruned(job, metadata={"another": "run"}), there)
+
+
+def damaged(path: Path, damage) -> None:
+    content = json.loads(path.read_text())
+    (one,) = (content.get("results") or content.get("jobs")).values()
+    damage(one)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda result: result["speedup"].pop("ci95"), "lacks speedup.ci95: a list; each item is a finite number; 2"),
+        (lambda result: result["pruned"].update(n="many"), 'has pruned.n = "many". Allowed is an integer.'),
+        (lambda result: result.update(format=FORMAT + 1), f"this version of catro-deploy reads format {FORMAT}"),
+        (lambda result: result.update(result="verify"), 'The result "verify" is not one of: bench'),
+    ],
+)
+def test_a_damaged_result_is_refused_by_file_and_field(bundle, damage, says):
+    job, there = bundle
+    do(there)
+    damaged(there / "result.json", damage)
+    with pytest.raises(RunFolderError) as caught:
+        carried_back(job, there)
+    assert str(there / "result.json") in caught.value.problem
+    assert says in caught.value.problem
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"results": []}', "[" * 100_000])
+def test_results_that_are_none(bundle, content):
+    job, there = bundle
+    (there / "result.json").write_text(content)
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        carried_back(job, there)
+
+
+def test_a_damaged_job_in_a_bundle_is_refused_by_its_field(bundle, capsys):
+    _, there = bundle
+    damaged(there / "jobs.json", lambda carried: carried["job"]["protocol"].pop("seconds"))
+    assert do(there) == 2
+    assert "The job bench lacks protocol.seconds: a finite number." in capsys.readouterr().out
+    assert not (there / "result.json").exists()
