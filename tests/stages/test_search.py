@@ -239,7 +239,7 @@ def test_an_interrupted_trial_goes_on_and_ended_ones_are_not_repeated(settings, 
 
     def noted(name, stop_at=None):
         def call(tried, folder, progress, *look):
-            diary.append((name, tried.prune.budget))
+            diary.append((name, str(tried.prune.budget)))
             if stop_at is not None and len([one for one in diary if one[0] == name]) == stop_at:
                 raise KeyboardInterrupt
             return real[name](tried, folder, progress, *look)
