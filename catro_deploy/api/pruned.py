@@ -81,8 +81,8 @@ class PrunedModel:
                 images alone, as tensors or tuples of one: ``model`` then learns from the answers of ``original``, and
                 from nothing else, whatever the recipe.
             validation: a loader of images with labels, for the accuracy after each epoch. If training made the network
-                worse on them, ``model`` keeps its weights from before, and a ``CatroWarning`` says so. None: no
-                accuracy, and the trained weights stay in any case.
+                worse on them, ``model`` keeps its weights from before; a ``CatroWarning`` says so if accuracy was
+                lost. None: no accuracy, and the trained weights stay in any case.
             progress: told how far it is; None: nobody.
             **options: how it is trained, see ``FinetuneOptions``.
 
@@ -117,7 +117,10 @@ class PrunedModel:
         choice = keep_better_(self.model, before, self.original, validation, wanted, shape, device)
         if choice.kept == "finetuned":
             return history
-        warnings.warn(kept_words(choice), CatroWarning, stacklevel=2)
+        if choice.harmful:
+            warnings.warn(kept_words(choice), CatroWarning, stacklevel=2)
+        elif progress:
+            progress.note(kept_words(choice))
         return replace(history, validation_accuracy=history.baseline_validation_accuracy)
 
     def agreement(self, loader: Loader) -> Agreement:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Interval, Le
 
-__all__ = ["Count", "NonNegative", "Number", "Points", "Positive", "PositiveCount", "Record", "Share"]
+__all__ = ["Count", "Divergence", "NonNegative", "Number", "Points", "Positive", "PositiveCount", "Record", "Share"]
 
 LARGEST = 1e15
 """Of any number: sums and products of such are finite."""
@@ -14,6 +14,8 @@ Number = Annotated[float, Interval(ge=-LARGEST, le=LARGEST)]
 NonNegative = Annotated[float, Interval(ge=0, le=LARGEST)]
 Positive = Annotated[float, Gt(0), Le(LARGEST)]
 Share = Annotated[float, Interval(ge=0, le=1)]
+Divergence = Annotated[float, Interval(ge=0, le=1e39)]
+"""In nats, of logits in float32: those of a training that diverged are large."""
 Points = Annotated[float, Interval(ge=-100, le=100)]
 """Percentage points gained or lost."""
 Count = Annotated[int, Ge(0), Le(int(LARGEST))]

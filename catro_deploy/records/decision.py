@@ -3,7 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from catro_deploy.records.base import Count, NonNegative, Number, Points, Positive, PositiveCount, Record, Share
+from catro_deploy.records.base import (
+    Count,
+    Divergence,
+    NonNegative,
+    Number,
+    Points,
+    Positive,
+    PositiveCount,
+    Record,
+    Share,
+)
 from catro_deploy.records.finetune import History
 from catro_deploy.records.verify import Measure, Precision
 
@@ -34,7 +44,7 @@ class Decision:
     judged_by_reason: str
     validation_images: PositiveCount
     original_validation_accuracy: Share | None
-    largest_kl_nats: NonNegative | None = None
+    largest_kl_nats: Divergence | None = None
 
 
 @dataclass(frozen=True)
@@ -57,9 +67,9 @@ class Point:
     validation_accuracy: Share | None = None
     macs_share: NonNegative | None = None
     agreement: Share | None = None
-    mean_kl_nats: NonNegative | None = None
+    mean_kl_nats: Divergence | None = None
     change_ci95: tuple[Number, Number] | None = None
-    scaled_kl_nats: NonNegative | None = None
+    scaled_kl_nats: Divergence | None = None
 
 
 @dataclass(frozen=True)
@@ -111,11 +121,11 @@ class Candidate:
 
     score: Share
     agreement: Share
-    mean_kl_nats: NonNegative | None
+    mean_kl_nats: Divergence | None
     ratio: Positive
     ratio_ci95: tuple[Positive, Positive]
     us: Positive
-    scaled_kl_nats: NonNegative | None = None
+    scaled_kl_nats: Divergence | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from catro_deploy.records.base import Count, NonNegative, Number, Positive, PositiveCount, Record, Share
+from catro_deploy.records.base import Count, Divergence, NonNegative, Number, Positive, PositiveCount, Record, Share
 
 __all__ = ["Choice", "Epoch", "Finetune", "History", "Probe", "Score"]
 
@@ -80,7 +80,7 @@ class Score:
 
     accuracy: Share | None
     agreement: Share
-    mean_kl_nats: NonNegative | None
+    mean_kl_nats: Divergence | None
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,14 @@ class Choice:
     images: Count
     before: Score
     after: Score
+
+    @property
+    def harmful(self) -> bool:
+        """Whether fewer answers were right after training than before: of equally good networks either may be kept."""
+        before, after = self.before, self.after
+        if before.accuracy is None or after.accuracy is None:
+            return after.agreement < before.agreement
+        return after.accuracy < before.accuracy
 
 
 @dataclass(frozen=True, kw_only=True)

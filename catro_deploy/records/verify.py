@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from catro_deploy.records.base import NonNegative, Points, PositiveCount, Record, Share
+from catro_deploy.records.base import Divergence, NonNegative, Points, PositiveCount, Record, Share
 
 __all__ = [
     "Accuracy",
@@ -62,7 +62,7 @@ class Agreement:
     """
 
     share: Share
-    mean_kl_nats: NonNegative | None
+    mean_kl_nats: Divergence | None
 
 
 @dataclass(frozen=True)

@@ -222,12 +222,14 @@ def _drop_points(verify: Verify | None) -> float | None:
 def _warnings(run: RunRecords) -> tuple[str, ...]:
     """What to read first, each once: what verification found, how it was chosen, and how it was measured."""
     plan, verify, bench, finetune = run.plan, run.verify, run.bench, run.finetune
+    choice = finetune.choice if finetune and finetune.discarded else None
+    harmed = choice if choice and choice.harmful else None
     found = [
         *filter(None, [run.unchecked]),
         *(plan.first_look.warnings if plan.first_look else ()),
         *(verify.problems if verify else ()),
         *(_not_shipped(run.quantize) if run.quantize else ()),
-        *([kept_words(finetune.choice)] if finetune and finetune.choice and finetune.discarded else ()),
+        *([kept_words(harmed)] if harmed else ()),
         *basis_warnings(verify, run.search, run.quantize),
         *few_image_warnings(verify),
         *(plan.latency.warnings if plan.latency else ()),

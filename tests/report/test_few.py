@@ -78,6 +78,10 @@ def test_a_fine_tuning_that_was_discarded_is_told():
     )
     assert words in to_html(content).replace("&gt;", ">")
     assert RESULTS["finetune"].show(finetune, None)[1].startswith(words)
+    equal = make_finetune(**DISCARDED | {"choice": Choice("pruned", 45, SCORES, replace(SCORES, mean_kl_nats=0.9))})
+    unharmed = report(finetune=equal)  # it is told where fine-tuning is described, but nothing to read first
+    assert not any(warning.startswith("Fine-tuning did not") for warning in unharmed.warnings)
+    assert "Fine-tuning did not improve" in to_markdown(unharmed)
     unmeasured = make_report(make_estimate(), finetune=finetune)
     assert unmeasured.verdict.endswith("without fine-tuning")
     assert "without fine-tuning" in cards(unmeasured)
