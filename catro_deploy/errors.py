@@ -18,6 +18,8 @@
         ├── StorageError           a file could not be written: disk full, no permission
         └── RuntimeMissingError    an inference runtime that is not installed or does not work
 
+``CatroWarning`` is no error: the Python API warns with it of results that are probably not what was meant.
+
 A message says what was asked, what is there, and what to do next: ``CatroError(problem, hint)`` keeps the last
 part apart, so that the command line can set it in another style.
 """
@@ -25,6 +27,7 @@ part apart, so that the command line can set it in another style.
 __all__ = [
     "BudgetError",
     "CatroError",
+    "CatroWarning",
     "CheckpointError",
     "DataError",
     "DeviceError",
@@ -55,6 +58,10 @@ class CatroError(Exception):
 
     def __str__(self) -> str:
         return f"{self.problem}\n{self.hint}" if self.hint else self.problem
+
+
+class CatroWarning(UserWarning):
+    """The Python API goes on, but the result is probably not what was meant."""
 
 
 class UsageError(CatroError):

@@ -76,6 +76,7 @@ def test_absolute_and_home_paths_stay(tmp_path):
             "[model]\nmean = [128, 128, 128]\nstd = [51, 63.75, 255]",  # divided by 255
             "Write mean = [0.502, 0.502, 0.502] and std = [0.2, 0.25, 1.0]",
         ),
+        ("[model]\nmean = [127.5]\nstd = [0.25]", "Write mean = [0.5] and std = [0.25]"),  # a slip in the mean alone
         ("[model]\nmean = [127.5]\nstd = [1]", "Write mean = [0.5] and std = [0.003922]"),
         (  # of pixels in 0..255 that are only scaled
             "[model]\nmean = [0, 0, 0]\nstd = [255, 255, 255]",

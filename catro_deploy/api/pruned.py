@@ -1,29 +1,32 @@
 """What ``prune`` returns: the pruned network with all that can be done with it."""
 
 import copy
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Unpack
 
-import numpy as np
 import torch
 from torch import nn
 
 from catro_deploy import networks
+from catro_deploy.api.keeping import keep_better_, logits_by
 from catro_deploy.api.options import FinetuneOptions
 from catro_deploy.data.loader import Loader, WantedClasses, image_batches, open_loader
-from catro_deploy.errors import RunFolderError
+from catro_deploy.errors import CatroWarning, RunFolderError
 from catro_deploy.files import text_hash
 from catro_deploy.graph.onnx.export import export_onnx, plan_metadata
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.records import Agreement, History, Plan
 from catro_deploy.records.files import record_text
+from catro_deploy.report.finetuning import kept_words
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.settings import load_settings
 from catro_deploy.statistics.agreement import agreement_of
+from catro_deploy.training.device import choose_device
 from catro_deploy.training.loader import fit_loader
 
 __all__ = ["PrunedModel"]
@@ -77,12 +80,14 @@ class PrunedModel:
                 are left out. It is gone through once in each epoch, and once before to count its images. It may give
                 images alone, as tensors or tuples of one: ``model`` then learns from the answers of ``original``, and
                 from nothing else, whatever the recipe.
-            validation: a loader of images with labels, for the accuracy after each epoch; None: no accuracy.
+            validation: a loader of images with labels, for the accuracy after each epoch. If training made the network
+                worse on them, ``model`` keeps its weights from before, and a ``CatroWarning`` says so. None: no
+                accuracy, and the trained weights stay in any case.
             progress: told how far it is; None: nobody.
             **options: how it is trained, see ``FinetuneOptions``.
 
         Returns:
-            Loss and accuracy by epoch.
+            Loss and accuracy by epoch; ``validation_accuracy`` is that of the weights that were kept.
 
         Raises:
             SettingsError: an option is not known or does not fit, or a GPU is wanted and there is none; or the loader
@@ -92,18 +97,28 @@ class PrunedModel:
             FaultError: the GPU's memory is too small.
         """
         settings = load_settings(None, {"finetune": options}).finetune
-        return fit_loader(
+        wanted, shape = WantedClasses(self.plan.model_classes, self.plan.class_indices), self.plan.input_shape
+        before = copy.deepcopy(self.model)
+        history = fit_loader(
             self.model,
             loader,
             validation,
-            WantedClasses(self.plan.model_classes, self.plan.class_indices),
-            self.plan.input_shape,
+            wanted,
+            shape,
             settings,
             progress or Silent(),
             "fine-tuning",
             copy.deepcopy(self.original) if settings.epochs else None,
             reconstructed=self.plan.reconstructed,
         )
+        if validation is None or not history.epochs:
+            return history
+        device = choose_device(settings.compute)
+        choice = keep_better_(self.model, before, self.original, validation, wanted, shape, device)
+        if choice.kept == "finetuned":
+            return history
+        warnings.warn(kept_words(choice), CatroWarning, stacklevel=2)
+        return replace(history, validation_accuracy=history.baseline_validation_accuracy)
 
     def agreement(self, loader: Loader) -> Agreement:
         """How ``model`` agrees with ``original`` on the images of ``loader``: it needs no labels, and is no accuracy.
@@ -119,13 +134,8 @@ class PrunedModel:
             DataError: the loader is empty, or gives something else.
         """
         opened = open_loader(loader)
-        both = (self.original.cpu().eval(), self.model.cpu().eval())
-        with torch.inference_mode():
-            batches = [
-                tuple(network(images).numpy() for network in both)
-                for images in image_batches(opened.batches, self.plan.input_shape)
-            ]
-        reference, found = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+        images = image_batches(opened.batches, self.plan.input_shape)
+        reference, found = logits_by((self.original, self.model), images, torch.device("cpu"))
         return agreement_of(reference, found)
 
     def export(

@@ -1,16 +1,20 @@
 """``prune``: from a trained module and a loader to a pruned network."""
 
+import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
 from torch import nn
 
 from catro_deploy.api.classifier import classifier_of
+from catro_deploy.api.first_look import first_look
 from catro_deploy.api.options import PruneOptions
 from catro_deploy.api.pruned import PrunedModel
 from catro_deploy.data.classes import resolve_classes
 from catro_deploy.data.loader import Loader, Opened, WantedClasses, class_samples, image_samples, open_loader
+from catro_deploy.errors import CatroWarning
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.pruning.classifier import prune_classifier, scoring_batch_size
@@ -34,6 +38,7 @@ def prune(
     class_names: Sequence[str] | None = None,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
+    validation: Loader | None = None,
     threads: int | None = None,
     batch: int | None = None,
     profile: str = "standard",
@@ -62,6 +67,9 @@ def prune(
         mean: what images were normalised with, a value a channel, of pixels in 0..1; it is noted in the plan and the
             ONNX file only.
         std: likewise.
+        validation: images to look at the original on before anything is pruned, as ``loader`` gives them; None: those
+            that channels are judged on. ``plan.first_look`` keeps its accuracy. A ``CatroWarning`` says if that is
+            near chance, or right in another order of the classes, with the likely causes.
         threads: of the runtime that latency is measured with; None: the target's.
         batch: images at a time when latency is measured; None: the target's.
         profile: how thoroughly layers are timed: ``standard``, ``quick``, or the path of a protocol.
@@ -93,8 +101,12 @@ def prune(
     whole = classifier_of(model, opened.images, class_names, tuple(mean), tuple(std), name)
     original = with_classes(whole, resolve_classes(whole.classes, {}, named), opened.images)
     samples = _samples(opened, original, settings)
-    pruned = prune_classifier(original, samples, settings, progress or Silent(), labelled=opened.labelled)
-    return PrunedModel(pruned.model, original.model, pruned.plan)
+    told = progress or Silent()
+    look = first_look(original, samples, validation, settings, told, labelled=opened.labelled)
+    for warning in look.warnings:
+        warnings.warn(warning, CatroWarning, stacklevel=2)
+    pruned = prune_classifier(original, samples, settings, told, labelled=opened.labelled)
+    return PrunedModel(pruned.model, original.model, replace(pruned.plan, first_look=look))
 
 
 def _samples(opened: Opened, original: Classifier, settings: Settings) -> list[Labelled]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Lines", "Screen", "make_progress", "print_json", "print_result", "say"]
 
-WIDTH_WITHOUT_SCREEN = 110
+WIDTH_WITHOUT_SCREEN, WIDEST = 110, 2000
 # Without a screen, work that takes this long is told of, and then at each tenth.
 INTERVAL_S, SILENCE_S, TENTHS = 15.0, 600.0, 10
 # What stands beside title and bar at most: 300000/300000, elapsed and remaining time.
@@ -44,7 +44,15 @@ def print_result(*parts: "RenderableType") -> None:
         if isinstance(part, str):  # in a file or a pipe a line stays one line: paths are there to be copied
             console.print(part, markup=False, soft_wrap=not sys.stdout.isatty())
         else:
+            if not sys.stdout.isatty():
+                console.width = _whole_width(console, part)
             console.print(part)
+
+
+def _whole_width(console: "Console", part: "RenderableType") -> int:
+    """How wide a file or a pipe must be so that nothing of ``part`` is cut or wrapped."""
+    unbounded = console.options.update(max_width=WIDEST)
+    return max(WIDTH_WITHOUT_SCREEN, console.measure(part, options=unbounded).maximum)
 
 
 def say(text: str, style: str = "") -> None:

@@ -26,13 +26,15 @@ class Decision:
     """What the candidates were judged by on the validation images.
 
     ``judged_by_reason`` says why it is not accuracy; it is empty if it is. ``original_validation_accuracy`` is None
-    without labels.
+    without labels. ``largest_kl_nats`` bounds the divergence, by ``statistics.divergence.scaled_kl_nats``; it is None
+    where that does not count.
     """
 
     judged_by: Measure
     judged_by_reason: str
     validation_images: PositiveCount
     original_validation_accuracy: Share | None
+    largest_kl_nats: NonNegative | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Point:
         agreement: the share of validation images that it gives the same class as the original.
         mean_kl_nats: of its answers from the original's, on them.
         change_ci95: 95% interval of the change of accuracy from the original's, fractions; None without labels.
+        scaled_kl_nats: as ``mean_kl_nats``, at the best common scale of its logits.
     """
 
     share: Share
@@ -56,6 +59,7 @@ class Point:
     agreement: Share | None = None
     mean_kl_nats: NonNegative | None = None
     change_ci95: tuple[Number, Number] | None = None
+    scaled_kl_nats: NonNegative | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ class Candidate:
         mean_kl_nats: of its answers from the original's, on them; None where a logit is not finite.
         ratio: its latency over the original's; with ``ratio_ci95``, the 95% interval.
         us: the median of its latency.
+        scaled_kl_nats: its divergence at the best common scale of its logits; None where that does not count.
     """
 
     score: Share
@@ -110,6 +115,7 @@ class Candidate:
     ratio: Positive
     ratio_ci95: tuple[Positive, Positive]
     us: Positive
+    scaled_kl_nats: NonNegative | None = None
 
 
 @dataclass(frozen=True)

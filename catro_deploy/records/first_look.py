@@ -42,10 +42,18 @@ class ImageSizes:
 
 @dataclass(frozen=True)
 class FirstLook:
-    """The original on validation images of the wanted classes, before anything is pruned.
+    """The original on images of the wanted classes, before anything is pruned.
 
-    ``accuracy`` is a fraction; None without labels. ``told`` is the accuracy that the checkpoint's file states, None if
-    it states none. ``sizes`` is None where the images are not files.
+    Attributes:
+        images: how many.
+        accuracy: a fraction; None without labels.
+        told: the accuracy that the checkpoint's file states, None if it states none.
+        sizes: None where the images are not files.
+        warnings: what is suspicious, with the likely causes.
+        kind: which images they are.
+        confidence: mean of the largest softmax output; None with labels.
+        most_frequent: the share of images that are given the most frequent answer; None with labels.
+        invalid: why figures that compare with this original mean nothing, half a sentence; empty if they do.
     """
 
     images: Count
@@ -53,3 +61,7 @@ class FirstLook:
     told: Share | None
     sizes: ImageSizes | None
     warnings: tuple[str, ...] = ()
+    kind: str = "validation images"
+    confidence: float | None = None
+    most_frequent: float | None = None
+    invalid: str = ""

@@ -7,13 +7,15 @@ from catro_deploy.records import Decision, Measure, Quantize, Search, Verify
 from catro_deploy.records.figures import AgreementFigures
 from catro_deploy.report import svg
 from catro_deploy.report.tables import Table
-from catro_deploy.report.wording import count, percent
+from catro_deploy.report.wording import count, nats, percent
 
 __all__ = [
     "MEASURES",
     "agreement_chart",
     "agreement_table",
     "basis_warnings",
+    "divergence_words",
+    "judged_by_words",
     "validation_heading",
 ]
 
@@ -22,6 +24,23 @@ MEASURES: dict[Measure, str] = {"accuracy": "accuracy", "agreement": "agreement 
 
 # An original that does so much better on validation than on test images, and by more than chance, knew the former.
 FAR_POINTS, STANDARD_ERRORS = 1.0, 3.0
+
+
+def judged_by_words(measure: Measure, by_divergence: bool) -> str:
+    """What a search or a quantisation went by: ``agreement with the original and divergence from its answers``."""
+    return f"{MEASURES[measure]} and divergence from its answers" if by_divergence else MEASURES[measure]
+
+
+def divergence_words(decision: Decision) -> str:
+    """A sentence on the divergence that was allowed, with a space before it; empty where it did not count."""
+    most = decision.largest_kl_nats
+    if most is None:
+        return ""
+    return (
+        f" {count(decision.validation_images)} images are too few to count the answers that change, so agreement "
+        f"rules out only what chance does not explain, and the divergence from the original's answers (mean KL, at the "
+        f"best common scale of the logits) may be at most {nats(most)}: what it takes to change as many as are allowed."
+    )
 
 
 def validation_heading(decision: Decision) -> str:
@@ -70,10 +89,8 @@ def basis_warnings(verify: Verify | None, search: Search | None, quantize: Quant
             continue
         tested = _tested(verify)
         if decision.judged_by == "agreement":
-            found.append(
-                f"The {what} was chosen by agreement with the original, not by accuracy: "
-                f"{decision.judged_by_reason}{tested}."
-            )
+            measures = judged_by_words(decision.judged_by, decision.largest_kl_nats is not None)
+            found.append(f"The {what} was chosen by {measures}, not by accuracy: {decision.judged_by_reason}{tested}.")
         elif verify and is_far_above(known, decision.validation_images, verify):
             found.append(
                 f"The {what} was chosen by accuracy on validation images of which the original has {percent(known)} "

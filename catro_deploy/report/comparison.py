@@ -14,6 +14,7 @@ from catro_deploy.runs.listing import run_folders
 from catro_deploy.toml import toml_differences
 
 __all__ = [
+    "before_table",
     "compare",
     "comparison_page",
     "comparison_table",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 Run = Overview
+LAST_STAGE, FINISHED = "Last stage", "Finished"
 NONE = "-"
 
 
@@ -77,6 +79,13 @@ def comparison_table(earlier: Run, this: Run) -> Table:
     """The figures of both, and by how much the second differs from the first where both were measured alike."""
     rows = [row for row in _rows(earlier, this) if row[1:3] != (NONE, NONE)]
     return Table(("", earlier.name, this.name, "Change"), tuple(rows), frozenset({1, 2, 3}))
+
+
+def before_table(before: Comparison) -> Table:
+    """The same within a report, beside the run before it: short heads, and only what can differ."""
+    whole = comparison_table(before.earlier, before.this)
+    rows = tuple(row for row in whole.rows if row[0] not in (LAST_STAGE, FINISHED))
+    return Table(("", "Run before", "This run", "Change"), rows, whole.numeric)
 
 
 def settings_table(comparison: Comparison) -> Table:
@@ -194,8 +203,8 @@ def _text(value: object) -> str:
 
 
 _WORDS: tuple[tuple[str, Callable[[Run], str]], ...] = (
-    ("Last stage", lambda run: _text(run.stage)),
-    ("Finished", date_words),
+    (LAST_STAGE, lambda run: _text(run.stage)),
+    (FINISHED, date_words),
     ("Network", lambda run: _text(run.model)),
     ("Input", _input_words),
     ("Classes", _class_words),

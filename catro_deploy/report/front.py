@@ -4,9 +4,9 @@ from html import escape
 
 from catro_deploy.records import FrontPoint, Search
 from catro_deploy.report import svg
-from catro_deploy.report.agreement import MEASURES, validation_heading
+from catro_deploy.report.agreement import MEASURES, divergence_words, validation_heading
 from catro_deploy.report.tables import Table
-from catro_deploy.report.wording import change_interval, minus, percent, points
+from catro_deploy.report.wording import change_interval, minus, nats, percent, points
 
 __all__ = ["front_chart", "front_line", "front_table", "front_words"]
 
@@ -34,27 +34,30 @@ def front_words(search: Search) -> str:
         f"{len(search.front)} budgets were tried for the smallest latency that loses at most "
         f"{search.max_drop:g} points of {measure}. Each was pruned, measured and fine-tuned for {_epochs(search)} "
         f"only; its {measure} is on validation images, which come out of the training set, {original}. The test images "
-        f"were not looked at. The network of the budget kept, {search.budget}, was then fine-tuned in full: it is "
-        "what the rest of this report is about."
+        f"were not looked at.{divergence_words(search)} The network of the budget kept, {search.budget}, was then "
+        "fine-tuned in full: it is what the rest of this report is about."
     )
 
 
 def front_table(search: Search) -> Table:
     """Every budget that was tried, the smallest first."""
-    by_accuracy = search.judged_by == "accuracy"
-    rows = tuple(
-        (
-            one.budget,
-            "no network meets it" if one.ratio is None else f"{one.ratio:.3f}x",
-            "" if one.ratio is None else percent(one.validation_accuracy if by_accuracy else one.agreement),
-            "" if one.ratio is None else _change(one),
-            "" if one.ratio is None else percent(one.macs_share),
-            _outcome(one, search),
-        )
-        for one in search.front
-    )
-    head = ("Budget", "Latency, measured", validation_heading(search), "Points", "MACs used", "Within the loss allowed")
-    return Table(head, rows, frozenset({1, 2, 3, 4}))
+    head = ["Budget", "Latency, measured", validation_heading(search), "Points", "MACs used"]
+    rows = [_cells(one, search) for one in search.front]
+    if search.largest_kl_nats is not None:
+        head.append("Divergence")
+        for row, one in zip(rows, search.front, strict=True):
+            row.append("" if one.scaled_kl_nats is None else nats(one.scaled_kl_nats))
+    outcomes = (_outcome(one, search) for one in search.front)
+    whole = tuple((*row, outcome) for row, outcome in zip(rows, outcomes, strict=True))
+    return Table((*head, "Within the loss allowed"), whole, frozenset(range(1, len(head))))
+
+
+def _cells(one: FrontPoint, search: Search) -> list[str]:
+    """What a budget led to, in the order of the columns."""
+    if one.ratio is None:
+        return [one.budget, "no network meets it", "", "", ""]
+    score = one.validation_accuracy if search.judged_by == "accuracy" else one.agreement
+    return [one.budget, f"{one.ratio:.3f}x", percent(score), _change(one), percent(one.macs_share)]
 
 
 def _change(one: FrontPoint) -> str:

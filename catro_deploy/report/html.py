@@ -10,7 +10,7 @@ from catro_deploy.records.report import Report
 from catro_deploy.report import charts, latency_charts, latency_tables
 from catro_deploy.report.agreement import agreement_chart, agreement_table
 from catro_deploy.report.cards import badge, cards
-from catro_deploy.report.comparison import comparison_table, comparison_words, settings_table
+from catro_deploy.report.comparison import before_table, comparison_words, settings_table
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.finetuning import finetuning_words, probe_words
 from catro_deploy.report.front import front_chart, front_table, front_words
@@ -45,7 +45,7 @@ from catro_deploy.report.tables import (
     title,
     width_table,
 )
-from catro_deploy.report.verdict import validity
+from catro_deploy.report.verdict import invalid_original, validity
 from catro_deploy.report.wording import typeset
 
 __all__ = ["to_html"]
@@ -86,13 +86,14 @@ def _names(classes: Sequence[str]) -> str:
 
 
 def _warnings(report: Report) -> str:
-    if not report.warnings:
+    invalid = invalid_original(report)
+    if not report.warnings and not invalid:
         return ""
     passed = not report.verification or report.verification.passed
     items = "".join(f"<li>{escape(warning)}</li>" for warning in report.warnings)
     heading = "Read this first" if passed else "Verification failed"
     words = f"<strong>{heading}</strong><p>{escape(validity(report))}</p>"
-    return f'<div class="notice{"" if passed else " failed"}">{words}<ul>{items}</ul></div>\n'
+    return f'<div class="notice{"" if passed and not invalid else " failed"}">{words}<ul>{items}</ul></div>\n'
 
 
 def _measuring(report: Report) -> str:
@@ -107,7 +108,7 @@ def _before(report: Report) -> str:
     """Beside the run before it of the same network, if there is one."""
     if not (before := report.before):
         return ""
-    words, table = comparison_words(before), comparison_table(before.earlier, before.this)
+    words, table = comparison_words(before), before_table(before)
     return (
         f'<section><h2>Compared with the run before</h2><p class="soft">{escape(words)}</p>{html_table(table)}'
         f"{folded('Settings that differ', settings_table(before))}</section>\n"

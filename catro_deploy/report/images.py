@@ -32,10 +32,12 @@ def size_warning(sizes: ImageSizes | None, width: int, height: int) -> str:
 
 
 def accuracy_words(look: FirstLook) -> str:
-    """``98.20% of 400 validation images right``, or that nobody can tell."""
+    """``98.20% of 400 validation images right``, or what else is known where nobody can tell."""
     if not look.images:
-        return "accuracy not known: there are no validation images"
+        return f"accuracy not known: there are no {look.kind}"
     if look.accuracy is None:
-        return f"accuracy not known: {count(look.images)} validation images without labels"
+        sure = "" if look.confidence is None else f"; mean confidence {percent(look.confidence)}"
+        frequent = "" if look.most_frequent is None else f", most frequent answer to {percent(look.most_frequent)}"
+        return f"accuracy not known: {count(look.images)} {look.kind} without labels{sure}{frequent}"
     told = "" if look.told is None else f" (its checkpoint states {percent(look.told)})"
-    return f"{percent(look.accuracy)} of {count(look.images)} validation images right{told}"
+    return f"{percent(look.accuracy)} of {count(look.images)} {look.kind} right{told}"

@@ -8,7 +8,7 @@ from catro_deploy.records.overview import Comparison
 from catro_deploy.records.report import Report
 from catro_deploy.report import latency_tables
 from catro_deploy.report.agreement import agreement_table
-from catro_deploy.report.comparison import comparison_table, comparison_words, settings_table
+from catro_deploy.report.comparison import before_table, comparison_words, settings_table
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.finetuning import finetuning_words, probe_words
 from catro_deploy.report.front import front_table, front_words
@@ -30,7 +30,7 @@ from catro_deploy.report.tables import (
     title,
     width_table,
 )
-from catro_deploy.report.verdict import validity
+from catro_deploy.report.verdict import invalid_original, validity
 
 __all__ = ["to_markdown"]
 
@@ -38,7 +38,7 @@ __all__ = ["to_markdown"]
 def to_markdown(report: Report) -> str:
     """Write what ``build_report`` returned as Markdown (CommonMark with tables)."""
     blocks = [f"# {plain(title(report))}", f"**{plain(report.verdict)}**"]
-    if report.warnings:
+    if report.warnings or invalid_original(report):
         blocks += [
             "## Read this first",
             plain(validity(report)),
@@ -83,7 +83,7 @@ def _before(before: Comparison | None) -> list[str]:
     """Beside the run before it of the same network, if there is one."""
     if not before:
         return []
-    tables = (comparison_table(before.earlier, before.this), settings_table(before))
+    tables = (before_table(before), settings_table(before))
     return ["## Compared with the run before", plain(comparison_words(before)), *map(_table, tables)]
 
 

@@ -5,7 +5,7 @@ from html import escape
 from catro_deploy.records import Qat, Quantize, Sensitivity
 from catro_deploy.records.report import Report
 from catro_deploy.report import svg
-from catro_deploy.report.agreement import MEASURES, validation_heading
+from catro_deploy.report.agreement import MEASURES, divergence_words, validation_heading
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, duration, minus, percent, points, ratios
 
@@ -48,7 +48,7 @@ def precision_words(quantize: Quantize) -> str:
     text = (
         f"Asked for: {quantize.asked}. On {count(quantize.validation_images)} validation images at least "
         f"{percent(quantize.least_score)} {MEASURES[quantize.judged_by]} had to be kept; latencies were measured "
-        f"alternately with the original in {quantize.own}."
+        f"alternately with the original in {quantize.own}.{divergence_words(quantize)}"
     )
     made = quantize.integers
     if made is None:

@@ -13,8 +13,9 @@ from catro_deploy.report.wording import (
     ratios,
     share_interval,
 )
+from catro_deploy.statistics.guessing import is_no_better_than_guessing
 
-__all__ = ["OUTCOMES", "budget_words", "prediction_word", "validity", "verdict"]
+__all__ = ["OUTCOMES", "budget_words", "invalid_original", "prediction_word", "validity", "verdict"]
 
 OUTCOMES = {
     "met": "met",
@@ -31,11 +32,15 @@ def verdict(report: Report) -> str:
     parts = [f"{speed}, {_accuracy(report)}", *_budget(report)]
     if report.verification and not report.verification.passed:
         parts.append("verification FAILED")
+    if reason := invalid_original(report):
+        parts.append(f"figures NOT valid: {reason}")
     return "; ".join(parts)
 
 
 def validity(report: Report) -> str:
     """Whether the figures can be relied on, in one sentence; the warnings stand below it."""
+    if reason := invalid_original(report):
+        return f"The figures are NOT valid: {reason}."
     verification = report.verification
     if verification is None:
         return f"The figures are incomplete: nothing was measured on {report.target}."
@@ -43,6 +48,20 @@ def validity(report: Report) -> str:
         return "The figures are NOT valid: the exported networks do not compute what PyTorch computes."
     missed = "" if verification.passed else ", and miss what was asked"
     return f"The figures are valid{missed}. Keep in mind:"
+
+
+def invalid_original(report: Report) -> str:
+    """Why comparisons with this original mean nothing, half a sentence; empty if they do."""
+    look = report.images.first_look
+    if look and look.invalid:
+        return look.invalid
+    accuracy, classes = report.original.accuracy, [one.images for one in report.per_class]
+    if accuracy is None or len(classes) < 2:
+        return ""
+    images = sum(classes)
+    if is_no_better_than_guessing(round(accuracy * images), images, max(classes) / images):
+        return f"the original has {percent(accuracy)} of the test images right, which is no better than guessing"
+    return ""
 
 
 def _exported_rightly(verification: Verification) -> bool:

@@ -41,6 +41,8 @@ def newest_run(root: Path) -> RunFolder:
 def find_run(name: str, root: Path) -> RunFolder:
     """The run folder that ``name`` means: a path, a name below ``root``, or a part of exactly one such name.
 
+    Of several names with that part, the only one that ends with it is meant: ``--keep`` adds a number to a name.
+
     Raises:
         RunFolderError: there is none, or ``name`` is a part of several.
     """
@@ -49,6 +51,8 @@ def find_run(name: str, root: Path) -> RunFolder:
             return RunFolder(path)
     names = [run.path.name for run in run_folders(root)]
     matches = [known for known in names if name in known]
+    ending = [known for known in matches if known.endswith(name)]
+    matches = ending if len(ending) == 1 else matches
     if len(matches) == 1:
         return RunFolder(root / matches[0])
     if matches:

@@ -10,14 +10,15 @@ LARGEST_PIXEL = 255
 def require_unit_pixels(mean: Sequence[float], std: Sequence[float]) -> None:
     """Refuse values above 1, and say what they are for pixels in 0..1.
 
-    Both are converted if the mean is of pixels in 0..255. A mean of up to 1 is one of pixels in 0..1 already, or 0.
+    What is above 1 is converted, and so is a std of 1 beside such a mean: it scales nothing. A mean of up to 1, or a
+    std below 1, is one of pixels in 0..1 already.
 
     Raises:
         ValueError: a value is above 1.
     """
     if max(*mean, *std) <= 1:
         return
-    converted = [list(mean) if max(mean) <= 1 else _divided(mean), _divided(std)]
+    converted = [list(mean) if max(mean) <= 1 else _divided(mean), list(std) if max(std) < 1 else _divided(std)]
     raise ValueError(
         f"mean = {list(mean)} and std = {list(std)} are for pixels in 0..255, and here pixels are in 0..1. "
         f"Write mean = {converted[0]} and std = {converted[1]}"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from catro_deploy.agent.jobs import FactsJob, Job, R
 from catro_deploy.agent.results import FactsResult
+from catro_deploy.assessment.basis import Basis, Limits, basis_of
 from catro_deploy.calibration import load_int8_recipe, load_latency_protocol
 from catro_deploy.data.base import Subset
 from catro_deploy.errors import DataError
@@ -21,12 +22,12 @@ from catro_deploy.records import Candidate, History, Plan, Precision, Quantized,
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.settings.labels import require_distillation
-from catro_deploy.stages.basis import Basis, basis_of
 from catro_deploy.stages.integers import Images, Int8Job, calibration_samples, write_int8
 from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_device, packed
 from catro_deploy.stages.qat import qat
 from catro_deploy.stages.served import model_of
 from catro_deploy.statistics.agreement import agreement_of
+from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.targets import Target
 from catro_deploy.toml import toml_value
 from catro_deploy.transports import run_job
@@ -102,10 +103,14 @@ class Candidates:
             logits, _ = logits_on_device(run, errand, self._device, len(plan.classes), task, self._progress.note)
         return logits
 
-    def make(self, precision: Precision, floor: float) -> Quantized:
+    def divergence(self, logits: Floats) -> float | None:
+        """How far ``logits`` are from the original's, by ``scaled_kl_nats``; None where that does not count."""
+        return None if self.basis.change_cost_nats is None else scaled_kl_nats(self.own["original"], logits)
+
+    def make(self, precision: Precision, limits: Limits) -> Quantized:
         """Write the network in ``precision``; how that went: ``kept`` are the parts that stay in more bits.
 
-        In integers its score is at least ``floor`` or, if that cannot be, ``kept`` is None.
+        In integers it is within ``limits`` or, if that cannot be, ``kept`` is None.
         """
         run, plan = self._run, self._plan
         path, source = run.onnx("pruned", precision), run.require(run.pruned_onnx, "export")
@@ -127,7 +132,11 @@ class Candidates:
         path.unlink(missing_ok=True)
         sets = self.facts.device.instruction_sets or ()
         retrain = self._retrained if self._settings.quantize.qat_epochs else None
-        job = Int8Job(self._target, self._recipe, images, floor, sets, retrain)
+
+        def keeps(logits: Floats) -> bool:
+            return self.basis.keeps(self.basis.score(logits), self.divergence(logits), limits)
+
+        job = Int8Job(self._target, self._recipe, images, keeps, sets, retrain)
         made = write_int8(source, path, job, self._progress)
         for remark in made.remarks:
             self._progress.note(remark)
@@ -164,6 +173,7 @@ class Candidates:
             ratio=speedup.ratio,
             ratio_ci95=speedup.ratio_ci95,
             us=result.pruned.p50_us,
+            scaled_kl_nats=self.divergence(logits),
         )
 
     def _keep_recipe(self, samples: Samples, kept: Sequence[str] | None) -> None:

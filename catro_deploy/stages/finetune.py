@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from catro_deploy import networks
+from catro_deploy.assessment.keeping import choose
 from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Dataset, Split, Subset, is_unlabelled
 from catro_deploy.files import file_hash
@@ -19,7 +20,6 @@ from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import save
 from catro_deploy.settings import LARGEST_BATCH, OptimiserSettings, Settings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
-from catro_deploy.stages.keeping import choose
 from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.device import choose_device
 from catro_deploy.training.evaluate import accuracy, predict

@@ -22,7 +22,6 @@ from catro_deploy.precision.samples import Samples, draw_samples
 from catro_deploy.precision.sensitivity import fewest_kept, logits_of, sensitivities
 from catro_deploy.progress import Progress
 from catro_deploy.records import History, Plan, Qat, Quantized, Sensitivity
-from catro_deploy.statistics.agreement import accuracy_of
 from catro_deploy.targets import Target
 
 __all__ = ["Images", "Int8Job", "Retrain", "calibration_samples", "write_int8"]
@@ -59,7 +58,7 @@ class Int8Job:
         target: takes the network.
         recipe: how to quantize.
         images: to calibrate by, and to judge by.
-        floor: the least accuracy on the validation images.
+        keeps: whether enough is kept, from the logits for the validation images.
         instruction_sets: those of the processor that it is for.
         retrain: may teach the network to do with integers, if layers had to keep their floating point.
     """
@@ -67,7 +66,7 @@ class Int8Job:
     target: Target
     recipe: Int8Recipe
     images: Images
-    floor: float
+    keeps: Callable[[Floats], bool]
     instruction_sets: Collection[str]
     retrain: Retrain | None = None
 
@@ -149,8 +148,8 @@ def calibration_samples(train: Split, plan: Plan, recipe: Int8Recipe) -> Samples
 def write_int8(source: Path, path: Path, job: Int8Job, progress: Progress) -> Quantized:
     """Write the float32 network ``source`` to ``path`` in integers, as the target takes them; return what was found.
 
-    Layers keep their floating point, the most sensitive first, until the accuracy is at least the floor. If all of them
-    would have to, nothing is written, and ``kept`` is None.
+    Layers keep their floating point, the most sensitive first, until enough is kept. If all of them would have to,
+    nothing is written, and ``kept`` is None.
 
     Raises:
         ModelError: the network is quantised already.
@@ -158,7 +157,7 @@ def write_int8(source: Path, path: Path, job: Int8Job, progress: Progress) -> Qu
     """
     images, retrain = job.images, job.retrain
     quantiser = _quantiser(source, job.target, job.recipe, images.calibration, job.instruction_sets)
-    best = _attempt(quantiser, images, job.floor, progress)
+    best = _attempt(quantiser, images, job.keeps, progress)
     learnt: Qat | None = None
     remarks = quantiser.remarks()
     if retrain is not None and best.kept != quantiser.fixed:
@@ -167,7 +166,7 @@ def write_int8(source: Path, path: Path, job: Int8Job, progress: Progress) -> Qu
         except ModelError as error:
             remarks.append(error.problem)
         else:
-            again = _attempt(replace(quantiser, source=trained), images, job.floor, progress)
+            again = _attempt(replace(quantiser, source=trained), images, job.keeps, progress)
             better = again.kept is not None and (best.kept is None or len(again.kept) < len(best.kept))
             learnt = Qat(history, _names(best.kept), _names(again.kept), better)
             best = again if better else best
@@ -189,7 +188,7 @@ def _names(layers: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if layers is None else tuple(layers)
 
 
-def _attempt(quantiser: _Quantiser, images: Images, floor: float, progress: Progress) -> _Attempt:
+def _attempt(quantiser: _Quantiser, images: Images, keeps: Callable[[Floats], bool], progress: Progress) -> _Attempt:
     free = [layer for layer in quantiser.layers if layer not in quantiser.fixed]
     with progress.task("Trying layers in integers", len(free)) as task:
         tried = sensitivities(
@@ -203,8 +202,7 @@ def _attempt(quantiser: _Quantiser, images: Images, floor: float, progress: Prog
     kept = [*quantiser.fixed, *(one.layer for one in tried)]
 
     def suffices(count: int) -> bool:
-        logits = logits_of(quantiser.network(keep=kept[: len(quantiser.fixed) + count]), images.validation)
-        return accuracy_of(logits, images.labels) >= floor
+        return keeps(logits_of(quantiser.network(keep=kept[: len(quantiser.fixed) + count]), images.validation))
 
     count = fewest_kept(len(free) - 1, suffices) if free else None
     return _Attempt(quantiser, tried, None if count is None else kept[: len(quantiser.fixed) + count])

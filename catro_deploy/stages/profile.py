@@ -7,6 +7,7 @@ from catro_deploy.latency.profile import LatencyProfile
 from catro_deploy.progress import Progress
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import open_original
+from catro_deploy.stages.sizes import announce_size
 from catro_deploy.targets import load_target
 from catro_deploy.transports.execution import use_of
 from catro_deploy.transports.reach import profilable, require_reachable
@@ -31,6 +32,7 @@ def profile(settings: Settings, progress: Progress, *, force: bool = False) -> L
         )
     protocol = load_profile_protocol(settings.profile.protocol)
     original = open_original(settings)
+    announce_size(original.dataset, original.input_shape[1:], progress)
     return profile_of(
         original.model,
         original.input_shape,

@@ -3,21 +3,22 @@
 Each precision that comes into question is written; its accuracy is measured on validation images and its latency in
 turns with the original, both on the device. One that is slower, or costs more accuracy than is allowed, is not shipped.
 Where the images have no labels, are too few, or were probably trained on by the original, agreement with the original
-counts in place of accuracy.
+counts in place of accuracy; where they are too few, divergence from its answers as well.
 """
 
 from collections.abc import Mapping
 
 from catro_deploy.agent.results import facts_record
+from catro_deploy.assessment.basis import Basis, Limits, resolution_warning, strictest
 from catro_deploy.errors import MissedError
 from catro_deploy.progress import Progress
-from catro_deploy.records import Candidate, Measure, Precision, Quantize
-from catro_deploy.report.agreement import MEASURES
+from catro_deploy.records import Candidate, Precision, Quantize
+from catro_deploy.report.agreement import MEASURES, judged_by_words
+from catro_deploy.report.wording import nats
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import save
 from catro_deploy.settings import AUTO, Settings
-from catro_deploy.stages.basis import resolution_warning
 from catro_deploy.stages.candidates import Candidates
 from catro_deploy.targets import load_target
 from catro_deploy.transports import device_of, reached
@@ -49,19 +50,19 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> Quantize
     basis = work.basis
     if warning := resolution_warning(len(basis.expected), settings.quantize.max_drop):
         progress.note(warning)
+    limits = _limits(work, settings)
     if basis.reason:
-        progress.note(f"quantize: goes by agreement with the original, since {basis.reason}")
-    floor = _floor(basis.score(work.own["original"]), basis.score(work.own["pruned"]), settings)
-    made = {precision: work.make(precision, floor) for precision in others}
+        measures = judged_by_words(basis.measure, limits.largest_kl_nats is not None)
+        progress.note(f"quantize: goes by {measures}, since {basis.reason}")
+    made = {precision: work.make(precision, limits) for precision in others}
     measured = work.measured([own, *(precision for precision, how in made.items() if how.kept is not None)])
-    shipped, lost = decide(measured, own, floor, basis.measure)
+    shipped, lost = decide(measured, own, basis, limits)
     lost |= {one: NOTHING_LEFT for one in made if one not in measured}
     record = Quantize(
-        **vars(basis.record),
+        **vars(basis.record) | vars(limits),
         asked=asked,
         own=own,
         shipped=shipped,
-        least_score=floor,
         candidates=measured,
         lost=lost,
         made=made,
@@ -83,9 +84,9 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> Quantize
 
 
 def decide(
-    candidates: Mapping[Precision, Candidate], own: Precision, floor: float, measure: Measure = "accuracy"
+    candidates: Mapping[Precision, Candidate], own: Precision, basis: Basis, limits: Limits
 ) -> tuple[Precision, dict[Precision, str]]:
-    """The fastest of ``candidates`` that is shown to be faster than ``own`` and scores at least ``floor``.
+    """The fastest of ``candidates`` that is shown to be faster than ``own`` and is within ``limits`` by ``basis``.
 
     Returns:
         It, or ``own``; and why each of the others lost, half a sentence each.
@@ -95,9 +96,8 @@ def decide(
     for name, one in candidates.items():
         if name == own:
             continue
-        if one.score < floor:
-            kept = f"{one.score:.2%}, at least {floor:.2%} is to be kept"
-            lost[name] = f"its {MEASURES[measure]} on validation images is {kept}"
+        if not basis.keeps(one.score, one.scaled_kl_nats, limits):
+            lost[name] = _too_much_lost(one, basis, limits)
         elif one.ratio_ci95[1] >= mine.ratio_ci95[0]:
             lost[name] = f"it takes {one.ratio / mine.ratio:.2f} of the time that {own} takes"
     left = [name for name in candidates if name != own and name not in lost]
@@ -108,9 +108,21 @@ def decide(
     return best, lost
 
 
-def _floor(original: float, pruned: float, settings: Settings) -> float:
-    """The score to be kept: of what pruning left, and of the original's where the pruned network keeps that."""
-    least = pruned - settings.quantize.max_drop / 100
-    allowed = settings.verify.max_drop
-    whole = least if allowed is None else original - allowed / 100
-    return max(least, whole) if pruned >= whole else least
+def _too_much_lost(one: Candidate, basis: Basis, limits: Limits) -> str:
+    most = limits.largest_kl_nats
+    if most is None or not basis.keeps(one.score, most, limits):
+        kept = f"{one.score:.2%}, at least {limits.least_score:.2%} is to be kept"
+        return f"its {MEASURES[basis.measure]} on validation images is {kept}"
+    found = nats(one.scaled_kl_nats)
+    return f"its divergence from the original on validation images is {found}, at most {nats(most)} is allowed"
+
+
+def _limits(work: Candidates, settings: Settings) -> Limits:
+    """What is to be kept: of what pruning left, and of the original's where the pruned network keeps that."""
+    basis, allowed = work.basis, settings.verify.max_drop
+    score, divergence = basis.score(work.own["pruned"]), work.divergence(work.own["pruned"])
+    least = basis.limits(score, divergence, settings.quantize.max_drop)
+    if allowed is None:
+        return least
+    whole = basis.limits(basis.score(work.own["original"]), 0.0, allowed)
+    return strictest(least, whole) if basis.keeps(score, divergence, whole) else least

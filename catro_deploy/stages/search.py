@@ -1,7 +1,7 @@
 """``search``: the smallest latency at which accuracy on validation images falls by no more than is allowed.
 
 Where the images have no labels, are too few, or were probably trained on by the original, agreement with the original
-counts in place of accuracy.
+counts in place of accuracy; where they are too few, divergence from its answers as well.
 
 A few budgets, each pruned and fine-tuned for a short while; the interval between the smallest that keeps the accuracy
 and the largest that does not is halved, on a logarithmic scale. The network found is then fine-tuned in full.
@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from torch import nn
 
 from catro_deploy import networks
+from catro_deploy.assessment.basis import Basis, basis_of, resolution_warning
 from catro_deploy.data.base import Split, Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError, SettingsError
 from catro_deploy.progress import Progress
 from catro_deploy.records import Budget, FirstLook, FrontPoint, Search, TriedPoint
-from catro_deploy.report.agreement import MEASURES
-from catro_deploy.report.wording import points
+from catro_deploy.report.agreement import MEASURES, judged_by_words
+from catro_deploy.report.wording import nats, points
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import Settings
-from catro_deploy.stages.basis import Basis, basis_of, resolution_warning
 from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.first_look import first_look
 from catro_deploy.stages.judging import TUNING
@@ -34,6 +34,7 @@ from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import shortened, trial_folder
 from catro_deploy.statistics.agreement import agreement_of, gains_and_losses
+from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.statistics.intervals import paired_difference
 from catro_deploy.targets import load_target
 from catro_deploy.training.device import choose_device
@@ -78,17 +79,27 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
         raise SettingsError("A search needs to know what may be lost.", "Say so in points: --max-drop 0.5")
     held_out = _held_out(settings, progress)
     basis = held_out.basis
+    limits = basis.limits(_best_score(basis), 0.0, allowed)
     if warning := resolution_warning(len(basis.expected), allowed):
         progress.note(warning)
     if basis.reason:
-        progress.note(f"search: goes by agreement with the original, since {basis.reason}")
+        measures = judged_by_words(basis.measure, limits.largest_kl_nats is not None)
+        progress.note(f"search: goes by {measures}, since {basis.reason}")
+
+    def keeps(point: TriedPoint) -> bool:
+        score = _score(point, basis)
+        return score is not None and basis.keeps(score, point.scaled_kl_nats, limits)
 
     def attempt(share: float) -> bool:
-        point = on_front(_try(share, settings, run, progress, held_out), basis, allowed)
+        ended = _try(share, settings, run, progress, held_out)
+        point = on_front(ended, basis, keeps(ended))
         tried.append(point)
         drop = point.drop_points
-        outcome = "no network meets it" if drop is None else f"{points(-drop)} points{_interval(point)}"
-        progress.note(f"search {len(tried)} of {POINTS}: {point.budget}, {outcome}")
+        found = "no network meets it" if drop is None else f"{points(-drop)} points{_interval(point)}"
+        if point.scaled_kl_nats is not None and limits.largest_kl_nats is not None:
+            found += f", divergence {nats(point.scaled_kl_nats)} of at most {nats(limits.largest_kl_nats)}"
+        outcome = "" if drop is None else ": kept" if point.kept else ": too much is lost"
+        progress.note(f"search {len(tried)} of {POINTS}: {point.budget}, {found}{outcome}")
         return point.kept
 
     tried: list[FrontPoint] = []
@@ -100,7 +111,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
             f"{resolution_warning(len(basis.expected), allowed)} {TUNING} Or name a budget (--budget 0.9x).".strip(),
         )
     record = Search(
-        **vars(basis.record),
+        **vars(basis.record) | {"largest_kl_nats": limits.largest_kl_nats},
         budget=_budget(found),
         max_drop=allowed,
         epochs=shortened(settings).finetune.epochs,
@@ -115,20 +126,22 @@ def _budget(share: float) -> str:
     return f"{share:g}x"
 
 
-def on_front(tried: TriedPoint, basis: Basis, allowed: float) -> FrontPoint:
-    """``tried`` with the points that it loses, and whether these are ``allowed``."""
-    drop = _drop_points(tried, basis)
+def on_front(tried: TriedPoint, basis: Basis, kept: bool) -> FrontPoint:
+    """``tried`` with the points that it loses: of accuracy (negative if it rose), or what agreement lacks of 100%."""
+    score = _score(tried, basis)
+    drop = None if score is None else round((_best_score(basis) - score) * 100, 9)
     own = {name: value for name, value in vars(tried).items() if name != "format"}
-    return FrontPoint(**own, budget=_budget(tried.share), drop_points=drop, kept=drop is not None and drop <= allowed)
+    return FrontPoint(**own, budget=_budget(tried.share), drop_points=drop, kept=kept)
 
 
-def _drop_points(tried: TriedPoint, basis: Basis) -> float | None:
-    """Percentage points of accuracy lost, negative if it rose; or what the agreement lacks of 100%."""
-    if basis.measure == "agreement":
-        return None if tried.agreement is None else round((1 - tried.agreement) * 100, 9)
-    if tried.validation_accuracy is None or basis.original_accuracy is None:
-        return None
-    return round((basis.original_accuracy - tried.validation_accuracy) * 100, 9)
+def _score(tried: TriedPoint, basis: Basis) -> float | None:
+    """Accuracy or agreement, by what counts; None if no network met the budget."""
+    return tried.agreement if basis.measure == "agreement" else tried.validation_accuracy
+
+
+def _best_score(basis: Basis) -> float:
+    """The original's."""
+    return 1.0 if basis.measure == "agreement" or basis.original_accuracy is None else basis.original_accuracy
 
 
 def halve(keeps: Callable[[float], bool]) -> float | None:
@@ -201,7 +214,16 @@ def _prune_and_finetune(
     counts = None if is_unlabelled(labels) else gains_and_losses(held_out.logits, logits, labels)
     interval = paired_difference(*counts, len(labels)) if counts else None
     macs_share = plan.pruned_macs / plan.original_macs
-    return TriedPoint(share, ratio, history.validation_accuracy, macs_share, found.share, found.mean_kl_nats, interval)
+    return TriedPoint(
+        share=share,
+        ratio=ratio,
+        validation_accuracy=history.validation_accuracy,
+        macs_share=macs_share,
+        agreement=found.share,
+        mean_kl_nats=found.mean_kl_nats,
+        change_ci95=interval,
+        scaled_kl_nats=scaled_kl_nats(held_out.logits, logits),
+    )
 
 
 def _interval(point: FrontPoint) -> str:

@@ -1,14 +1,16 @@
 """Which size images are brought to where ``[data] size`` does not say."""
 
 from catro_deploy.data import open_dataset
+from catro_deploy.data.base import Dataset
 from catro_deploy.data.sizes import KNOWN_SIDES, image_sizes
 from catro_deploy.errors import DataError
 from catro_deploy.models import build_model, library_size
+from catro_deploy.progress import Progress
 from catro_deploy.records import ImageSizes
-from catro_deploy.report.images import sizes_words
+from catro_deploy.report.images import images_words, sizes_words
 from catro_deploy.settings import Settings
 
-__all__ = ["sized", "with_size"]
+__all__ = ["announce_size", "sized", "with_size"]
 
 PROBE = 2
 
@@ -34,6 +36,18 @@ def sized(settings: Settings) -> tuple[int, int]:
     side = with_size(settings).data.size
     assert side is not None
     return side, side
+
+
+def announce_size(dataset: Dataset, size: tuple[int, int], progress: Progress) -> ImageSizes | None:
+    """Say what becomes of the images at ``size`` (height, width): ``images 64x64 -> 32x32 (shrunk)``.
+
+    Returns:
+        The sizes of their files, None if they are not in files.
+    """
+    height, width = size
+    sizes = image_sizes(dataset)
+    progress.note(f"images {images_words(sizes, width, height)}")
+    return sizes
 
 
 def _side(settings: Settings) -> int:

@@ -15,7 +15,7 @@ from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import RECORD_KEY, save_weights, training_record
 from catro_deploy.progress import Progress
 from catro_deploy.settings import Settings, TrainSettings, follow_train_recipe
-from catro_deploy.stages.sizes import sized, with_size
+from catro_deploy.stages.sizes import announce_size, sized, with_size
 from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.splits import NOT_IN_FINGERPRINT
 
@@ -45,6 +45,7 @@ def train(settings: Settings, progress: Progress) -> dict[str, Any]:
     if record is not None:
         progress.note(f"{checkpoint} is already trained with these settings")
     else:
+        announce_size(dataset, sized(settings), progress)
         record = _train(settings, options, dataset, fingerprint, progress)
     write_json(checkpoint.with_suffix(".json"), record)
     return record

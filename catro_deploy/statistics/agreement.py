@@ -13,10 +13,12 @@ __all__ = [
     "agreement_of",
     "answers_of",
     "gains_and_losses",
+    "log_softmax",
+    "mean_confidence",
     "mean_kl_nats",
 ]
 
-Floats = NDArray[np.float32]
+Floats = NDArray[np.float32] | NDArray[np.float64]
 NO_ANSWER = -1
 
 
@@ -69,12 +71,18 @@ def mean_kl_nats(reference: Floats, logits: Floats) -> float | None:
     """
     if not (np.isfinite(reference).all() and np.isfinite(logits).all()):
         return None
-    log_p, log_q = _log_softmax(reference), _log_softmax(logits)
+    log_p, log_q = log_softmax(reference), log_softmax(logits)
     divergence = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
     return max(float(divergence.mean()), 0.0)  # rounding may put that of equal distributions below 0
 
 
-def _log_softmax(logits: Floats) -> NDArray[np.float64]:
+def mean_confidence(logits: Floats) -> float:
+    """Mean over the images of the largest softmax output of finite ``logits`` (n, classes)."""
+    return float(np.exp(log_softmax(logits)).max(axis=1).mean())
+
+
+def log_softmax(logits: Floats) -> NDArray[np.float64]:
+    """Logarithms of the softmax outputs of finite ``logits`` (n, classes)."""
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return result

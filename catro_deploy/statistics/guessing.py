@@ -5,10 +5,22 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.special import betainc
 
-__all__ = ["fitting_order", "is_below", "is_no_better_than_guessing", "most_frequent_share"]
+__all__ = [
+    "fitting_order",
+    "is_below",
+    "is_flat",
+    "is_no_better_than_guessing",
+    "is_one_sided",
+    "most_frequent_share",
+]
 
 SIGNIFICANCE = 0.01
 """What is this improbable by chance counts as found."""
+
+FLAT = 0.1
+"""A confidence that is this near to chance, of the way from there to certainty, is flat."""
+
+NEARLY_ALL = 0.95
 
 Labels = NDArray[np.int64]
 
@@ -26,6 +38,24 @@ def is_no_better_than_guessing(right: int, images: int, chance: float) -> bool:
 def is_below(right: int, images: int, share: float) -> bool:
     """Whether so few are right that ``share`` of all being right can be ruled out; a binomial test, one-sided."""
     return 1 - _at_least(right + 1, images, share) < SIGNIFICANCE
+
+
+def is_flat(confidence: float, classes: int) -> bool:
+    """Whether a mean ``confidence`` says hardly more than a guess among so many ``classes``."""
+    chance = 1 / classes
+    return confidence - chance < FLAT * (1 - chance)
+
+
+def is_one_sided(answers: Labels) -> bool:
+    """Whether nearly all ``answers`` (n,) are the same class, and so many that half of all can be ruled out.
+
+    A binomial test, one-sided; 7 equal answers are the fewest that suffice. An answer of -1 is none.
+    """
+    given = answers[answers >= 0]
+    if not len(given):
+        return False
+    most = int(np.bincount(given).max())
+    return most >= NEARLY_ALL * len(answers) and _at_least(most, len(answers), 0.5) < SIGNIFICANCE
 
 
 def most_frequent_share(labels: Labels) -> float:

@@ -8,7 +8,7 @@ from torch import nn
 
 import catro_deploy
 from catro_deploy import PrunedModel
-from catro_deploy.errors import CheckpointError, DataError, ModelError, RunFolderError, SettingsError
+from catro_deploy.errors import CatroWarning, CheckpointError, DataError, ModelError, RunFolderError, SettingsError
 from catro_deploy.files import file_hash, write_text
 from catro_deploy.runtimes import open_runner
 from tests.api.test_prune import MEAN, QUICK, STD, alone, loader
@@ -55,6 +55,21 @@ def test_without_epochs_nothing_is_trained(pruned):
     assert history.epochs == ()
     assert history.validation_accuracy == history.baseline_validation_accuracy
     assert same(pruned.model, before)
+
+
+def test_the_network_from_before_is_kept_where_training_made_it_worse(pruned):
+    """At this rate nothing is left of what it knew."""
+    trained = pruned.finetune(loader(), validation=loader("validation"), **TRAINING)
+    before = copy.deepcopy(pruned.model)
+    ruin = TRAINING | {"epochs": 1, "steps": 1, "learning_rate": 50.0}
+    with pytest.warns(CatroWarning, match=r"the weights from before it are kept\. Try a lower learning_rate"):
+        history = pruned.finetune(loader(), validation=loader("validation"), **ruin)
+    assert same(pruned.model, before)
+    assert history.validation_accuracy == trained.validation_accuracy == 1.0
+    assert history.epochs[-1].validation_accuracy < 1
+    unjudged = pruned.finetune(loader(), **ruin)
+    assert unjudged.validation_accuracy is None
+    assert not same(pruned.model, before)
 
 
 def test_a_reconstructed_network_is_fine_tuned_gently(pruned):

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 import catro_deploy
-from catro_deploy.cli.console import Lines, Screen
+from catro_deploy.cli.console import Lines, Screen, print_result
 
 
 @pytest.fixture
@@ -135,3 +136,13 @@ def test_bars_fit_80_columns():
         assert title in drawn
         assert "left" in drawn
         assert max(map(len, lines)) <= 80
+
+
+def test_in_a_file_a_wide_table_is_neither_cut_nor_wrapped(capsys):
+    table = Table(box=None, show_header=False)
+    for _ in range(4):
+        table.add_column(no_wrap=True)
+    words = [letter * 60 for letter in "abcd"]
+    table.add_row(*words)
+    print_result("first", table)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["first"], words]

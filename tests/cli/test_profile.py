@@ -45,6 +45,7 @@ def refused(result, code, *said):
 def test_a_profile_is_shown_and_found_again(folder):
     first = command("profile", *NETWORK, "--target", "x86-cpu")
     assert first.exit_code == 0, first.stderr
+    assert first.stderr.startswith("images 16x16\n")
     for part in ("channels of", "one_in", "two_in", "stem", "1 thread(s), batch 1", "RMSPE", "Spearman", "onnxruntime"):
         assert part in first.stdout
     again = command("profile", *NETWORK, "--json")

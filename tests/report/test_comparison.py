@@ -3,7 +3,14 @@ import pytest
 from catro_deploy.files import write_text
 from catro_deploy.records import StageRecord, Stages
 from catro_deploy.records.files import write_record
-from catro_deploy.report.comparison import compare, comparison_page, comparison_table, comparison_words, run_before
+from catro_deploy.report.comparison import (
+    before_table,
+    compare,
+    comparison_page,
+    comparison_table,
+    comparison_words,
+    run_before,
+)
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import save
 from tests.report.made import make_bench, make_latency, make_samples, make_timed_plan, make_verify
@@ -52,6 +59,14 @@ def test_figures_stand_side_by_side_with_their_change(make):
     assert compare(make("old"), make("newer")).settings == (("finetune.epochs", "3", "5"),)
 
 
+def test_within_a_report_heads_are_short_and_the_stage_is_left_out(make):
+    table = before_table(compare(make("old", 0.90), make("newer", 0.93)))
+    assert table.head == ("", "Run before", "This run", "Change")
+    names = [row[0] for row in table.rows]
+    assert "Accuracy, pruned" in names
+    assert not {"Last stage", "Finished"} & set(names)
+
+
 def test_what_was_measured_otherwise_is_not_subtracted(make):
     other = make("other", classes=("a", "c"), target="rpi")
     found = rows(make("old"), other)
@@ -81,6 +96,6 @@ def test_the_run_before_is_the_newest_finished_one_of_the_same_network(make):
 
 
 def test_a_page_escapes_what_it_shows(make):
-    page = comparison_page(compare(make("old"), make("newer", model="<b>net</b>")))
-    assert "&lt;b&gt;net" in page
+    page = comparison_page(compare(make("old"), make("newer", model="<b>mine:net</b>")))
+    assert "&lt;b&gt;mine:net" in page
     assert "<b>" not in page

@@ -29,6 +29,25 @@ def test_the_table_holds_every_budget():
     assert rows[4] == ("0.5x", "0.490x", "99.50%", "+0.50 (95% CI -0.50 to +1.50)", "59.00%", "yes")
 
 
+def test_where_divergence_counted_it_has_a_column_and_a_sentence():
+    front = tuple(
+        one if one.ratio is None else replace(one, scaled_kl_nats=0.004, agreement=0.98) for one in make_search().front
+    )
+    reason = "one of 45 validation images is 2.2 points"
+    few = make_search(
+        front=front,
+        largest_kl_nats=0.005,
+        validation_images=45,
+        judged_by="agreement",
+        judged_by_reason=reason,
+    )
+    table = front_table(few)
+    assert table.head[-2:] == ("Divergence", "Within the loss allowed")
+    assert [row[-2] for row in table.rows] == ["", *["0.004 nats"] * 4]
+    assert "may be at most 0.005 nats" in front_words(few)
+    assert "45 images are too few to count" in front_words(few)
+
+
 def test_the_words_say_on_which_images_and_after_how_long():
     words = front_words(make_search(epochs=1))
     assert "fine-tuned for 1 epoch only" in words

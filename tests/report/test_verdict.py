@@ -2,7 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from catro_deploy.records import Precisions
+from catro_deploy.records import FirstLook, Precisions
+from catro_deploy.report.html import to_html
+from catro_deploy.report.markdown import to_markdown
 from catro_deploy.report.verdict import validity, verdict
 from tests.report.made import (
     make_bench,
@@ -42,9 +44,9 @@ from tests.report.made import (
         ),
         (
             (1.05, 1.0, 1.10),
-            (0.5, 0.5),
+            (0.9, 0.9),
             "no difference beyond the noise: 1.05x the original's speed (95% CI 1.00 to 1.10), "
-            "accuracy unchanged at 50.00%",
+            "accuracy unchanged at 90.00%",
         ),
     ],
 )
@@ -108,3 +110,29 @@ def test_the_warnings_begin_with_whether_the_figures_are_valid():
     far = replace(of, largest_logit_difference=1.0)
     assert "NOT valid" not in valid(pruned=far, tolerance=0.001, precision=in_integers)
     assert valid(make_estimate()) == f"The figures are incomplete: nothing was measured on {make_estimate().target}."
+
+
+GUESSES = "the original is no better than guessing on validation images"
+
+
+@pytest.mark.parametrize("verified", [True, False])
+def test_figures_of_an_original_that_guesses_are_not_valid(verified):
+    look = FirstLook(400, 0.5, None, None, ("It guesses. Likely causes: size.",), invalid=GUESSES)
+    records = (make_verify(0.97, 0.97), make_bench(2.0, 1.9, 2.1)) if verified else (None, None)
+    report = make_report(make_plan(first_look=look), *records, finetune=make_finetune())
+    assert validity(report) == f"The figures are NOT valid: {GUESSES}."
+    assert report.verdict.endswith(f"; figures NOT valid: {GUESSES}")
+    for page in (to_html(report), to_markdown(report)):
+        assert f"The figures are NOT valid: {GUESSES}." in page
+        assert "It guesses. Likely causes: size." in page
+    assert 'class="notice failed"' in to_html(report)
+
+
+def test_nor_are_those_of_one_that_guesses_on_test_images():
+    """Half of the images are of each of the two classes."""
+    report = make_report(make_plan(), make_verify(0.51, 0.5), make_bench(2.0, 1.9, 2.1), finetune=make_finetune())
+    reason = "the original has 51.00% of the test images right, which is no better than guessing"
+    assert validity(report) == f"The figures are NOT valid: {reason}."
+    assert reason in to_html(report).replace("&nbsp;", " ")
+    good = make_report(make_plan(), make_verify(0.9, 0.5), make_bench(2.0, 1.9, 2.1), finetune=make_finetune())
+    assert "NOT valid" not in good.verdict + validity(good)

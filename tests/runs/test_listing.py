@@ -45,6 +45,9 @@ def test_a_run_is_found_by_path_name_or_a_part_of_its_name(made, tmp_path):
     root = tmp_path / "runs"
     for name in (str(run.path), run.path.name, "1a2b", "0.5x"):
         assert find_run(name, root).path == run.path
+    write_text(root / f"{run.path.name}-2" / "run.toml", "")  # as --keep names it
+    assert find_run("1a2b", root).path == run.path
+    assert find_run("1a2b-2", root).path.name == f"{run.path.name}-2"
     with pytest.raises(RunFolderError, match="fits several runs: "):
         find_run("signs", root)
     with pytest.raises(RunFolderError, match=r"no run '1a2c'[\s\S]*runs list"):

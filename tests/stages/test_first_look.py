@@ -6,13 +6,13 @@ import torch
 from PIL import Image
 from torch import nn
 
+from catro_deploy.assessment import suspicions
 from catro_deploy.data import Dataset, MemorySplit
 from catro_deploy.progress import Silent
 from catro_deploy.report.images import accuracy_words
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import DataSettings, Settings
-from catro_deploy.stages import first_look as stage
 from catro_deploy.stages.first_look import first_look
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
@@ -105,7 +105,7 @@ def look(tmp_path):
 
 def test_a_network_that_is_right_is_not_suspected(look):
     found, notes = look(ColourNet(3), told=1.0)
-    assert (found.images, found.accuracy, found.told, found.warnings) == (30, 1.0, 1.0, ())
+    assert (found.images, found.accuracy, found.told, found.warnings, found.invalid) == (30, 1.0, 1.0, (), "")
     assert notes == ["images 8x8", f"original: {accuracy_words(found)}"]
 
 
@@ -116,6 +116,7 @@ def test_a_guess_is_told_with_its_causes_in_order(look):
     assert found.accuracy == pytest.approx(1 / 3)
     (warning,) = found.warnings
     assert "no better than guessing" in warning
+    assert found.invalid == "the original is no better than guessing on validation images"
     causes = ["size ([data], here 8x8)", "mean and std", "RGB or BGR", "order of the classes", "another training"]
     places = [warning.index(cause) for cause in causes]
     assert places == sorted(places)
@@ -134,7 +135,7 @@ def test_far_below_what_the_checkpoint_states(look):
 
 def test_another_order_of_the_classes_is_named(look):
     found, _ = look(ColourNet(3), "reordered")
-    assert found.accuracy == 0
+    assert (found.accuracy, found.invalid) == (0, "the original's outputs probably stand for other classes")
     (warning,) = found.warnings
     # The first output, which says red, is of what is labelled 2 and so called blue.
     assert "red is blue, green is red, blue is green" in warning
@@ -178,14 +179,41 @@ def test_the_size_that_fits_is_named(look, tmp_path):
     assert "Images are resized: 8x8 -> 4x4 (shrunk)" in found.warnings[1]
 
 
-def test_without_labels_nothing_is_computed(look):
-    found, notes = look(ColourNet(3), "unlabelled")
+def test_without_labels_how_sure_it_is_and_of_what_is_shown(look):
+    sure = ColourNet(3)
+    with torch.no_grad():
+        sure.fc.weight.mul_(20)
+    found, notes = look(sure, "unlabelled")
     assert (found.images, found.accuracy, found.warnings) == (30, None, ())
-    assert "without labels" in notes[-1]
+    assert found.most_frequent == pytest.approx(1 / 3)
+    assert found.confidence > 0.9
+    assert "30 validation images without labels; mean confidence" in notes[-1]
+
+
+def test_without_labels_a_network_that_is_sure_of_nothing_is_suspected(look):
+    blind = ColourNet(3)
+    torch.nn.init.zeros_(blind.fc.weight)
+    found, notes = look(blind, "unlabelled")
+    assert found.confidence == pytest.approx(1 / 3)
+    assert found.invalid == "the original is hardly sure of any answer"
+    (warning,) = found.warnings
+    assert "mean confidence is 33.33%, and guessing among 3 classes has 33.33%" in warning
+    causes = ["size ([data], here 8x8)", "mean and std", "RGB or BGR", "order of the classes", "another training"]
+    places = [warning.index(cause) for cause in causes]
+    assert places == sorted(places)
+    assert notes[-1] == f"WARNING: {warning}"
+
+
+def test_without_labels_one_answer_to_nearly_all_is_suspected(look):
+    stuck = ColourNet(3)
+    torch.nn.init.constant_(stuck.fc.bias[1], 100.0)
+    found, _ = look(stuck, "unlabelled")
+    assert found.most_frequent == 1
+    assert "gives 100.00% of 30 validation images the same class, green. Unless" in found.warnings[0]
 
 
 def test_only_some_of_many_images_are_shown(look, monkeypatch):
-    monkeypatch.setattr(stage, "MOST_IMAGES", 6)
+    monkeypatch.setattr(suspicions, "MOST_IMAGES", 6)
     found, _ = look(ColourNet(3))
     assert (found.images, found.accuracy) == (6, 1.0)
 

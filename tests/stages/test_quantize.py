@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from catro_deploy import resources
+from catro_deploy.assessment.basis import Basis, Limits
 from catro_deploy.calibration import load_int8_recipe
 from catro_deploy.errors import ModelError, NumericsError
 from catro_deploy.files import file_hash
@@ -17,19 +18,26 @@ from catro_deploy.runs.records import load
 from catro_deploy.runtimes import open_runner
 from catro_deploy.stages.integers import Images, Int8Job, write_int8
 from catro_deploy.stages.quantize import decide
+from catro_deploy.statistics.agreement import accuracy_of
 from catro_deploy.targets import load_target
 from catro_deploy.training import History
 from tests.precision.nets import images, network, run
 from tests.tiny import command
 
 
-def candidate(ratio, accuracy=0.99, width=0.01):
-    return Candidate(accuracy, 1.0, 0.0, ratio, (ratio - width, ratio + width), 1000 * ratio)
+def candidate(ratio, accuracy=0.99, width=0.01, kl=0.0):
+    return Candidate(accuracy, 1.0, kl, ratio, (ratio - width, ratio + width), 1000 * ratio, kl)
+
+
+def judged(found, own, least, measure="accuracy", **few):
+    """What is decided by 45 validation images."""
+    cost = few.pop("cost", None)
+    return decide(found, own, Basis(measure, np.zeros(45, np.int64), 0.99, change_cost_nats=cost), Limits(least, **few))
 
 
 def test_the_fastest_that_keeps_the_accuracy_is_served():
     found = {"fp32": candidate(0.5), "fp16": candidate(0.6), "int8": candidate(0.25, accuracy=0.985)}
-    shipped, lost = decide(found, "fp32", floor=0.985)
+    shipped, lost = judged(found, "fp32", 0.985)
     assert shipped == "int8"
     assert lost == {
         "fp16": "it takes 1.20 of the time that fp32 takes",
@@ -39,27 +47,44 @@ def test_the_fastest_that_keeps_the_accuracy_is_served():
 
 def test_one_that_loses_accuracy_is_not():
     found = {"fp32": candidate(0.5), "int8": candidate(0.25, accuracy=0.97)}
-    shipped, lost = decide(found, "fp32", floor=0.985)
+    shipped, lost = judged(found, "fp32", 0.985)
     assert shipped == "fp32"
     assert lost == {"int8": "its accuracy on validation images is 97.00%, at least 98.50% is to be kept"}
 
 
 def test_what_is_lost_goes_by_the_name_of_what_was_measured():
     found = {"fp32": candidate(0.5), "int8": candidate(0.25, accuracy=0.97)}
-    (reason,) = decide(found, "fp32", 0.985, "agreement")[1].values()
+    (reason,) = judged(found, "fp32", 0.985, "agreement")[1].values()
     assert reason.startswith("its agreement with the original on validation images is 97.00%")
+
+
+@pytest.mark.parametrize(
+    ("agreement", "kl", "shipped", "said"),
+    [
+        (1.0, 0.006, "int8", ""),
+        (44 / 45, 0.006, "int8", ""),  # by Wilson up to 99.6%
+        (43 / 45, 0.006, "fp32", "its agreement with the original on validation images is 95.56%, at least 99.00%"),
+        (1.0, 0.008, "fp32", "its divergence from the original on validation images is 0.008 nats, at most 0.007 nats"),
+        (1.0, None, "fp32", "its divergence from the original on validation images is not finite"),
+    ],
+)
+def test_of_few_images_agreement_and_divergence_decide(agreement, kl, shipped, said):
+    found = {"fp32": candidate(0.5, 1.0), "int8": candidate(0.25, agreement, kl=kl)}
+    one, lost = judged(found, "fp32", 0.99, "agreement", cost=0.7, largest_kl_nats=0.007)
+    assert one == shipped
+    assert lost.get("int8", "").startswith(said)
 
 
 def test_nor_is_one_that_is_not_shown_to_be_faster():
     found = {"fp16": candidate(0.5), "int8": candidate(0.49)}
-    shipped, lost = decide(found, "fp16", floor=0)
+    shipped, lost = judged(found, "fp16", 0)
     assert shipped == "fp16"
     assert "0.98 of the time" in lost["int8"]
 
 
 def test_of_two_that_are_faster_the_slower_says_why():
     found = {"fp16": candidate(0.5), "fp32": candidate(0.4), "int8": candidate(0.2)}
-    assert decide(found, "fp16", 0)[1] == {
+    assert judged(found, "fp16", 0)[1] == {
         "fp32": "it takes 2.00 times as long as int8",
         "fp16": "it takes 2.50 times as long as int8",
     }
@@ -78,9 +103,15 @@ def seen(count=24):
     return Images(images(16), judged, labels, np.arange(count // 2))
 
 
-def write(source, path, floor, *, target="x86-cpu", sets=("avx2", "avx512_vnni"), retrain=None, **changes):
-    recipe = load_int8_recipe("standard").model_copy(update=changes)
-    return write_int8(source, path, Int8Job(load_target(target), recipe, seen(), floor, sets, retrain), Silent())
+def write(
+    source, path, floor, *, target="x86-cpu", sets=("avx2", "avx512_vnni"), retrain=None, score=accuracy_of, **changes
+):
+    recipe, given = load_int8_recipe("standard").model_copy(update=changes), seen()
+
+    def keeps(logits):
+        return score(logits, given.labels) >= floor
+
+    return write_int8(source, path, Int8Job(load_target(target), recipe, given, keeps, sets, retrain), Silent())
 
 
 def test_layers_keep_their_floating_point_as_far_as_accuracy_needs_it(source, tmp_path):
@@ -110,8 +141,7 @@ def test_the_worst_layers_are_kept_first(source, tmp_path, monkeypatch):
 
     original = integers.quantised
     monkeypatch.setattr(integers, "quantised", quantised)
-    monkeypatch.setattr(integers, "accuracy_of", accuracy)
-    found = write(source, tmp_path / "a.onnx", floor=1.0)
+    found = write(source, tmp_path / "a.onnx", floor=1.0, score=accuracy)
     assert found.kept == tuple(one.layer for one in found.sensitivity[:2])
 
 
@@ -123,7 +153,6 @@ def history():
 
 def test_a_network_that_loses_too_much_is_trained_for_integers(source, tmp_path, monkeypatch):
     """Accuracy is taken to be lost by any layer in integers until the network has been trained."""
-    from catro_deploy.stages import integers
 
     trained = []
 
@@ -133,20 +162,19 @@ def test_a_network_that_loses_too_much_is_trained_for_integers(source, tmp_path,
         trained.append(plain)
         return plain, history()
 
-    monkeypatch.setattr(integers, "accuracy_of", lambda logits, labels: float(bool(trained)))
-    found = write(source, tmp_path / "a.onnx", floor=1.0, retrain=retrain)
+    options = {"floor": 1.0, "retrain": retrain, "score": lambda logits, labels: float(bool(trained))}
+    found = write(source, tmp_path / "a.onnx", **options)
     assert found.kept == ()
     assert (found.qat.kept_before, found.qat.kept, found.qat.used) == (None, (), True)
     assert (tmp_path / "a.onnx").is_file()
-    write(source, tmp_path / "a.onnx", floor=1.0, retrain=retrain)
+    write(source, tmp_path / "a.onnx", **options)
     assert len(trained) == 1  # nothing was lost any more
 
 
 def test_training_that_does_not_help_is_not_used(source, tmp_path, monkeypatch):
-    from catro_deploy.stages import integers
 
-    monkeypatch.setattr(integers, "accuracy_of", lambda logits, labels: 0.0)
-    found = write(source, tmp_path / "a.onnx", floor=1.0, retrain=lambda plain, whole: (plain, history()))
+    never = {"retrain": lambda plain, whole: (plain, history()), "score": lambda logits, labels: 0.0}
+    found = write(source, tmp_path / "a.onnx", floor=1.0, **never)
     assert found.kept is None
     assert found.qat.used is False
 

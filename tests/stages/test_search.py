@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from catro_deploy.assessment.basis import Basis
 from catro_deploy.data import MemorySplit
 from catro_deploy.errors import DataError, MissedError, SettingsError, TargetError
 from catro_deploy.files import write_text
@@ -17,7 +18,6 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load
 from catro_deploy.settings import Settings
 from catro_deploy.stages import search as search_stage
-from catro_deploy.stages.basis import Basis
 from catro_deploy.stages.search import halve, on_front, search
 from tests.tiny import SIZE, command, dataset
 from tests.training.helpers import Recorder
@@ -83,13 +83,13 @@ def test_what_is_found_is_the_smallest_that_keeps_and_near_the_truth(least):
 @pytest.mark.parametrize(("accuracy", "drop"), [(0.895, 0.5), (0.9, 0.0), (0.91, -1.0), (None, None)])
 def test_the_drop_is_in_points(accuracy, drop):
     tried = TriedPoint(0.5, validation_accuracy=accuracy, agreement=0.5)
-    assert on_front(tried, by_accuracy(), 0.5).drop_points == drop
+    assert on_front(tried, by_accuracy(), kept=True).drop_points == drop
 
 
 @pytest.mark.parametrize(("agreement", "drop"), [(0.995, 0.5), (1.0, 0.0), (None, None)])
 def test_by_agreement_the_drop_is_what_it_lacks(agreement, drop):
     tried = TriedPoint(0.5, validation_accuracy=0.1, agreement=agreement)
-    assert on_front(tried, by_agreement(), 0.5).drop_points == drop
+    assert on_front(tried, by_agreement(), kept=True).drop_points == drop
 
 
 @pytest.fixture
@@ -180,6 +180,27 @@ def test_budgets_that_were_tried_serve_for_another_loss_but_not_for_other_settin
     assert len(tried) == 5
 
 
+@pytest.mark.parametrize(
+    ("kl", "budget", "said"),
+    [(0.004, "0.303x", "divergence 0.004 nats of at most 0.005 nats: kept"), (0.006, None, "")],
+)
+def test_of_few_images_agreement_and_divergence_decide(settings, run, tried, monkeypatch, kl, budget, said):
+    """Half a point of a cost of 1 nat; 10 images that are all alike rule nothing out."""
+    basis = replace(by_agreement(), change_cost_nats=1.0)
+    monkeypatch.setattr(search_stage, "_held_out", judging_by(basis))
+    made, recorder = search_stage._prune_and_finetune, Recorder("")
+    monkeypatch.setattr(search_stage, "_prune_and_finetune", lambda *asked: replace(made(*asked), scaled_kl_nats=kl))
+    if budget is None:
+        with pytest.raises(MissedError):
+            search(settings(), run, recorder)
+        assert any("of at most 0.005 nats: too much is lost" in note for note in recorder.notes)
+        return
+    content = search(settings(), run, recorder)
+    assert (content.budget, content.largest_kl_nats) == (budget, 0.005)
+    assert any(said in note for note in recorder.notes)
+    assert "search: goes by agreement with the original and divergence from its answers" in recorder.notes[1]
+
+
 def test_a_loss_that_no_budget_keeps_is_missed(settings, run, tried, monkeypatch):
     monkeypatch.setattr(search_stage, "_held_out", judging_by(by_accuracy(0.99)))
     with pytest.raises(MissedError, match=r"None of the budgets 0\.5x, 0\.707x.* within 0\.5 points") as caught:
@@ -218,7 +239,7 @@ def test_an_interrupted_trial_goes_on_and_ended_ones_are_not_repeated(settings, 
 
     def noted(name, stop_at=None):
         def call(tried, folder, progress, *look):
-            diary.append((name, tried.prune.budget))
+            diary.append((name, str(tried.prune.budget)))
             if stop_at is not None and len([one for one in diary if one[0] == name]) == stop_at:
                 raise KeyboardInterrupt
             return real[name](tried, folder, progress, *look)

@@ -29,7 +29,9 @@ def settings_for(checkpoint, **changes):
 
 def test_a_baseline_from_nothing(tmp_path):
     checkpoint = tmp_path / "weights" / "base.safetensors"
-    record = train(settings_for(checkpoint), Silent())
+    recorder = Recorder(f"training {NETWORK}")
+    record = train(settings_for(checkpoint), recorder)
+    assert recorder.notes[0] == "images 8x8"
     assert record["validation_accuracy"] == 1.0
     assert record["classes"] == ["red", "green", "blue"]
     assert record["settings"]["epochs"] == len(record["epochs"]) == 8
@@ -95,6 +97,6 @@ def test_a_killed_training_goes_on_and_ends_the_same(tmp_path):
     assert [path.name for path in broken.parent.iterdir()] == ["base.resume.safetensors"]
     recorder = Recorder(f"training {NETWORK}")
     train(settings_for(broken), recorder)
-    assert recorder.notes == ["going on from epoch 2 of 8"]
+    assert recorder.notes == ["images 8x8", "going on from epoch 2 of 8"]
     with safe_open(whole, framework="pt") as one, safe_open(broken, framework="pt") as other:
         assert all(torch.equal(one.get_tensor(name), other.get_tensor(name)) for name in one.keys())  # noqa: SIM118

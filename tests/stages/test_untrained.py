@@ -53,3 +53,21 @@ def test_training_a_baseline_takes_an_epoch(tiny):
     done = command("train", "--epochs", "0")
     assert done.exit_code == 2
     assert "train.epochs = 0 does not fit" in done.stderr
+
+
+def test_forced_to_train_again_the_better_network_is_still_kept(tiny_run):
+    """At this rate nothing is left of what pruning left."""
+    ruin = ("finetune", "--run", "run", "--epochs", "1", "--learning-rate", "50")
+    first = command(*ruin)
+    assert first.exit_code == 0, first.stderr
+    pruned, before = networks.load(tiny_run, weights="pruned"), file_hash(tiny_run.weights)
+    assert "unchanged, skipped" in command(*ruin).stderr
+    tiny_run.weights.unlink()
+    forced = command(*ruin, "--force")
+    assert forced.exit_code == 0, forced.stderr
+    assert "because of --force" in forced.stderr
+    assert "1 epoch of" in forced.stderr  # it did train again
+    assert "the weights from before it are kept" in forced.stdout
+    assert json.loads(tiny_run.finetune.read_text())["choice"]["kept"] == "pruned"
+    assert file_hash(tiny_run.weights) == before
+    assert_same_bits(networks.load(tiny_run), pruned)

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from catro_deploy.statistics.agreement import accuracy_of, agreement_of, answers_of, mean_kl_nats
+from catro_deploy.statistics.agreement import accuracy_of, agreement_of, answers_of, mean_confidence, mean_kl_nats
 
 
 def logits(*rows):
@@ -55,3 +55,8 @@ def test_agreement_is_the_share_of_equal_answers():
     found = agreement_of(reference, other)
     assert (found.share, found.mean_kl_nats) == (0.5, None)
     assert agreement_of(reference, reference * 2).share == 1
+
+
+def test_confidence_is_the_mean_of_the_largest_shares():
+    assert mean_confidence(of_shares([0.7, 0.3], [0.1, 0.9])) == pytest.approx(0.8)
+    assert mean_confidence(logits([5, 5], [-3, -3])) == 0.5

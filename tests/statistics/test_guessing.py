@@ -9,7 +9,9 @@ from scipy.stats import binom
 from catro_deploy.statistics.guessing import (
     fitting_order,
     is_below,
+    is_flat,
     is_no_better_than_guessing,
+    is_one_sided,
     most_frequent_share,
 )
 
@@ -84,3 +86,27 @@ def test_guesses_have_no_order(seed):
 def test_logits_that_are_not_finite_have_no_order():
     labels = np.repeat(np.arange(4), 25)
     assert fitting_order(np.full(100, -1), labels, 4) is None
+
+
+@pytest.mark.parametrize(
+    ("confidence", "classes", "flat"),
+    [(0.25, 4, True), (0.324, 4, True), (0.326, 4, False), (0.549, 2, True), (0.551, 2, False), (0.109, 1000, False)],
+)
+def test_a_confidence_within_a_tenth_of_the_way_from_chance_is_flat(confidence, classes, flat):
+    """Of four classes: 0.25 + 0.1 * 0.75 = 0.325."""
+    assert is_flat(confidence, classes) == flat
+
+
+@pytest.mark.parametrize(
+    ("answers", "one_sided"),
+    [
+        ([1] * 7, True),  # by chance, of a class that half of the images show: 1 / 128
+        ([1] * 6, False),  # 1 / 64
+        ([1] * 95 + [0] * 5, True),
+        ([1] * 94 + [0] * 6, False),
+        ([-1] * 10, False),
+        ([1] * 10 + [-1] * 10, False),
+    ],
+)
+def test_nearly_all_answers_the_same(answers, one_sided):
+    assert is_one_sided(np.array(answers)) == one_sided

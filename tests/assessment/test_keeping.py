@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from catro_deploy.stages.keeping import choose
+from catro_deploy.assessment.keeping import choose
 
 LABELS = np.arange(1000) % 2
 

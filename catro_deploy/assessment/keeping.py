@@ -5,9 +5,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from catro_deploy.assessment.basis import basis_of
 from catro_deploy.data.base import is_unlabelled
 from catro_deploy.records import Choice, Score
-from catro_deploy.stages.basis import basis_of
 from catro_deploy.statistics.agreement import accuracy_of, agreement_of, gains_and_losses
 from catro_deploy.statistics.intervals import paired_difference
 

@@ -8,14 +8,33 @@ from numpy.typing import NDArray
 from catro_deploy.data.base import is_unlabelled
 from catro_deploy.records import Decision, Measure
 from catro_deploy.statistics.agreement import accuracy_of, answers_of
-from catro_deploy.statistics.intervals import largest_unseen_loss
+from catro_deploy.statistics.divergence import mean_change_cost_nats
+from catro_deploy.statistics.intervals import largest_unseen_loss, wilson
 
-__all__ = ["LARGEST_HONEST_ACCURACY", "Basis", "basis_of", "resolution_warning"]
+__all__ = ["LARGEST_HONEST_ACCURACY", "Basis", "Limits", "basis_of", "resolution_warning", "strictest"]
 
 Floats = NDArray[np.float32]
 
 LARGEST_HONEST_ACCURACY = 0.999
 """An original that scores more on the validation images was probably trained on them: its accuracy says little."""
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a network has to keep: a score and, where images are too few to count answers, nearness to the original's.
+
+    ``largest_kl_nats`` is of ``scaled_kl_nats``.
+    """
+
+    least_score: float
+    largest_kl_nats: float | None = None
+
+
+def strictest(one: Limits, other: Limits) -> Limits:
+    """What keeps both limits, which are by the same basis."""
+    bounds = [limits.largest_kl_nats for limits in (one, other) if limits.largest_kl_nats is not None]
+    return Limits(max(one.least_score, other.least_score), min(bounds, default=None))
 
 
 @dataclass(frozen=True)
@@ -27,16 +46,41 @@ class Basis:
         expected: the class that each image should be given, shape (n,): its label, or the original's own answer.
         original_accuracy: of the original on these images, a fraction; None without labels.
         reason: why it is not accuracy; empty if it is.
+        change_cost_nats: the divergence that it takes to change an answer of the original, mean over the images; None
+            where these are enough to count the answers that changed.
     """
 
     measure: Measure
     expected: NDArray[np.int64]
     original_accuracy: float | None
     reason: str = ""
+    change_cost_nats: float | None = None
 
     def score(self, logits: Floats) -> float:
         """Accuracy or agreement of ``logits`` (n, classes), a fraction."""
         return accuracy_of(logits, self.expected)
+
+    def limits(self, score: float, kl_nats: float | None, allowed: float) -> Limits:
+        """What may be lost of a network of this ``score`` and divergence: ``allowed`` percentage points.
+
+        In nats these are what it takes to change so many of the original's answers.
+        """
+        least, cost = max(0.0, score - allowed / 100), self.change_cost_nats
+        if cost is None:
+            return Limits(least)
+        return Limits(least, (kl_nats or 0.0) + allowed / 100 * cost)
+
+    def keeps(self, score: float, kl_nats: float | None, limits: Limits) -> bool:
+        """Whether a network of this ``score`` and divergence is within ``limits``.
+
+        Where images are too few, the score rules out only what is too low for chance to explain (95%, by Wilson); the
+        divergence, which does not come in steps of an image, decides the rest.
+        """
+        if limits.largest_kl_nats is None:
+            return score >= limits.least_score - ROUNDING
+        _, possible = wilson(score, len(self.expected))
+        close = kl_nats is not None and kl_nats <= limits.largest_kl_nats + ROUNDING
+        return possible >= limits.least_score - ROUNDING and close
 
     @property
     def record(self) -> Decision:
@@ -54,18 +98,21 @@ def basis_of(original: Floats, labels: NDArray[np.int64], allowed: float | None 
 
     Agreement with the original, where nobody knows the labels, where the original has nearly all of them right (it was
     then probably trained on these images, and no network could be as good on new ones), and where one image is more
-    than the ``allowed`` points of accuracy: a gain by chance would otherwise make up for any loss.
+    than the ``allowed`` points of accuracy: a gain by chance would otherwise make up for any loss. In the last case,
+    whatever the labels, divergence counts as well.
     """
+    one = 100 / len(labels)
+    cost = mean_change_cost_nats(original) if allowed and one > allowed else None
+    answers = answers_of(original)
     if is_unlabelled(labels):
-        return Basis("agreement", answers_of(original), None, "the images have no labels")
+        return Basis("agreement", answers, None, "the images have no labels", cost)
     accuracy = accuracy_of(original, labels)
+    if cost is not None:
+        reason = f"one of {len(labels)} validation images is {one:.2g} points, more than the {allowed:g} allowed"
+        return Basis("agreement", answers, accuracy, reason, cost)
     if accuracy > LARGEST_HONEST_ACCURACY:
         reason = f"the original has {accuracy:.2%} of the validation images right, and was probably trained on them"
-        return Basis("agreement", answers_of(original), accuracy, reason)
-    if allowed and 100 / len(labels) > allowed:
-        one = f"one of {len(labels)} validation images is {100 / len(labels):.2g} points"
-        reason = f"{one}, more than the {allowed:g} allowed"
-        return Basis("agreement", answers_of(original), accuracy, reason)
+        return Basis("agreement", answers, accuracy, reason)
     return Basis("accuracy", labels, accuracy)
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from catro_deploy.stages.basis import basis_of, resolution_warning
+from catro_deploy.assessment.basis import Basis, Limits, basis_of, resolution_warning, strictest
 
 LABELS = np.arange(2000) % 2
 
@@ -72,3 +72,48 @@ def test_without_labels_the_originals_answers_count():
     basis = basis_of(logits(LABELS), np.full(2000, -1))
     assert (basis.measure, basis.original_accuracy) == ("agreement", None)
     assert basis.score(logits(with_wrong(500))) == 0.75
+
+
+def test_of_few_images_all_may_be_right_by_chance():
+    few = basis_of(logits(LABELS[:45]), LABELS[:45], 1.0)
+    assert few.reason == "one of 45 validation images is 2.2 points, more than the 1 allowed"
+
+
+def test_few_images_bound_the_divergence_by_what_it_takes_to_change_answers():
+    """Logits 1 and 0 are shares of e / (1 + e) = 0.7311 and 0.2689; 0.7311 ln 1.4621 + 0.2689 ln 0.5379 = 0.1109."""
+    few = basis_of(logits(with_wrong(3)[:45]), LABELS[:45], 1.0)
+    assert few.change_cost_nats == pytest.approx(0.1109, abs=1e-4)
+    limits = few.limits(1.0, 0.0, 1.0)
+    assert limits.least_score == 0.99
+    assert limits.largest_kl_nats == pytest.approx(0.001109, abs=1e-6)
+    after = few.limits(0.97, 0.02, 0.5)
+    assert (after.least_score, after.largest_kl_nats) == (0.965, pytest.approx(0.02 + 0.1109 / 200, abs=1e-6))
+    unlabelled = basis_of(logits(LABELS[:45]), np.full(45, -1), 1.0)
+    assert unlabelled.change_cost_nats == few.change_cost_nats
+    for enough in (basis_of(logits(with_wrong(3)), LABELS, 1.0), basis_of(logits(LABELS), np.full(2000, -1), 1.0)):
+        assert enough.limits(1.0, 0.0, 1.0) == Limits(0.99)
+
+
+@pytest.mark.parametrize(
+    ("score", "kl", "kept"),
+    [
+        (1.0, 0.0069, True),
+        (1.0, 0.0071, False),
+        (1.0, None, False),
+        (44 / 45, 0.0069, True),  # one of 45, which chance explains: up to 99.61% by Wilson
+        (43 / 45, 0.0, False),  # two of 45: up to 98.77%
+    ],
+)
+def test_of_few_images_agreement_rules_out_what_is_sure_and_divergence_decides_the_rest(score, kl, kept):
+    basis = Basis("agreement", LABELS[:45], 0.9, "few", change_cost_nats=0.7)
+    assert basis.keeps(score, kl, Limits(0.99, 0.007)) == kept
+
+
+@pytest.mark.parametrize(("score", "kept"), [(0.99, True), (0.9899, False)])
+def test_of_many_images_the_score_decides_alone(score, kept):
+    assert Basis("accuracy", LABELS, 1.0).keeps(score, None, Limits(0.99)) == kept
+
+
+def test_the_strictest_limits_keep_both():
+    assert strictest(Limits(0.9, 0.01), Limits(0.95, 0.02)) == Limits(0.95, 0.01)
+    assert strictest(Limits(0.9), Limits(0.95)) == Limits(0.95)

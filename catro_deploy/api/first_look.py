@@ -1,0 +1,135 @@
+"""The original on images of the caller's loader, before anything is pruned."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch.nn.functional import interpolate
+
+from catro_deploy.assessment.inputs import Input, better_input, evenly_spaced, logits_of, usual_normalisations
+from catro_deploy.assessment.suspicions import Terms, look_at, most_images
+from catro_deploy.data.base import UNKNOWN
+from catro_deploy.data.loader import Batch, Loader, WantedClasses, open_loader, without_labels
+from catro_deploy.graph.fx.features import Labelled
+from catro_deploy.progress import Progress
+from catro_deploy.pruning.classifier import scoring_batch_size
+from catro_deploy.pruning.cutting import Classifier
+from catro_deploy.records import FirstLook
+from catro_deploy.report.images import accuracy_words
+from catro_deploy.settings import Settings
+from catro_deploy.training.device import choose_device
+
+__all__ = ["first_look"]
+
+VALIDATION, GIVEN = "validation images", "images of the loader"
+
+
+def first_look(
+    original: Classifier,
+    samples: Sequence[Labelled],
+    validation: Loader | None,
+    settings: Settings,
+    progress: Progress,
+    *,
+    labelled: bool,
+) -> FirstLook:
+    """Show ``original`` images of ``validation`` or, without it, the ``samples``; say what is suspicious.
+
+    Raises:
+        DataError: the validation loader's batches are not as they must be.
+    """
+    kind = GIVEN if validation is None else VALIDATION
+    most = most_images(original)
+    batches = _given(samples, labelled, most) if validation is None else _held_out(original, validation, most)
+    if not batches:
+        return FirstLook(0, None, None, None, (), kind)
+    images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    device, at_once = choose_device(settings.prune.compute), scoring_batch_size(original, settings.prune)
+
+    def better(share: float) -> str:
+        inputs = other_inputs(_some(images), original.mean, original.std)
+        return better_input(original.model, inputs, _some(labels).numpy(), share, at_once, device)
+
+    with progress.task("Looking at the original network", len(images)) as task:
+        logits = logits_of(original.model, _input("", images), at_once, device, task)
+    names = [original.classes[index] for index in original.wanted]
+    look = look_at(logits, labels.numpy(), names, original.input_shape, _terms(kind), better)
+    progress.note(f"original: {accuracy_words(look)}")
+    return look
+
+
+def other_inputs(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> Iterator[Input]:
+    """Normalised ``images`` at other sizes, in other normalisations, and in the order BGR, one changed at a time.
+
+    Normalisations are tried if ``mean`` and ``std`` are known, or if the images look like pixels that were never
+    normalised.
+    """
+    _, channels, height, width = images.shape
+    for factor in (2, 0.5):
+        size = int(height * factor), int(width * factor)
+        if min(size):
+            resized = interpolate(images, size, mode="bilinear", antialias=True)
+            yield _input(f"images of {size[1]}x{size[0]}", resized)
+    pixels = _pixels(images, mean, std)
+    if pixels is not None:
+        for words, *usual in usual_normalisations(channels):
+            centre, scale = (torch.tensor(values).reshape(-1, 1, 1) for values in usual)
+            yield _input(words, (pixels - centre) / scale)
+    if channels == 3:
+        yield _input("the channels in the order BGR", images.flip(1))
+
+
+def _pixels(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor | None:
+    """The pixels in 0..1 that ``images`` were made of; None if nobody knows."""
+    if mean:
+        centre, scale = (torch.tensor(tuple(values)).reshape(-1, 1, 1) for values in (mean, std))
+        return images * scale + centre
+    if images.min() < 0:
+        return None
+    return images / 255 if images.max() > 1 else images
+
+
+def _given(samples: Sequence[Labelled], labelled: bool, most: int) -> list[Batch]:
+    """Of all ``samples`` at most so many images, evenly spaced; no others are copied."""
+    ends = np.cumsum([len(images) for images, _ in samples])
+    places = evenly_spaced(int(ends[-1]), most)
+    found: list[Batch] = []
+    for (images, label), end in zip(samples, ends, strict=True):
+        mine = places[(places >= end - len(images)) & (places < end)] - (end - len(images))
+        found.append((images[torch.from_numpy(mine)], torch.full((len(mine),), label if labelled else UNKNOWN)))
+    return found
+
+
+def _held_out(original: Classifier, validation: Loader, most: int) -> list[Batch]:
+    """The first ``most`` images of ``validation`` whose class is wanted."""
+    opened, shape = open_loader(validation), original.input_shape
+    wanted = WantedClasses(len(original.classes), original.wanted)
+    batches = wanted.batches(opened.batches, shape) if opened.labelled else without_labels(opened.batches, shape)
+    found: list[Batch] = []
+    missing = most
+    for images, labels in batches:
+        found.append((images[:missing], labels[:missing]))
+        missing -= len(found[-1][1])
+        if not missing:
+            break
+    return found
+
+
+def _some(tensor: torch.Tensor) -> torch.Tensor:
+    """Evenly spaced rows of ``tensor``, as many as suffice to try other inputs."""
+    return tensor[torch.from_numpy(evenly_spaced(len(tensor)))]
+
+
+def _input(words: str, images: torch.Tensor) -> Input:
+    return Input(words, len(images), lambda start, stop: images[start:stop])
+
+
+def _terms(kind: str) -> Terms:
+    return Terms(
+        images=kind,
+        size="of the loader's images",
+        normalisation="of the loader",
+        channels="as the loader gives them",
+        weights="of model",
+        reorder="A label must be the place of the class among the logits: 0 {first}, 1 {second}, ...",
+    )

@@ -1,0 +1,54 @@
+"""After fine-tuning: the trained network stays or, where training made it worse, the one from before."""
+
+import copy
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from catro_deploy.assessment.keeping import choose
+from catro_deploy.data.loader import Loader, WantedClasses
+from catro_deploy.records import Choice
+
+__all__ = ["keep_better_", "logits_by"]
+
+Floats = NDArray[np.float32]
+
+
+def keep_better_(
+    trained: nn.Module,
+    before: nn.Module,
+    original: nn.Module,
+    validation: Loader,
+    wanted: WantedClasses,
+    image_shape: Sequence[int],
+    device: torch.device,
+) -> Choice:
+    """Give ``trained`` the weights of ``before`` if training made it worse on the images of ``validation``.
+
+    Raises:
+        DataError: the loader's batches are not as they must be.
+    """
+    batches = list(wanted.batches(validation, image_shape))
+    labels = torch.cat([labels for _, labels in batches]).numpy()
+    networks = (copy.deepcopy(original), before, trained)
+    reference, pruned, finetuned = logits_by(networks, (images for images, _ in batches), device)
+    choice = choose(reference, pruned, finetuned, labels)
+    if choice.kept == "pruned":
+        trained.load_state_dict(before.state_dict())
+    return choice
+
+
+def logits_by(networks: Sequence[nn.Module], batches: Iterable[torch.Tensor], device: torch.device) -> list[Floats]:
+    """Logits (n, classes) of each network for the images of all ``batches``; they end on the CPU, in eval mode."""
+    try:
+        for network in networks:
+            network.to(device).eval()
+        with torch.inference_mode():
+            found = [[network(images.to(device)).float().cpu().numpy() for network in networks] for images in batches]
+    finally:
+        for network in networks:
+            network.cpu()
+    return [np.concatenate(parts) for parts in zip(*found, strict=True)]

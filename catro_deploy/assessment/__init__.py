@@ -1,0 +1,1 @@
+"""What networks are judged by: the first look at the original, agreement and accuracy, and which of two stays."""

@@ -1,0 +1,105 @@
+"""A network's answers to images, prepared as the user says or in other ways that trainings use."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from catro_deploy.progress import Silent, Task
+from catro_deploy.report.wording import count, percent
+from catro_deploy.statistics.agreement import accuracy_of
+from catro_deploy.statistics.guessing import is_below
+
+__all__ = ["Input", "better_input", "evenly_spaced", "logits_of", "usual_normalisations"]
+
+TRIED_IMAGES = 300
+
+NORMALISATIONS = (
+    ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # ImageNet's
+    ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),  # pixels in 0..1
+    ((0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)),  # pixels in 0..255
+)
+"""Mean and standard deviation that trainings commonly use."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """Images as a network gets them.
+
+    Attributes:
+        words: how they are prepared.
+        images: how many there are.
+        batch: those from one place to another, normalised: float32 (n, channels, height, width).
+    """
+
+    words: str
+    images: int
+    batch: Callable[[int, int], torch.Tensor]
+
+
+def logits_of(model: nn.Module, given: Input, at_once: int, device: torch.device, task: Task) -> NDArray[np.float32]:
+    """Logits (n, classes) of ``model``, in eval mode, for all images of ``given``; the model ends on the CPU.
+
+    Raises:
+        DataError: an image is missing or cannot be decoded.
+    """
+    logits = []
+    try:
+        model.to(device)
+        with torch.inference_mode():
+            for start in range(0, given.images, at_once):
+                images = given.batch(start, min(start + at_once, given.images))
+                logits.append(model(images.to(device)).float().cpu())
+                task.advance(len(images))
+    finally:
+        model.cpu()
+    return torch.cat(logits).numpy()
+
+
+def better_input(
+    model: nn.Module,
+    inputs: Iterable[Input],
+    labels: NDArray[np.int64],
+    share: float,
+    at_once: int,
+    device: torch.device,
+) -> str:
+    """With which of ``inputs`` far more than ``share`` are right, as a sentence; empty if with none.
+
+    ``labels`` are those of the images, the same ones for each of ``inputs``.
+    """
+    words, most = "", 0.0
+    for tried in inputs:
+        found = _accuracy(model, tried, labels, at_once, device)
+        if found > most:
+            words, most = tried.words, found
+    far_more = most >= 2 * share or 1 - most <= (1 - share) / 2
+    if not far_more or not is_below(int(share * len(labels)), len(labels), most):
+        return ""
+    return f"With {words} it has {percent(most)} of {count(len(labels))} of them right."
+
+
+def evenly_spaced(total: int, most: int = TRIED_IMAGES) -> NDArray[np.int64]:
+    """Places of at most so many out of ``total`` images."""
+    return np.linspace(0, total - 1, min(total, most)).round().astype(np.int64)
+
+
+def usual_normalisations(channels: int) -> list[tuple[str, Sequence[float], Sequence[float]]]:
+    """Words, mean and standard deviation of what trainings commonly use."""
+    found: list[tuple[str, Sequence[float], Sequence[float]]] = []
+    for mean, std in NORMALISATIONS:
+        written = (f"[{', '.join(f'{value:.4g}' for value in values[:channels])}]" for values in (mean, std))
+        found.append(("mean = {} and std = {}".format(*written), mean[:channels], std[:channels]))
+    return found
+
+
+def _accuracy(model: nn.Module, tried: Input, labels: NDArray[np.int64], at_once: int, device: torch.device) -> float:
+    try:
+        with Silent().task("", 0) as task:
+            return accuracy_of(logits_of(model, tried, at_once, device, task), labels)
+    except RuntimeError:  # PyTorch's, of a network that takes images of one size only
+        return 0.0

@@ -1,0 +1,157 @@
+"""What the original's answers show of its input: that size, normalisation, channels or classes are probably wrong."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.data.base import is_unlabelled
+from catro_deploy.graph.coupling.trace import list_layers
+from catro_deploy.pruning.cutting import Classifier
+from catro_deploy.records import FirstLook
+from catro_deploy.report.wording import count, percent
+from catro_deploy.statistics.agreement import answers_of, mean_confidence
+from catro_deploy.statistics.guessing import (
+    fitting_order,
+    is_below,
+    is_flat,
+    is_no_better_than_guessing,
+    is_one_sided,
+    most_frequent_share,
+)
+
+__all__ = ["Terms", "look_at", "most_images"]
+
+Floats = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+MOST_IMAGES, FEWEST_IMAGES = 2000, 200
+MACS = 2e12
+"""Multiply-accumulates that a look at the original takes at most: half a minute of one core."""
+
+FAR = 0.05
+"""An accuracy that is lower than the checkpoint states by more than this is far below it."""
+
+ORDER_SHOWN = 12
+
+GUESSING = "the original is no better than guessing on {}"
+REORDERED = "the original's outputs probably stand for other classes"
+UNSURE = "the original is hardly sure of any answer"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the user calls the things that may be wrong, and where they are set.
+
+    Attributes:
+        images: those that the original was shown.
+        size: where their size is set.
+        normalisation: where mean and standard deviation are set.
+        channels: in which order colours are given.
+        weights: where the weights come from.
+        reorder: what to do about the order of the classes; ``{first}`` and ``{second}`` are the right first ones.
+    """
+
+    images: str
+    size: str
+    normalisation: str
+    channels: str
+    weights: str
+    reorder: str
+
+    def causes(self, input_shape: tuple[int, int, int]) -> str:
+        """What usually is wrong with the input of a network, the likeliest first."""
+        channels, height, width = input_shape
+        order = f"RGB or BGR ({self.channels}), " if channels == 3 else ""
+        return (
+            f"Likely causes, in this order: size ({self.size}, here {width}x{height}), mean and std "
+            f"({self.normalisation}), {order}the order of the classes, weights of another training ({self.weights})."
+        )
+
+
+def most_images(original: Classifier) -> int:
+    """How many images ``original`` is shown at most."""
+    macs = sum(layer.macs for layer in list_layers(original.model, original.input_shape))
+    return min(MOST_IMAGES, max(FEWEST_IMAGES, int(MACS / max(macs, 1))))
+
+
+def look_at(
+    logits: Floats,
+    labels: Labels,
+    names: Sequence[str],
+    input_shape: tuple[int, int, int],
+    terms: Terms,
+    better: Callable[[float], str],
+    told: float | None = None,
+) -> FirstLook:
+    """What the original's ``logits`` (n, classes) for images with ``labels`` (n,) show, and what is suspicious.
+
+    ``names`` are those of the classes, ``told`` is the accuracy that its checkpoint states. ``better`` finds, given its
+    accuracy, another input with which it has far more right, as a sentence.
+    """
+    if is_unlabelled(labels):
+        look, problem = _without_labels(logits, names, terms)
+        found = [problem, terms.causes(input_shape)]
+    else:
+        look, problem = _with_labels(answers_of(logits), labels, names, told, terms)
+        found = [problem]
+        if problem and look.invalid != REORDERED:
+            found += [better(look.accuracy or 0.0), terms.causes(input_shape)]
+    return replace(look, told=told, warnings=(" ".join(filter(None, found)),) if problem else ())
+
+
+def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple[FirstLook, str]:
+    """What can be seen without labels: answers that are nearly all the same, or that the network is not sure of."""
+    look, chance = FirstLook(len(logits), None, None, None, kind=terms.images), 1 / len(names)
+    if not np.isfinite(logits).all() or len(names) == 1:  # the one is refused by the pruning, the other shows nothing
+        return look, ""
+    answers, confidence = answers_of(logits), mean_confidence(logits)
+    look = replace(look, confidence=confidence, most_frequent=most_frequent_share(answers))
+    shown = f"{count(len(answers))} {terms.images}"
+    if is_flat(confidence, len(names)):
+        return replace(look, invalid=UNSURE), (
+            f"The original is hardly sure of any answer to {shown}: its mean confidence is {percent(confidence)}, and "
+            f"guessing among {len(names)} classes has {percent(chance)}."
+        )
+    if is_one_sided(answers):
+        name = names[int(np.bincount(answers).argmax())]
+        return look, (
+            f"The original gives {percent(most_frequent_share(answers))} of {shown} the same class, {name}. Unless "
+            "nearly all of them are of it, the input is wrong."
+        )
+    return look, ""
+
+
+def _with_labels(
+    answers: Labels, labels: Labels, names: Sequence[str], told: float | None, terms: Terms
+) -> tuple[FirstLook, str]:
+    """How many are right, and that these are no more than by guessing, or far fewer than the checkpoint states."""
+    images, chance, right = len(labels), most_frequent_share(labels), int((answers == labels).sum())
+    look = FirstLook(images, right / images, None, None, kind=terms.images)
+    found = f"The original has {percent(right / images)} of {count(images)} {terms.images} right"
+    if order := fitting_order(answers, labels, len(names)):
+        reordered = float((np.append(order, -1)[answers] == labels).mean())
+        return replace(look, invalid=REORDERED), _order_words(names, order, right / images, reordered, images, terms)
+    if is_no_better_than_guessing(right, images, chance):
+        return replace(look, invalid=GUESSING.format(terms.images)), (
+            f"{found}, which is no better than guessing: always answering the most frequent class gives "
+            f"{percent(chance)}."
+        )
+    if told is not None and is_below(right, images, told - FAR):
+        return look, f"{found}, far below the {percent(told)} that its checkpoint states."
+    return look, ""
+
+
+def _order_words(
+    names: Sequence[str], order: Sequence[int], own: float, reordered: float, images: int, terms: Terms
+) -> str:
+    changed = [f"{names[k]} is {names[order[k]]}" for k in range(len(names)) if order[k] != k]
+    more = len(changed) - ORDER_SHOWN
+    mapping = ", ".join(changed[:ORDER_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    remedy = terms.reorder.format(first=names[order[0]], second=names[order[1]])
+    return (
+        f"The order of the classes is probably wrong: the original has {percent(own)} of {count(images)} "
+        f"{terms.images} right, and {percent(reordered)} if its outputs stand for other classes (what is called "
+        f"{mapping}). {remedy}"
+    )

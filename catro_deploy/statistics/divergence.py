@@ -1,0 +1,46 @@
+"""How far a network's answers are from those of another: finer than to count which of them differ."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+from catro_deploy.statistics.agreement import log_softmax, mean_kl_nats
+
+__all__ = ["mean_change_cost_nats", "scaled_kl_nats"]
+
+Floats = NDArray[np.float32]
+
+LOG_SCALES = (-5.0, 5.0)
+"""Logits are scaled by a factor between 1/148 and 148."""
+
+
+def scaled_kl_nats(reference: Floats, logits: Floats) -> float | None:
+    """The least of ``mean_kl_nats`` when ``logits`` are all multiplied by one positive number; both (n, classes).
+
+    A common scale changes no answer, but how sure they are; training often does. None where a logit is not finite.
+    """
+    plain = mean_kl_nats(reference, logits)
+    if plain is None:
+        return None
+
+    def scaled(log_scale: float) -> float:
+        divergence = mean_kl_nats(reference, logits.astype(np.float64) * np.exp(log_scale))
+        return np.inf if divergence is None else divergence
+
+    found = minimize_scalar(scaled, bounds=LOG_SCALES, method="bounded", options={"xatol": 1e-4})
+    return min(plain, float(found.fun))
+
+
+def mean_change_cost_nats(reference: Floats) -> float:
+    """The least divergence that changes an answer of ``reference`` (n, classes), mean over the images.
+
+    For the answer to change, the two most probable classes, p1 and p2, must at least become equal: the distribution
+    nearest to p that does so gives both m = (p1 + p2) / 2, at KL = p1 ln(p1 / m) + p2 ln(p2 / m). It lies between 0,
+    where the reference is undecided, and ln 2, where it is certain.
+    """
+    if reference.shape[1] < 2:
+        return 0.0
+    pairs = np.sort(np.exp(log_softmax(reference)), axis=1)[:, -2:]
+    middle = pairs.mean(axis=1, keepdims=True)
+    positive = np.maximum(pairs, np.finfo(np.float64).tiny)  # 0 ln 0 is 0
+    return float((pairs * np.log(positive / middle)).sum(axis=1).mean())
