@@ -14,7 +14,7 @@ from catro_deploy.files import write_json, write_text
 from catro_deploy.pipeline import STAGES
 from catro_deploy.records import Bench, GroupPlan, Plan, Shipped, Verify
 from catro_deploy.report.build import RunRecords, build_report
-from catro_deploy.runs.records import load, save
+from catro_deploy.runs.records import load, load_if_there, save
 from tests.report.made import (
     make_bench,
     make_build,
@@ -135,7 +135,7 @@ def ship(settings, run, progress):
 
 def report(settings, run, progress):
     _begin(run, "report")
-    records = {"verify": load(Verify, run), "bench": load(Bench, run), "shipped": load(Shipped, run)}
+    records = {"verify": load_if_there(Verify, run), "bench": load_if_there(Bench, run), "shipped": load(Shipped, run)}
     save(build_report(RunRecords("a-run", load(Plan, run), **records)), run)
     for suffix in ("md", "html"):
         write_text(run.report(suffix), "report")

@@ -227,9 +227,9 @@ import numpy as np
 import onnxruntime
 from PIL import Image
 
-mean = np.array({given.mean}, np.float32)
-std = np.array({given.std}, np.float32)
-classes = {report.classes!r}
+mean = np.array({list(given.mean)}, np.float32)
+std = np.array({list(given.std)}, np.float32)
+classes = {list(report.classes)!r}
 
 image = Image.open("image.png").convert("{mode}").resize(({width}, {height}), Image.Resampling.BILINEAR)
 pixels = (np.asarray(image, np.float32) / 255 - mean) / std  # {axes}
