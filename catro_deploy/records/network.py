@@ -32,7 +32,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Branch:
-    """A residual branch that may vanish whole, named after its last convolution or linear layer.
+    """A residual branch that may be removed as a whole, named after its last convolution or linear layer.
 
     ``groups`` are those whose channels lie inside it alone: all of them go to width 0, which means that the branch is
     gone, or none does. ``modules`` are gone with it.

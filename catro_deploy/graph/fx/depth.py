@@ -1,4 +1,4 @@
-"""Depth pruning: residual branches that may vanish whole, what each is worth, and the module without them.
+"""Depth pruning: residual branches that may be removed as a whole, what each is worth, and the module without them.
 
 A branch is one operand of an addition, and all that nothing but this addition needs of what leads there from the point
 where the other operand parts from it. Without it the other operand stays, an identity or a projection.
