@@ -47,7 +47,8 @@ def logit_directions(
     with progress.task("Finding what logits depend on", len(images)) as task, torch.enable_grad():
         for batch in images:
             interpreter = fx.Interpreter(module)
-            image = batch.clone().requires_grad_()
+            # With channels last, oneDNN's gradient of narrow strided convolutions is wrong: see training/striding.py.
+            image = batch.clone(memory_format=torch.contiguous_format).requires_grad_()
             interpreter.env = {order[0]: image}
             for node in order[1:-1]:
                 interpreter.env[node] = output = interpreter.run_node(node)
