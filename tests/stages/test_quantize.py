@@ -284,7 +284,7 @@ def test_a_recipe_that_is_none_is_refused(tiny_run, tmp_path):
     assert done.exit_code == 2
     assert "is not valid" in done.stderr
     assert "bad.toml" not in tiny_run.settings.read_text()
-    assert "There is no recipe of quantising" in command("quantize", "--run", "run", "--recipe", "standart").stderr
+    assert "There is no quantization recipe" in command("quantize", "--run", "run", "--recipe", "standart").stderr
 
 
 def test_integers_that_clip_too_much_are_trained_for(tiny_run, tmp_path):
