@@ -53,7 +53,7 @@ def test_x86_cpu():
     target = load_target("x86-cpu")
     assert (target.name, target.kind, target.runtime) == ("x86-cpu", "cpu", "onnxruntime")
     assert (target.precision, target.threads, target.batch) == ("fp32", 1, 1)
-    assert (target.alignment, target.transport, target.gpu) == (16, "local", None)
+    assert (target.transport, target.gpu) == ("local", None)
 
 
 def test_what_comes_with_the_package():
@@ -68,9 +68,9 @@ def test_each_loads_and_gives_a_source_for_each_figure(name):
     target = load_target(name)
     assert target.name == name
     assert set(target.sources) == set(target.figures)
-    assert {"precision", "batch", "alignment"} <= set(target.figures)
+    assert {"precision", "batch"} <= set(target.figures)
     if target.kind != "cpu":
-        assert (target.runtime, target.precision, target.alignment) == ("tensorrt", "fp16", 8)
+        assert (target.runtime, target.precision) == ("tensorrt", "fp16")
         assert {f"gpu.{figure}" for figure in type(target.gpu).model_fields} <= set(target.figures)
     assert Target.model_validate(target.model_dump()) == target
 
@@ -142,10 +142,9 @@ def test_a_file_of_the_users_is_named_after_its_stem(tmp_path):
 
 
 def test_what_a_file_need_not_say(tmp_path):
-    text = re.sub(r'\nalignment = (16|"""[\s\S]*?""")', "", CPU)
-    target = load_target(written(tmp_path, text))
-    assert (target.alignment, target.transport, target.power_mode) == (1, "local", "")
-    assert "alignment" not in target.figures
+    target = load_target(written(tmp_path, CPU))
+    assert (target.transport, target.power_mode) == ("local", "")
+    assert "power_mode" not in target.figures
 
 
 @pytest.mark.parametrize("form", ['[sources.gpu]\nsms = "x"', '"gpu.sms" = "x"', 'gpu.sms = "x"'])
