@@ -5,11 +5,11 @@ Users keep their own targets in the platform's folder for settings.
 """
 
 import os
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Literal
 
 from catro_deploy.errors import UsageError
+from catro_deploy.suggestions import did_you_mean
 
 __all__ = [
     "Kind",
@@ -118,9 +118,9 @@ def find(kind: Kind, name: str, error: type[UsageError] = UsageError) -> Path:
             raise error(f"There is no file {own}.", f"Give the path of a TOML file, or one of: {', '.join(known)}.")
         return own
     if name not in known:
-        near = _nearest(name, tuple(known))
+        near = did_you_mean(name, known, alike=ALIKE)
         raise error(
-            f"There is no {NOUNS[kind]} {name!r}." + (f" Did you mean {near}?" if near else ""),
+            f"There is no {NOUNS[kind]} {name!r}. {near}".rstrip(),
             f"Known are: {', '.join(known)}. A path to a TOML file of your own works as well.",
         )
     return known[name]
@@ -132,10 +132,3 @@ def _files(kind: Kind) -> dict[str, Path]:
     places = [folder(kind), *([own] if own else [])]
     found = {path.stem: path for place in places for path in place.glob("*.toml")}
     return dict(sorted(found.items()))
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    """The most alike of ``known``, the first of several; empty if none is alike."""
-    alike = {other: SequenceMatcher(None, other, name).ratio() for other in known}
-    near = max(known, key=alike.__getitem__, default="")
-    return near if near and alike[near] >= ALIKE else ""
