@@ -131,7 +131,7 @@ def test_the_generic_gpu_says_that_it_assumes():
 
 
 def test_an_unknown_target_gets_the_nearest():
-    with pytest.raises(TargetError, match="Did you mean x86-cpu") as caught:
+    with pytest.raises(TargetError, match=r"\bx86-cpu\b") as caught:
         load_target("x86_cpu")
     assert "x86-cpu" in caught.value.hint
 
@@ -187,7 +187,7 @@ def test_a_wrong_extension_is_explained(tmp_path, change, explanation):
 def test_a_shipped_file_that_extends_itself_would_be_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(resources, "folder", lambda kind: tmp_path)
     written(tmp_path, BOARD, "jetson-orin.toml")
-    with pytest.raises(TargetError, match="extends 'jetson-orin', which itself extends 'jetson-orin'"):
+    with pytest.raises(TargetError, match=r"'jetson-orin'.*'jetson-orin'"):
         load_target("jetson-orin")
 
 
@@ -219,10 +219,10 @@ def test_a_wrong_file_is_explained(tmp_path, change, explanation):
 
 
 def test_a_wrong_gpu_is_compared_with_a_gpu(tmp_path):
-    with pytest.raises(TargetError, match=r"threads are for targets of kind \"cpu\"") as caught:
+    with pytest.raises(TargetError, match="threads") as caught:
         load_target(written(tmp_path, "threads = 2\n" + ORIN))
     assert str(resources.folder("targets") / "jetson-orin.toml") in caught.value.hint
-    with pytest.raises(TargetError, match=r"says nothing of gpu\.l2_mib"):
+    with pytest.raises(TargetError, match=r"gpu\.l2_mib"):
         load_target(written(tmp_path, re.sub(r"\nl2_mib = \".*", "", ORIN)))
 
 
@@ -251,7 +251,7 @@ def test_nothing_is_replaced_unless_it_is_forced(tmp_path, config):
     file = written(tmp_path, BOARD)
     copy = add_target(file)
     written(tmp_path, BOARD.replace("batch = 4", "batch = 8"))
-    with pytest.raises(TargetError, match="You have a target 'mine' already") as caught:
+    with pytest.raises(TargetError, match="'mine'") as caught:
         add_target(file)
     assert "--force" in caught.value.hint
     assert load_target("mine").batch == 4
@@ -261,7 +261,7 @@ def test_nothing_is_replaced_unless_it_is_forced(tmp_path, config):
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-x", "with space", ".hidden"])
 def test_names_that_could_not_be_asked_for_are_refused(tmp_path, config, name):
-    with pytest.raises(TargetError, match="cannot be a target's name"):
+    with pytest.raises(TargetError, match=re.escape(repr(name))):
         add_target(written(tmp_path, BOARD), name)
     assert not config.exists()
 
