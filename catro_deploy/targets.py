@@ -33,7 +33,7 @@ FIT_NAME = re.compile(r"\w[\w.+-]*")
 class GpuFigures(BaseModel):
     """What a GPU does at best, without sparsity. A multiply-add counts as two operations.
 
-    ``bandwidth_gb_s`` is that of its memory in 1e9 bytes a second; ``l2_mib`` is None where nobody knows.
+    ``bandwidth_gb_s`` is that of its memory in 1e9 bytes a second; ``l2_mib`` is None where it is not known.
     """
 
     model_config = STRICT

@@ -19,7 +19,7 @@ def render(template: str, **values: object) -> str:
 
 @cache
 def environment() -> "Environment":
-    """Templates by name. A name that a template uses and nobody gives is an error."""
+    """Templates by name. A name that a template uses and that is not given is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     found = Environment(
