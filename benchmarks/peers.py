@@ -50,7 +50,7 @@ def prune_by_peer(
             cut, groups = peer_network(original.model, network, ratio, round_to, importance, batches=batches)
             result = trials.measure(cut)
             used = result.candidate_us / budget.limit(result.original_us)
-            fastest = min(fastest, result.ratio)
+            fastest = min(fastest, result.speedup.ratio)
             if used <= 1:
                 best, high = groups, ratio
             else:
@@ -132,7 +132,7 @@ def measured_ratio(settings: Settings, run: RunFolder) -> dict[str, Any]:
     original = open_original(settings)
     with open_trial(original, settings, "standard") as trials:
         result = trials.measure(networks.load(run, weights="pruned"))
-    return {"latency_ratio": result.ratio, "latency_ratio_ci95": list(result.ratio_ci95)}
+    return {"latency_ratio": result.speedup.ratio, "latency_ratio_ci95": list(result.speedup.ratio_ci95)}
 
 
 @contextmanager

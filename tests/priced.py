@@ -14,7 +14,7 @@ from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import Decision, by_latency
 from catro_deploy.pruning.selection import Scored
 from catro_deploy.pruning.solvers import full_widths
-from catro_deploy.records import Branch, Budget, Group, LatencyPlan, Layer, Slot, Staircase
+from catro_deploy.records import Branch, Budget, Group, LatencyPlan, Layer, Slot, Speedup, Staircase
 from catro_deploy.settings import PruneSettings
 
 Widths = Mapping[str, int]
@@ -115,8 +115,8 @@ class Device:
     def __call__(self, widths: Widths) -> TrialResult:
         self.asked.append(dict(widths))
         us, original = self.candidate_us(widths), self.original_us(len(self.asked))
-        ratio = us / original
-        return TrialResult(us, original, ratio, (0.99 * ratio, 1.01 * ratio), self.warnings)
+        speedup = original / us
+        return TrialResult(us, original, Speedup(speedup, (0.99 * speedup, 1.01 * speedup)), self.warnings)
 
 
 class Wide:

@@ -103,8 +103,8 @@ def _rounds(rounds: Sequence[Round]) -> Table:
     table = _table("round", "predicted", "measured", "original", "measured ratio", "95% CI", "")
     for number, one in enumerate(rounds, 1):
         times = map(duration, (one.predicted_us, one.measured_us, one.original_us))
-        interval = " to ".join(f"{bound:.3f}" for bound in one.ratio_ci95)
-        table.add_row(str(number), *times, f"{one.ratio:.3f}x", interval, "taken" if one.taken else "")
+        interval = " to ".join(f"{bound:.3f}" for bound in one.speedup.ratio_ci95)
+        table.add_row(str(number), *times, f"{one.speedup.ratio:.3f}x", interval, "taken" if one.taken else "")
     return table
 
 
@@ -152,7 +152,7 @@ def _precisions(result: Quantize) -> Table:
     """What was tried, the fastest first, and why the others lost."""
     table = _table("precision", validation_heading(result).lower(), "p50", "of the original", "")
     for name, one in result.by_latency:
-        table.add_row(name, percent(one.score), duration(one.us), f"{one.ratio:.3f}x", result.outcome(name))
+        table.add_row(name, percent(one.score), duration(one.us), f"{one.speedup.ratio:.3f}x", result.outcome(name))
     for name in result.lost.keys() - result.candidates.keys():
         table.add_row(name, "", "", "", result.lost[name])
     return table

@@ -164,8 +164,7 @@ class _Turn:
             predicted_us=self.allocation.cost,
             measured_us=self.result.candidate_us,
             original_us=self.result.original_us,
-            ratio=self.result.ratio,
-            ratio_ci95=self.result.ratio_ci95,
+            speedup=self.result.speedup,
             widths=dict(self.allocation.widths),
             taken=taken,
         )
@@ -185,7 +184,7 @@ def _closed_loop(solver: Solver, measure: Measure, budget: Budget, budget_us: fl
             turns.append(turn)
             progress.note(
                 f"round {len(turns)}: predicted {allocation.cost:.0f} us, measured {result.candidate_us:.0f} us, "
-                f"{result.ratio:.3f} of the original; {turn.used:.1%} of the budget"
+                f"{result.speedup.ratio:.3f} of the original; {turn.used:.1%} of the budget"
             )
             task.advance()
             if NEARLY_ALL <= turn.used <= 1:
@@ -235,16 +234,16 @@ def _best(turns: list[_Turn], solver: Solver, budget: Budget, profiled_us: float
     if abs(off) > STALE:
         raise MissedError(
             f"The budget {budget} was not met: the fastest network that was tried takes {result.candidate_us:.0f} us, "
-            f"{result.ratio:.3f} of the original. The latency profile may be wrong: it has the original at "
+            f"{result.speedup.ratio:.3f} of the original. The latency profile may be wrong: it has the original at "
             f"{profiled_us:.0f} us, {off:+.0%} from the {result.original_us:.0f} us measured now.",
             "Measure it again on a quiet machine: catro-deploy profile --force",
         )
     if solver.fastest.widths in [turn.allocation.widths for turn in turns]:
-        raise _cannot(budget, result.candidate_us, result.ratio, "measured")
+        raise _cannot(budget, result.candidate_us, result.speedup.ratio, "measured")
     raise MissedError(
         f"The budget {budget} was not met in {len(turns)} rounds: the fastest of their networks took "
-        f"{result.candidate_us:.0f} us, {result.ratio:.3f} of the original (measured).",
-        f"{_suggestion(budget, result.candidate_us, result.ratio)}, or run it again on a quieter machine.",
+        f"{result.candidate_us:.0f} us, {result.speedup.ratio:.3f} of the original (measured).",
+        f"{_suggestion(budget, result.candidate_us, result.speedup.ratio)}, or run it again on a quieter machine.",
     )
 
 

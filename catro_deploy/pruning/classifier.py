@@ -155,7 +155,7 @@ class _Pruning:
         with trial(on_cpu, shape, use, load_latency_protocol(TRIALS), opset) as trials:
             if use.precision != use.own_precision:
                 # The pricing knows the unpruned network in the new precision; budgets are shares of what it is now.
-                pricing = replace(pricing, original_us=pricing.original_us / trials.measure(on_cpu).ratio)
+                pricing = replace(pricing, original_us=pricing.original_us * trials.measure(on_cpu).speedup.median)
             return decide(pricing, lambda widths: trials.measure(of_widths(on_cpu, network, branches, widths)))
 
     def _chosen(self, scored: Scored, widths: Mapping[str, int], gone: Sequence[Branch]) -> list[GroupPlan]:

@@ -188,8 +188,7 @@ class RoundFigures:
     predicted_us: float
     measured_us: float
     original_us: float
-    ratio: float
-    ratio_ci95: Interval
+    speedup: Speedup
     taken: bool
 
 

@@ -18,7 +18,7 @@ from catro_deploy.files import write_text
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.precision.samples import Samples, evenly
 from catro_deploy.progress import Progress
-from catro_deploy.records import Candidate, History, Plan, Precision, Quantized, Speedup
+from catro_deploy.records import Candidate, History, Plan, Precision, Quantized
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.settings.labels import require_distillation
@@ -31,7 +31,7 @@ from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.targets import Target
 from catro_deploy.toml import toml_value
 from catro_deploy.transports import run_job
-from catro_deploy.transports.execution import bench_job, use_of
+from catro_deploy.transports.execution import bench_job, speedup_of, use_of
 
 __all__ = ["Candidates"]
 
@@ -164,14 +164,12 @@ class Candidates:
         }
         job = bench_job(self._use, self._protocol, models)
         result = self._result(job, [model.file for model in models.values()])
-        speedup = Speedup(result.speedup.median, result.speedup.ci95)
         found = agreement_of(self.own["original"], logits)
         return Candidate(
             score=self.basis.score(logits),
             agreement=found.share,
             mean_kl_nats=found.mean_kl_nats,
-            ratio=speedup.ratio,
-            ratio_ci95=speedup.ratio_ci95,
+            speedup=speedup_of(result),
             us=result.pruned.p50_us,
             scaled_kl_nats=self.divergence(logits),
         )

@@ -137,7 +137,7 @@ def test_a_budget_of_latency_is_measured_here_and_the_network_traced_once(tmp_pa
     )
     latency = pruned.plan.latency
     assert latency.how == "measured"
-    assert min(round_.ratio for round_ in latency.rounds) <= 0.8
+    assert min(round_.speedup.ratio for round_ in latency.rounds) <= 0.8
     assert len(traces) == 1
 
 

@@ -101,10 +101,10 @@ def test_a_share_of_the_measured_latency(settings, run):
     widths |= {BRANCHES[branch]: 0 for branch in plan.dropped}
     taken = [round_ for round_ in latency.rounds if round_.taken]
     assert [round_.widths for round_ in taken] == [widths]
-    assert taken[0].ratio == pytest.approx(taken[0].measured_us / taken[0].original_us)
-    assert taken[0].ratio <= 0.6
+    assert taken[0].speedup.ratio == pytest.approx(taken[0].measured_us / taken[0].original_us)
+    assert taken[0].speedup.ratio <= 0.6
     for round_ in latency.rounds:
-        low, high = round_.ratio_ci95
+        low, high = round_.speedup.ratio_ci95
         assert 0 < low <= high
         assert round_.predicted_us > 0
     assert set(latency.by_layer) == {"stem", "one_in", "one_out", "two_in", "two_out", "fc"}
@@ -148,7 +148,7 @@ def test_other_allocations(settings, run, allocation):
     plan = prune(settings(budget="0.8x", allocation=allocation, reconstruct=False), run, Silent())
     assert plan.allocation == allocation
     assert plan.latency.gap is None
-    assert min(round_.ratio for round_ in plan.latency.rounds) <= 0.8
+    assert min(round_.speedup.ratio for round_ in plan.latency.rounds) <= 0.8
     if allocation != "greedy":
         assert plan.dropped == ()
     assert_pruned_is_masked(run)

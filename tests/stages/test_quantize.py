@@ -22,11 +22,12 @@ from catro_deploy.statistics.agreement import accuracy_of
 from catro_deploy.targets import load_target
 from catro_deploy.training import History
 from tests.precision.nets import images, network, run
+from tests.report.made import slower_by
 from tests.tiny import command
 
 
 def candidate(ratio, accuracy=0.99, width=0.01, kl=0.0):
-    return Candidate(accuracy, 1.0, kl, ratio, (ratio - width, ratio + width), 1000 * ratio, kl)
+    return Candidate(accuracy, 1.0, kl, slower_by(ratio, width), 1000 * ratio, kl)
 
 
 def judged(found, own, least, measure="accuracy", **few):

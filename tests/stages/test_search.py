@@ -261,7 +261,7 @@ def test_an_interrupted_trial_goes_on_and_ended_ones_are_not_repeated(settings, 
     assert diary == [("finetune", "0.748x")]
     assert content.budget == "0.748x"
     for one, asked in zip(content.front, (0.748, 0.8), strict=True):
-        assert 0 < one.ratio <= asked
+        assert 0 < one.speedup.ratio <= asked
         assert 0 <= one.validation_accuracy <= 1
         assert 0 <= one.agreement <= 1
         assert one.mean_kl_nats >= 0
