@@ -41,6 +41,7 @@ from catro_deploy.records.plan import (
 )
 from catro_deploy.records.ship import Input, Port, Shipped
 from catro_deploy.records.stages import Missed, StageRecord, Stages
+from catro_deploy.records.trained import Trained
 from catro_deploy.records.verify import (
     Accuracy,
     Agreement,
@@ -118,6 +119,7 @@ __all__ = [
     "Stages",
     "Staircase",
     "Times",
+    "Trained",
     "TriedPoint",
     "Trtexec",
     "Verdict",

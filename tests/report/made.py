@@ -36,6 +36,7 @@ from catro_deploy.records import (
     Shipped,
     Speedup,
     Staircase,
+    Trained,
     Verify,
 )
 from catro_deploy.records.report import Report
@@ -328,6 +329,26 @@ def make_shipped(**changes: Any) -> Shipped:
         "plan_sha256": "12" * 32,
     }
     return Shipped(**(values | changes))
+
+
+def make_trained(**changes: Any) -> Trained:
+    """A baseline of two classes, not trained."""
+    values: dict[str, Any] = {
+        "epochs": (),
+        "validation_accuracy": 0.9,
+        "baseline_validation_accuracy": 0.5,
+        "seconds": 0.0,
+        "device": "cpu",
+        "images": 100,
+        "model": "cifar_resnet20",
+        "mean": (0.5, 0.25, 0.125),
+        "std": (0.25, 0.5, 1.0),
+        "classes": CLASSES,
+        "dataset": "signs",
+        "settings": {"epochs": 0},
+        "fingerprint": 64 * "0",
+    }
+    return Trained(**values | changes)
 
 
 def make_finetune(epochs: int = 3, **changes: Any) -> Finetune:
