@@ -16,7 +16,7 @@ from catro_deploy.progress import Silent
 from catro_deploy.records import Bench, Candidate, Precisions, Quantize, Verify
 from catro_deploy.runs.records import load
 from catro_deploy.runtimes import open_runner
-from catro_deploy.stages.integers import Images, Int8Job, write_int8
+from catro_deploy.stages.integers import Int8Images, Int8Job, write_int8
 from catro_deploy.stages.quantize import decide
 from catro_deploy.statistics.agreement import accuracy_of
 from catro_deploy.targets import load_target
@@ -101,7 +101,7 @@ def source(tmp_path):
 def seen(count=24):
     judged = images(count, seed=3)
     labels = run(network("concat"), judged).argmax(axis=1)
-    return Images(images(16), judged, labels, np.arange(count // 2))
+    return Int8Images(images(16), judged, labels, np.arange(count // 2))
 
 
 def write(
