@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import MinLen
 
+from catro_deploy.budget import Budget
 from catro_deploy.errors import BudgetError
 from catro_deploy.records.base import Count, NonNegative, Number, Positive, PositiveCount, Record, Share
 from catro_deploy.records.bench import Speedup
-from catro_deploy.records.budget import Budget
 from catro_deploy.records.first_look import FirstLook
 from catro_deploy.records.network import Keep
 
