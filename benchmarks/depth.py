@@ -114,9 +114,9 @@ def x86_case(args: argparse.Namespace) -> tuple[Case, dict[str, Any]]:
     batches = pruning_batches(original, settings)
     scored = score_channels(original.model, network, batches, prune, Silent())
     branches = find_branches(original.model, network)
-    worths = branch_worths(original.model, branches, batches)
+    worths = branch_worths(original.model, network, branches, batches)
     use, protocol = use_of(load_target(prune.target), settings), load_profile_protocol(args.protocol)
-    profile = profile_of(original.model, original.input_shape, use, protocol, Silent(), opset=settings.export.opset)
+    profile = profile_of(original.model, network, use, protocol, Silent(), opset=settings.export.opset)
     pricing = measured_pricing(network, scored.prunable, profile)
     candidates = {
         group.name: tuple(width for width in pricing.staircases[group.name].candidates if width >= prune.d_min)

@@ -14,6 +14,7 @@ from catro_deploy.errors import MissedError
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.latency.candidate import Trial, trial
+from catro_deploy.pruning.cutting import Cut
 from catro_deploy.records import GroupPlan, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
@@ -81,7 +82,7 @@ def prune_to_widths(settings: Settings, run: RunFolder, importance: str, widths:
 def write_groups(settings: Settings, original: Original, groups: Sequence[GroupPlan], run: RunFolder) -> Plan:
     """Cut ``original`` to what ``groups`` keep, and write it down."""
     images, _ = pruning_batches(original, settings)[0]
-    return write_pruning(settings, original, None, [], groups, images, run)
+    return write_pruning(settings, original, Cut(groups), images, run)
 
 
 def peer_network(

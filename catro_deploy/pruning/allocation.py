@@ -13,16 +13,21 @@ from catro_deploy.catro.exact import exact
 from catro_deploy.catro.gains import Allocation, uniform
 from catro_deploy.catro.greedy import greedy
 from catro_deploy.errors import BudgetError, MissedError
-from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.latency.candidate import TrialResult
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.pricing import Pricing
 from catro_deploy.progress import Progress
-from catro_deploy.pruning.selection import Scored
-from catro_deploy.pruning.solvers import Method, Solver, all_widths, exact_by_flops, full_widths, solver_of, values_for
-from catro_deploy.reconstruction.reconstructor import Reconstructor
-from catro_deploy.records import Branch, Budget, LatencyPlan, Round
-from catro_deploy.settings import PruneSettings
+from catro_deploy.pruning.solvers import (
+    Method,
+    Problem,
+    Solver,
+    all_widths,
+    exact_by_flops,
+    full_widths,
+    solver_of,
+    values_for,
+)
+from catro_deploy.records import Budget, LatencyPlan, Round
 
 __all__ = ["Decision", "Measure", "by_flops", "by_latency"]
 
@@ -53,15 +58,14 @@ class Decision:
     loss: float | None = None
 
 
-def by_flops(
-    network: Network, scored: Scored, budget: Budget, settings: PruneSettings, keeper: Reconstructor | None = None
-) -> Decision:
-    """Widths by Algorithm 2 of the paper (or as ``settings.allocation`` says) under a budget of multiply-accumulates.
+def by_flops(problem: Problem) -> Decision:
+    """Widths by Algorithm 2 of the paper (or as ``allocation`` says) under a budget of multiply-accumulates.
 
     Raises:
-        BudgetError: no network within the bounds of ``settings`` meets ``budget``.
+        BudgetError: no network within the bounds of the settings meets their budget.
     """
-    cost = FlopsCost(network.layers, scored.prunable)
+    network, scored, settings = problem.network, problem.scored, problem.settings
+    budget, cost = settings.given_budget, FlopsCost(network.layers, scored.prunable)
     candidates = all_widths(scored, settings)
     whole = sum(layer.macs for layer in network.layers)
     limit = budget.limit(whole)
@@ -72,7 +76,7 @@ def by_flops(
             f"{math.ceil(least / whole * 1e4) / 100:g}%flops.",
             "Allow that much (--budget), or fewer channels per group (--d-min), or pruning of the first convolution.",
         )
-    values = values_for(scored, candidates, settings, {}, keeper)
+    values = values_for(scored, candidates, settings, {}, problem.keeper)
     match settings.allocation:
         case "uniform":
             return Decision("uniform", uniform(values, full_widths(scored), cost, limit).widths)
@@ -86,29 +90,16 @@ def by_flops(
             return Decision("flops", found.widths, path=tuple(path))
 
 
-def by_latency(
-    network: Network,
-    scored: Scored,
-    worths: Mapping[Branch, float],
-    budget: Budget,
-    settings: PruneSettings,
-    pricing: Pricing,
-    measure: Measure | None,
-    progress: Progress,
-    keeper: Reconstructor | None = None,
-) -> Decision:
+def by_latency(problem: Problem, pricing: Pricing, measure: Measure | None, progress: Progress) -> Decision:
     """Widths under a budget of latency; ``measure`` times a candidate on the target, None where that is an estimate.
-
-    ``worths`` are of the branches that may go. ``keeper`` measures what widths are worth where ``scored`` has no
-    scatters.
 
     Raises:
         BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
         MissedError: the budget cannot be met; the error names the fastest network that was found.
     """
-    full = full_widths(scored)
+    full, budget = full_widths(problem.scored), problem.settings.given_budget
     budget_us = budget.limit(pricing.original_us)
-    solver = solver_of(network, scored, worths, settings, pricing, keeper, budget_us)
+    solver = solver_of(problem, pricing, budget_us)
     taken: int | None = None
     if measure is None:
         turns, found = [], _estimated(solver, budget, budget_us, pricing.original_us)

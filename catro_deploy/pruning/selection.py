@@ -75,7 +75,7 @@ def score_channels(
     prunable = tuple(group for group in network.groups if not fixed[group.name])
     if not prunable:
         raise _none_left(fixed)
-    graph = _graph(model, prunable, settings)
+    graph = _graph(model, network, prunable)
     fixed |= {group.name: _why_hidden(group, graph) for group in prunable}
     prunable = tuple(group for group in prunable if not fixed[group.name])
     if not prunable:
@@ -213,11 +213,9 @@ def _none_left(fixed: Mapping[str, str]) -> BudgetError:
     )
 
 
-def _graph(
-    model: nn.Module, groups: Sequence[Group], settings: PruneSettings, sizes: Collection[str] = ()
-) -> FeatureGraph:
+def _graph(model: nn.Module, network: Network, groups: Sequence[Group], sizes: Collection[str] = ()) -> FeatureGraph:
     present = dict(model.named_modules())  # of a network without some branches, what is to be ignored may be gone
-    ignore = [name for name in settings.ignore if name in present]
+    ignore = [name for name in network.ignore if name in present]
     return FeatureGraph(model, [producer for group in groups for producer in group.producers], ignore, sizes)
 
 
@@ -274,7 +272,7 @@ def _select_in_order(
 
     limit = MemoryLimit(int(settings.activation_memory * 2**30))
     narrowed = [group for group in prunable if widths[group.name] < group.width]
-    graph = _graph(model, prunable, settings, network.sizes)
+    graph = _graph(model, network, prunable, network.sizes)
     select_in_order(graph, narrowed, network.sizes, batches, decide, limit, progress)
     return chosen
 

@@ -5,6 +5,8 @@ import torch
 
 from catro_deploy import networks, resources
 from catro_deploy.errors import MissedError, ProfileError, TargetError
+from catro_deploy.graph.coupling import trace as trace_module
+from catro_deploy.graph.coupling.probe import stubborn
 from catro_deploy.graph.coupling.trace import list_layers
 from catro_deploy.graph.cut.surgery import masked
 from catro_deploy.graph.fx.depth import drop_branches
@@ -88,6 +90,20 @@ def assert_pruned_is_masked(run):
     for branch, group in BRANCHES.items():
         left = {name.split(".")[0] for name in pruned.state_dict()}
         assert (branch in plan.dropped) == (group not in left) == (branch not in left)
+
+
+def test_the_network_is_traced_once(settings, run, monkeypatch):
+    """Probing is part of every trace; the profile, the branches, the channels and the cut all go by the same one."""
+    probed = []
+
+    def counted(model, *given):
+        probed.append(given[-1])
+        return stubborn(model, *given)
+
+    monkeypatch.setattr(trace_module, "stubborn", counted)
+    plan = prune(settings(budget="0.8x", reconstruct=False, ignore=["one_in"]), run, Silent())
+    assert probed == [SHAPE]
+    assert [group.name for group in plan.groups if group.fixed.endswith("is to be ignored")] == ["one_in"]
 
 
 def test_a_share_of_the_measured_latency(settings, run):

@@ -51,21 +51,21 @@ class _Operand:
         return next(node for node in self.addition.all_input_nodes if node is not self.nodes[-1])
 
 
-def find_branches(model: nn.Module, network: Network, ignore: Sequence[str] = ()) -> tuple[Branch, ...]:
-    """Find the residual branches of ``model``, traced as ``network``, that may vanish, in the order of execution.
+def find_branches(model: nn.Module, network: Network) -> tuple[Branch, ...]:
+    """Find the residual branches of ``model``, traced as ``network``, that may be removed, in the order of execution.
 
     Left out are branches
 
     - without a group of their own, such as one convolution beside an identity: no width would say that it is gone;
-    - with a group that must stay as it is, a layer that reads and writes channels from outside, or a module in
-      ``ignore`` (names or their prefixes);
+    - with a group that must stay as it is, a layer that reads and writes channels from outside, or a module that the
+      network is to ignore;
     - that contain another branch, and of two operands that both may go the one with fewer layers (a projection);
     - whose shape is not that of the other operand.
 
     Depth is optional: of a model whose forward torch.fx cannot trace there are none.
     """
     try:
-        module = symbolic(model, ignore, list(network.sizes)).module
+        module = symbolic(model, network.ignore, list(network.sizes)).module
         shapes = _shapes(module, model, network.input_shape)
     except ModelError:
         return ()
@@ -78,7 +78,7 @@ def find_branches(model: nn.Module, network: Network, ignore: Sequence[str] = ()
         inside |= {name for name in others if is_inside(name, operand.modules)}
         groups = [group for group in network.groups if {slot.module for slot in group.slots} - unread <= inside]
         covered = {slot.module for group in groups for slot in group.slots}
-        left_alone = any(is_inside(module, ignore) for module in inside)
+        left_alone = any(is_inside(module, network.ignore) for module in inside)
         same_shape = len({shapes.get(node) for node in (operand.addition, operand.other, operand.nodes[-1])}) == 1
         if (
             groups
@@ -149,15 +149,12 @@ def cut_branches_(graph: fx.Graph, names: Sequence[str], modules: dict[str, nn.M
 
 
 def branch_worths(
-    model: nn.Module,
-    branches: Sequence[Branch],
-    batches: Iterator[Labelled] | Sequence[Labelled],
-    ignore: Sequence[str] = (),
+    model: nn.Module, network: Network, branches: Sequence[Branch], batches: Iterator[Labelled] | Sequence[Labelled]
 ) -> dict[str, float]:
     """What each branch adds to the class separation of its stream, in nats, in one pass over ``batches``.
 
-    For the stream after the addition and the channelwise activation that follows alone, and for the same activation of
-    the other operand alone, which is the stream without the branch::
+    ``branches`` are of ``model``, traced as ``network``. The stream after the addition and the channelwise activation
+    that follows is compared with the same activation of the other operand alone, the stream without the branch::
 
         worth = max(0, log(ratio with the branch) - log(ratio without it)),   ratio = sum(between) / sum(within)
 
@@ -171,13 +168,14 @@ def branch_worths(
     """
     if not branches:
         return {}
-    module = symbolic(model, ignore).module.eval()
+    module = symbolic(model, network.ignore).module.eval()
     modules = dict(module.named_modules())
     probes = {}
     for place, operand in enumerate(_named(module.graph, modules, [branch.name for branch in branches])):
         probes[branches[place].name] = _probe_(module, operand, modules, f"branch{place}")
     module.recompile()
-    scatters = FeatureGraph(module, [probe for pair in probes.values() for probe in pair], ignore).scatters(batches)
+    inserted = [probe for pair in probes.values() for probe in pair]
+    scatters = FeatureGraph(module, inserted, network.ignore).scatters(batches)
     return {
         name: max(0.0, _log_ratio(scatters[after]) - _log_ratio(scatters[before]))
         for name, (before, after) in probes.items()
