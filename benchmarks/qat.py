@@ -96,7 +96,7 @@ def main() -> None:
 
     splits: dict[str, Split] = {"validation": validation, "test": test}
     began = time.monotonic()
-    trained, _ = qat(source, in_integers(source), train, validation, settings, run, plan, Silent())
+    trained, _ = qat(source, in_integers(source), (train, validation), settings, run, plan, Silent())
     seconds = time.monotonic() - began
     networks = {"float32": source, "calibrated": in_integers(source), "trained": in_integers(trained)}
     rows = {name: measured(proto, splits, plan) for name, proto in networks.items()}

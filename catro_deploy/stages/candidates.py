@@ -156,7 +156,7 @@ class Candidates:
 
     def _retrained(self, source: Proto, integers: Proto) -> tuple[Proto, History]:
         images = (self._train, self._validation)
-        return qat(source, integers, *images, self._settings, self._run, self._plan, self._progress)
+        return qat(source, integers, images, self._settings, self._run, self._plan, self._progress)
 
     def _candidate(self, precision: Precision, logits: Floats) -> Candidate:
         models = {
