@@ -27,7 +27,8 @@ from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.classifier import prune_classifier
 from catro_deploy.pruning.cutting import Classifier, Cut, Pruned, cut_classifier
-from catro_deploy.pruning.selection import choose_channels, score_channels
+from catro_deploy.pruning.scoring import score_channels
+from catro_deploy.pruning.selection import choose_channels
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import GroupPlan, Keep
 from catro_deploy.settings import Settings, follow_recipe

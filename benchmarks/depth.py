@@ -35,13 +35,15 @@ from catro_deploy.catro.exact import exact
 from catro_deploy.catro.gains import GroupChoice, GroupValue
 from catro_deploy.errors import BudgetError
 from catro_deploy.graph.coupling.trace import Network, trace
-from catro_deploy.graph.fx.depth import branch_worths, find_branches
+from catro_deploy.graph.fx.depth import find_branches
+from catro_deploy.graph.fx.worths import branch_worths
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.latency.pricing import measured_pricing, profile_of
 from catro_deploy.latency.roofline import ALONE_EXTRA_US
 from catro_deploy.progress import Silent
-from catro_deploy.pruning.selection import score_channels, values_of
+from catro_deploy.pruning.scoring import score_channels
+from catro_deploy.pruning.selection import values_of
 from catro_deploy.records import Branch
 from catro_deploy.settings import DataSettings, ModelSettings, PruneSettings, Settings
 from catro_deploy.stages.original import open_original

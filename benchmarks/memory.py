@@ -26,7 +26,8 @@ from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import by_flops
-from catro_deploy.pruning.selection import choose_channels, score_channels
+from catro_deploy.pruning.scoring import score_channels
+from catro_deploy.pruning.selection import choose_channels
 from catro_deploy.pruning.solvers import Problem
 from catro_deploy.settings import PruneSettings
 from catro_deploy.training.normalised import NormalisedBatches

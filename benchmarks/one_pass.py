@@ -5,7 +5,7 @@ from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import by_flops
 from catro_deploy.pruning.cutting import Cut
-from catro_deploy.pruning.selection import score_channels
+from catro_deploy.pruning.scoring import score_channels
 from catro_deploy.pruning.solvers import Problem
 from catro_deploy.records import GroupPlan, Plan
 from catro_deploy.runs.folder import RunFolder

@@ -12,7 +12,7 @@ from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.latency.pricing import Pricing
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import Decision, by_latency
-from catro_deploy.pruning.selection import Scored
+from catro_deploy.pruning.scoring import Scored
 from catro_deploy.pruning.solvers import Problem, full_widths
 from catro_deploy.records import Branch, Group, LatencyPlan, Layer, Slot, Speedup, Staircase
 from catro_deploy.settings import PruneSettings

@@ -46,7 +46,6 @@ from catro_deploy.runs.folder import RunFolder
 
 __all__ = [
     "Shown",
-    "export_files",
     "show_bench",
     "show_build",
     "show_export",
@@ -133,14 +132,6 @@ def show_finetune(result: Finetune, run: RunFolder) -> Shown:
     known = interval_of(after, result.validation_images)
     interval = f" ({share_interval(known)})" if known else ""
     return [f"{line}: validation accuracy {percent(before)} -> {percent(after)}{interval}"]
-
-
-def export_files(run: RunFolder) -> dict[str, Any]:
-    """The files that ``export`` wrote, with their sizes."""
-    files = {"original": run.original_onnx, "pruned": run.pruned_onnx}
-    halves = (run.onnx("original", "fp16"), run.onnx("pruned", "fp16"))
-    files |= {path.name.removesuffix(".onnx"): path for path in halves if path.is_file()}
-    return {name: {"file": str(path), "bytes": path.stat().st_size} for name, path in files.items()}
 
 
 def show_export(result: dict[str, Any], run: RunFolder) -> Shown:

@@ -11,14 +11,16 @@ import torch
 
 from catro_deploy.calibration import load_latency_protocol, load_profile_protocol
 from catro_deploy.graph.coupling.trace import Network, trace
-from catro_deploy.graph.fx.depth import branch_worths, find_branches
+from catro_deploy.graph.fx.depth import find_branches
 from catro_deploy.graph.fx.features import Labelled, images_at_once
+from catro_deploy.graph.fx.worths import branch_worths
 from catro_deploy.latency.candidate import TrialResult, trial
 from catro_deploy.latency.pricing import estimated_pricing, measured_pricing, profile_of
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.allocation import Decision, by_flops, by_latency
 from catro_deploy.pruning.cutting import Classifier, Cut, Pruned, cut_classifier, of_widths, without_branches
-from catro_deploy.pruning.selection import Scored, choose_channels, chosen_by_readers, score_channels, survey_groups
+from catro_deploy.pruning.scoring import Scored, score_channels, survey_groups
+from catro_deploy.pruning.selection import choose_channels, chosen_by_readers
 from catro_deploy.pruning.solvers import Problem, measures_worth
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, GroupPlan, Keep

@@ -17,7 +17,8 @@ from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.latency.pricing import Pricing
-from catro_deploy.pruning.selection import Scored, values_of
+from catro_deploy.pruning.scoring import Scored
+from catro_deploy.pruning.selection import values_of
 from catro_deploy.reconstruction.correction import corrected, dropped_by, predicted_loss
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.reconstruction.worth import Losses

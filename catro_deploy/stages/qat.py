@@ -29,8 +29,9 @@ def qat(
     """Train the weights of ``source``, in float32, as they do in ``integers``, which ``quantised`` has made of it.
 
     By ``[finetune]`` but for epochs and learning rate, which are ``[quantize]``'s; in float32, since what mixed
-    precision leaves out is more than a step between two integers. ``images`` are to train on, and to validate by. The teacher, if there is one, is the fine-tuned
-    network. Interrupted, it goes on after its last whole epoch.
+    precision leaves out is more than a step between two integers. ``images`` are those to train on and those to
+    validate by. The teacher, if there is one, is the fine-tuned network. If interrupted, it continues after its last
+    whole epoch.
 
     Raises:
         ModelError: an operator of the network cannot be trained.

@@ -14,7 +14,8 @@ from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of
 from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import by_flops
-from catro_deploy.pruning.selection import Scored, choose_channels, score_channels, values_of
+from catro_deploy.pruning.scoring import Scored, score_channels
+from catro_deploy.pruning.selection import choose_channels, values_of
 from catro_deploy.pruning.solvers import Problem
 from catro_deploy.records import Branch, Budget
 from catro_deploy.settings import PruneSettings

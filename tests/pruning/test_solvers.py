@@ -14,7 +14,8 @@ from catro_deploy.catro.exact import exact
 from catro_deploy.catro.gains import GroupChoice, GroupValue, weigh
 from catro_deploy.errors import BudgetError
 from catro_deploy.latency.flops import FlopsCost
-from catro_deploy.pruning.selection import Scored, values_of
+from catro_deploy.pruning.scoring import Scored
+from catro_deploy.pruning.selection import values_of
 from catro_deploy.pruning.solvers import (
     Problem,
     Solver,

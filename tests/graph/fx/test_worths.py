@@ -8,7 +8,8 @@ from torch import nn
 
 from catro_deploy.catro.scatter import ScatterMeter
 from catro_deploy.graph.coupling.trace import trace
-from catro_deploy.graph.fx.depth import branch_worths, find_branches
+from catro_deploy.graph.fx.depth import find_branches
+from catro_deploy.graph.fx.worths import branch_worths
 from tests.graph.networks import randomised
 from tests.graph.residual import Written, lively
 
