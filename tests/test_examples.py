@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from catro_deploy.runs.listing import newest_run
-from tests.tiny import CHECKOUT, start, went_well
+from tests.tiny import CHECKOUT, exit_code_of, start
 
 pytestmark = pytest.mark.slow
 
@@ -45,8 +45,9 @@ def test_as_a_script_it_prunes_exports_saves_and_loads(folder):
 def test_on_the_command_line_its_factories_serve_a_whole_run(folder):
     process = start("run", "--config", "examples/own_model.toml", cwd=folder)
     _, said = process.communicate()
-    assert went_well(process.returncode, said), said
-    verified = json.loads(newest_run(folder / "runs").verify.read_text())
+    run = newest_run(folder / "runs")
+    assert process.returncode == exit_code_of(run.path), said
+    verified = json.loads(run.verify.read_text())
     assert verified["original"]["torch"] >= 0.95
     assert verified["accuracy_drop_points"] <= 5
     assert Path(folder / "examples" / "own_model.safetensors").is_file()

@@ -122,7 +122,7 @@ def export_run(
     keep: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Export; for a target with engines also build and check them there or, if nobody knows where it is, pack a bundle.
+    """Export; for a target with engines also build and check them there or, if it cannot be reached, pack a bundle.
 
     Raises:
         RunFolderError: there is no such run.
@@ -146,7 +146,7 @@ def export_run(
     if needs_engines(target) and not there:
         from catro_deploy.stages.bundle import bundle
 
-        progress.note(f"{target.name} cannot be reached from here: engines are to be built there by hand")
+        progress.note(f"{target.name} cannot be reached from here: build the engines there")
         bundle(settings, run, progress)
 
 
