@@ -19,6 +19,7 @@ from catro_deploy.runs.records import load
 from catro_deploy.settings import Settings
 from catro_deploy.stages import search as search_stage
 from catro_deploy.stages.search import halve, on_front, search
+from tests.report.made import slower_by
 from tests.tiny import SIZE, command, dataset, exit_code_of
 from tests.training.helpers import Recorder
 
@@ -126,7 +127,7 @@ def tried(monkeypatch):
         if share < 0.23:
             return TriedPoint(share)
         accuracy, agreement = (ORIGINAL, 1.0) if share >= 0.3 else (ORIGINAL - 0.1, 0.8)
-        return TriedPoint(share, share - 0.01, accuracy, share + 0.1, agreement, 0.01)
+        return TriedPoint(share, slower_by(share - 0.01, 0.005), accuracy, share + 0.1, agreement, 0.01)
 
     monkeypatch.setattr(search_stage, "_prune_and_finetune", made)
     monkeypatch.setattr(search_stage, "_held_out", judging_by(by_accuracy()))
