@@ -112,7 +112,7 @@ def check_latency(name: str, size: int) -> dict[str, Any]:
         plan = _prune_by_latency(name, model, batches, progress).plan
         assert plan.latency is not None
         (taken,) = [turn for turn in plan.latency.rounds if turn.taken]
-        outcomes.figures["latency_share"] = taken.ratio
+        outcomes.figures["latency_share"] = taken.speedup.ratio
         outcomes.figures["latency_macs_share"] = plan.pruned_macs / plan.original_macs
     return {"steps": outcomes.steps, **outcomes.figures, "latency_s": round(time.monotonic() - began, 1)}
 

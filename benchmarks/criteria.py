@@ -26,8 +26,9 @@ from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.classifier import prune_classifier
-from catro_deploy.pruning.cutting import Classifier, Pruned, cut_classifier
-from catro_deploy.pruning.selection import choose_channels, score_channels
+from catro_deploy.pruning.cutting import Classifier, Cut, Pruned, cut_classifier
+from catro_deploy.pruning.scoring import score_channels
+from catro_deploy.pruning.selection import choose_channels
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import GroupPlan, Keep
 from catro_deploy.settings import Settings, follow_recipe
@@ -102,7 +103,7 @@ def pruned_by(criterion: str, original: Original, batches: Sequence[Labelled], s
     widths = {group.name: len(group.kept) for group in found.plan.groups}
     groups = chosen(criterion, original, batches, settings, widths)
     network = trace(original.model, original.input_shape, settings.prune.ignore)
-    cut = cut_classifier(original, network, None, [], groups, batches[0][0], settings)
+    cut = cut_classifier(original, network, Cut(groups), batches[0][0], settings)
     keeps = dict(cut.plan.keeps)
     if not original.has_whole_head:
         keeps[original.head] = Keep(None, keeps[original.head].inputs)

@@ -35,13 +35,15 @@ from catro_deploy.catro.exact import exact
 from catro_deploy.catro.gains import GroupChoice, GroupValue
 from catro_deploy.errors import BudgetError
 from catro_deploy.graph.coupling.trace import Network, trace
-from catro_deploy.graph.fx.depth import branch_worths, find_branches
+from catro_deploy.graph.fx.depth import find_branches
+from catro_deploy.graph.fx.worths import branch_worths
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.latency.pricing import measured_pricing, profile_of
 from catro_deploy.latency.roofline import ALONE_EXTRA_US
 from catro_deploy.progress import Silent
-from catro_deploy.pruning.selection import score_channels, values_of
+from catro_deploy.pruning.scoring import score_channels
+from catro_deploy.pruning.selection import values_of
 from catro_deploy.records import Branch
 from catro_deploy.settings import DataSettings, ModelSettings, PruneSettings, Settings
 from catro_deploy.stages.original import open_original
@@ -114,9 +116,9 @@ def x86_case(args: argparse.Namespace) -> tuple[Case, dict[str, Any]]:
     batches = pruning_batches(original, settings)
     scored = score_channels(original.model, network, batches, prune, Silent())
     branches = find_branches(original.model, network)
-    worths = branch_worths(original.model, branches, batches)
+    worths = branch_worths(original.model, network, branches, batches)
     use, protocol = use_of(load_target(prune.target), settings), load_profile_protocol(args.protocol)
-    profile = profile_of(original.model, original.input_shape, use, protocol, Silent(), opset=settings.export.opset)
+    profile = profile_of(original.model, network, use, protocol, Silent(), opset=settings.export.opset)
     pricing = measured_pricing(network, scored.prunable, profile)
     candidates = {
         group.name: tuple(width for width in pricing.staircases[group.name].candidates if width >= prune.d_min)

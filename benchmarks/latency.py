@@ -190,8 +190,8 @@ def measure_row(row: Row, args: argparse.Namespace) -> dict[str, Any]:
     with open_trial(open_original(settings), settings, "standard") as trials:
         result = trials.measure(load(args.work / row.name))
     return {
-        "ratio": result.ratio,
-        "ratio_ci95": result.ratio_ci95,
+        "ratio": result.speedup.ratio,
+        "ratio_ci95": result.speedup.ratio_ci95,
         "us": result.candidate_us,
         "original_us": result.original_us,
         "warnings": list(result.warnings),

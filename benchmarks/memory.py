@@ -26,8 +26,9 @@ from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import by_flops
-from catro_deploy.pruning.selection import choose_channels, score_channels
-from catro_deploy.records import Budget
+from catro_deploy.pruning.scoring import score_channels
+from catro_deploy.pruning.selection import choose_channels
+from catro_deploy.pruning.solvers import Problem
 from catro_deploy.settings import PruneSettings
 from catro_deploy.training.normalised import NormalisedBatches
 
@@ -100,7 +101,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     lap()
     scored = score_channels(model, network, batches, settings, Silent())
     lap()
-    widths = by_flops(network, scored, Budget.parse(BUDGET), settings).widths
+    widths = by_flops(Problem(network, scored, settings)).widths
     lap()
     groups = choose_channels(model, network, scored, widths, batches, settings, Silent())
     lap()

@@ -4,7 +4,9 @@ from catro_deploy.catro.trace_ratio import select
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import by_flops
-from catro_deploy.pruning.selection import score_channels
+from catro_deploy.pruning.cutting import Cut
+from catro_deploy.pruning.scoring import score_channels
+from catro_deploy.pruning.solvers import Problem
 from catro_deploy.records import GroupPlan, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
@@ -20,7 +22,7 @@ def prune_in_one_pass(settings: Settings, run: RunFolder) -> Plan:
     batches = pruning_batches(original, settings)
     network = trace(original.model, original.input_shape, chosen.ignore)
     scored = score_channels(original.model, network, batches, chosen, Silent())
-    widths = by_flops(network, scored, chosen.given_budget, chosen).widths
+    widths = by_flops(Problem(network, scored, chosen)).widths
     groups = []
     for group in network.groups:
         kept = tuple(range(group.width))
@@ -28,4 +30,4 @@ def prune_in_one_pass(settings: Settings, run: RunFolder) -> Plan:
             scatter = scored.scatters[group.name]
             kept = select(scatter, widths[group.name], seed=chosen.seed, epsilon=chosen.epsilon).kept
         groups.append(GroupPlan(group.name, group.width, kept, group.producers, fixed=scored.fixed[group.name]))
-    return write_pruning(settings, original, None, [], groups, batches[0][0], run)
+    return write_pruning(settings, original, Cut(groups), batches[0][0], run)

@@ -31,8 +31,9 @@ from catro_deploy.graph.fx.features import images_at_once
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import by_flops
-from catro_deploy.pruning.selection import choose_channels, score_channels
-from catro_deploy.records import Budget
+from catro_deploy.pruning.scoring import score_channels
+from catro_deploy.pruning.selection import choose_channels
+from catro_deploy.pruning.solvers import Problem
 from catro_deploy.settings import FinetuneSettings, PruneSettings
 from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.normalised import NormalisedBatches
@@ -78,9 +79,9 @@ def pruning(case: Case, way: str) -> Callable[[], object]:
     network = trace(model, shape)
 
     def prune() -> None:
-        settings = PruneSettings()
+        settings = PruneSettings(budget=BUDGET)
         scored = score_channels(model, network, batches, settings, Silent())
-        widths = by_flops(network, scored, Budget.parse(BUDGET), settings).widths
+        widths = by_flops(Problem(network, scored, settings)).widths
         choose_channels(model, network, scored, widths, batches, settings, Silent())
 
     return prune

@@ -14,6 +14,7 @@ from catro_deploy.errors import MissedError
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.latency.candidate import Trial, trial
+from catro_deploy.pruning.cutting import Cut
 from catro_deploy.records import GroupPlan, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
@@ -50,7 +51,7 @@ def prune_by_peer(
             cut, groups = peer_network(original.model, network, ratio, round_to, importance, batches=batches)
             result = trials.measure(cut)
             used = result.candidate_us / budget.limit(result.original_us)
-            fastest = min(fastest, result.ratio)
+            fastest = min(fastest, result.speedup.ratio)
             if used <= 1:
                 best, high = groups, ratio
             else:
@@ -81,7 +82,7 @@ def prune_to_widths(settings: Settings, run: RunFolder, importance: str, widths:
 def write_groups(settings: Settings, original: Original, groups: Sequence[GroupPlan], run: RunFolder) -> Plan:
     """Cut ``original`` to what ``groups`` keep, and write it down."""
     images, _ = pruning_batches(original, settings)[0]
-    return write_pruning(settings, original, None, [], groups, images, run)
+    return write_pruning(settings, original, Cut(groups), images, run)
 
 
 def peer_network(
@@ -132,7 +133,7 @@ def measured_ratio(settings: Settings, run: RunFolder) -> dict[str, Any]:
     original = open_original(settings)
     with open_trial(original, settings, "standard") as trials:
         result = trials.measure(networks.load(run, weights="pruned"))
-    return {"latency_ratio": result.ratio, "latency_ratio_ci95": list(result.ratio_ci95)}
+    return {"latency_ratio": result.speedup.ratio, "latency_ratio_ci95": list(result.speedup.ratio_ci95)}
 
 
 @contextmanager

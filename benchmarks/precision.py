@@ -49,7 +49,7 @@ from catro_deploy.stages.quantize import quantize
 from catro_deploy.stages.verify import verify
 from catro_deploy.targets import load_target
 from catro_deploy.transports import run_job
-from catro_deploy.transports.execution import Use, bench_job, use_of
+from catro_deploy.transports.execution import Use, bench_job, speedup_of, use_of
 
 RESULT = "precision.json"
 WHOLE = "100%flops"
@@ -219,10 +219,8 @@ def _time(folder: Path, precision: str, use: Use) -> dict[str, Any]:
     files = ("original.onnx", f"{precision}.onnx")
     models = {"original": ModelFile(files[0], {}), "pruned": ModelFile(files[1], {})}
     result = run_job("", bench_job(use, load_latency_protocol("standard"), models), folder, files)
-    low, high = result.speedup.ci95
     return {
-        "ratio": 1 / result.speedup.median,
-        "ratio_ci95": [1 / high, 1 / low],
+        "speedup": asdict(speedup_of(result)),
         "us": result.pruned.p50_us,
         "warnings": list(result.warnings),
     }
@@ -243,12 +241,12 @@ def cells(row: dict[str, Any]) -> list[str]:
     budget = "as it is" if row["budget"] == WHOLE else row["budget"]
     speedups = ["", ""]
     if integers:
-        low, high = (1 / bound for bound in reversed(integers["ratio_ci95"]))
-        speedups = [f"{1 / integers['ratio']:.2f}x ({low:.2f} to {high:.2f})"]
-        speedups.append(f"{float32['ratio'] / integers['ratio']:.2f}x")
+        median, (low, high) = integers["speedup"]["median"], integers["speedup"]["ci95"]
+        speedups = [f"{median:.2f}x ({low:.2f} to {high:.2f})", f"{median / float32['speedup']['median']:.2f}x"]
     made = Fused(row["operators"] or {})
     return [
-        row["title"], budget, f"{row['macs_share']:.0%}", *accuracies, f"{1 / float32['ratio']:.2f}x", *speedups,
+        row["title"], budget, f"{row['macs_share']:.0%}", *accuracies,
+        f"{float32['speedup']['median']:.2f}x", *speedups,
         f"{made.integer}", ", ".join(row["kept"] or ()) or "none",
         f"{row['profile']['rmspe']:.2%}" if row["profile"] else "",
     ]  # fmt: skip

@@ -19,17 +19,18 @@ import torch
 from common import environment, peak_memory_bytes, table, write_result
 
 from catro_deploy.data import open_dataset
+from catro_deploy.data.pixels import normalise
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import by_flops
-from catro_deploy.pruning.selection import choose_channels, score_channels
-from catro_deploy.records import Budget
+from catro_deploy.pruning.scoring import score_channels
+from catro_deploy.pruning.selection import choose_channels
+from catro_deploy.pruning.solvers import Problem
 from catro_deploy.settings import DataSettings, PruneSettings
 from catro_deploy.stages.prune import labelled_batches
-from catro_deploy.training.augment import normalise
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 RESULT = "prune_time.json"
@@ -60,11 +61,10 @@ def load_batches(args: argparse.Namespace, samples: int) -> list[Labelled]:
 
 def prune_once(model: torch.nn.Module, batches: list[Labelled], args: argparse.Namespace) -> int:
     """Run all three algorithms; return the channels kept."""
-    settings = PruneSettings(activation_memory=args.activation_memory)
+    settings = PruneSettings(activation_memory=args.activation_memory, budget=args.budget)
     network = trace(model, (3, 32, 32))
-    budget = Budget.parse(args.budget)
     scored = score_channels(model, network, batches, settings, Silent())
-    widths = by_flops(network, scored, budget, settings).widths
+    widths = by_flops(Problem(network, scored, settings)).widths
     groups = choose_channels(model, network, scored, widths, batches, settings, Silent())
     return sum(len(group.kept) for group in groups)
 

@@ -25,11 +25,11 @@ from torch.optim.swa_utils import update_bn
 
 import catro_deploy
 from catro_deploy.data import open_dataset
+from catro_deploy.data.pixels import normalise
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.settings import DataSettings
 from catro_deploy.stages.prune import labelled_batches
-from catro_deploy.training.augment import normalise
 
 RESULT = "prune_whole.json"
 NETWORKS = ["cifar_resnet20@32", "cifar_resnet56@32", "torchvision:resnet50@224"]

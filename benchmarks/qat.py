@@ -21,9 +21,9 @@ from precision import WHOLE, Case, settings_of
 
 from catro_deploy.calibration import load_int8_recipe
 from catro_deploy.data.base import Split, Subset
+from catro_deploy.data.pixels import normalise
 from catro_deploy.precision.int8 import X86, quantised
 from catro_deploy.precision.ranges import find_ranges
-from catro_deploy.precision.samples import Samples
 from catro_deploy.precision.sensitivity import logits_of
 from catro_deploy.progress import Silent
 from catro_deploy.records import Plan
@@ -68,8 +68,8 @@ def measured(proto: Proto, splits: dict[str, Split], plan: Plan) -> dict[str, fl
     """Accuracy of an ONNX network by split."""
     found = {}
     for name, split in splits.items():
-        images = Samples(split.images(np.arange(len(split.labels))).numpy(), split.labels)
-        found[name] = accuracy_of(logits_of(proto, images.normalised(plan.mean, plan.std)), split.labels)
+        images = normalise(split.images(np.arange(len(split.labels))), plan.mean, plan.std)
+        found[name] = accuracy_of(logits_of(proto, images.numpy()), split.labels)
     return found
 
 
@@ -88,7 +88,7 @@ def main() -> None:
         Subset(split, plan.class_indices) for split in (dataset.train, dataset.validation, dataset.test)
     )
     source, recipe = onnx.load(run.pruned_onnx), load_int8_recipe("standard")
-    samples = calibration_samples(train, plan, recipe).normalised(plan.mean, plan.std)
+    samples = normalise(calibration_samples(train, plan, recipe).pixels, plan.mean, plan.std).numpy()
     ranges = find_ranges(source, samples, recipe.method, recipe.percentile)
 
     def in_integers(proto: Proto) -> Proto:
@@ -96,7 +96,7 @@ def main() -> None:
 
     splits: dict[str, Split] = {"validation": validation, "test": test}
     began = time.monotonic()
-    trained, _ = qat(source, in_integers(source), train, validation, settings, run, plan, Silent())
+    trained, _ = qat(source, in_integers(source), (train, validation), settings, run, plan, Silent())
     seconds = time.monotonic() - began
     networks = {"float32": source, "calibrated": in_integers(source), "trained": in_integers(trained)}
     rows = {name: measured(proto, splits, plan) for name, proto in networks.items()}

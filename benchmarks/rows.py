@@ -15,6 +15,7 @@ from torch.optim.swa_utils import update_bn
 
 from catro_deploy.data import Subset, open_dataset
 from catro_deploy.data.base import Split
+from catro_deploy.data.pixels import normalise
 from catro_deploy.files import write_json
 from catro_deploy.networks import load
 from catro_deploy.progress import Progress, Silent
@@ -23,7 +24,6 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages.finetune import finetune
-from catro_deploy.training.augment import normalise
 from catro_deploy.training.evaluate import accuracy, predict
 
 __all__ = ["Row", "finetune_and_judge", "finish_in_own_process", "retake_statistics_"]

@@ -12,9 +12,9 @@ from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.latency.pricing import Pricing
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import Decision, by_latency
-from catro_deploy.pruning.selection import Scored
-from catro_deploy.pruning.solvers import full_widths
-from catro_deploy.records import Branch, Budget, Group, LatencyPlan, Layer, Slot, Staircase
+from catro_deploy.pruning.scoring import Scored
+from catro_deploy.pruning.solvers import Problem, full_widths
+from catro_deploy.records import Branch, Group, LatencyPlan, Layer, Slot, Speedup, Staircase
 from catro_deploy.settings import PruneSettings
 
 Widths = Mapping[str, int]
@@ -115,8 +115,8 @@ class Device:
     def __call__(self, widths: Widths) -> TrialResult:
         self.asked.append(dict(widths))
         us, original = self.candidate_us(widths), self.original_us(len(self.asked))
-        ratio = us / original
-        return TrialResult(us, original, ratio, (0.99 * ratio, 1.01 * ratio), self.warnings)
+        speedup = original / us
+        return TrialResult(us, original, Speedup(speedup, (0.99 * speedup, 1.01 * speedup)), self.warnings)
 
 
 class Wide:
@@ -137,10 +137,8 @@ class Wide:
         return Device(lambda widths: factor * self.predict(widths), lambda _: self.full_us, **fields)
 
     def decide(self, budget: str, device: Device | None, **settings) -> Decision:
-        chosen = PruneSettings(**{"allocation": "greedy", **settings})
-        return by_latency(
-            self.network, self.on, self.worths, Budget.parse(budget), chosen, self.pricing, device, Silent()
-        )
+        chosen = PruneSettings(**{"allocation": "greedy", **settings}, budget=budget)
+        return by_latency(Problem(self.network, self.on, chosen, self.worths), self.pricing, device, Silent())
 
 
 def plan_of(decision: Decision) -> LatencyPlan:

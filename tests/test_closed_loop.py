@@ -22,7 +22,7 @@ def test_a_model_that_is_right_needs_one_round():
     assert device.asked == [decision.widths]
     (only,) = plan_of(decision).rounds
     assert only.predicted_us == only.measured_us == plan_of(decision).predicted_us
-    assert NEARLY_ALL <= only.ratio / 0.5 <= 1
+    assert NEARLY_ALL <= only.speedup.ratio / 0.5 <= 1
 
 
 @examples(deadline=None, max_examples=12)
@@ -84,7 +84,7 @@ def test_a_model_that_flatters_smaller_networks_is_met_all_the_same():
     wide = Wide()
     device = Device(lambda widths: 1.03 ** min(len(device.asked), 4) * wide.predict(widths), lambda _: wide.full_us)
     decision = wide.decide("0.5x", device)
-    used = [round_.ratio / 0.5 for round_ in plan_of(decision).rounds]
+    used = [round_.speedup.ratio / 0.5 for round_ in plan_of(decision).rounds]
     assert len(used) == 4
     assert min(used[:3]) > 1
     assert 0.95 < used[3] <= 1
@@ -107,7 +107,7 @@ def test_a_latency_that_is_far_from_straight_is_met_from_both_sides(shape, share
     """Corrected by the last round's factor alone, all of the original would be next, then the first network again."""
     wide = Wide()
     device = Device(lambda widths: shape(wide.predict(widths) / wide.full_us) * wide.full_us, lambda _: wide.full_us)
-    used = [round_.ratio / share for round_ in plan_of(wide.decide(f"{share}x", device)).rounds]
+    used = [round_.speedup.ratio / share for round_ in plan_of(wide.decide(f"{share}x", device)).rounds]
     assert used[0] < 0.7
     assert max(one for one in used if one <= 1) > 0.9
 
@@ -117,7 +117,7 @@ def test_where_no_wider_choice_fits_it_stops():
     device = wide.device()
     decision = wide.decide("0.8x", device)
     assert device.asked == [decision.widths]
-    assert plan_of(decision).rounds[0].ratio < 0.8 * NEARLY_ALL
+    assert plan_of(decision).rounds[0].speedup.ratio < 0.8 * NEARLY_ALL
 
 
 def test_the_same_widths_are_not_measured_twice():
@@ -203,4 +203,4 @@ def test_a_slow_round_does_not_spoil_the_next():
     last = plan_of(decision).rounds[-1]
     assert last.original_us == 3 * wide.full_us
     assert last.measured_us == pytest.approx(3.6 * wide.predict(decision.widths))
-    assert last.ratio == pytest.approx(1.2 * wide.predict(decision.widths) / wide.full_us)
+    assert last.speedup.ratio == pytest.approx(1.2 * wide.predict(decision.widths) / wide.full_us)

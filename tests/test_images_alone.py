@@ -106,7 +106,7 @@ def test_integers_are_learned_from_the_fine_tuned_network(unlabelled, monkeypatc
     assert command("finetune", "--run", "run", "--epochs", "0").exit_code == 0
     settings, run = load_settings(unlabelled / "catro.toml", {"finetune": {"recipe": "none"}}), RunFolder(Path("run"))
     split = MemorySplit(torch.zeros(4, 3, 16, 16, dtype=torch.uint8), np.full(4, 0 if labelled else -1))
-    qat_stage.qat("source", None, split, split, settings, run, load_plan(run), Silent())
+    qat_stage.qat("source", None, (split, split), settings, run, load_plan(run), Silent())
     ((teacher, distill),) = seen
     assert (teacher is None, distill) == ((True, 0.0) if labelled else (False, 1.0))
 

@@ -7,20 +7,21 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
 
-from catro_deploy.agent.jobs import Bundle, BundleResults, CarriedJob, Workspace
+from catro_deploy.agent.jobs import Bundle, BundleResults, CarriedJob, Workspace, read_result
 from catro_deploy.agent.process import job_events
+from catro_deploy.agent.results import Result
 from catro_deploy.agent.store import told_if_full
 from catro_deploy.agent.wire import parse, read, to_json
-from catro_deploy.errors import CatroError
+from catro_deploy.errors import CatroError, MessageError
 
-__all__ = ["JOBS", "RESULT", "do"]
+__all__ = ["JOBS", "RESULT", "do", "read_results"]
 
 JOBS = "jobs.json"
 """A ``Bundle``; the files of its jobs are in the folder ``files``."""
 RESULT = "result.json"
 """``BundleResults``: of each job that was done."""
+COPY_AGAIN = "Copy it from the device again."
 
 
 def do(folder: Path) -> int:
@@ -28,7 +29,7 @@ def do(folder: Path) -> int:
     place = folder / RESULT
     try:
         bundle = read(Bundle, parse((folder / JOBS).read_bytes(), JOBS), JOBS)
-        results = _results(place) if place.is_file() else {}
+        results = dict(read_results(place).results) if place.is_file() else {}
         for name, job in bundle.jobs.items():
             if name not in results:
                 results[name] = _done(job, folder)
@@ -43,17 +44,30 @@ def do(folder: Path) -> int:
     return 0
 
 
-def _results(place: Path) -> dict[str, Any]:
-    return dict(read(BundleResults, parse(place.read_bytes(), RESULT), RESULT).results)
+def read_results(path: Path) -> BundleResults:
+    """The results in the file ``path``, which ``do`` wrote.
+
+    Raises:
+        MessageError: it cannot be read, is damaged, or of another version.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise MessageError(f"{path} cannot be read: {error.strerror or error}.", COPY_AGAIN) from None
+    try:
+        return read(BundleResults, parse(text, "file"))
+    except MessageError as error:
+        raise MessageError(f"{path} cannot be read: {error.problem}", f"{COPY_AGAIN} {error.hint}") from None
 
 
-def _done(carried: CarriedJob, folder: Path) -> Any:  # noqa: ANN401 - what JSON can hold
+def _done(carried: CarriedJob, folder: Path) -> Result:
     began = time.monotonic()
     _say(f"{carried.title} ...")
     workspace = Workspace(str(folder / "files"), str(folder))
     (last,) = deque(job_events(carried.job, workspace, carried.limit_s), maxlen=1)
     _say(f" {time.monotonic() - began:.0f} s\n")
-    return last["result"]
+    result: Result = read_result(carried.job, last["result"])
+    return result
 
 
 def _say(text: str) -> None:

@@ -227,15 +227,27 @@ class CarriedJob:
     limit_s: float
 
 
+class Carried(Tagged):
+    """A file that is carried to or from a device that cannot be reached."""
+
+    KEY: ClassVar[str] = "file"
+    KINDS: ClassVar[Dict[str, Type[Any]]] = {}
+    FORMAT: ClassVar[Optional[int]] = FORMAT
+
+
 @dataclass(frozen=True)
-class Bundle:
+class Bundle(Carried):
     """The jobs that were carried to a device, by name."""
+
+    NAME: ClassVar[str] = "jobs"
 
     jobs: Mapping[str, CarriedJob]
 
 
 @dataclass(frozen=True)
-class BundleResults:
+class BundleResults(Carried):
     """The results that are carried back, by the names of their jobs."""
 
-    results: Mapping[str, Any]
+    NAME: ClassVar[str] = "results"
+
+    results: Mapping[str, Result]

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True)
 class Result(Tagged):
     """The answer to a job; ``NAME`` is the job's."""
 

@@ -47,7 +47,10 @@ def verify(job: VerifyJob, workspace: Workspace, emit: Emit) -> VerifyResult:
 
 
 def normalise(pixels: NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
-    """``pixels`` (n, c, h, w) scaled to 0..1, less ``mean``, over ``std`` (c each), in float32."""
+    """``pixels`` (n, c, h, w) scaled to 0..1, less ``mean``, over ``std`` (c each), in float32.
+
+    The same numbers as ``data.pixels.normalise``, which needs PyTorch.
+    """
     centre, spread = (np.array(values, np.float32).reshape(1, -1, 1, 1) for values in (mean, std))
     images: NDArray[np.float32] = (pixels.astype(np.float32) / np.float32(255) - centre) / spread
     return images

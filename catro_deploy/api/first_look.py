@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
-from catro_deploy.assessment.inputs import Input, better_input, evenly_spaced, logits_of, usual_normalisations
+from catro_deploy.assessment.inputs import PreparedImages, better_input, evenly_spaced, logits_of, usual_normalisations
 from catro_deploy.assessment.suspicions import Terms, look_at, most_images
 from catro_deploy.data.base import UNKNOWN
 from catro_deploy.data.loader import Batch, Loader, WantedClasses, open_loader, without_labels
+from catro_deploy.data.pixels import scaled, standardise, undo_standardise
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.classifier import scoring_batch_size
@@ -58,7 +59,7 @@ def first_look(
     return look
 
 
-def other_inputs(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> Iterator[Input]:
+def other_inputs(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> Iterator[PreparedImages]:
     """Normalised ``images`` at other sizes, in other normalisations, and in the order BGR, one changed at a time.
 
     Normalisations are tried if ``mean`` and ``std`` are known, or if the images look like pixels that were never
@@ -73,20 +74,18 @@ def other_inputs(images: torch.Tensor, mean: Sequence[float], std: Sequence[floa
     pixels = _pixels(images, mean, std)
     if pixels is not None:
         for words, *usual in usual_normalisations(channels):
-            centre, scale = (torch.tensor(values).reshape(-1, 1, 1) for values in usual)
-            yield _input(words, (pixels - centre) / scale)
+            yield _input(words, standardise(pixels, *usual))
     if channels == 3:
         yield _input("the channels in the order BGR", images.flip(1))
 
 
 def _pixels(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor | None:
-    """The pixels in 0..1 that ``images`` were made of; None if nobody knows."""
+    """The pixels in 0..1 that ``images`` were made of; None if that is not known."""
     if mean:
-        centre, scale = (torch.tensor(tuple(values)).reshape(-1, 1, 1) for values in (mean, std))
-        return images * scale + centre
+        return undo_standardise(images, mean, std)
     if images.min() < 0:
         return None
-    return images / 255 if images.max() > 1 else images
+    return scaled(images) if images.max() > 1 else images
 
 
 def _given(samples: Sequence[Labelled], labelled: bool, most: int) -> list[Batch]:
@@ -120,8 +119,8 @@ def _some(tensor: torch.Tensor) -> torch.Tensor:
     return tensor[torch.from_numpy(evenly_spaced(len(tensor)))]
 
 
-def _input(words: str, images: torch.Tensor) -> Input:
-    return Input(words, len(images), lambda start, stop: images[start:stop])
+def _input(words: str, images: torch.Tensor) -> PreparedImages:
+    return PreparedImages(words, len(images), lambda start, stop: images[start:stop])
 
 
 def _terms(kind: str) -> Terms:

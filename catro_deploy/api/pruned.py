@@ -27,7 +27,7 @@ from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.settings import load_settings
 from catro_deploy.statistics.agreement import agreement_of
 from catro_deploy.training.device import choose_device
-from catro_deploy.training.loader import fit_loader
+from catro_deploy.training.loader import LoaderJob, fit_loader
 
 __all__ = ["PrunedModel"]
 
@@ -99,18 +99,9 @@ class PrunedModel:
         settings = load_settings(None, {"finetune": options}).finetune
         wanted, shape = WantedClasses(self.plan.model_classes, self.plan.class_indices), self.plan.input_shape
         before = copy.deepcopy(self.model)
-        history = fit_loader(
-            self.model,
-            loader,
-            validation,
-            wanted,
-            shape,
-            settings,
-            progress or Silent(),
-            "fine-tuning",
-            copy.deepcopy(self.original) if settings.epochs else None,
-            reconstructed=self.plan.reconstructed,
-        )
+        teacher = copy.deepcopy(self.original) if settings.epochs else None
+        job = LoaderJob(self.model, loader, validation, wanted, shape, settings, teacher, self.plan.reconstructed)
+        history = fit_loader(job, progress or Silent())
         if validation is None or not history.epochs:
             return history
         device = choose_device(settings.compute)

@@ -13,7 +13,7 @@ from catro_deploy.report.wording import count, percent
 from catro_deploy.statistics.agreement import accuracy_of
 from catro_deploy.statistics.guessing import is_below
 
-__all__ = ["Input", "better_input", "evenly_spaced", "logits_of", "usual_normalisations"]
+__all__ = ["PreparedImages", "better_input", "evenly_spaced", "logits_of", "usual_normalisations"]
 
 TRIED_IMAGES = 100
 
@@ -27,7 +27,7 @@ NORMALISATIONS = (
 
 
 @dataclass(frozen=True)
-class Input:
+class PreparedImages:
     """Images as a network gets them.
 
     Attributes:
@@ -41,7 +41,9 @@ class Input:
     batch: Callable[[int, int], torch.Tensor]
 
 
-def logits_of(model: nn.Module, given: Input, at_once: int, device: torch.device, task: Task) -> NDArray[np.float32]:
+def logits_of(
+    model: nn.Module, given: PreparedImages, at_once: int, device: torch.device, task: Task
+) -> NDArray[np.float32]:
     """Logits (n, classes) of ``model``, in eval mode, for all images of ``given``; the model ends on the CPU.
 
     Raises:
@@ -62,7 +64,7 @@ def logits_of(model: nn.Module, given: Input, at_once: int, device: torch.device
 
 def better_input(
     model: nn.Module,
-    inputs: Iterable[Input],
+    inputs: Iterable[PreparedImages],
     labels: NDArray[np.int64],
     share: float,
     at_once: int,
@@ -97,7 +99,9 @@ def usual_normalisations(channels: int) -> list[tuple[str, Sequence[float], Sequ
     return found
 
 
-def _accuracy(model: nn.Module, tried: Input, labels: NDArray[np.int64], at_once: int, device: torch.device) -> float:
+def _accuracy(
+    model: nn.Module, tried: PreparedImages, labels: NDArray[np.int64], at_once: int, device: torch.device
+) -> float:
     try:
         with Silent().task("", 0) as task:
             return accuracy_of(logits_of(model, tried, at_once, device, task), labels)

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 from catro_deploy.cli.show import (
     Shown,
-    export_files,
     show_bench,
     show_build,
     show_export,
@@ -41,10 +40,18 @@ def _result(kind: type[R], show: Callable[[R, RunFolder], Shown]) -> Result:
     return Result(lambda run: load(kind, run), show, content_of)
 
 
+def _export_files(run: RunFolder) -> dict[str, Any]:
+    """The files that ``export`` wrote, with their sizes."""
+    files = {"original": run.original_onnx, "pruned": run.pruned_onnx}
+    halves = (run.onnx("original", "fp16"), run.onnx("pruned", "fp16"))
+    files |= {path.name.removesuffix(".onnx"): path for path in halves if path.is_file()}
+    return {name: {"file": str(path), "bytes": path.stat().st_size} for name, path in files.items()}
+
+
 RESULTS = {
     "prune": _result(Plan, show_prune),
     "finetune": _result(Finetune, show_finetune),
-    "export": Result(export_files, show_export, dict),
+    "export": Result(_export_files, show_export, dict),
     "quantize": _result(Quantize, show_quantize),
     "build": _result(Build, show_build),
     "verify": _result(Verify, show_verify),

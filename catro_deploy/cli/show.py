@@ -46,7 +46,6 @@ from catro_deploy.runs.folder import RunFolder
 
 __all__ = [
     "Shown",
-    "export_files",
     "show_bench",
     "show_build",
     "show_export",
@@ -103,8 +102,8 @@ def _rounds(rounds: Sequence[Round]) -> Table:
     table = _table("round", "predicted", "measured", "original", "measured ratio", "95% CI", "")
     for number, one in enumerate(rounds, 1):
         times = map(duration, (one.predicted_us, one.measured_us, one.original_us))
-        interval = " to ".join(f"{bound:.3f}" for bound in one.ratio_ci95)
-        table.add_row(str(number), *times, f"{one.ratio:.3f}x", interval, "taken" if one.taken else "")
+        interval = " to ".join(f"{bound:.3f}" for bound in one.speedup.ratio_ci95)
+        table.add_row(str(number), *times, f"{one.speedup.ratio:.3f}x", interval, "taken" if one.taken else "")
     return table
 
 
@@ -135,14 +134,6 @@ def show_finetune(result: Finetune, run: RunFolder) -> Shown:
     return [f"{line}: validation accuracy {percent(before)} -> {percent(after)}{interval}"]
 
 
-def export_files(run: RunFolder) -> dict[str, Any]:
-    """The files that ``export`` wrote, with their sizes."""
-    files = {"original": run.original_onnx, "pruned": run.pruned_onnx}
-    halves = (run.onnx("original", "fp16"), run.onnx("pruned", "fp16"))
-    files |= {path.name.removesuffix(".onnx"): path for path in halves if path.is_file()}
-    return {name: {"file": str(path), "bytes": path.stat().st_size} for name, path in files.items()}
-
-
 def show_export(result: dict[str, Any], run: RunFolder) -> Shown:
     """A line for each file."""
     return [f"{model['file']} ({count(model['bytes'] / 1024)} KiB)" for model in result.values()]
@@ -152,7 +143,7 @@ def _precisions(result: Quantize) -> Table:
     """What was tried, the fastest first, and why the others lost."""
     table = _table("precision", validation_heading(result).lower(), "p50", "of the original", "")
     for name, one in result.by_latency:
-        table.add_row(name, percent(one.score), duration(one.us), f"{one.ratio:.3f}x", result.outcome(name))
+        table.add_row(name, percent(one.score), duration(one.us), f"{one.speedup.ratio:.3f}x", result.outcome(name))
     for name in result.lost.keys() - result.candidates.keys():
         table.add_row(name, "", "", "", result.lost[name])
     return table

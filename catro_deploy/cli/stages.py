@@ -250,4 +250,4 @@ def run(
     the default if --max-drop is given and no budget is. A command that was stopped continues where it was; a changed
     setting runs again only what depends on it, and replaces those results.
     """
-    start_run(ALL, flags, config, run, whole=True, force=force, keep=keep, as_json=json)
+    start_run(ALL, flags, config, run, force=force, keep=keep, as_json=json)

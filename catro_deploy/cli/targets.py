@@ -8,7 +8,6 @@ import typer
 from catro_deploy import resources
 from catro_deploy.cli.console import print_json, print_result, say
 from catro_deploy.cli.options import Json, examples
-from catro_deploy.cli.profiles import profile_json, summary
 from catro_deploy.errors import TargetError
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show what is known of a target, and where each figure comes from."""
+    from catro_deploy.cli.profiles import profile_json
     from catro_deploy.targets import load_target
     from catro_deploy.transports.reach import profilable, reachable
 
@@ -138,6 +138,8 @@ def _print_figures(target: "Target") -> None:
 
 
 def _print_profiles(profiles: "list[tuple[Path, LatencyProfile]]", reach: bool) -> None:
+    from catro_deploy.cli.profiles import summary
+
     for folder, profile in profiles:
         print_result("latency profile, measured:", *(_indented(line) for line in summary(profile)))
         typer.echo(f"    {folder}")

@@ -44,19 +44,18 @@ def start_run(
     config: Path | None,
     folder: Path | None,
     *,
-    whole: bool = False,
     force: bool = False,
     keep: bool = False,
     as_json: bool = False,
 ) -> None:
     """Begin with the first of ``stages``, in ``folder`` or in the one that these settings always get.
 
-    ``whole``: what must come before the pruning comes, too: a baseline to be trained, a budget to be searched.
+    A run of more than the pruning also does what must come before it: training a baseline, searching a budget.
     A ``folder`` that has settings of its own keeps them, unless ``config`` says otherwise.
     """
     from catro_deploy import pipeline
 
-    progress = make_progress()
+    progress, whole = make_progress(), len(stages) > 1
     settings = _settings_of(folder, flags) if folder and not config else None
     settings = settings or own_settings(config, flags)
     settings = _on_its_device(settings, progress)

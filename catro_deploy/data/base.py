@@ -1,5 +1,6 @@
 """What every dataset gives: three splits of uint8 images, class names, and named groups of classes."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -74,6 +75,12 @@ class Subset:
         self.labels: NDArray[np.int64] = np.array(
             [new_label[int(label)] for label in split.labels[self._indices]], dtype=np.int64
         )
+
+    def at(self, indices: NDArray[np.int64]) -> "Subset":
+        """Those of its images at ``indices``, with their labels."""
+        found = copy.copy(self)
+        found._indices, found.labels = self._indices[indices], self.labels[indices]
+        return found
 
     def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
         """The images at ``indices`` of the subset."""

@@ -12,7 +12,16 @@ from PIL import Image
 
 from catro_deploy.errors import DataError
 
-__all__ = ["FORMATS", "REMEMBERED_BYTES", "SUFFIXES", "FileSplit", "decode", "file_splits", "image_files"]
+__all__ = [
+    "FORMATS",
+    "REMEMBERED_BYTES",
+    "SUFFIXES",
+    "FileSplit",
+    "LabelledFiles",
+    "decode",
+    "file_splits",
+    "image_files",
+]
 
 FORMATS = ("PNG", "PPM", "JPEG", "BMP", "WEBP", "TIFF")
 SUFFIXES = frozenset({".png", ".ppm", ".pgm", ".pbm", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff"})
@@ -36,6 +45,9 @@ DECODER_ERRORS = (
     MemoryError,
     UserWarning,
 )
+
+LabelledFiles = tuple[list[Path], NDArray[np.int64]]
+"""Image files and their class indices, shape (n,)."""
 
 
 class FileSplit:

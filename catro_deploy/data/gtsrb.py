@@ -10,10 +10,9 @@ from typing import Any
 from urllib.error import URLError
 
 import numpy as np
-from numpy.typing import NDArray
 
 from catro_deploy.data.base import Dataset
-from catro_deploy.data.files import file_splits
+from catro_deploy.data.files import LabelledFiles, file_splits
 from catro_deploy.data.holdout import hold_out
 from catro_deploy.errors import DataError, StorageError
 from catro_deploy.settings import DataSettings
@@ -75,8 +74,6 @@ LAYOUT = (
     "Set data.root to the folder that holds gtsrb/, or fetch it: --download"
 )
 
-Samples = tuple[list[Path], NDArray[np.int64]]
-
 
 def open_gtsrb(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
     """Open GTSRB in ``settings.root``; validation holds whole tracks of the training set.
@@ -99,7 +96,7 @@ def open_gtsrb(settings: DataSettings, size: tuple[int, int], channels: int) -> 
     return Dataset("gtsrb", CLASSES, GROUPS, *file_splits((train, validation, test), size, channels))
 
 
-def _samples(settings: DataSettings, split: str) -> Samples:
+def _samples(settings: DataSettings, split: str) -> LabelledFiles:
     listed = _torchvision_gtsrb(settings, split)._samples
     paths = [Path(path) for path, _ in listed]
     # torchvision numbers the training folders that it finds, so a missing one would shift the labels behind it.

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from catro_deploy.data.base import Dataset
-from catro_deploy.data.files import SUFFIXES, file_splits, image_files
+from catro_deploy.data.files import SUFFIXES, LabelledFiles, file_splits, image_files
 from catro_deploy.data.holdout import hold_out
 from catro_deploy.errors import DataError
 from catro_deploy.settings import DataSettings
@@ -19,8 +18,6 @@ LAYOUT = (
     "Expected are {root}/train/<class>/*.png (or ppm, jpg, bmp, webp, tif) and the same class folders in "
     "{root}/test or {root}/val, or in both. Set data.root to the folder that holds train/."
 )
-
-Samples = tuple[list[Path], NDArray[np.int64]]
 
 
 def open_imagefolder(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
@@ -57,7 +54,7 @@ def _class_names(folder: Path) -> tuple[str, ...]:
     return names
 
 
-def _scan(folder: Path, classes: Sequence[str]) -> Samples:
+def _scan(folder: Path, classes: Sequence[str]) -> LabelledFiles:
     found = _class_names(folder)
     for name in sorted(set(found) - set(classes)):
         meant = did_you_mean(name, classes)
@@ -86,7 +83,9 @@ def _image_files(folder: Path) -> list[Path]:
     return files
 
 
-def _held_out(train: Samples, classes: Sequence[str], settings: DataSettings) -> tuple[Samples, Samples]:
+def _held_out(
+    train: LabelledFiles, classes: Sequence[str], settings: DataSettings
+) -> tuple[LabelledFiles, LabelledFiles]:
     paths, labels = train
     for name, count in zip(classes, np.bincount(labels, minlength=len(classes)), strict=True):
         if count < 2:

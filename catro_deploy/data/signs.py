@@ -31,7 +31,7 @@ VERSION = 1  # raise it when the drawing changes: older files are then drawn ane
 
 THREADS = 2
 
-Images = NDArray[np.uint8]
+Pixels = NDArray[np.uint8]
 
 
 def open_signs(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
@@ -43,7 +43,7 @@ def open_signs(settings: DataSettings, size: tuple[int, int], channels: int) -> 
     return Dataset("signs", CLASSES, GROUPS, kept, held, test)
 
 
-def draw_split(split: str, count: int, size: tuple[int, int], seed: int) -> Images:
+def draw_split(split: str, count: int, size: tuple[int, int], seed: int) -> Pixels:
     """Images 0 to ``count`` - 1 of ``split``: uint8 (count, height, width, 3). Image i shows class i % 16."""
     supersampling = max(1, min(4, 256 // max(size)))
     faces = [draw_face(name, min(size) * supersampling) for name in CLASSES]
@@ -63,13 +63,13 @@ def _labels(count: int) -> NDArray[np.int64]:
     return np.arange(count, dtype=np.int64) % len(CLASSES)
 
 
-def _tensor(images: Images, channels: int) -> torch.Tensor:
+def _tensor(images: Pixels, channels: int) -> torch.Tensor:
     if channels == 1:
         images = np.stack([np.asarray(Image.fromarray(image).convert("L")) for image in images])[..., None]
     return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
 
 
-def _drawn_before(settings: DataSettings, size: tuple[int, int]) -> dict[str, Images]:
+def _drawn_before(settings: DataSettings, size: tuple[int, int]) -> dict[str, Pixels]:
     key = f"version {VERSION}, seed {settings.seed}, {size[0]}x{size[1]}, {IMAGES_PER_CLASS}"
     path = settings.root / "signs" / f"{size[0]}x{size[1]}_seed{settings.seed}.npz"
     images = _read(path, key)
@@ -83,7 +83,7 @@ def _drawn_before(settings: DataSettings, size: tuple[int, int]) -> dict[str, Im
     return images
 
 
-def _read(path: Path, key: str) -> dict[str, Images] | None:
+def _read(path: Path, key: str) -> dict[str, Pixels] | None:
     """What ``path`` holds under ``key``; None if it is missing, damaged, or was drawn under another key."""
     try:
         with path.open("rb") as file:
@@ -95,7 +95,7 @@ def _read(path: Path, key: str) -> dict[str, Images] | None:
     return None
 
 
-def _write(path: Path, key: str, images: dict[str, Images]) -> None:
+def _write(path: Path, key: str, images: dict[str, Pixels]) -> None:
     arrays: dict[str, Any] = {"key": np.array(key), **images}
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)

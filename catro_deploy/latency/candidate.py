@@ -12,20 +12,20 @@ from catro_deploy.agent.jobs import ModelFile
 from catro_deploy.calibration import LatencyProtocol
 from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.precision.timing import convert_
+from catro_deploy.records import Speedup
 from catro_deploy.transports import run_job
-from catro_deploy.transports.execution import Use, bench_job
+from catro_deploy.transports.execution import Use, bench_job, speedup_of
 
 __all__ = ["Trial", "TrialResult", "trial"]
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Medians in microseconds; ``ratio`` is the candidate's over the original's, with its 95% interval."""
+    """Medians in microseconds, and the candidate's speedup over the original."""
 
     candidate_us: float
     original_us: float
-    ratio: float
-    ratio_ci95: tuple[float, float]
+    speedup: Speedup
     warnings: tuple[str, ...]
 
 
@@ -51,12 +51,10 @@ class Trial:
         models = {"original": ModelFile(names[0], {}), "pruned": ModelFile(names[1], {})}
         job = bench_job(self.use, self.protocol, models)
         result = run_job(self.use.device, job, self.folder, names, limit_s=limit_s)
-        low, high = result.speedup.ci95
         return TrialResult(
             candidate_us=result.pruned.p50_us,
             original_us=result.original.p50_us,
-            ratio=1 / result.speedup.median,
-            ratio_ci95=(1 / high, 1 / low),
+            speedup=speedup_of(result),
             warnings=result.warnings,
         )
 

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import nn
 
 from catro_deploy.calibration import ProfileProtocol
-from catro_deploy.graph.coupling.trace import Network, trace
+from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.latency.profile import LatencyProfile, find_profile, measure_profile
 from catro_deploy.latency.roofline import RooflineCost
@@ -47,30 +47,28 @@ class Pricing:
 
 def profile_of(
     model: nn.Module,
-    input_shape: tuple[int, int, int],
+    network: Network,
     use: Use,
     protocol: ProfileProtocol,
     progress: Progress,
     *,
     opset: int,
     force: bool = False,
-    network: Network | None = None,
 ) -> LatencyProfile:
     """The profile of ``model`` (eval mode, CPU) in this use on this device, measured now if there is none as thorough.
 
-    ``network`` is the trace of ``model``, if there is one already.
+    ``network`` is the trace of ``model``, without modules to ignore: a profile is of all groups.
 
     Raises:
         ProfileError: the one that is there is damaged.
         ModelError: the network cannot be exported, or its shapes at other widths are not known.
     """
-    if network is None or network.ignore:  # a profile is of all groups, whatever a pruning leaves alone
-        network = trace(model, input_shape)
-    found = None if force else find_profile(model, input_shape, use, network=network)
+    shape = network.input_shape
+    found = None if force else find_profile(model, shape, use, network=network)
     if found is not None and _is_as_thorough(found, protocol):
         progress.note(f"latency profile of {found.measured}, {found.networks} networks: used again")
         return found
-    return measure_profile(model, input_shape, use, protocol, progress, opset=opset, network=network)
+    return measure_profile(model, shape, use, protocol, progress, opset=opset, network=network)
 
 
 def _is_as_thorough(found: LatencyProfile, protocol: ProfileProtocol) -> bool:

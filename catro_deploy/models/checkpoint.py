@@ -1,7 +1,6 @@
 """Weights in and out, without pickle: safetensors, or torch files that hold tensors only."""
 
 import io
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import nn
 
-from catro_deploy.errors import CheckpointError
+from catro_deploy.errors import CheckpointError, RunFolderError
 from catro_deploy.files import write_bytes
+from catro_deploy.records import Trained
+from catro_deploy.records.files import record_of
 
 __all__ = ["RECORD_KEY", "load_checkpoint", "read_file", "read_weights", "save_weights", "training_record"]
 
-RECORD_KEY = "train"
+RECORD_KEY = "catro_deploy.train"
 """Under which ``train`` puts its record, as JSON, into the metadata of a safetensors file."""
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
@@ -67,14 +68,23 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
     return _strip_prefix(_unwrap(read_file(path)))
 
 
-def training_record(path: Path) -> dict[str, Any]:
-    """What ``train`` recorded in ``path``; empty if it was not made by it, or cannot be read."""
+def training_record(path: Path) -> Trained | None:
+    """What ``train`` recorded in ``path``; None if it was not made by it, or is not a safetensors file.
+
+    Raises:
+        CheckpointError: the record is damaged, or of another format.
+    """
     try:
         with safe_open(path, framework="pt") as file:
-            record = json.loads((file.metadata() or {}).get(RECORD_KEY, "{}"))
-    except (OSError, SafetensorError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
+            text = (file.metadata() or {}).get(RECORD_KEY)
+    except (OSError, SafetensorError):
+        return None
+    if text is None:
+        return None
+    try:
+        return record_of(Trained, text, f"{path}, metadata {RECORD_KEY}", "Copy the file again, or train again.")
+    except RunFolderError as error:
+        raise CheckpointError(error.problem, error.hint) from None
 
 
 def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str] | None = None) -> None:

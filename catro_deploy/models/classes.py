@@ -21,8 +21,8 @@ def checkpoint_classes(name: str, path: Path) -> tuple[str, ...]:
         ModelError: the name is not known, or its factory fails.
         CheckpointError: no such file, corrupt, or how many logits the network has does not follow from its tensors.
     """
-    recorded = training_record(path).get("classes")
-    return tuple(recorded) if recorded else tuple(map(str, range(_count_logits(name, path))))
+    recorded = training_record(path)
+    return recorded.classes if recorded else tuple(map(str, range(_count_logits(name, path))))
 
 
 def _count_logits(name: str, path: Path) -> int:

@@ -40,7 +40,8 @@ def _records(path: Path) -> list[Mapping[Any, Any]]:
     if path.suffix == ".safetensors":
         try:
             with safe_open(path, framework="pt") as file:
-                return [training_record(path), file.metadata() or {}]
+                trained = training_record(path)
+                return [*([vars(trained)] if trained else []), file.metadata() or {}]
         except (OSError, SafetensorError):
             return []
     content = read_file(path)

@@ -2,36 +2,22 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from catro_deploy.agent.verify import normalise
-from catro_deploy.data.base import Split, is_unlabelled
+from catro_deploy.data.base import MemorySplit, Split, is_unlabelled
 from catro_deploy.errors import DataError
 
-__all__ = ["Samples", "draw_samples", "evenly"]
+__all__ = ["draw_samples", "evenly", "pixels_sha256"]
 
 
-@dataclass(frozen=True)
-class Samples:
-    """``pixels``, uint8 (n, channels, height, width), and their ``labels``."""
-
-    pixels: NDArray[np.uint8]
-    labels: NDArray[np.int64]
-
-    @property
-    def sha256(self) -> str:
-        """Of all pixels in their order, in hexadecimal."""
-        return hashlib.sha256(np.ascontiguousarray(self.pixels).tobytes()).hexdigest()
-
-    def normalised(self, mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
-        """The images as the network takes them."""
-        return normalise(self.pixels, mean, std)
+def pixels_sha256(samples: MemorySplit) -> str:
+    """The hash of all pixels of ``samples`` in their order, in hexadecimal."""
+    return hashlib.sha256(samples.pixels.contiguous().numpy().tobytes()).hexdigest()
 
 
-def draw_samples(split: Split, classes: Sequence[str], per_class: int, seed: int) -> Samples:
+def draw_samples(split: Split, classes: Sequence[str], per_class: int, seed: int) -> MemorySplit:
     """``per_class`` images of each class of ``split``, or all where there are fewer; class by class.
 
     ``classes`` are the names of its labels 0, 1, ... Of images without labels it is as many as of all classes together.
@@ -42,14 +28,14 @@ def draw_samples(split: Split, classes: Sequence[str], per_class: int, seed: int
     """
     if is_unlabelled(split.labels):
         chosen = evenly(split.labels, per_class * len(classes), seed)
-        return Samples(split.images(chosen).numpy(), split.labels[chosen])
+        return MemorySplit(split.images(chosen), split.labels[chosen])
     if missing := [name for label, name in enumerate(classes) if not np.any(split.labels == label)]:
         raise DataError(
             f"There is no image of {', '.join(missing)} to quantise by.",
             "Integers would clip what they have not seen: add images, or leave the class out (--classes).",
         )
     chosen = evenly(split.labels, per_class, seed)
-    return Samples(split.images(chosen).numpy(), split.labels[chosen])
+    return MemorySplit(split.images(chosen), split.labels[chosen])
 
 
 def evenly(labels: NDArray[np.int64], per_class: int, seed: int) -> NDArray[np.int64]:

@@ -13,16 +13,21 @@ from catro_deploy.catro.exact import exact
 from catro_deploy.catro.gains import Allocation, uniform
 from catro_deploy.catro.greedy import greedy
 from catro_deploy.errors import BudgetError, MissedError
-from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.latency.candidate import TrialResult
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.pricing import Pricing
 from catro_deploy.progress import Progress
-from catro_deploy.pruning.selection import Scored
-from catro_deploy.pruning.solvers import Method, Solver, all_widths, exact_by_flops, full_widths, solver_of, values_for
-from catro_deploy.reconstruction.reconstructor import Reconstructor
-from catro_deploy.records import Branch, Budget, LatencyPlan, Round
-from catro_deploy.settings import PruneSettings
+from catro_deploy.pruning.solvers import (
+    Method,
+    Problem,
+    Solver,
+    all_widths,
+    exact_by_flops,
+    full_widths,
+    solver_of,
+    values_for,
+)
+from catro_deploy.records import Budget, LatencyPlan, Round
 
 __all__ = ["Decision", "Measure", "by_flops", "by_latency"]
 
@@ -53,15 +58,14 @@ class Decision:
     loss: float | None = None
 
 
-def by_flops(
-    network: Network, scored: Scored, budget: Budget, settings: PruneSettings, keeper: Reconstructor | None = None
-) -> Decision:
-    """Widths by Algorithm 2 of the paper (or as ``settings.allocation`` says) under a budget of multiply-accumulates.
+def by_flops(problem: Problem) -> Decision:
+    """Widths by Algorithm 2 of the paper (or as ``allocation`` says) under a budget of multiply-accumulates.
 
     Raises:
-        BudgetError: no network within the bounds of ``settings`` meets ``budget``.
+        BudgetError: no network within the bounds of the settings meets their budget.
     """
-    cost = FlopsCost(network.layers, scored.prunable)
+    network, scored, settings = problem.network, problem.scored, problem.settings
+    budget, cost = settings.given_budget, FlopsCost(network.layers, scored.prunable)
     candidates = all_widths(scored, settings)
     whole = sum(layer.macs for layer in network.layers)
     limit = budget.limit(whole)
@@ -72,7 +76,7 @@ def by_flops(
             f"{math.ceil(least / whole * 1e4) / 100:g}%flops.",
             "Allow that much (--budget), or fewer channels per group (--d-min), or pruning of the first convolution.",
         )
-    values = values_for(scored, candidates, settings, {}, keeper)
+    values = values_for(scored, candidates, settings, {}, problem.keeper)
     match settings.allocation:
         case "uniform":
             return Decision("uniform", uniform(values, full_widths(scored), cost, limit).widths)
@@ -86,29 +90,16 @@ def by_flops(
             return Decision("flops", found.widths, path=tuple(path))
 
 
-def by_latency(
-    network: Network,
-    scored: Scored,
-    worths: Mapping[Branch, float],
-    budget: Budget,
-    settings: PruneSettings,
-    pricing: Pricing,
-    measure: Measure | None,
-    progress: Progress,
-    keeper: Reconstructor | None = None,
-) -> Decision:
+def by_latency(problem: Problem, pricing: Pricing, measure: Measure | None, progress: Progress) -> Decision:
     """Widths under a budget of latency; ``measure`` times a candidate on the target, None where that is an estimate.
-
-    ``worths`` are of the branches that may go. ``keeper`` measures what widths are worth where ``scored`` has no
-    scatters.
 
     Raises:
         BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
         MissedError: the budget cannot be met; the error names the fastest network that was found.
     """
-    full = full_widths(scored)
+    full, budget = full_widths(problem.scored), problem.settings.given_budget
     budget_us = budget.limit(pricing.original_us)
-    solver = solver_of(network, scored, worths, settings, pricing, keeper, budget_us)
+    solver = solver_of(problem, pricing, budget_us)
     taken: int | None = None
     if measure is None:
         turns, found = [], _estimated(solver, budget, budget_us, pricing.original_us)
@@ -164,8 +155,7 @@ class _Turn:
             predicted_us=self.allocation.cost,
             measured_us=self.result.candidate_us,
             original_us=self.result.original_us,
-            ratio=self.result.ratio,
-            ratio_ci95=self.result.ratio_ci95,
+            speedup=self.result.speedup,
             widths=dict(self.allocation.widths),
             taken=taken,
         )
@@ -185,7 +175,7 @@ def _closed_loop(solver: Solver, measure: Measure, budget: Budget, budget_us: fl
             turns.append(turn)
             progress.note(
                 f"round {len(turns)}: predicted {allocation.cost:.0f} us, measured {result.candidate_us:.0f} us, "
-                f"{result.ratio:.3f} of the original; {turn.used:.1%} of the budget"
+                f"{result.speedup.ratio:.3f} of the original; {turn.used:.1%} of the budget"
             )
             task.advance()
             if NEARLY_ALL <= turn.used <= 1:
@@ -235,16 +225,16 @@ def _best(turns: list[_Turn], solver: Solver, budget: Budget, profiled_us: float
     if abs(off) > STALE:
         raise MissedError(
             f"The budget {budget} was not met: the fastest network that was tried takes {result.candidate_us:.0f} us, "
-            f"{result.ratio:.3f} of the original. The latency profile may be wrong: it has the original at "
+            f"{result.speedup.ratio:.3f} of the original. The latency profile may be wrong: it has the original at "
             f"{profiled_us:.0f} us, {off:+.0%} from the {result.original_us:.0f} us measured now.",
             "Measure it again on a quiet machine: catro-deploy profile --force",
         )
     if solver.fastest.widths in [turn.allocation.widths for turn in turns]:
-        raise _cannot(budget, result.candidate_us, result.ratio, "measured")
+        raise _cannot(budget, result.candidate_us, result.speedup.ratio, "measured")
     raise MissedError(
         f"The budget {budget} was not met in {len(turns)} rounds: the fastest of their networks took "
-        f"{result.candidate_us:.0f} us, {result.ratio:.3f} of the original (measured).",
-        f"{_suggestion(budget, result.candidate_us, result.ratio)}, or run it again on a quieter machine.",
+        f"{result.candidate_us:.0f} us, {result.speedup.ratio:.3f} of the original (measured).",
+        f"{_suggestion(budget, result.candidate_us, result.speedup.ratio)}, or run it again on a quieter machine.",
     )
 
 

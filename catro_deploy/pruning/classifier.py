@@ -11,15 +11,17 @@ import torch
 
 from catro_deploy.calibration import load_latency_protocol, load_profile_protocol
 from catro_deploy.graph.coupling.trace import Network, trace
-from catro_deploy.graph.fx.depth import branch_worths, find_branches
+from catro_deploy.graph.fx.depth import find_branches
 from catro_deploy.graph.fx.features import Labelled, images_at_once
-from catro_deploy.latency.candidate import trial
-from catro_deploy.latency.pricing import Pricing, estimated_pricing, measured_pricing, profile_of
+from catro_deploy.graph.fx.worths import branch_worths
+from catro_deploy.latency.candidate import TrialResult, trial
+from catro_deploy.latency.pricing import estimated_pricing, measured_pricing, profile_of
 from catro_deploy.progress import Progress
-from catro_deploy.pruning.allocation import Decision, Measure, by_flops, by_latency
-from catro_deploy.pruning.cutting import Classifier, Pruned, cut_classifier, of_widths, without_branches
-from catro_deploy.pruning.selection import Scored, choose_channels, chosen_by_readers, score_channels, survey_groups
-from catro_deploy.pruning.solvers import measures_worth
+from catro_deploy.pruning.allocation import Decision, by_flops, by_latency
+from catro_deploy.pruning.cutting import Classifier, Cut, Pruned, cut_classifier, of_widths, without_branches
+from catro_deploy.pruning.scoring import Scored, score_channels, survey_groups
+from catro_deploy.pruning.selection import choose_channels, chosen_by_readers
+from catro_deploy.pruning.solvers import Problem, measures_worth
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, GroupPlan, Keep
 from catro_deploy.settings import PruneSettings, Settings
@@ -66,7 +68,8 @@ def prune_classifier(
         FaultError: the pruned network does not compute what the masked original computes.
     """
     device = choose_device(settings.prune.compute)
-    network = trace(original.model, original.input_shape, settings.prune.ignore)
+    whole = trace(original.model, original.input_shape)
+    network = whole.leaving(settings.prune.ignore)
     if device.type != "cpu":  # batches that are made when they are read stay so: there may be many
         batches = [(images.to(device), label) for images, label in batches]
     keeper = None
@@ -76,14 +79,18 @@ def prune_classifier(
         at_once = min(4 * scoring_batch_size(original, settings.prune), settings.prune.batch_size)
         images = _some_images(batches, settings.prune.reconstruct_images, at_once, hardware.memory_format)
         keeper = Reconstructor(original.model.to(device), network, images, settings.prune, progress)
-    return _Pruning(original, network, batches, settings, progress, keeper, labelled).pruned()
+    return _Pruning(original, whole, network, batches, settings, progress, keeper, labelled).pruned()
 
 
 @dataclass(frozen=True)
 class _Pruning:
-    """One pruning: what is pruned, by which images and settings, and what its steps share."""
+    """One pruning: what is pruned, by which images and settings, and what its steps share.
+
+    ``whole`` is the trace of ``original``, in ``network`` the modules to ignore are left as they are.
+    """
 
     original: Classifier
+    whole: Network
     network: Network
     batches: Sequence[Labelled]
     settings: Settings
@@ -98,11 +105,8 @@ class _Pruning:
         decision = self._decision(scored, branches)
         gone = [branch for branch in branches if not any(decision.widths[name] for name in branch.groups)]
         groups = self._chosen(scored, decision.widths, gone)
-        images, latency, method = self.batches[0][0].cpu(), decision.latency, decision.method
-        pruned = cut_classifier(
-            self.original, self.network, latency, gone, groups, images, self.settings, allocation=method
-        )
-        pruned = replace(pruned, plan=replace(pruned.plan, search_path=decision.path))
+        cut = Cut(groups, gone, decision.method, decision.latency, decision.path)
+        pruned = cut_classifier(self.original, self.network, cut, self.batches[0][0].cpu(), self.settings)
         if self.keeper is None or not self.settings.prune.reconstruct:
             return pruned
         return _reconstructed(self.original, pruned, self.keeper, decision.loss)
@@ -122,44 +126,42 @@ class _Pruning:
         if by_flops_alone or chosen.depth == "never":
             return {}
         prunable = {group.name for group in scored.prunable}
-        found = find_branches(model, self.network, self.network.ignore)
+        found = find_branches(model, self.network)
         branches = [branch for branch in found if prunable.issuperset(branch.groups)]
         if not scored.scatters:
             return dict.fromkeys(branches, 0.0)
-        worths = branch_worths(model, branches, self.batches, self.network.ignore)
+        worths = branch_worths(model, self.network, branches, self.batches)
         return {branch: worths[branch.name] for branch in branches}
 
     def _decision(self, scored: Scored, branches: Mapping[Branch, float]) -> Decision:
         """The widths, by the budget's unit."""
-        chosen = self.settings.prune
-        if chosen.given_budget.unit == "flops":
-            return by_flops(self.network, scored, chosen.given_budget, chosen, self.keeper)
-        return self._by_latency(scored, branches)
+        problem = Problem(self.network, scored, self.settings.prune, branches, self.keeper)
+        return by_flops(problem) if problem.settings.given_budget.unit == "flops" else self._by_latency(problem)
 
-    def _by_latency(self, scored: Scored, branches: Mapping[Branch, float]) -> Decision:
-        settings, network, chosen = self.settings, self.network, self.settings.prune
+    def _by_latency(self, problem: Problem) -> Decision:
+        settings, network, groups, chosen = self.settings, self.network, problem.scored.prunable, problem.settings
         target = load_target(chosen.target)
         use, opset, shape = use_of(target, settings), settings.export.opset, network.input_shape
         on_cpu = copy.deepcopy(self.original.model).cpu()
 
-        def decide(pricing: Pricing, measure: Measure | None) -> Decision:
-            budget, told = chosen.given_budget, self.progress
-            return by_latency(network, scored, branches, budget, chosen, pricing, measure, told, self.keeper)
-
         there = reachable(target, chosen.device)
         if there and profilable(target):
             protocol = load_profile_protocol(settings.profile.protocol)
-            profile = profile_of(on_cpu, shape, use, protocol, self.progress, opset=opset, network=network)
-            pricing = measured_pricing(network, scored.prunable, profile)
+            profile = profile_of(on_cpu, self.whole, use, protocol, self.progress, opset=opset)
+            pricing = measured_pricing(network, groups, profile)
         else:
-            pricing = estimated_pricing(network, scored.prunable, target, use, chosen.d_min, measured=there)
+            pricing = estimated_pricing(network, groups, target, use, chosen.d_min, measured=there)
         if not there:
-            return decide(pricing, None)
+            return by_latency(problem, pricing, None, self.progress)
         with trial(on_cpu, shape, use, load_latency_protocol(TRIALS), opset) as trials:
             if use.precision != use.own_precision:
                 # The pricing knows the unpruned network in the new precision; budgets are shares of what it is now.
-                pricing = replace(pricing, original_us=pricing.original_us / trials.measure(on_cpu).ratio)
-            return decide(pricing, lambda widths: trials.measure(of_widths(on_cpu, network, branches, widths)))
+                pricing = replace(pricing, original_us=pricing.original_us * trials.measure(on_cpu).speedup.median)
+
+            def measure(widths: Mapping[str, int]) -> TrialResult:
+                return trials.measure(of_widths(on_cpu, network, problem.worths, widths))
+
+            return by_latency(problem, pricing, measure, self.progress)
 
     def _chosen(self, scored: Scored, widths: Mapping[str, int], gone: Sequence[Branch]) -> list[GroupPlan]:
         """The channels that stay where branches are ``gone``: by what reads them where that can be followed."""

@@ -16,7 +16,7 @@ from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.records import Branch, Group, GroupPlan, Keep, LatencyPlan, Plan
 from catro_deploy.settings import Settings
 
-__all__ = ["Classifier", "Pruned", "cut_classifier", "of_widths", "with_classes", "without_branches"]
+__all__ = ["Classifier", "Cut", "Pruned", "cut_classifier", "of_widths", "with_classes", "without_branches"]
 
 LARGEST_DEVIATION = 1e-4
 
@@ -49,6 +49,25 @@ class Classifier:
     def has_whole_head(self) -> bool:
         """Whether the logits are those of all classes, in the order of ``classes``."""
         return self.wanted == tuple(range(len(self.classes)))
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What is decided of a network before it is cut.
+
+    Attributes:
+        groups: the channels that each group keeps; those of removed branches may be left out.
+        gone: the residual branches that are removed.
+        allocation: the method that chose the widths; empty: the one that the settings name.
+        latency: how the widths follow from latency; None if the budget counts multiply-accumulates.
+        search_path: Algorithm 2's steps under such a budget: a group and the width that it grows to.
+    """
+
+    groups: Sequence[GroupPlan]
+    gone: Sequence[Branch] = ()
+    allocation: str = ""
+    latency: LatencyPlan | None = None
+    search_path: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,32 +113,20 @@ def with_classes(whole: _AnyClassifier, wanted: tuple[int, ...], images: torch.T
 
 
 def cut_classifier(
-    original: Classifier,
-    network: Network,
-    latency: LatencyPlan | None,
-    gone: Sequence[Branch],
-    groups: Sequence[GroupPlan],
-    images: torch.Tensor,
-    settings: Settings,
-    *,
-    allocation: str = "",
+    original: Classifier, network: Network, cut: Cut, images: torch.Tensor, settings: Settings
 ) -> Pruned:
-    """Cut ``original`` to what ``groups`` keep, without the branches ``gone``; check it on ``images``.
-
-    ``network`` is the trace of ``original``.
-    ``allocation`` is the method that was used, if it is not what ``settings`` say.
+    """Cut ``original``, traced as ``network``, as ``cut`` says; check it on ``images``.
 
     Raises:
         FaultError: the pruned network does not compute what the masked original computes.
     """
     model = original.model.cpu()
-    shallow, rest = without_branches(model, network, gone)
-    keeps = keeps_of(rest.groups, {group.name: group.kept for group in groups}, rest.sizes)
+    shallow, rest = without_branches(model, network, cut.gone)
+    keeps = keeps_of(rest.groups, {group.name: group.kept for group in cut.groups}, rest.sizes)
     pruned = apply_keeps_(copy.deepcopy(shallow), keeps)
     _check_equal(pruned, masked(shallow, keeps), images)
-    method = allocation or settings.prune.allocation
-    with_removed = _with_removed(network.groups, groups)
-    return Pruned(pruned, _plan(original, method, latency, gone, with_removed, keeps, pruned, settings))
+    with_removed = replace(cut, groups=_with_removed(network.groups, cut.groups))
+    return Pruned(pruned, _plan(original, with_removed, keeps, pruned, settings))
 
 
 def _with_removed(all_groups: Iterable[Group], groups: Sequence[GroupPlan]) -> list[GroupPlan]:
@@ -167,16 +174,7 @@ def _deviation(expected: torch.Tensor, found: torch.Tensor) -> float:
     return float((expected - found).abs().max() / expected.abs().max().clamp(min=1e-12))
 
 
-def _plan(
-    original: Classifier,
-    allocation: str,
-    latency: LatencyPlan | None,
-    gone: Sequence[Branch],
-    groups: Sequence[GroupPlan],
-    keeps: Mapping[str, Keep],
-    pruned: nn.Module,
-    settings: Settings,
-) -> Plan:
+def _plan(original: Classifier, cut: Cut, keeps: Mapping[str, Keep], pruned: nn.Module, settings: Settings) -> Plan:
     head, wanted, classes = original.head, original.wanted, original.classes
     with_head = {} if original.has_whole_head else {head: Keep(wanted, keeps.get(head, Keep()).inputs)}
     networks = (original.model, pruned)
@@ -194,14 +192,15 @@ def _plan(
         target=settings.prune.target,
         budget=str(settings.prune.given_budget),
         criterion=settings.prune.criterion,
-        allocation=allocation,
-        groups=tuple(groups),
+        allocation=cut.allocation or settings.prune.allocation,
+        groups=tuple(cut.groups),
         keeps={**keeps, **with_head},
         original_macs=macs[0],
         pruned_macs=macs[1],
         original_params=params[0],
         pruned_params=params[1],
         settings=settings.prune.model_dump(mode="json"),
-        dropped=tuple(branch.name for branch in gone),
-        latency=latency,
+        dropped=tuple(branch.name for branch in cut.gone),
+        latency=cut.latency,
+        search_path=cut.search_path,
     )

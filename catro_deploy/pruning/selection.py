@@ -1,16 +1,13 @@
-"""Scores of channels on labelled samples, what widths are worth by them, and the channels that stay.
+"""What widths are worth by the scatters of groups, and the channels that stay.
 
-1. One pass over the samples gives the scatter of every layer. Members of a group add up, each divided by its own mean
-   total scatter first, so that a layer of large activations does not drown the others. Where several channels of a
-   member belong to one channel of the group, as in grouped convolutions, they add up before that.
-2. What a width is worth follows from the scatters (Algorithm 2's gains); allocation.py makes widths of it.
-3. Algorithm 1 picks the channels, group by group in the order of execution, each on inputs that are pruned already. A
-   group with several producers is decided at its first; the later ones count with their scatter in the whole network.
+What a width is worth follows from the scatters (Algorithm 2's gains); allocation.py makes widths of it. Algorithm 1
+picks the channels, group by group in the order of execution, each on inputs that are pruned already. A group with
+several producers is decided at its first; the later ones count with their scatter in the whole network.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -20,94 +17,18 @@ from torch import nn
 from catro_deploy.catro.gains import GroupChoice, GroupValue, group_value
 from catro_deploy.catro.scatter import Scatter
 from catro_deploy.catro.trace_ratio import Selection, select, usable
-from catro_deploy.errors import BudgetError, NumericsError
+from catro_deploy.errors import NumericsError
 from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.graph.fx.activations import MemoryLimit
-from catro_deploy.graph.fx.features import FeatureGraph, Labelled
+from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.graph.fx.sequential import select_in_order
 from catro_deploy.progress import Progress
+from catro_deploy.pruning.scoring import Scored, by_channel, feature_graph, group_scatter, members
 from catro_deploy.reconstruction.reconstructor import Reconstructor
-from catro_deploy.records import Branch, Group, GroupPlan, Slot
+from catro_deploy.records import Branch, Group, GroupPlan
 from catro_deploy.settings import PruneSettings
 
-__all__ = ["Scored", "choose_channels", "chosen_by_readers", "score_channels", "survey_groups", "values_of"]
-
-MOST_REASONS = 6
-"""How many groups an error tells the reasons of."""
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The groups that may be pruned, with their scatters; those that stay, with the reason; each producer's scatter."""
-
-    prunable: tuple[Group, ...]
-    scatters: Mapping[str, Scatter]
-    fixed: Mapping[str, str]
-    producers: Mapping[str, Scatter]
-
-    def keeping(self, before: "Scored") -> "Scored":
-        """The same, but the groups that had to stay ``before`` stay: no widths were chosen for them.
-
-        One may be found prunable again, where a branch that made it constant is gone.
-        """
-        fixed = {name: before.fixed[name] or reason for name, reason in self.fixed.items()}
-        prunable = tuple(group for group in self.prunable if not fixed[group.name])
-        return replace(self, prunable=prunable, fixed=fixed)
-
-
-def score_channels(
-    model: nn.Module,
-    network: Network,
-    batches: Sequence[Labelled],
-    settings: PruneSettings,
-    progress: Progress,
-) -> Scored:
-    """Score the channels of every group of ``network`` that ``settings`` allow to prune.
-
-    ``batches`` are normalised images on the model's device, class by class. A group that never changes within a class
-    gives no ground to choose on, and stays.
-
-    Raises:
-        BudgetError: no group may be pruned.
-        NumericsError: a feature map is not finite, or all groups are dead.
-    """
-    fixed = {group.name: _reason_to_fix(group, network, settings) for group in network.groups}
-    prunable = tuple(group for group in network.groups if not fixed[group.name])
-    if not prunable:
-        raise _none_left(fixed)
-    graph = _graph(model, prunable, settings)
-    fixed |= {group.name: _why_hidden(group, graph) for group in prunable}
-    prunable = tuple(group for group in prunable if not fixed[group.name])
-    if not prunable:
-        raise _none_left(fixed)
-    with progress.task("Scoring channels", len(batches)) as task:
-        alone = graph.scatters(_told(batches, task.advance))
-    scatters: dict[str, Scatter] = {}
-    dead: NumericsError | None = None
-    for group in prunable:
-        try:
-            scatters[group.name] = usable(group.name, _group_scatter(group, alone), settings.ridge)
-        except NumericsError as error:
-            fixed[group.name], dead = error.problem, dead or error
-    if dead and not scatters:
-        raise dead
-    return Scored(tuple(group for group in prunable if group.name in scatters), scatters, fixed, alone)
-
-
-def survey_groups(network: Network, follows: Callable[[Group], bool], settings: PruneSettings) -> Scored:
-    """The groups of ``network`` that may be pruned without looking at labels: those whose readers can be followed.
-
-    Raises:
-        BudgetError: no group may be pruned.
-    """
-    fixed = {group.name: _reason_to_fix(group, network, settings) for group in network.groups}
-    for group in network.groups:
-        if not fixed[group.name] and not follows(group):
-            fixed[group.name] = "what reads its channels cannot be followed"
-    prunable = tuple(group for group in network.groups if not fixed[group.name])
-    if not prunable:
-        raise _none_left(fixed)
-    return Scored(prunable, {}, fixed, {})
+__all__ = ["choose_channels", "chosen_by_readers", "values_of"]
 
 
 def chosen_by_readers(
@@ -133,7 +54,7 @@ def values_of(
     settings: PruneSettings,
     worths: Mapping[Branch, float] | None = None,
 ) -> list[GroupValue]:
-    """What the ``candidates`` of each prunable group are worth; 0 comes before those of a branch that may vanish.
+    """What the ``candidates`` of each prunable group are worth; 0 comes before those of a branch that may be removed.
 
     What a branch in ``worths`` is worth (in the unit of the gains) is what its groups gain together when they come into
     being, each an equal part of it.
@@ -171,11 +92,11 @@ def choose_channels(
     Raises:
         NumericsError: a feature map is not finite, or a layer gives no ground to choose on.
     """
-    prunable = [group for group in network.groups if not scored.fixed[group.name]]
+    prunable = _prunable(network, scored)
     if settings.criterion == "l1":
         chosen = {group.name: _largest_norms(model, group, widths[group.name]) for group in prunable}
     else:
-        chosen = _select_in_order(model, network, prunable, widths, batches, scored, settings, progress)
+        chosen = _select_in_order(model, network, scored, widths, batches, settings, progress)
     return [
         GroupPlan(
             name=group.name,
@@ -193,78 +114,27 @@ def choose_channels(
     ]
 
 
-def _reason_to_fix(group: Group, network: Network, settings: PruneSettings) -> str:
-    if group.fixed:
-        return group.fixed
-    if not settings.prune_first and network.layers[0].name in group.producers:
-        return "the first convolution is not to be pruned"
-    return f"not wider than d_min = {settings.d_min}" if group.width <= settings.d_min else ""
-
-
-def _none_left(fixed: Mapping[str, str]) -> BudgetError:
-    """The error that every group must stay, with some of the reasons."""
-    reasons = list(dict.fromkeys(f"{name}: {reason}" for name, reason in fixed.items()))
-    told = "".join(f"\n{reason}" for reason in reasons[:MOST_REASONS])
-    more = f"\n... and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
-    return BudgetError(
-        f"No channels of this network may be pruned:{told}{more}",
-        "Look at ignore and d_min in [prune]; control flow that depends on the data belongs into a submodule without "
-        "convolutions.",
-    )
-
-
-def _graph(
-    model: nn.Module, groups: Sequence[Group], settings: PruneSettings, sizes: Collection[str] = ()
-) -> FeatureGraph:
-    present = dict(model.named_modules())  # of a network without some branches, what is to be ignored may be gone
-    ignore = [name for name in settings.ignore if name in present]
-    return FeatureGraph(model, [producer for group in groups for producer in group.producers], ignore, sizes)
-
-
-def _why_hidden(group: Group, graph: FeatureGraph) -> str:
-    return next((graph.hidden[producer] for producer in group.producers if producer in graph.hidden), "")
-
-
-def _group_scatter(group: Group, by_producer: Mapping[str, Scatter]) -> Scatter:
-    between, within = np.zeros(group.width), np.zeros(group.width)
-    for slot in _members(group):
-        member = by_producer[slot.module]
-        index = np.array(slot.index)
-        part = Scatter(
-            _by_channel(group, slot, member.between[index]), _by_channel(group, slot, member.within[index])
-        ).normalised()
-        between += part.between
-        within += part.within
-    return Scatter(between, within)
-
-
-def _members(group: Group) -> list[Slot]:
-    return [slot for slot in group.slots if slot.axis == "out" and slot.module in group.producers]
-
-
-def _by_channel(group: Group, slot: Slot, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sum of the ``values`` of a slot's indices for each channel of the group."""
-    sums: NDArray[np.float64] = np.zeros(group.width)
-    np.add.at(sums, np.array(slot.channel), values)
-    return sums
+def _prunable(network: Network, scored: Scored) -> list[Group]:
+    """The groups of ``network`` that may be pruned: of a network without some branches fewer than were scored."""
+    return [group for group in network.groups if not scored.fixed[group.name]]
 
 
 def _select_in_order(
     model: nn.Module,
     network: Network,
-    prunable: Sequence[Group],
+    scored: Scored,
     widths: Mapping[str, int],
     batches: Sequence[Labelled],
-    scored: Scored,
     settings: PruneSettings,
     progress: Progress,
 ) -> dict[str, Selection]:
     chosen: dict[str, Selection] = {}
+    prunable = _prunable(network, scored)
 
     def decide(group: Group, first: Scatter) -> tuple[int, ...]:
         members = {**scored.producers, group.producers[0]: first}
         try:
-            scatter = usable(group.name, _group_scatter(group, members), settings.ridge)
+            scatter = usable(group.name, group_scatter(group, members), settings.ridge)
         except NumericsError:  # what was pruned before has silenced it: the whole network knows more
             scatter = scored.scatters[group.name]
         seed = settings.seed + network.groups.index(group)
@@ -274,7 +144,7 @@ def _select_in_order(
 
     limit = MemoryLimit(int(settings.activation_memory * 2**30))
     narrowed = [group for group in prunable if widths[group.name] < group.width]
-    graph = _graph(model, prunable, settings, network.sizes)
+    graph = feature_graph(model, network, prunable, network.sizes)
     select_in_order(graph, narrowed, network.sizes, batches, decide, limit, progress)
     return chosen
 
@@ -282,8 +152,8 @@ def _select_in_order(
 def _largest_norms(model: nn.Module, group: Group, width: int) -> Selection:
     """Channels whose filters have the largest L1 norms, added over the group's producers (Li et al., 2017)."""
     norms: NDArray[np.float64] = np.zeros(group.width)
-    for slot in _members(group):
-        norms += _by_channel(group, slot, _filter_norms(model.get_submodule(slot.module))[np.array(slot.index)])
+    for slot in members(group):
+        norms += by_channel(group, slot, _filter_norms(model.get_submodule(slot.module))[np.array(slot.index)])
     kept = sorted(int(channel) for channel in np.argsort(-norms, kind="stable")[:width])
     return Selection(tuple(kept), math.nan, 0)
 
@@ -296,12 +166,6 @@ def _filter_norms(module: nn.Module) -> NDArray[np.float64]:
         by_group = weight.reshape(module.groups, -1, *weight.shape[1:]).flatten(3).sum((1, 3))
         return np.asarray(by_group.flatten())
     return np.asarray(weight.flatten(1).sum(1))
-
-
-def _told(batches: Sequence[Labelled], advance: Callable[[], None]) -> Iterator[Labelled]:
-    for batch in batches:
-        yield batch
-        advance()
 
 
 def _finite(ratio: float) -> float | None:

@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Literal
 
@@ -17,7 +17,8 @@ from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.latency.pricing import Pricing
-from catro_deploy.pruning.selection import Scored, values_of
+from catro_deploy.pruning.scoring import Scored
+from catro_deploy.pruning.selection import values_of
 from catro_deploy.reconstruction.correction import corrected, dropped_by, predicted_loss
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.reconstruction.worth import Losses
@@ -26,6 +27,7 @@ from catro_deploy.settings import PruneSettings
 
 __all__ = [
     "Method",
+    "Problem",
     "Solver",
     "all_widths",
     "exact_by_flops",
@@ -42,6 +44,21 @@ Method = Literal["exact", "greedy", "flops", "uniform"]
 BISECTIONS = 12
 # Widths of a group that an exact allocation by multiply-accumulates chooses from: it looks at pairs of two groups'.
 EXACT_WIDTHS = 32
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Which widths are to be chosen: of the groups ``scored`` of ``network``, under ``settings``.
+
+    ``worths`` are of the residual branches that may be removed. ``keeper`` measures what widths are worth where
+    ``scored`` has no scatters.
+    """
+
+    network: Network
+    scored: Scored
+    settings: PruneSettings
+    worths: Mapping[Branch, float] = field(default_factory=dict)
+    keeper: Reconstructor | None = None
 
 
 @dataclass(frozen=True)
@@ -71,34 +88,26 @@ def measures_worth(settings: PruneSettings, budget: Budget) -> bool:
     return by_loss and budget.unit != "flops"
 
 
-def solver_of(
-    network: Network,
-    scored: Scored,
-    worths: Mapping[Branch, float],
-    settings: PruneSettings,
-    pricing: Pricing,
-    keeper: Reconstructor | None = None,
-    limit_us: float | None = None,
-) -> Solver:
-    """The solver that ``settings`` ask for; ``worths`` are of the branches that may go.
+def solver_of(problem: Problem, pricing: Pricing, limit_us: float | None = None) -> Solver:
+    """The solver that the settings ask for.
 
-    ``keeper`` measures what widths are worth where ``scored`` has no scatters: each alone, then corrected by what they
-    lose together at ``limit_us``.
+    Where worth is measured, each width is alone, then corrected by what they lose together at ``limit_us``.
 
     Raises:
         BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
     """
+    scored, settings, keeper = problem.scored, problem.settings, problem.keeper
     if settings.allocation in ("flops", "uniform"):
         values = values_for(scored, all_widths(scored, settings), settings, {}, keeper)
         if settings.allocation == "flops":
-            return _by_share_of_flops(values, FlopsCost(network.layers, scored.prunable), pricing.cost)
+            return _by_share_of_flops(values, FlopsCost(problem.network.layers, scored.prunable), pricing.cost)
         return Solver(
             "uniform", partial(uniform, values, full_widths(scored), pricing.cost), _least(values, pricing.cost)
         )
-    cost, branches = pricing.cost, tuple(worths)
+    cost, branches = pricing.cost, tuple(problem.worths)
     candidates = _useful_widths(scored, settings, pricing)
     if scored.scatters or keeper is None:
-        return _over(values_of(scored, candidates, settings, worths), branches, settings, cost)
+        return _over(values_of(scored, candidates, settings, problem.worths), branches, settings, cost)
 
     def by_loss(losses: Losses) -> Solver:
         values = values_by_loss(scored, candidates, losses, branches)

@@ -41,7 +41,7 @@ class Reconstructor:
     @cached_property
     def graph(self) -> OriginalGraph:
         """The unpruned network."""
-        graph = OriginalGraph.of(self.model, self.network.input_shape, self.settings.ignore, self.network.sizes)
+        graph = OriginalGraph.of(self.model, self.network.input_shape, self.network.ignore, self.network.sizes)
         graph.module.to(self.images[0].device)  # the model may be on the CPU again
         return graph
 

@@ -1,5 +1,6 @@
 """Frozen records that cross the borders between modules, and the files of a run folder: one module for each file."""
 
+from catro_deploy.budget import Budget
 from catro_deploy.records.base import Record
 from catro_deploy.records.bench import (
     Bench,
@@ -13,7 +14,6 @@ from catro_deploy.records.bench import (
     Times,
     Trtexec,
 )
-from catro_deploy.records.budget import Budget
 from catro_deploy.records.build import Build, Engine, Place
 from catro_deploy.records.decision import (
     Candidate,
@@ -41,6 +41,7 @@ from catro_deploy.records.plan import (
 )
 from catro_deploy.records.ship import Input, Port, Shipped
 from catro_deploy.records.stages import Missed, StageRecord, Stages
+from catro_deploy.records.trained import Trained
 from catro_deploy.records.verify import (
     Accuracy,
     Agreement,
@@ -118,6 +119,7 @@ __all__ = [
     "Stages",
     "Staircase",
     "Times",
+    "Trained",
     "TriedPoint",
     "Trtexec",
     "Verdict",

@@ -14,6 +14,7 @@ from catro_deploy.records.base import (
     Record,
     Share,
 )
+from catro_deploy.records.bench import Speedup
 from catro_deploy.records.finetune import History
 from catro_deploy.records.verify import Measure, Precision
 
@@ -53,7 +54,7 @@ class Point:
 
     Attributes:
         share: of the original's latency, as asked.
-        ratio: the same as measured; None, like all that follow, if no network met the budget.
+        speedup: as measured; None, like all that follow, if no network met the budget.
         validation_accuracy: after a short fine-tuning, a fraction; None without labels.
         macs_share: of the original's multiply-accumulates.
         agreement: the share of validation images that it gives the same class as the original.
@@ -63,7 +64,7 @@ class Point:
     """
 
     share: Share
-    ratio: Positive | None = None
+    speedup: Speedup | None = None
     validation_accuracy: Share | None = None
     macs_share: NonNegative | None = None
     agreement: Share | None = None
@@ -97,7 +98,7 @@ class Search(Decision, Record):
 
     def __post_init__(self) -> None:
         """Check that the budget is one that a network met."""
-        if not any(point.budget == self.budget and point.ratio is not None for point in self.front):
+        if not any(point.budget == self.budget and point.speedup is not None for point in self.front):
             raise ValueError("budget must be that of a point of the front that a network met")
 
     @property
@@ -114,7 +115,7 @@ class Candidate:
         score: accuracy on the validation images or, where that is what counts, agreement with the original; a fraction.
         agreement: the share of validation images that it gives the same class as the original.
         mean_kl_nats: of its answers from the original's, on them; None where a logit is not finite.
-        ratio: its latency over the original's; with ``ratio_ci95``, the 95% interval.
+        speedup: over the original.
         us: the median of its latency.
         scaled_kl_nats: its divergence at the best common scale of its logits; None where that does not count.
     """
@@ -122,8 +123,7 @@ class Candidate:
     score: Share
     agreement: Share
     mean_kl_nats: Divergence | None
-    ratio: Positive
-    ratio_ci95: tuple[Positive, Positive]
+    speedup: Speedup
     us: Positive
     scaled_kl_nats: Divergence | None = None
 
@@ -197,7 +197,7 @@ class Quantize(Decision, Record):
     @property
     def by_latency(self) -> list[tuple[Precision, Candidate]]:
         """The candidates, the fastest first."""
-        return sorted(self.candidates.items(), key=lambda item: item[1].ratio)
+        return sorted(self.candidates.items(), key=lambda item: item[1].speedup.ratio)
 
     @property
     def integers(self) -> Quantized | None:

@@ -17,7 +17,7 @@ __all__ = [
     "EngineFigures",
     "GroupFigures",
     "Histogram",
-    "Images",
+    "ImageFigures",
     "InputFigures",
     "Interval",
     "Latency",
@@ -56,7 +56,7 @@ class MacsShare:
 
 
 @dataclass(frozen=True)
-class Images:
+class ImageFigures:
     """Images in words: their size, and the original's accuracy on them before anything was pruned."""
 
     size: str
@@ -188,8 +188,7 @@ class RoundFigures:
     predicted_us: float
     measured_us: float
     original_us: float
-    ratio: float
-    ratio_ci95: Interval
+    speedup: Speedup
     taken: bool
 
 

@@ -13,7 +13,8 @@ class Overview:
     """The figures of those stages of a run that ended; what is not known is None.
 
     Accuracies are fractions, latencies microseconds. ``accuracy_images`` says of which images the accuracies are:
-    before verification, of validation images.
+    before verification, of validation images. ``speedup`` is the original's latency over the pruned network's, with its
+    95% interval if it was measured.
     """
 
     name: str
@@ -36,9 +37,14 @@ class Overview:
     agreement: float | None = None
     original_us: float | None = None
     pruned_us: float | None = None
-    latency_ratio: float | None = None
-    latency_ratio_ci95: Interval | None = None
+    speedup: float | None = None
+    speedup_ci95: Interval | None = None
     latency_how: Literal["measured", "predicted", "estimate"] | None = None
+
+    @property
+    def latency_ratio(self) -> float | None:
+        """The pruned network's share of the original's latency."""
+        return None if self.original_us is None or self.pruned_us is None else self.pruned_us / self.original_us
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import MinLen
 
+from catro_deploy.budget import Budget
 from catro_deploy.errors import BudgetError
 from catro_deploy.records.base import Count, NonNegative, Number, Positive, PositiveCount, Record, Share
-from catro_deploy.records.budget import Budget
+from catro_deploy.records.bench import Speedup
 from catro_deploy.records.first_look import FirstLook
 from catro_deploy.records.network import Keep
 
@@ -35,15 +36,13 @@ class GroupPlan:
 class Round:
     """One round of the closed loop: an allocation, and its network's latency, measured interleaved with the original's.
 
-    ``ratio`` is the pruned network's latency over the original's, with its 95% interval. ``taken`` marks the round
-    whose network the plan describes.
+    ``taken`` marks the round whose network the plan describes.
     """
 
     predicted_us: Positive
     measured_us: Positive
     original_us: Positive
-    ratio: Positive
-    ratio_ci95: tuple[Positive, Positive]
+    speedup: Speedup
     widths: dict[str, Count]
     taken: bool = False
 

@@ -14,7 +14,7 @@ from catro_deploy.records.figures import (
     EngineFigures,
     GroupFigures,
     Histogram,
-    Images,
+    ImageFigures,
     InputFigures,
     Interval,
     Latency,
@@ -53,7 +53,7 @@ class Report(Record):
     budget: str
     macs_share: MacsShare
     settings: dict[str, Any]
-    images: Images
+    images: ImageFigures
     budget_used: BudgetUsed
     original: NetworkFigures
     pruned: NetworkFigures

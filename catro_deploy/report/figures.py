@@ -23,7 +23,7 @@ from catro_deploy.records.figures import (
     EngineFigures,
     GroupFigures,
     Histogram,
-    Images,
+    ImageFigures,
     Latency,
     MacsShare,
     Milliseconds,
@@ -61,11 +61,11 @@ def macs_share(plan: Plan) -> MacsShare:
     return MacsShare(plan.pruned_macs / plan.original_macs, budget.amount if budget.unit == "flops" else None)
 
 
-def image_figures(plan: Plan) -> Images:
+def image_figures(plan: Plan) -> ImageFigures:
     """The size of the images, and the original's accuracy on those for validation before anything was pruned."""
     _, height, width = plan.input_shape
     look = plan.first_look
-    return Images(
+    return ImageFigures(
         images_words(look.sizes if look else None, width, height), accuracy_words(look) if look else None, look
     )
 

@@ -54,10 +54,10 @@ def front_table(search: Search) -> Table:
 
 def _cells(one: FrontPoint, search: Search) -> list[str]:
     """What a budget led to, in the order of the columns."""
-    if one.ratio is None:
+    if one.speedup is None:
         return [one.budget, "no network meets it", "", "", ""]
     score = one.validation_accuracy if search.judged_by == "accuracy" else one.agreement
-    return [one.budget, f"{one.ratio:.3f}x", percent(score), _change(one), percent(one.macs_share)]
+    return [one.budget, f"{one.speedup.ratio:.3f}x", percent(score), _change(one), percent(one.macs_share)]
 
 
 def _change(one: FrontPoint) -> str:
@@ -70,9 +70,9 @@ def _change(one: FrontPoint) -> str:
 def front_chart(search: Search) -> str:
     """Points lost over measured latency; what may be lost is a line, what was kept is named."""
     met = [
-        (one, one.ratio, one.drop_points)
+        (one, one.speedup.ratio, one.drop_points)
         for one in search.front
-        if one.ratio is not None and one.drop_points is not None
+        if one.speedup is not None and one.drop_points is not None
     ]
     allowed = search.max_drop
     drops = [0.0, allowed, *(drop for _, _, drop in met)]
@@ -90,7 +90,7 @@ def front_chart(search: Search) -> str:
     for one, ratio, drop in met:
         hint = f"{one.budget}: measured {ratio:.3f}x, {points(-drop)} points"
         parts.append(_point(one, across.place(ratio), height(drop), search, hint))
-    unmet = [one.budget for one in search.front if one.ratio is None]
+    unmet = [one.budget for one in search.front if one.speedup is None]
     caption = (
         f"Points of {MEASURES[search.judged_by]} lost on validation images, after a short fine-tuning, over latency "
         "as a share of the original's, measured. Both axes are zoomed: latency runs from "

@@ -1,7 +1,7 @@
 """What the figures of a report rest on, in plain words: what was measured, where and how, and what was not."""
 
 from catro_deploy.records import Protocol
-from catro_deploy.records.figures import Images, Verification
+from catro_deploy.records.figures import ImageFigures, Verification
 from catro_deploy.records.report import Report
 from catro_deploy.report.wording import count, value
 
@@ -32,7 +32,7 @@ def conditions(report: Report) -> list[tuple[str, str]]:
     return [("Target", report.target), *gpu, *found, *timed, *_images(report.images)]
 
 
-def _images(images: Images) -> list[tuple[str, str]]:
+def _images(images: ImageFigures) -> list[tuple[str, str]]:
     """The size of the images, and how the original did on them before anything was pruned."""
     looked = [("Original, before pruning", images.original)] if images.original else []
     return [("Images", images.size), *looked]

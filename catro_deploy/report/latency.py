@@ -73,16 +73,15 @@ def latency_figures(plan: Plan) -> LatencyFigures | None:
 def _round(one: Round, plan: Plan, latency: LatencyPlan) -> RoundFigures:
     budget = Budget.parse(plan.budget)
     scale = one.original_us if budget.unit == "us" else 1.0
-    low, high = one.ratio_ci95
+    low, high = one.speedup.ratio_ci95
     return RoundFigures(
         predicted=_in_unit(budget, one.predicted_us, latency.original_us),
-        measured=one.measured_us if budget.unit == "us" else one.ratio,
+        measured=one.measured_us if budget.unit == "us" else one.speedup.ratio,
         ci95=(low * scale, high * scale),
         predicted_us=one.predicted_us,
         measured_us=one.measured_us,
         original_us=one.original_us,
-        ratio=one.ratio,
-        ratio_ci95=one.ratio_ci95,
+        speedup=one.speedup,
         taken=one.taken,
     )
 

@@ -86,13 +86,13 @@ def _accuracy(finetune: Finetune | None, verify: Verify | None) -> dict[str, Any
 
 
 def _latency(plan: Plan | None, bench: Bench | None) -> dict[str, Any]:
-    """Medians in microseconds and the pruned network's share of the original's, and how they were found."""
+    """Medians in microseconds, their ratio, and how they were found."""
     if bench:
         before, after = bench.original.p50_us, bench.pruned.p50_us
-        how = {"latency_how": "measured", "latency_ratio_ci95": bench.speedup.ratio_ci95}
+        how = {"latency_how": "measured", "speedup_ci95": bench.speedup.ci95}
     elif plan and plan.latency:
         before, after = plan.latency.original_us, plan.latency.predicted_us
         how = {"latency_how": "estimate" if plan.latency.how == "estimate" else "predicted"}
     else:
         return {}
-    return {"original_us": before, "pruned_us": after, "latency_ratio": after / before} | how
+    return {"original_us": before, "pruned_us": after, "speedup": before / after} | how

@@ -34,7 +34,7 @@ def precision_table(quantize: Quantize) -> Table:
     """The candidates, the fastest first."""
     rows = []
     for name, one in quantize.by_latency:
-        faster, low, high = ratios(1 / one.ratio, 1 / one.ratio_ci95[1], 1 / one.ratio_ci95[0])
+        faster, low, high = ratios(one.speedup.median, *one.speedup.ci95)
         rows.append(
             (name, percent(one.score), duration(one.us), f"{faster}x ({low} to {high})", quantize.outcome(name))
         )

@@ -15,9 +15,9 @@ from catro_deploy.files import UNFINISHED, file_hash, text_hash
 if TYPE_CHECKING:
     from catro_deploy.records import StageRecord
 
-__all__ = ["STAGES_FILE", "RunFolder", "hold"]
+__all__ = ["RunFolder", "hold"]
 
-STAGES_FILE, LOCK = "stages.json", ".lock"
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class RunFolder:
     def settings(self) -> Path:
         """The resolved settings, ``run.toml``."""
         return self.path / "run.toml"
+
+    @property
+    def stages(self) -> Path:
+        """Which stages ended, with which inputs and outputs."""
+        return self.path / "stages.json"
 
     @property
     def plan(self) -> Path:
@@ -194,7 +199,7 @@ class RunFolder:
 
     def last_change(self) -> float:
         """When settings were last written here or a stage ended, in seconds since the epoch."""
-        files = (self.settings, self.path / STAGES_FILE)
+        files = (self.settings, self.stages)
         return max(file.stat().st_mtime for file in files if file.is_file())
 
     def finished(self) -> dict[str, str]:
@@ -205,12 +210,10 @@ class RunFolder:
         from catro_deploy.records import Stages  # here and below, so that --help stays fast
         from catro_deploy.records.files import read_record
 
-        path = self.path / STAGES_FILE
-        if not path.is_file():
+        if not self.stages.is_file():
             return {}
-        return read_record(
-            Stages, path, f"Delete it and run all stages again: catro-deploy run --run {self.path}"
-        ).stages
+        hint = f"Delete it and run all stages again: catro-deploy run --run {self.path}"
+        return read_record(Stages, self.stages, hint).stages
 
     def is_intact(self, stage: str) -> bool:
         """Whether ``stage`` ended, and its outputs are still what it wrote."""
@@ -258,7 +261,7 @@ class RunFolder:
         from catro_deploy.records import Stages
         from catro_deploy.records.files import write_record
 
-        write_record(Stages(stages), self.path / STAGES_FILE)
+        write_record(Stages(stages), self.stages)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from catro_deploy.errors import RunFolderError
-from catro_deploy.runs.folder import STAGES_FILE, RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.suggestions import did_you_mean
 
 __all__ = ["RUNS", "WORK_FILE", "find_run", "newest_run", "remove_run", "run_folders"]
@@ -29,13 +29,13 @@ def newest_run(root: Path) -> RunFolder:
     Raises:
         RunFolderError: there is none.
     """
-    found = [path.parent for path in root.glob(f"*/{STAGES_FILE}") if (path.parent / "run.toml").is_file()]
+    found = [run for run in run_folders(root) if run.stages.is_file()]
     if not found:
         raise RunFolderError(
             f"There is no finished pruning in {root.absolute()}.",
             "Start one: catro-deploy prune --target x86-cpu --budget 0.5x",
         )
-    return max(map(RunFolder, found), key=RunFolder.last_change)
+    return found[0]
 
 
 def find_run(name: str, root: Path) -> RunFolder:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import PlainSerializer, PlainValidator
 from pydantic_core import PydanticKnownError
 
-from catro_deploy.records import Budget
+from catro_deploy.budget import Budget
 from catro_deploy.settings.section import AUTO
 
 __all__ = ["BudgetSetting"]

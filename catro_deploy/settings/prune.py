@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from catro_deploy.budget import Budget
 from catro_deploy.errors import BudgetError
-from catro_deploy.records import Budget
 from catro_deploy.settings.budget import BudgetSetting
 from catro_deploy.settings.section import AUTO, Compute, Section
 

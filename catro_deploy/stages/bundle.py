@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+from catro_deploy.agent.carried import read_results
 from catro_deploy.errors import RunFolderError
 from catro_deploy.files import replacing, write_text
 from catro_deploy.progress import Progress
@@ -44,8 +45,10 @@ def take_in(results: Path, run: RunFolder) -> None:
 
     Raises:
         RunFolderError: there is no such file.
+        MessageError: it is damaged, or of another version; earlier results stay.
     """
     if not results.is_file():
         raise RunFolderError(f"There is no file {results}.", "On the device: python3 agent.pyz do")
+    read_results(results)
     with run.lock(), replacing(run.carried) as temporary:
         shutil.copyfile(results, temporary)

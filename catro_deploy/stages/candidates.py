@@ -12,17 +12,18 @@ from catro_deploy.agent.jobs import FactsJob, Job, R
 from catro_deploy.agent.results import FactsResult
 from catro_deploy.assessment.basis import Basis, Limits, basis_of
 from catro_deploy.calibration import load_int8_recipe, load_latency_protocol
-from catro_deploy.data.base import Subset
+from catro_deploy.data.base import MemorySplit, Subset
+from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import DataError
 from catro_deploy.files import write_text
 from catro_deploy.precision.fp16 import write_fp16
-from catro_deploy.precision.samples import Samples, evenly
+from catro_deploy.precision.samples import evenly, pixels_sha256
 from catro_deploy.progress import Progress
-from catro_deploy.records import Candidate, History, Plan, Precision, Quantized, Speedup
+from catro_deploy.records import Candidate, History, Plan, Precision, Quantized
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.settings.labels import require_distillation
-from catro_deploy.stages.integers import Images, Int8Job, calibration_samples, write_int8
+from catro_deploy.stages.integers import Int8Images, Int8Job, calibration_samples, write_int8
 from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_device, packed
 from catro_deploy.stages.qat import qat
 from catro_deploy.stages.served import model_of
@@ -31,7 +32,7 @@ from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.targets import Target
 from catro_deploy.toml import toml_value
 from catro_deploy.transports import run_job
-from catro_deploy.transports.execution import bench_job, use_of
+from catro_deploy.transports.execution import bench_job, speedup_of, use_of
 
 __all__ = ["Candidates"]
 
@@ -117,15 +118,15 @@ class Candidates:
         if precision == "fp32":
             return Quantized(kept=())
         samples = calibration_samples(self._train, plan, self._recipe)
-        calibration = samples.normalised(plan.mean, plan.std)
+        calibration = normalise(samples.pixels, plan.mean, plan.std).numpy()
         if precision == "fp16":
             return Quantized(kept=tuple(write_fp16(source, path, calibration)))
         expected = self.basis.expected
-        validation = Samples(self._validation.images(np.arange(len(expected))).numpy(), expected)
+        validation = self._validation.images(np.arange(len(expected)))
         per_class = max(1, self._recipe.sensitivity_images // len(plan.classes))
-        images = Images(
+        images = Int8Images(
             calibration,
-            validation.normalised(plan.mean, plan.std),
+            normalise(validation, plan.mean, plan.std).numpy(),
             expected,
             evenly(expected, per_class, self._recipe.seed),
         )
@@ -141,7 +142,7 @@ class Candidates:
         for remark in made.remarks:
             self._progress.note(remark)
         self._keep_recipe(samples, made.kept)
-        return replace(made, calibration_images=len(samples.labels), images_sha256=samples.sha256)
+        return replace(made, calibration_images=len(samples.labels), images_sha256=pixels_sha256(samples))
 
     def measured(self, precisions: Sequence[Precision]) -> dict[Precision, Candidate]:
         """What the pruned network scores in each of ``precisions``, and its latency."""
@@ -155,7 +156,7 @@ class Candidates:
 
     def _retrained(self, source: Proto, integers: Proto) -> tuple[Proto, History]:
         images = (self._train, self._validation)
-        return qat(source, integers, *images, self._settings, self._run, self._plan, self._progress)
+        return qat(source, integers, images, self._settings, self._run, self._plan, self._progress)
 
     def _candidate(self, precision: Precision, logits: Floats) -> Candidate:
         models = {
@@ -164,22 +165,20 @@ class Candidates:
         }
         job = bench_job(self._use, self._protocol, models)
         result = self._result(job, [model.file for model in models.values()])
-        speedup = Speedup(result.speedup.median, result.speedup.ci95)
         found = agreement_of(self.own["original"], logits)
         return Candidate(
             score=self.basis.score(logits),
             agreement=found.share,
             mean_kl_nats=found.mean_kl_nats,
-            ratio=speedup.ratio,
-            ratio_ci95=speedup.ratio_ci95,
+            speedup=speedup_of(result),
             us=result.pruned.p50_us,
             scaled_kl_nats=self.divergence(logits),
         )
 
-    def _keep_recipe(self, samples: Samples, kept: Sequence[str] | None) -> None:
+    def _keep_recipe(self, samples: MemorySplit, kept: Sequence[str] | None) -> None:
         """Write what was done as a recipe of its own."""
         keep = self._recipe.keep if kept is None else list(kept)
-        again = self._recipe.model_copy(update={"keep": keep, "images_sha256": samples.sha256})
+        again = self._recipe.model_copy(update={"keep": keep, "images_sha256": pixels_sha256(samples)})
         lines = (f"{key} = {toml_value(value)}\n" for key, value in again.model_dump().items())
         write_text(self._run.calibration, "".join(lines))
 

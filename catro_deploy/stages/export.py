@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from catro_deploy import networks
 from catro_deploy.calibration import load_int8_recipe
 from catro_deploy.data.base import Subset
+from catro_deploy.data.pixels import normalise
 from catro_deploy.files import file_hash
 from catro_deploy.graph.onnx.export import export_onnx, plan_metadata
 from catro_deploy.precision.fp16 import write_fp16
@@ -75,4 +76,4 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
 def _calibration_images(settings: Settings, plan: Plan) -> NDArray[np.float32]:
     train = Subset(dataset_of(settings, plan).train, plan.class_indices)
     samples = calibration_samples(train, plan, load_int8_recipe(settings.quantize.recipe))
-    return samples.normalised(plan.mean, plan.std)
+    return normalise(samples.pixels, plan.mean, plan.std).numpy()

@@ -11,7 +11,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.records import FirstLook
 from catro_deploy.report.images import accuracy_words, size_warning
 from catro_deploy.settings import Settings
-from catro_deploy.stages.inputs import Sample, other_inputs
+from catro_deploy.stages.inputs import other_inputs, prepared
 from catro_deploy.stages.original import Original
 from catro_deploy.stages.sizes import announce_size
 from catro_deploy.training.device import choose_device
@@ -56,16 +56,18 @@ def _shown(original: Original, settings: Settings, progress: Progress) -> FirstL
     held = Subset(original.dataset.validation, original.wanted)
     if not len(held.labels):
         return FirstLook(0, None, told, None)
-    sample = Sample(held, evenly_spaced(len(held.labels), most_images(original)))
+    places = evenly_spaced(len(held.labels), most_images(original))
+    shown = held.at(places)
     device = choose_device(settings.prune.compute)
     at_once = images_at_once(original.model, original.input_shape, settings.prune.batch_size)
 
     def better(share: float) -> str:
-        some = sample.some()
-        return better_input(original.model, other_inputs(original, some, settings), some.labels, share, at_once, device)
+        some = places[evenly_spaced(len(places))]
+        inputs = other_inputs(original, held, some, settings)
+        return better_input(original.model, inputs, held.labels[some], share, at_once, device)
 
-    with progress.task("Looking at the original network", len(sample.indices)) as task:
-        shown = sample.normalised("", original.mean, original.std)
-        logits = logits_of(original.model, shown, at_once, device, task)
+    with progress.task("Looking at the original network", len(places)) as task:
+        images = prepared(shown, "", original.mean, original.std)
+        logits = logits_of(original.model, images, at_once, device, task)
     names = [original.classes[index] for index in original.wanted]
-    return look_at(logits, sample.labels, names, original.input_shape, TERMS, better, told)
+    return look_at(logits, shown.labels, names, original.input_shape, TERMS, better, told)

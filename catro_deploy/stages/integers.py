@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy.calibration import Int8Recipe
-from catro_deploy.data.base import Split
+from catro_deploy.data.base import MemorySplit, Split
 from catro_deploy.errors import DataError, ModelError
 from catro_deploy.files import write_bytes
 from catro_deploy.precision.fp16 import write_fp16
@@ -18,13 +18,13 @@ from catro_deploy.precision.fused import fused
 from catro_deploy.precision.graph import layers_of
 from catro_deploy.precision.int8 import X86, Form, for_scales_in_half, form_of, quantised, seven_bits
 from catro_deploy.precision.ranges import Range, find_ranges
-from catro_deploy.precision.samples import Samples, draw_samples
+from catro_deploy.precision.samples import draw_samples, pixels_sha256
 from catro_deploy.precision.sensitivity import fewest_kept, logits_of, sensitivities
 from catro_deploy.progress import Progress
 from catro_deploy.records import History, Plan, Qat, Quantized, Sensitivity
 from catro_deploy.targets import Target
 
-__all__ = ["Images", "Int8Job", "Retrain", "calibration_samples", "write_int8"]
+__all__ = ["Int8Images", "Int8Job", "Retrain", "calibration_samples", "write_int8"]
 
 Floats = NDArray[np.float32]
 Proto = Any
@@ -38,7 +38,7 @@ MUCH = 0.01
 
 
 @dataclass(frozen=True)
-class Images:
+class Int8Images:
     """Normalised images: some to calibrate by, and others, with ``labels`` or what counts as such, to judge by.
 
     Layers are tried alone on the images to judge by at the places ``few``.
@@ -65,7 +65,7 @@ class Int8Job:
 
     target: Target
     recipe: Int8Recipe
-    images: Images
+    images: Int8Images
     keeps: Callable[[Floats], bool]
     instruction_sets: Collection[str]
     retrain: Retrain | None = None
@@ -129,16 +129,17 @@ class _Attempt:
     kept: list[str] | None
 
 
-def calibration_samples(train: Split, plan: Plan, recipe: Int8Recipe) -> Samples:
+def calibration_samples(train: Split, plan: Plan, recipe: Int8Recipe) -> MemorySplit:
     """The training images that ``recipe`` names.
 
     Raises:
         DataError: a class has none, or they are not those of the run that left the recipe behind.
     """
     samples = draw_samples(train, plan.classes, recipe.samples_per_class, recipe.seed)
-    if recipe.images_sha256 not in ("", samples.sha256):
+    found = pixels_sha256(samples)
+    if recipe.images_sha256 not in ("", found):
         raise DataError(
-            f"These are not the images that the recipe was made with: their hash begins with {samples.sha256[:12]}, "
+            f"These are not the images that the recipe was made with: their hash begins with {found[:12]}, "
             f"and the recipe says {recipe.images_sha256[:12]}.",
             "Point [data] at the images of that run, or take images_sha256 out of the recipe.",
         )
@@ -188,7 +189,9 @@ def _names(layers: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if layers is None else tuple(layers)
 
 
-def _attempt(quantiser: _Quantiser, images: Images, keeps: Callable[[Floats], bool], progress: Progress) -> _Attempt:
+def _attempt(
+    quantiser: _Quantiser, images: Int8Images, keeps: Callable[[Floats], bool], progress: Progress
+) -> _Attempt:
     free = [layer for layer in quantiser.layers if layer not in quantiser.fixed]
     with progress.task("Trying layers in integers", len(free)) as task:
         tried = sensitivities(

@@ -14,13 +14,13 @@ from catro_deploy.agent.events import Event, ImagesDone
 from catro_deploy.agent.jobs import ModelFile, VerifyJob
 from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Dataset, Split
+from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import DataError
 from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Task
 from catro_deploy.records import Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
-from catro_deploy.training.augment import normalise
 from catro_deploy.transports import run_job
 from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.execution import Use

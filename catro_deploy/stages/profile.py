@@ -2,6 +2,7 @@
 
 from catro_deploy.calibration import load_profile_protocol
 from catro_deploy.errors import TargetError
+from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.latency.pricing import profile_of
 from catro_deploy.latency.profile import LatencyProfile
 from catro_deploy.progress import Progress
@@ -35,7 +36,7 @@ def profile(settings: Settings, progress: Progress, *, force: bool = False) -> L
     announce_size(original.dataset, original.input_shape[1:], progress)
     return profile_of(
         original.model,
-        original.input_shape,
+        trace(original.model, original.input_shape),
         use_of(target, settings),
         protocol,
         progress,

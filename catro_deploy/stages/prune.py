@@ -14,8 +14,8 @@ from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.classifier import prune_classifier, scoring_batch_size
-from catro_deploy.pruning.cutting import Pruned, cut_classifier
-from catro_deploy.records import Branch, FirstLook, GroupPlan, LatencyPlan, Plan
+from catro_deploy.pruning.cutting import Cut, Pruned, cut_classifier
+from catro_deploy.records import FirstLook, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.settings import Settings
@@ -50,22 +50,14 @@ def prune(settings: Settings, run: RunFolder, progress: Progress, look: FirstLoo
     return _write(original, replace(pruned, plan=replace(pruned.plan, first_look=look)), run)
 
 
-def write_pruning(
-    settings: Settings,
-    original: Original,
-    latency: LatencyPlan | None,
-    gone: Sequence[Branch],
-    groups: Sequence[GroupPlan],
-    images: torch.Tensor,
-    run: RunFolder,
-) -> Plan:
-    """Cut ``original`` to what ``groups`` keep, without the branches ``gone``; check it on ``images``; write it down.
+def write_pruning(settings: Settings, original: Original, cut: Cut, images: torch.Tensor, run: RunFolder) -> Plan:
+    """Cut ``original`` as ``cut`` says; check it on ``images``; write it to ``run``.
 
     Raises:
         FaultError: the pruned network does not compute what the masked original computes.
     """
     network = trace(original.model, original.input_shape, settings.prune.ignore)
-    return _write(original, cut_classifier(original, network, latency, gone, groups, images, settings), run)
+    return _write(original, cut_classifier(original, network, cut, images, settings), run)
 
 
 def pruning_batches(original: Original, settings: Settings) -> Sequence[Labelled]:

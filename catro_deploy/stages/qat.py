@@ -20,8 +20,7 @@ Proto = Any
 def qat(
     source: Proto,
     integers: Proto,
-    train: Split,
-    validation: Split,
+    images: tuple[Split, Split],
     settings: Settings,
     run: RunFolder,
     plan: Plan,
@@ -30,15 +29,16 @@ def qat(
     """Train the weights of ``source``, in float32, as they do in ``integers``, which ``quantised`` has made of it.
 
     By ``[finetune]`` but for epochs and learning rate, which are ``[quantize]``'s; in float32, since what mixed
-    precision leaves out is more than a step between two integers. The teacher, if there is one, is the fine-tuned
-    network. Interrupted, it goes on after its last whole epoch.
+    precision leaves out is more than a step between two integers. ``images`` are those to train on and those to
+    validate by. The teacher, if there is one, is the fine-tuned network. If interrupted, it continues after its last
+    whole epoch.
 
     Raises:
         ModelError: an operator of the network cannot be trained.
         DataError: an image cannot be read, or there are fewer than 2 to train on.
         NumericsError: training diverged.
     """
-    network = aware(source, integers)
+    (train, validation), network = images, aware(source, integers)
     own, labelled = settings.quantize, not is_unlabelled(train.labels)
     options = follow_recipe(settings.finetune, plan.reconstructed, labelled, len(train.labels))
     changes = {

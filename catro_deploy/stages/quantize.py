@@ -98,13 +98,14 @@ def decide(
             continue
         if not basis.keeps(one.score, one.scaled_kl_nats, limits):
             lost[name] = _too_much_lost(one, basis, limits)
-        elif one.ratio_ci95[1] >= mine.ratio_ci95[0]:
-            lost[name] = f"it takes {one.ratio / mine.ratio:.2f} of the time that {own} takes"
+        elif one.speedup.ci95[0] <= mine.speedup.ci95[1]:
+            lost[name] = f"it takes {mine.speedup.median / one.speedup.median:.2f} of the time that {own} takes"
     left = [name for name in candidates if name != own and name not in lost]
-    best = min(left, key=lambda name: candidates[name].ratio, default=own)
+    best = min(left, key=lambda name: candidates[name].speedup.ratio, default=own)
     for name in [*left, own]:
         if name != best:
-            lost[name] = f"it takes {candidates[name].ratio / candidates[best].ratio:.2f} times as long as {best}"
+            longer = candidates[best].speedup.median / candidates[name].speedup.median
+            lost[name] = f"it takes {longer:.2f} times as long as {best}"
     return best, lost
 
 

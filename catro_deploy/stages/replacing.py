@@ -8,7 +8,7 @@ from pathlib import Path
 
 from catro_deploy.files import write_text
 from catro_deploy.records import Budget, Search
-from catro_deploy.runs.folder import STAGES_FILE, RunFolder
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load
 from catro_deploy.settings import AUTO, Settings, settings_text
 from catro_deploy.stages.table import PRUNE, Stage
@@ -115,7 +115,7 @@ def _copy(run: RunFolder, beside: RunFolder, found: Replacement, table: Sequence
     paths = [path for stage in left for path in (*stage.writes(run), *stage.keeps(run))]
     unfinished = RunFolder(beside.path.with_name(f".{beside.path.name}.part"))
     shutil.rmtree(unfinished.path, ignore_errors=True)
-    for path in (*paths, run.carried, run.path / STAGES_FILE):
+    for path in (*paths, run.carried, run.stages):
         goal = unfinished.path / path.relative_to(run.path)
         goal.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():

@@ -208,7 +208,7 @@ def _prune_and_finetune(
         return TriedPoint(share)
     history = finetune(tried, folder, progress)
     assert plan.latency is not None
-    (ratio,) = [one.ratio for one in plan.latency.rounds if one.taken]
+    (speedup,) = [one.speedup for one in plan.latency.rounds if one.taken]
     logits, labels = _logits(networks.load(folder), held_out.images, tried), held_out.images.labels
     found = agreement_of(held_out.logits, logits)
     counts = None if is_unlabelled(labels) else gains_and_losses(held_out.logits, logits, labels)
@@ -216,7 +216,7 @@ def _prune_and_finetune(
     macs_share = plan.pruned_macs / plan.original_macs
     return TriedPoint(
         share=share,
-        ratio=ratio,
+        speedup=speedup,
         validation_accuracy=history.validation_accuracy,
         macs_share=macs_share,
         agreement=found.share,

@@ -1,19 +1,19 @@
 """``train``: a baseline from nothing, for those who have none."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from catro_deploy.data import Dataset, open_dataset
 from catro_deploy.errors import DataError, SettingsError
-from catro_deploy.files import text_hash, write_json
+from catro_deploy.files import text_hash
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import RECORD_KEY, save_weights, training_record
 from catro_deploy.progress import Progress
+from catro_deploy.records import History, Trained
+from catro_deploy.records.files import record_text, write_record
 from catro_deploy.settings import Settings, TrainSettings, follow_train_recipe
 from catro_deploy.stages.sizes import announce_size, sized, with_size
 from catro_deploy.training import TrainingJob, fit
@@ -22,17 +22,16 @@ from catro_deploy.training.splits import NOT_IN_FINGERPRINT
 __all__ = ["train"]
 
 
-def train(settings: Settings, progress: Progress) -> dict[str, Any]:
+def train(settings: Settings, progress: Progress) -> Trained:
     """Train ``settings.model`` on all classes of the dataset; write its checkpoint and, beside it, ``<stem>.json``.
 
-    Returns what the JSON file holds: model, classes, settings, and the History's fields. If the checkpoint was made
-    with the same settings before, it stays and its record is returned. An interrupted training goes on after its last
-    whole epoch.
+    Returns what the JSON file holds. If the checkpoint was made with the same settings before, it stays and its record
+    is returned. An interrupted training continues after its last whole epoch.
 
     Raises:
         SettingsError: the checkpoint is there and is not what these settings make, or is not to be safetensors.
         ModelError, DataError: the network or the images are missing or broken.
-        CheckpointError: the state of the interrupted training is damaged.
+        CheckpointError: the state of the interrupted training, or the checkpoint's record, is damaged.
         NumericsError: training diverged; what earlier epochs reached stays.
     """
     settings = with_size(settings)
@@ -47,7 +46,7 @@ def train(settings: Settings, progress: Progress) -> dict[str, Any]:
     else:
         announce_size(dataset, sized(settings), progress)
         record = _train(settings, options, dataset, fingerprint, progress)
-    write_json(checkpoint.with_suffix(".json"), record)
+    write_record(record, checkpoint.with_suffix(".json"))
     return record
 
 
@@ -63,7 +62,7 @@ def _labelled_dataset(settings: Settings) -> Dataset:
 
 def _train(
     settings: Settings, options: TrainSettings, dataset: Dataset, fingerprint: str, progress: Progress
-) -> dict[str, Any]:
+) -> Trained:
     checkpoint, name = settings.model.checkpoint, settings.model.name
     model = _new_model(name, len(dataset.classes), options.seed)
     state = checkpoint.with_name(f"{checkpoint.stem}.resume.safetensors")
@@ -77,8 +76,8 @@ def _train(
         f"training {name}",
     )
     history = fit(job, state, progress, checkpoint.with_name(f"{checkpoint.stem}.tensorboard"))
-    record = _record(settings, options, fingerprint, dataset) | asdict(history)
-    save_weights(model, checkpoint, {RECORD_KEY: json.dumps(record)})
+    record = _record(settings, options, fingerprint, dataset, history)
+    save_weights(model, checkpoint, {RECORD_KEY: record_text(record)})
     state.unlink(missing_ok=True)
     return record
 
@@ -89,16 +88,19 @@ def _new_model(name: str, classes: int, seed: int) -> nn.Module:
         return build_model(name, classes)
 
 
-def _record(settings: Settings, options: TrainSettings, fingerprint: str, dataset: Dataset) -> dict[str, Any]:
-    return {
-        "model": settings.model.name,
-        "mean": list(settings.model.mean),
-        "std": list(settings.model.std),
-        "classes": list(dataset.classes),
-        "dataset": dataset.name,
-        "settings": options.model_dump(mode="json"),
-        "fingerprint": fingerprint,
-    }
+def _record(
+    settings: Settings, options: TrainSettings, fingerprint: str, dataset: Dataset, history: History
+) -> Trained:
+    return Trained(
+        **vars(history),
+        model=settings.model.name,
+        mean=settings.model.mean,
+        std=settings.model.std,
+        classes=dataset.classes,
+        dataset=dataset.name,
+        settings=options.model_dump(mode="json"),
+        fingerprint=fingerprint,
+    )
 
 
 def _fingerprint(settings: Settings, options: TrainSettings) -> str:
@@ -119,12 +121,12 @@ def _require_safetensors(checkpoint: Path) -> None:
         )
 
 
-def _existing_record(checkpoint: Path, fingerprint: str) -> dict[str, Any] | None:
+def _existing_record(checkpoint: Path, fingerprint: str) -> Trained | None:
     """The record in ``checkpoint`` if these settings made it; None if there is no such file."""
     if not checkpoint.exists():
         return None
     record = training_record(checkpoint)
-    if record.get("fingerprint") != fingerprint:
+    if record is None or record.fingerprint != fingerprint:
         made = "was trained with other settings" if record else "was not made by train"
         raise SettingsError(
             f"{checkpoint} is there already and {made}; it is not overwritten.",

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-__all__ = ["KINDS", "WHOLE", "Jitter", "Share", "augment", "normalise"]
+from catro_deploy.data.pixels import scaled, standardise
+
+__all__ = ["KINDS", "WHOLE", "Jitter", "Share", "augment"]
 
 
 @dataclass(frozen=True)
@@ -78,11 +80,6 @@ KINDS = {
 }
 
 
-def normalise(pixels: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
-    """Turn uint8 ``pixels`` (n, c, h, w) into float32: scaled to 0..1, less ``mean``, over ``std`` (c each)."""
-    return _standardise(pixels.float() / 255, mean, std)
-
-
 def augment(
     pixels: torch.Tensor,
     jitter: Jitter,
@@ -96,22 +93,15 @@ def augment(
     They are the ``share`` of a batch: they vary as they would if all of it were there. What comes in from beyond the
     border is the image reflected. Values stay within 0..1 before normalisation.
     """
-    images = pixels.float() / 255
+    images = scaled(pixels)
     if jitter.moves:
         images = _move(images, jitter, generator, share)
     if jitter.brightness or jitter.contrast:
         images = _light(images, jitter, generator, share)
     if jitter.saturation and images.shape[1] == len(LUMA):
         images = _colour(images, jitter, generator, share)
-    images = _standardise(images, mean, std)
+    images = standardise(images, mean, std)
     return _erase(images, jitter, generator, share) if jitter.erase else images
-
-
-def _standardise(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
-    channels = (1, -1, 1, 1)
-    centre = torch.tensor(mean, dtype=images.dtype, device=images.device).view(channels)
-    spread = torch.tensor(std, dtype=images.dtype, device=images.device).view(channels)
-    return (images - centre) / spread
 
 
 def _draws(columns: int, images: torch.Tensor, generator: torch.Generator, share: Share) -> tuple[torch.Tensor, ...]:

@@ -15,7 +15,7 @@ from catro_deploy.training.augment import KINDS, Share, augment
 from catro_deploy.training.device import Hardware
 from catro_deploy.training.world import ALONE, World
 
-__all__ = ["Batches", "Epochs", "seed_of"]
+__all__ = ["Epochs", "SplitBatches", "seed_of"]
 
 
 def seed_of(seed: int, epoch: int, stream: int) -> int:
@@ -33,7 +33,7 @@ class Epochs(Protocol):
         """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...)."""
 
 
-class Batches:
+class SplitBatches:
     """Batches of ``split``, shuffled, augmented and normalised on the device.
 
     ``steps`` is how many an epoch has, ``size`` the images of each, of all processes together. Images that do not fill

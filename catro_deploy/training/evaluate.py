@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from catro_deploy.data.base import Split
-from catro_deploy.training.augment import normalise
+from catro_deploy.data.pixels import normalise
 
 __all__ = ["accuracy", "predict"]
 

@@ -1,6 +1,8 @@
 """Training on batches of the caller's own loader, which augments and normalises as it likes."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import torch
@@ -16,7 +18,7 @@ from catro_deploy.training.device import Hardware, choose_hardware
 from catro_deploy.training.loop import Training, enough_memory
 from catro_deploy.training.objective import Objective
 
-__all__ = ["LoaderBatches", "fit_loader", "loader_accuracy"]
+__all__ = ["LoaderBatches", "LoaderJob", "fit_loader", "loader_accuracy"]
 
 
 class LoaderBatches:
@@ -79,26 +81,51 @@ class LoaderBatches:
         )
 
 
-def fit_loader(
-    model: nn.Module,
-    train: Loader,
-    validation: Loader | None,
-    wanted: WantedClasses,
-    image_shape: Sequence[int],
-    settings: FinetuneSettings,
-    progress: Progress,
-    title: str,
-    teacher: nn.Module | None = None,
-    *,
-    reconstructed: bool = False,
-) -> History:
-    """Train ``model`` in place; it ends on the CPU, in eval mode, with the final (if asked, averaged) weights.
+@dataclass(frozen=True)
+class LoaderJob:
+    """A training on the batches of loaders.
 
-    Both loaders give images of ``image_shape`` (channels, height, width) of all classes; those of others than the
-    ``wanted`` are left out. Before the first epoch they are gone through once, to count them and for the accuracy to
-    start from. Of ``settings`` all counts but batch_size and augment, which are the loader's; their recipe is followed
-    for a network whose layers have been ``reconstructed``, or not. ``teacher`` gives logits over the wanted classes; it
-    is moved to where training runs. Where ``train`` gives images alone, its answers are all that is learned from.
+    Attributes:
+        model: is trained in place.
+        train: gives training images. Where it gives images alone, the teacher's answers are all that is learned from.
+        validation: gives images for the accuracy after each epoch; None: no accuracy.
+        wanted: the classes that count; images of others are left out.
+        image_shape: (channels, height, width) of the images that both loaders give, of all classes.
+        settings: batch_size and augment do not count, they are the loader's; the recipe is followed.
+        teacher: gives logits over the wanted classes; it is moved to where training runs.
+        reconstructed: whether the layers of ``model`` were reconstructed, which the recipe goes by.
+    """
+
+    model: nn.Module
+    train: Loader
+    validation: Loader | None
+    wanted: WantedClasses
+    image_shape: tuple[int, int, int]
+    settings: FinetuneSettings
+    teacher: nn.Module | None = None
+    reconstructed: bool = False
+
+    def accuracy(self, network: nn.Module, hardware: Hardware) -> float | None:
+        """That of ``network`` on the validation images; None if there are none.
+
+        Raises:
+            DataError: they have no labels, or none is of a wanted class.
+        """
+        if self.validation is None:
+            return None
+        opened = open_loader(self.validation)
+        if not opened.labelled:
+            raise DataError(
+                "The validation loader gives images without labels, so there is no accuracy to measure.",
+                "Leave it out. PrunedModel.agreement compares the network with the original on such images.",
+            )
+        return loader_accuracy(network, self.wanted.batches(opened.batches, self.image_shape), hardware)
+
+
+def fit_loader(job: LoaderJob, progress: Progress) -> History:
+    """Train the model of ``job``; it ends on the CPU, in eval mode, with the final (if asked, averaged) weights.
+
+    Before the first epoch both loaders are gone through once, to count the images and for the accuracy to start from.
 
     Raises:
         SettingsError: a GPU is wanted, and there is none; or ``train`` gives images alone, and the loss needs labels.
@@ -106,31 +133,19 @@ def fit_loader(
         NumericsError: the loss or a weight is not finite.
         FaultError: the GPU's memory is too small.
     """
-    hardware = choose_hardware(model, settings.compute, settings.amp)
+    settings, hardware = job.settings, choose_hardware(job.model, job.settings.compute, job.settings.amp)
     with enough_memory('Let the loader give smaller batches, or train with compute="cpu".'):
-        batches = LoaderBatches(train, wanted, image_shape, hardware)
+        batches = LoaderBatches(job.train, job.wanted, job.image_shape, hardware)
         if not batches.labelled:
             require_distillation(settings, settings.epochs)
         settings = settings.model_copy(update={"batch_size": batches.size})
-        settings = follow_recipe(settings, reconstructed, batches.labelled)
-        objective = Objective(
-            hardware, settings.label_smoothing, teacher, settings.distill or 0.0, settings.temperature
-        )
-
-        def validate(network: nn.Module) -> float | None:
-            if validation is None:
-                return None
-            opened = open_loader(validation)
-            if not opened.labelled:
-                raise DataError(
-                    "The validation loader gives images without labels, so there is no accuracy to measure.",
-                    "Leave it out. PrunedModel.agreement compares the network with the original on such images.",
-                )
-            return loader_accuracy(network, wanted.batches(opened.batches, image_shape), hardware)
-
-        training = Training(model, batches, objective, validate, settings, hardware)
+        settings = follow_recipe(settings, job.reconstructed, batches.labelled)
+        share, temperature = settings.distill or 0.0, settings.temperature
+        objective = Objective(hardware, settings.label_smoothing, job.teacher, share, temperature)
+        validate = partial(job.accuracy, hardware=hardware)
+        training = Training(job.model, batches, objective, validate, settings, hardware)
         training.start(None, "", progress)
-        training.run(None, progress, title)
+        training.run(None, progress, "fine-tuning")
         return training.finish(batches.images)
 
 

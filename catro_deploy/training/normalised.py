@@ -5,11 +5,10 @@ from typing import overload
 
 import torch
 
-from catro_deploy.training.augment import normalise
+from catro_deploy.data.pixels import normalise
+from catro_deploy.graph.fx.features import Labelled
 
 __all__ = ["NormalisedBatches"]
-
-Labelled = tuple[torch.Tensor, int]
 
 
 class NormalisedBatches(Sequence[Labelled]):

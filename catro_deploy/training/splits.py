@@ -14,7 +14,7 @@ from catro_deploy.files import text_hash
 from catro_deploy.progress import Progress
 from catro_deploy.records import History
 from catro_deploy.settings import OptimiserSettings, batch_size
-from catro_deploy.training.batches import Batches
+from catro_deploy.training.batches import SplitBatches
 from catro_deploy.training.device import choose_hardware
 from catro_deploy.training.evaluate import accuracy, predict
 from catro_deploy.training.events import epochs_to_tensorboard
@@ -109,7 +109,7 @@ def train_together(
         pixels = job.train
         if settings.epochs:
             pixels = hold(pixels, hardware.device, progress, "reading training images")
-        batches = Batches(pixels, settings, mean, std, hardware, world)
+        batches = SplitBatches(pixels, settings, mean, std, hardware, world)
         held_out = job.validation
         if world.is_first:
             held_out = hold(held_out, hardware.device, progress, "reading validation images")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from catro_deploy.agent.carried import JOBS, RESULT
-from catro_deploy.agent.jobs import Bundle, BundleResults, CarriedJob, Job, R, read_result
-from catro_deploy.agent.wire import parse, read, to_json
+from catro_deploy.agent.carried import JOBS, RESULT, read_results
+from catro_deploy.agent.jobs import Bundle, CarriedJob, Job, R
+from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import MessageError, RunFolderError
 from catro_deploy.files import file_hash, replacing, text_hash
 from catro_deploy.transports.agent_file import agent_file
@@ -18,7 +18,6 @@ from catro_deploy.transports.agent_file import agent_file
 __all__ = ["Errand", "answer", "write_bundle"]
 
 FOLDER = "catro-bundle"
-COPY_AGAIN = "Copy it from the device again."
 README = """\
 Networks to be verified and measured on this device: {target}.
 
@@ -76,24 +75,19 @@ def answer(results: Path, job: Job[R], folder: Path, files: Sequence[str]) -> R:
     """The result of ``job`` among ``results``.
 
     Raises:
-        RunFolderError: it is not there: the results are damaged, or of other networks.
+        RunFolderError: it is not there: the results cannot be read, are damaged, or of other networks.
     """
     try:
-        found = read(BundleResults, parse(results.read_bytes(), results.name), results.name).results
-    except OSError as error:
-        raise RunFolderError(f"{results} cannot be read: {error.strerror or error}.", COPY_AGAIN) from None
+        found = read_results(results).results.get(_name(job, folder, files))
     except MessageError as error:
-        raise RunFolderError(f"{results} cannot be read: {error.problem}", COPY_AGAIN) from None
-    name = _name(job, folder, files)
-    if name not in found:
+        raise RunFolderError(error.problem, error.hint) from None
+    if not isinstance(found, job.RESULT):
         raise RunFolderError(
             f"{results} has no answer to this run's {job.NAME}: it is of another run, or of an older state of it.",
             "Make a bundle of this run and carry it to the device: catro-deploy bundle",
         )
-    try:
-        return read_result(job, found[name])
-    except MessageError as error:
-        raise RunFolderError(f"{results} cannot be read: {error.problem}", error.hint) from None
+    result: R = found
+    return result
 
 
 def _name(job: Job[Any], folder: Path, files: Sequence[str]) -> str:

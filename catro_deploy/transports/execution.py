@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from catro_deploy.agent.jobs import BenchJob, BenchProtocol, ModelFile
-from catro_deploy.agent.results import EngineSettings, Mode
+from catro_deploy.agent.results import BenchResult, EngineSettings, Mode
 from catro_deploy.calibration import LatencyProtocol
+from catro_deploy.records import Speedup
 from catro_deploy.settings import Settings
 from catro_deploy.targets import Target
 from catro_deploy.transports.registry import HERE
 
-__all__ = ["Use", "bench_job", "use_of"]
+__all__ = ["Use", "bench_job", "speedup_of", "use_of"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,11 @@ def bench_job(
         protocol=BenchProtocol(**protocol.model_dump()),
         beside=beside,
     )
+
+
+def speedup_of(result: BenchResult) -> Speedup:
+    """The speedup that the device's agent measured, as it is recorded."""
+    return Speedup(result.speedup.median, result.speedup.ci95)
 
 
 def use_of(target: Target, settings: Settings) -> Use:

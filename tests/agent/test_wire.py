@@ -25,7 +25,7 @@ EVERY = [
     for module in (device, events, jobs, results)
     for kind in vars(module).values()
     if isinstance(kind, type) and is_dataclass(kind) and kind.__module__ == module.__name__
-    if kind not in (Job, jobs.ModelJob)
+    if kind not in (Job, jobs.ModelJob, Result)
 ]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -52,8 +52,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.tuples(*map(values_of, inner))
     if origin is Mapping:
         return st.dictionaries(st.text(max_size=9), values_of(inner[1]), max_size=3)
-    if origin is Job:
-        return st.sampled_from(sorted(Job.KINDS)).flatmap(lambda name: values_of(Job.KINDS[name]))
+    if origin in (Job, Result):
+        return st.sampled_from(sorted(origin.KINDS)).flatmap(lambda name: values_of(origin.KINDS[name]))
     if is_dataclass(origin):
         hints = get_type_hints(origin)
         return st.builds(origin, **{one.name: values_of(hints[one.name]) for one in fields(origin)})
@@ -62,7 +62,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
 
 def test_every_type_is_among_them():
     assert {BenchJob, Sample, BenchResult, StartRequest, device.DeviceFacts} <= set(EVERY)
-    assert {kind for tagged in (Job, Event, Result) for kind in tagged.KINDS.values()} <= set(EVERY)
+    assert {kind for tagged in (Job, Event, Result, jobs.Carried) for kind in tagged.KINDS.values()} <= set(EVERY)
     assert set(Job.KINDS) == set(Result.KINDS)
     assert all(kind.RESULT is Result.KINDS[name] for name, kind in Job.KINDS.items())
 

@@ -12,8 +12,8 @@ ROW = {
     "served": "int8",
     "served_accuracy": 0.9875,
     "candidates": {
-        "fp32": {"ratio": 0.5, "ratio_ci95": [0.49, 0.51]},
-        "int8": {"ratio": 0.25, "ratio_ci95": [0.2, 0.3]},
+        "fp32": {"speedup": {"median": 2.0, "ci95": [1.9, 2.1]}},
+        "int8": {"speedup": {"median": 4.0, "ci95": [3.33, 5.0]}},
     },
     "kept": ["conv1"],
     "operators": {"QLinearConv": 20, "QGemm": 1, "Conv": 1, "QuantizeLinear": 3},

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from catro_deploy.agent.jobs import BundleResults
+from catro_deploy.agent.results import VerifyResult
+from catro_deploy.agent.wire import to_json
 from catro_deploy.resources import folder
 from tests.tiny import command, exit_code_of
 
@@ -81,7 +84,8 @@ def test_there_and_back_again(run, tmp_path):
 
 def test_results_of_another_run_are_refused(run, tmp_path):
     assert command("bundle").exit_code == 0
-    (tmp_path / "result.json").write_text(json.dumps({"results": {64 * "0": {"speedup": 100}}}))
+    another = BundleResults({64 * "0": VerifyResult("onnxruntime 1.0", {})})
+    (tmp_path / "result.json").write_text(json.dumps(to_json(another)))
     done = command("import", str(tmp_path / "result.json"))
     assert done.exit_code == 2
     assert "has no answer to this run's verify" in done.stderr
@@ -90,12 +94,14 @@ def test_results_of_another_run_are_refused(run, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '"x"'])
-def test_damaged_results_are_refused(run, tmp_path, content):
+def test_damaged_results_are_refused_and_earlier_ones_stay(run, tmp_path, content):
+    (run / "device-results.json").write_text("earlier")
     (tmp_path / "result.json").write_text(content)
     done = command("import", str(tmp_path / "result.json"))
     assert done.exit_code == 2
-    assert "cannot be read" in done.stderr
+    assert f"{tmp_path / 'result.json'} cannot be read" in done.stderr
     assert "Traceback" not in done.stderr
+    assert (run / "device-results.json").read_text() == "earlier"
 
 
 def test_there_are_no_results(run):

@@ -95,7 +95,7 @@ def test_pruned_to_a_share_of_the_measured_latency(folder):
     assert "0.7x" in done.stdout
     plan = load_plan(RunFolder(folder / "mine"))
     assert plan.latency.how == "measured"
-    assert min(round_.ratio for round_ in plan.latency.rounds) <= 0.7
+    assert min(round_.speedup.ratio for round_ in plan.latency.rounds) <= 0.7
     again = command("prune", "--run", "mine")
     assert "prune: unchanged, skipped" in again.stderr
     assert json.loads(command("prune", "--run", "mine", "--json").stdout)["latency"]["rounds"]

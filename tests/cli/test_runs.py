@@ -31,7 +31,7 @@ def test_runs_are_listed_shown_compared_and_removed(two_runs):
     shown = json.loads(command("runs", "show", "first", "--json").stdout)
     verified, bench = (json.loads((two_runs / f"first/{name}.json").read_text()) for name in ("verify", "bench"))
     assert shown["accuracy"] == verified["pruned"]["runtime"]
-    assert shown["latency_ratio"] == bench["pruned"]["p50_us"] / bench["original"]["p50_us"]
+    assert shown["speedup"] == bench["original"]["p50_us"] / bench["pruned"]["p50_us"]
     assert shown["stage"] == "report"
     assert "Report: runs/second/report.html" in command("runs", "show").stdout
 

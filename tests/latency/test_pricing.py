@@ -13,7 +13,7 @@ from catro_deploy.latency.profile import LatencyProfile
 from catro_deploy.latency.table import Cell, Fit
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent
-from catro_deploy.pruning.solvers import full_widths, solver_of
+from catro_deploy.pruning.solvers import Problem, full_widths, solver_of
 from catro_deploy.records import CostErrors, Staircase
 from catro_deploy.settings import PruneSettings, QuantizeSettings, Settings
 from catro_deploy.targets import load_target
@@ -133,7 +133,7 @@ def test_half_of_the_estimated_latency_of_a_resnet():
     on, target = scored(network), load_target("jetson-orin")
     found = estimated_pricing(network, on.prunable, target, use_of(target, Settings()), smallest=3)
     full_us = found.cost.predict(full_widths(on))
-    solver = solver_of(network, on, {}, PruneSettings(), found)
+    solver = solver_of(Problem(network, on, PruneSettings()), found)
     assert solver.fastest.cost < full_us
     half = (solver.fastest.cost + full_us) / 2
     chosen = solver.solve(half)
@@ -153,7 +153,8 @@ def test_a_profile_serves_those_who_ask_for_no_more(tmp_path, monkeypatch):
 
     def ask(**changes: object) -> LatencyProfile:
         protocol = PROTOCOL.model_copy(update=changes)
-        return profile_of(tiny_network(), SHAPE, USE, protocol, Silent(), opset=18)
+        model = tiny_network()
+        return profile_of(model, trace(model, SHAPE), USE, protocol, Silent(), opset=18)
 
     first = ask()
     assert ask(rounds=2, squares=1) == first

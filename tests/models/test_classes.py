@@ -1,5 +1,3 @@
-import json
-
 import pytest
 import torch
 from torch import nn
@@ -8,6 +6,8 @@ from catro_deploy.errors import CheckpointError
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import RECORD_KEY, save_weights
 from catro_deploy.models.classes import checkpoint_classes
+from catro_deploy.records.files import record_text
+from tests.report.made import make_trained
 
 
 class TwoHeads(nn.Module):
@@ -20,7 +20,7 @@ class TwoHeads(nn.Module):
 
 
 def test_names_are_those_that_train_recorded(tmp_path):
-    record = {RECORD_KEY: json.dumps({"classes": ["cat", "dog", "owl"]})}
+    record = {RECORD_KEY: record_text(make_trained(classes=("cat", "dog", "owl")))}
     save_weights(build_model("tests.tiny:network", 3), tmp_path / "a.safetensors", record)
     assert checkpoint_classes("tests.tiny:network", tmp_path / "a.safetensors") == ("cat", "dog", "owl")
 

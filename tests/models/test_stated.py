@@ -1,11 +1,11 @@
-import json
-
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from catro_deploy.models.checkpoint import RECORD_KEY
 from catro_deploy.models.stated import stated_accuracy
+from catro_deploy.records.files import record_text
+from tests.report.made import make_trained
 
 WEIGHTS = {"weight": torch.zeros(2)}
 
@@ -38,7 +38,7 @@ def test_of_weights_alone(tmp_path):
 @pytest.mark.parametrize(
     ("metadata", "share"),
     [
-        ({RECORD_KEY: json.dumps({"validation_accuracy": 0.93})}, 0.93),
+        ({RECORD_KEY: record_text(make_trained(validation_accuracy=0.93))}, 0.93),
         ({"accuracy": "93"}, 0.93),
         ({}, None),
     ],

@@ -5,8 +5,8 @@ import pytest
 from catro_deploy.errors import BudgetError, MissedError
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import Decision, by_flops, by_latency
-from catro_deploy.pruning.solvers import full_widths
-from catro_deploy.records import Budget, CostErrors
+from catro_deploy.pruning.solvers import Problem, full_widths
+from catro_deploy.records import CostErrors
 from catro_deploy.settings import PruneSettings
 from tests.priced import BRANCH, Device, Wide, block, concatenation, plan_of, pricing, scored, smooth, stairs
 
@@ -108,7 +108,7 @@ def test_groups_that_stay_are_counted_in_full():
     device = Device(prices.cost.predict, lambda _: by_hand[128])
 
     def decide(budget: str) -> Decision:
-        return by_latency(network, on, {}, Budget.parse(budget), PruneSettings(), prices, device, Silent())
+        return by_latency(Problem(network, on, PruneSettings(budget=budget)), prices, device, Silent())
 
     decision = decide(f"{by_hand[50] + 0.1}us")
     assert decision.widths == {"inner": 50}
@@ -121,11 +121,9 @@ def test_groups_that_stay_are_counted_in_full():
 def test_an_exact_allocation_of_layers_on_three_groups_is_wrong_usage_not_a_miss():
     network = concatenation()
     on = scored(network)
+    problem = Problem(network, on, PruneSettings(allocation="exact", budget="0.5x"))
     with pytest.raises(BudgetError, match=r"\bjoin\b"):
-        by_latency(
-            network, on, {}, Budget(0.5, "x"), PruneSettings(allocation="exact"), pricing(network, on, smooth),
-            None, Silent(),
-        )  # fmt: skip
+        by_latency(problem, pricing(network, on, smooth), None, Silent())
 
 
 @pytest.mark.parametrize("allocation", ["flops", "uniform"])
@@ -144,7 +142,7 @@ def test_other_allocations_meet_a_latency_in_the_loop_too(allocation):
 def test_by_multiply_accumulates_the_paper_decides_unless_told_otherwise(allocation, method):
     network = block()
     on = scored(network)
-    decision = by_flops(network, on, Budget(0.4), PruneSettings(allocation=allocation))
+    decision = by_flops(Problem(network, on, PruneSettings(allocation=allocation, budget="40%flops")))
     assert (decision.method, decision.latency) == (method, None)
     stem, inner = decision.widths["stem"], decision.widths["inner"]
     macs = 64 * 9 * (3 * stem + 2 * stem * inner) + stem * 4

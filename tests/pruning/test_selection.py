@@ -14,7 +14,9 @@ from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of
 from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import by_flops
-from catro_deploy.pruning.selection import Scored, choose_channels, score_channels, values_of
+from catro_deploy.pruning.scoring import Scored, score_channels
+from catro_deploy.pruning.selection import choose_channels, values_of
+from catro_deploy.pruning.solvers import Problem
 from catro_deploy.records import Branch, Budget
 from catro_deploy.settings import PruneSettings
 from tests.graph.networks import GatedConcat, Residual, randomised
@@ -30,9 +32,9 @@ def batches(each: int = 6) -> list[tuple[torch.Tensor, int]]:
 
 def choose(model: nn.Module, budget: str, **settings):
     network = trace(model, (3, 8, 8))
-    chosen = PruneSettings(**{"d_min": 1, **settings})
+    chosen = PruneSettings(**{"d_min": 1, **settings}, budget=budget)
     scored = score_channels(model, network, batches(), chosen, Silent())
-    widths = by_flops(network, scored, Budget.parse(budget), chosen).widths
+    widths = by_flops(Problem(network, scored, chosen)).widths
     return network, choose_channels(model, network, scored, widths, batches(), chosen, Silent())
 
 

@@ -14,8 +14,10 @@ from catro_deploy.catro.exact import exact
 from catro_deploy.catro.gains import GroupChoice, GroupValue, weigh
 from catro_deploy.errors import BudgetError
 from catro_deploy.latency.flops import FlopsCost
-from catro_deploy.pruning.selection import Scored, values_of
+from catro_deploy.pruning.scoring import Scored
+from catro_deploy.pruning.selection import values_of
 from catro_deploy.pruning.solvers import (
+    Problem,
     Solver,
     all_widths,
     exact_by_flops,
@@ -44,7 +46,7 @@ def made(
     settings = PruneSettings(allocation=allocation, **fields)
     worths = {} if worth is None else {BRANCH: worth}
     values = values_of(on, prices_candidates(prices), settings, worths)
-    return solver_of(network, on, worths, settings, prices), values, prices.cost
+    return solver_of(Problem(network, on, settings, worths), prices), values, prices.cost
 
 
 def prices_candidates(prices) -> dict:
@@ -101,7 +103,7 @@ def test_by_flops_the_largest_share_within_the_latency_is_taken(share):
     on = scored(network)
     prices = pricing(network, on, smooth)
     limit = share * prices.cost.predict(full_widths(on))
-    found = solver_of(network, on, {}, PruneSettings(allocation="flops"), prices).solve(limit)
+    found = solver_of(Problem(network, on, PruneSettings(allocation="flops")), prices).solve(limit)
     # Here latency is in proportion to the multiply-accumulates, so Algorithm 2 under that many gives the same.
     flops = FlopsCost(network.layers, on.prunable)
     assert found.cost <= limit
@@ -167,7 +169,7 @@ def test_all_widths_are_the_settings():
 def test_where_three_groups_meet_in_a_layer_greedy_allocates(allocation, method):
     network = concatenation()
     on = scored(network)
-    solver = solver_of(network, on, {}, PruneSettings(allocation=allocation), pricing(network, on, smooth))
+    solver = solver_of(Problem(network, on, PruneSettings(allocation=allocation)), pricing(network, on, smooth))
     assert solver.method == method
     assert solver.solve(1e9).widths == {"one": 8, "two": 8, "join": 8}
 
@@ -176,7 +178,7 @@ def test_an_exact_allocation_of_three_is_refused_at_once():
     network = concatenation()
     on = scored(network)
     with pytest.raises(BudgetError, match=r"(?s)\bjoin\b.*--allocation greedy"):
-        solver_of(network, on, {}, PruneSettings(allocation="exact"), pricing(network, on, smooth))
+        solver_of(Problem(network, on, PruneSettings(allocation="exact")), pricing(network, on, smooth))
 
 
 def test_auto_is_exact_where_layers_hang_on_two_groups():
@@ -250,7 +252,8 @@ def test_every_allocation_goes_by_measured_losses_where_there_are_no_scatters(al
     on = dataclasses.replace(scored(network), scatters={})
     losses = {width: 1 / width for width in range(1, 33)}
     prices = pricing(network, on, smooth)
-    solver = solver_of(network, on, {}, PruneSettings(allocation=allocation), prices, keeper(losses))
+    problem = Problem(network, on, PruneSettings(allocation=allocation), keeper=keeper(losses))
+    solver = solver_of(problem, prices)
     limit = 0.5 * prices.cost.predict(full_widths(on))
     assert solver.solve(limit).cost <= limit
 

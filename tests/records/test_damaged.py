@@ -1,4 +1,4 @@
-"""Each record of a run folder, with each of its keys missing, of a wrong type, out of range, or not finite."""
+"""Records of a run folder and of a checkpoint, with each of their keys missing, of a wrong type, or out of range."""
 
 import copy
 import json
@@ -9,8 +9,9 @@ from catro_deploy.cli.results import RESULTS
 from catro_deploy.errors import RunFolderError, TargetError
 from catro_deploy.files import write_text
 from catro_deploy.progress import Silent
-from catro_deploy.records import Mode, ModeTimes, StageRecord, Stages, Times, Trtexec
-from catro_deploy.records.files import content_of, read_record
+from catro_deploy.records import Missed, Mode, ModeTimes, StageRecord, Stages, Times, Trained, Trtexec
+from catro_deploy.records.files import content_of, read_record, write_record
+from catro_deploy.report.overview import overview
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load, save
 from catro_deploy.settings import load_settings
@@ -27,11 +28,13 @@ from tests.report.made import (
     make_search,
     make_shipped,
     make_timed_plan,
+    make_trained,
     make_verify,
 )
 
 TIMES = Times(2000.0, 2100.0, 2500.0, 2000.0, 0.0, 9)
 SETTINGS = load_settings(None, {"prune": {"budget": "auto"}, "quantize": {"precision": "auto"}})
+STAGE = StageRecord("a", {"verify.json": "b"}, 1.0, "2026-11-23T10:00:00+0000", (Missed("Too low.", "Train."),))
 RECORDS = {
     "plan": make_timed_plan("0.354x", reconstruction=make_reconstruction(2)),
     "verify": make_verify(
@@ -48,6 +51,8 @@ RECORDS = {
     "build": make_build(),
     "quantize": make_quantize(),
     "shipped": make_shipped(),
+    "stages": Stages({"verify": STAGE}),
+    "trained": make_trained(),
 }
 WRONG = [None, "text", True, -1, 0, 1e308, [], {}, [None], {"a": None}]
 """What stands in place of every value in turn; a file that is still right by its types must not break a reader."""
@@ -58,14 +63,23 @@ STAGE_OF = {"plan": "prune", "shipped": "ship"}
 def run(tmp_path_factory):
     """A folder with all records."""
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "run")
-    for record in RECORDS.values():
-        save(record, folder)
+    for name, record in RECORDS.items():
+        write_record(record, path_of(folder, name))
     write_text(folder.settings, "")
     return folder
 
 
 def path_of(run, name):
-    return getattr(run, name)
+    return run.path / "baseline.json" if name == "trained" else getattr(run, name)
+
+
+def read(run, name):
+    """The record ``name``, as the package reads it."""
+    if name == "stages":
+        return Stages({stage: run._stages()[stage] for stage in run.finished()})
+    if name == "trained":
+        return read_record(Trained, path_of(run, name), "Run again: catro-deploy train")
+    return load(type(RECORDS[name]), run)
 
 
 def keys(content, prefix=()):
@@ -101,6 +115,12 @@ def read_all(run, name):
     if stage in RESULTS:
         shown = RESULTS[stage]
         shown.show(shown.read(run), run)
+    if name == "trained":
+        read(run, name)
+    if name == "stages" and "verify" in run.finished():
+        assert run.missed("verify") is not None
+        assert overview(run).name == "run"
+        run.is_done("verify", {})
     report(SETTINGS, run, Silent())
 
 
@@ -138,7 +158,7 @@ def test_a_number_that_is_not_finite_is_named(run, name, number):
             text = json.dumps(changed(content, key, put("HERE"))).replace('"HERE"', number)
             path.write_text(text)
             with pytest.raises(RunFolderError) as caught:
-                load(type(RECORDS[name]), run)
+                read(run, name)
             assert caught.value.problem == f"{path}: {'.'.join(map(str, key))} must be a finite number."
     finally:
         path.write_bytes(whole)
@@ -158,7 +178,7 @@ def test_nesting_beyond_reason_is_refused(run, name, opening):
     try:
         path.write_text(opening * 100_000)
         with pytest.raises(RunFolderError, match=f"{path.name} is not valid JSON") as caught:
-            load(type(RECORDS[name]), run)
+            read(run, name)
         assert "catro-deploy" in caught.value.hint
     finally:
         path.write_bytes(whole)
@@ -190,11 +210,9 @@ def test_what_could_not_be_read_is_not_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
-def test_a_record_reads_as_it_was_written(tmp_path, record):
-    folder = RunFolder(tmp_path)
-    save(record, folder)
-    assert load(type(record), folder) == record
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_reads_as_it_was_written(run, name):
+    assert read(run, name) == RECORDS[name]
 
 
 def test_stages_keep_their_order(tmp_path):

@@ -36,12 +36,18 @@ from catro_deploy.records import (
     Shipped,
     Speedup,
     Staircase,
+    Trained,
     Verify,
 )
 from catro_deploy.records.report import Report
 from catro_deploy.report.build import RunRecords, build_report
 
 CLASSES = ("30 km/h", '<b>"Stop" & go</b> | *now*')
+
+
+def slower_by(ratio: float, width: float) -> Speedup:
+    """The speedup of a network that takes ``ratio`` of the original's time, known to within ``width`` of that."""
+    return Speedup(1 / ratio, (1 / (ratio + width), 1 / (ratio - width)))
 
 
 def make_plan(classes: tuple[str, ...] = CLASSES, groups: int = 2, **changes: Any) -> Plan:
@@ -93,8 +99,8 @@ def make_latency(groups: int = 1, **changes: Any) -> LatencyPlan:
         "original_us": 1000.0,
         "predicted_us": 480.0,
         "rounds": (
-            Round(490.0, 530.4, 1020.0, 0.52, (0.51, 0.53), dict.fromkeys(kept, 6)),
-            Round(480.0, 494.9, 1010.0, 0.49, (0.48, 0.50), kept, taken=True),
+            Round(490.0, 530.4, 1020.0, slower_by(0.52, 0.01), dict.fromkeys(kept, 6)),
+            Round(480.0, 494.9, 1010.0, slower_by(0.49, 0.01), kept, taken=True),
         ),
         "by_layer": {name: (600 / (i + 1), 150 / (i + 1)) for i, name in enumerate(names)}
         | {"gone.conv1": (120.0, 0.0), "gone.conv2": (80.0, 0.0)},
@@ -227,7 +233,7 @@ def make_search(**changes: Any) -> Search:
     front = tuple(
         FrontPoint(
             share,
-            ratio,
+            None if ratio is None else slower_by(ratio, 0.01),
             accuracy,
             None if ratio is None else ratio + 0.1,
             None if accuracy is None else accuracy,
@@ -254,7 +260,7 @@ def make_search(**changes: Any) -> Search:
 
 def make_candidate(score: float = 0.98, ratio: float = 0.48) -> Candidate:
     """It takes ``ratio`` of 1000 microseconds."""
-    return Candidate(score, 0.97, 0.01, ratio, (ratio - 0.01, ratio + 0.01), 1000 * ratio)
+    return Candidate(score, 0.97, 0.01, slower_by(ratio, 0.01), 1000 * ratio)
 
 
 def make_quantize(**changes: Any) -> Quantize:
@@ -323,6 +329,26 @@ def make_shipped(**changes: Any) -> Shipped:
         "plan_sha256": "12" * 32,
     }
     return Shipped(**(values | changes))
+
+
+def make_trained(**changes: Any) -> Trained:
+    """A baseline of two classes, not trained."""
+    values: dict[str, Any] = {
+        "epochs": (),
+        "validation_accuracy": 0.9,
+        "baseline_validation_accuracy": 0.5,
+        "seconds": 0.0,
+        "device": "cpu",
+        "images": 100,
+        "model": "cifar_resnet20",
+        "mean": (0.5, 0.25, 0.125),
+        "std": (0.25, 0.5, 1.0),
+        "classes": CLASSES,
+        "dataset": "signs",
+        "settings": {"epochs": 0},
+        "fingerprint": 64 * "0",
+    }
+    return Trained(**values | changes)
 
 
 def make_finetune(epochs: int = 3, **changes: Any) -> Finetune:

@@ -109,7 +109,7 @@ def test_far_above_is_beyond_chance(validation, images, test, far):
 
 
 def test_a_front_by_agreement_says_so():
-    front = tuple(replace(one, agreement=None if one.ratio is None else 0.975) for one in make_search().front)
+    front = tuple(replace(one, agreement=None if one.speedup is None else 0.975) for one in make_search().front)
     search = make_search(front=front, **BY_AGREEMENT)
     assert "loses at most 0.5 points of agreement with the original" in front_line(search)
     assert SEEN in front_words(search)

@@ -31,7 +31,8 @@ def test_the_table_holds_every_budget():
 
 def test_where_divergence_counted_it_has_a_column_and_a_sentence():
     front = tuple(
-        one if one.ratio is None else replace(one, scaled_kl_nats=0.004, agreement=0.98) for one in make_search().front
+        one if one.speedup is None else replace(one, scaled_kl_nats=0.004, agreement=0.98)
+        for one in make_search().front
     )
     reason = "one of 45 validation images is 2.2 points"
     few = make_search(

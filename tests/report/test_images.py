@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from catro_deploy.records import FirstLook, ImageSizes
-from catro_deploy.records.figures import Images
+from catro_deploy.records.figures import ImageFigures
 from catro_deploy.report.html import to_html
 from catro_deploy.report.images import accuracy_words, images_words, size_warning, sizes_words
 from catro_deploy.report.markdown import to_markdown
@@ -51,4 +51,4 @@ def test_the_report_says_both_under_how_it_was_measured_and_warns():
 
 def test_a_plan_without_a_first_look_says_the_size_alone():
     report = make_report(make_plan(), make_verify(), make_bench(), finetune=make_finetune())
-    assert report.images == Images("32x32", None, None)
+    assert report.images == ImageFigures("32x32", None, None)

@@ -5,6 +5,8 @@ import torch
 
 from catro_deploy import networks, resources
 from catro_deploy.errors import MissedError, ProfileError, TargetError
+from catro_deploy.graph.coupling import trace as trace_module
+from catro_deploy.graph.coupling.probe import stubborn
 from catro_deploy.graph.coupling.trace import list_layers
 from catro_deploy.graph.cut.surgery import masked
 from catro_deploy.graph.fx.depth import drop_branches
@@ -90,6 +92,20 @@ def assert_pruned_is_masked(run):
         assert (branch in plan.dropped) == (group not in left) == (branch not in left)
 
 
+def test_the_network_is_traced_once(settings, run, monkeypatch):
+    """Probing is part of every trace; the profile, the branches, the channels and the cut all go by the same one."""
+    probed = []
+
+    def counted(model, *given):
+        probed.append(given[-1])
+        return stubborn(model, *given)
+
+    monkeypatch.setattr(trace_module, "stubborn", counted)
+    plan = prune(settings(budget="0.8x", reconstruct=False, ignore=["one_in"]), run, Silent())
+    assert probed == [SHAPE]
+    assert [group.name for group in plan.groups if group.fixed.endswith("is to be ignored")] == ["one_in"]
+
+
 def test_a_share_of_the_measured_latency(settings, run):
     notes = Notes()
     plan = prune(settings(budget="0.6x", reconstruct=False), run, notes)
@@ -101,10 +117,10 @@ def test_a_share_of_the_measured_latency(settings, run):
     widths |= {BRANCHES[branch]: 0 for branch in plan.dropped}
     taken = [round_ for round_ in latency.rounds if round_.taken]
     assert [round_.widths for round_ in taken] == [widths]
-    assert taken[0].ratio == pytest.approx(taken[0].measured_us / taken[0].original_us)
-    assert taken[0].ratio <= 0.6
+    assert taken[0].speedup.ratio == pytest.approx(taken[0].measured_us / taken[0].original_us)
+    assert taken[0].speedup.ratio <= 0.6
     for round_ in latency.rounds:
-        low, high = round_.ratio_ci95
+        low, high = round_.speedup.ratio_ci95
         assert 0 < low <= high
         assert round_.predicted_us > 0
     assert set(latency.by_layer) == {"stem", "one_in", "one_out", "two_in", "two_out", "fc"}
@@ -148,7 +164,7 @@ def test_other_allocations(settings, run, allocation):
     plan = prune(settings(budget="0.8x", allocation=allocation, reconstruct=False), run, Silent())
     assert plan.allocation == allocation
     assert plan.latency.gap is None
-    assert min(round_.ratio for round_ in plan.latency.rounds) <= 0.8
+    assert min(round_.speedup.ratio for round_ in plan.latency.rounds) <= 0.8
     if allocation != "greedy":
         assert plan.dropped == ()
     assert_pruned_is_masked(run)

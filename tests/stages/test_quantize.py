@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from html import unescape
 
 import numpy as np
 import onnx
@@ -16,17 +17,18 @@ from catro_deploy.progress import Silent
 from catro_deploy.records import Bench, Candidate, Precisions, Quantize, Verify
 from catro_deploy.runs.records import load
 from catro_deploy.runtimes import open_runner
-from catro_deploy.stages.integers import Images, Int8Job, write_int8
+from catro_deploy.stages.integers import Int8Images, Int8Job, write_int8
 from catro_deploy.stages.quantize import decide
 from catro_deploy.statistics.agreement import accuracy_of
 from catro_deploy.targets import load_target
 from catro_deploy.training import History
 from tests.precision.nets import images, network, run
+from tests.report.made import slower_by
 from tests.tiny import command, exit_code_of
 
 
 def candidate(ratio, accuracy=0.99, width=0.01, kl=0.0):
-    return Candidate(accuracy, 1.0, kl, ratio, (ratio - width, ratio + width), 1000 * ratio, kl)
+    return Candidate(accuracy, 1.0, kl, slower_by(ratio, width), 1000 * ratio, kl)
 
 
 def judged(found, own, least, measure="accuracy", **few):
@@ -100,7 +102,7 @@ def source(tmp_path):
 def seen(count=24):
     judged = images(count, seed=3)
     labels = run(network("concat"), judged).argmax(axis=1)
-    return Images(images(16), judged, labels, np.arange(count // 2))
+    return Int8Images(images(16), judged, labels, np.arange(count // 2))
 
 
 def write(
@@ -241,7 +243,7 @@ def test_the_command_decides_and_all_that_follows_goes_by_it(tiny_run):
     for report in ("md", "html"):
         text = tiny_run.report(report).read_text()
         assert "Layers in integers" in text
-        assert f'InferenceSession("{served}"' in text.replace("&quot;", '"')
+        assert f'InferenceSession("{served}"' in unescape(text)
 
 
 def test_the_same_calibration_gives_the_same_network_to_the_bit(tiny_run, tmp_path):

@@ -19,6 +19,7 @@ from catro_deploy.runs.records import load
 from catro_deploy.settings import Settings
 from catro_deploy.stages import search as search_stage
 from catro_deploy.stages.search import halve, on_front, search
+from tests.report.made import slower_by
 from tests.tiny import SIZE, command, dataset, exit_code_of
 from tests.training.helpers import Recorder
 
@@ -126,7 +127,7 @@ def tried(monkeypatch):
         if share < 0.23:
             return TriedPoint(share)
         accuracy, agreement = (ORIGINAL, 1.0) if share >= 0.3 else (ORIGINAL - 0.1, 0.8)
-        return TriedPoint(share, share - 0.01, accuracy, share + 0.1, agreement, 0.01)
+        return TriedPoint(share, slower_by(share - 0.01, 0.005), accuracy, share + 0.1, agreement, 0.01)
 
     monkeypatch.setattr(search_stage, "_prune_and_finetune", made)
     monkeypatch.setattr(search_stage, "_held_out", judging_by(by_accuracy()))
@@ -261,7 +262,7 @@ def test_an_interrupted_trial_goes_on_and_ended_ones_are_not_repeated(settings, 
     assert diary == [("finetune", "0.748x")]
     assert content.budget == "0.748x"
     for one, asked in zip(content.front, (0.748, 0.8), strict=True):
-        assert 0 < one.ratio <= asked
+        assert 0 < one.speedup.ratio <= asked
         assert 0 <= one.validation_accuracy <= 1
         assert 0 <= one.agreement <= 1
         assert one.mean_kl_nats >= 0

@@ -4,13 +4,16 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from catro_deploy.errors import DataError, SettingsError
+from catro_deploy.errors import CheckpointError, DataError, SettingsError
 from catro_deploy.files import file_hash
 from catro_deploy.models import build_model
-from catro_deploy.models.checkpoint import load_checkpoint, save_weights
+from catro_deploy.models.checkpoint import RECORD_KEY, load_checkpoint, save_weights, training_record
 from catro_deploy.progress import Silent
+from catro_deploy.records import Trained
+from catro_deploy.records.files import content_of, read_record
 from catro_deploy.settings import Settings
 from catro_deploy.stages.train import train
+from tests.report.made import make_trained
 from tests.training.conftest import one_thread  # noqa: F401 - these networks are small too
 from tests.training.helpers import MEAN, STD, InterruptedTrainingError, Recorder, small_network
 
@@ -32,10 +35,10 @@ def test_a_baseline_from_nothing(tmp_path):
     recorder = Recorder(f"training {NETWORK}")
     record = train(settings_for(checkpoint), recorder)
     assert recorder.notes[0] == "images 8x8"
-    assert record["validation_accuracy"] == 1.0
-    assert record["classes"] == ["red", "green", "blue"]
-    assert record["settings"]["epochs"] == len(record["epochs"]) == 8
-    assert json.loads(checkpoint.with_suffix(".json").read_text()) == json.loads(json.dumps(record))
+    assert record.validation_accuracy == 1.0
+    assert record.classes == ("red", "green", "blue")
+    assert record.settings["epochs"] == len(record.epochs) == 8
+    assert read_record(Trained, checkpoint.with_suffix(".json"), "") == training_record(checkpoint) == record
     assert {path.name for path in checkpoint.parent.iterdir()} == {"base.safetensors", "base.json"}
     load_checkpoint(build_model(NETWORK, 3), checkpoint)
 
@@ -49,7 +52,7 @@ def test_what_is_trained_is_not_trained_again(tmp_path):
     again = train(settings_for(checkpoint), recorder)
     assert recorder.steps == 0
     assert "already trained" in recorder.notes[0]
-    assert again == json.loads(json.dumps(record))
+    assert again == record
     assert checkpoint.stat().st_mtime_ns == before
     assert checkpoint.with_suffix(".json").is_file()
 
@@ -100,3 +103,21 @@ def test_a_killed_training_goes_on_and_ends_the_same(tmp_path):
     assert recorder.notes == ["images 8x8", "going on from epoch 2 of 8"]
     with safe_open(whole, framework="pt") as one, safe_open(broken, framework="pt") as other:
         assert all(torch.equal(one.get_tensor(name), other.get_tensor(name)) for name in one.keys())  # noqa: SIM118
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("format", 7, "format is 7; this version reads 1 only"),
+        ("classes", 3, "classes: Input should be a valid array"),
+        ("validation_accuracy", 1.5, "validation_accuracy: Input should be less than or equal to 1"),
+        ("extra", 1, "extra: there is no such key"),
+    ],
+)
+def test_a_damaged_record_of_a_checkpoint_is_refused_by_file_and_key(tmp_path, key, value, says):
+    checkpoint = tmp_path / "base.safetensors"
+    record = content_of(make_trained()) | {key: value}
+    save_weights(small_network(), checkpoint, {RECORD_KEY: json.dumps(record)})
+    with pytest.raises(CheckpointError) as caught:
+        train(settings_for(checkpoint), Silent())
+    assert caught.value.problem.startswith(f"{checkpoint}, metadata {RECORD_KEY}: {says}")

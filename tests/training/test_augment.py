@@ -3,7 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catro_deploy.training.augment import KINDS, Jitter, augment, normalise
+from catro_deploy.data.pixels import normalise
+from catro_deploy.training.augment import KINDS, Jitter, augment
 
 PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
 

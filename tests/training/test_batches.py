@@ -6,7 +6,7 @@ from torch import nn
 
 from catro_deploy.data.base import Subset
 from catro_deploy.errors import DataError
-from catro_deploy.training.batches import Batches, seed_of
+from catro_deploy.training.batches import SplitBatches, seed_of
 from catro_deploy.training.device import Hardware, choose_hardware
 from tests.training.helpers import MEAN, STD, options, separable_split, small_network
 
@@ -14,7 +14,7 @@ from tests.training.helpers import MEAN, STD, options, separable_split, small_ne
 @pytest.mark.parametrize(("count", "steps", "size"), [(90, 5, 16), (32, 2, 16), (17, 1, 16), (10, 1, 10), (2, 1, 2)])
 def test_only_a_split_smaller_than_a_batch_is_an_incomplete_one(count, steps, size):
     hardware = Hardware(torch.device("cpu"), None, torch.contiguous_format)
-    batches = Batches(separable_split(count), options(), MEAN, STD, hardware)
+    batches = SplitBatches(separable_split(count), options(), MEAN, STD, hardware)
     shapes = [(images.shape, labels.shape) for images, labels in batches.epoch(1)]
     assert batches.steps == steps
     assert shapes == [((size, 3, 8, 8), (size,))] * steps
@@ -22,7 +22,7 @@ def test_only_a_split_smaller_than_a_batch_is_an_incomplete_one(count, steps, si
 
 def test_epochs_differ_and_repeat():
     hardware = Hardware(torch.device("cpu"), None, torch.contiguous_format)
-    batches = Batches(Subset(separable_split(90), (0, 2)), options(), MEAN, STD, hardware)
+    batches = SplitBatches(Subset(separable_split(90), (0, 2)), options(), MEAN, STD, hardware)
     first, again, second = (torch.cat([i for i, _ in batches.epoch(n)]) for n in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
@@ -46,12 +46,12 @@ class OnDisk:
 def test_images_that_are_not_in_memory_are_read_one_batch_ahead():
     held, hardware = separable_split(90), choose_hardware(small_network(), "cpu", amp=False)
     split = OnDisk(held)
-    there = list(Batches(held, options(), MEAN, STD, hardware).epoch(1))
-    ahead = Batches(split, options(), MEAN, STD, hardware).epoch(1)
+    there = list(SplitBatches(held, options(), MEAN, STD, hardware).epoch(1))
+    ahead = SplitBatches(split, options(), MEAN, STD, hardware).epoch(1)
     assert torch.equal(next(ahead)[0], there[0][0])
     ahead.close()  # waits for what is being read
     assert split.read == 2
-    again = Batches(split, options(), MEAN, STD, hardware).epoch(1)
+    again = SplitBatches(split, options(), MEAN, STD, hardware).epoch(1)
     for (images, labels), (expected, own) in zip(again, there, strict=True):
         assert torch.equal(images, expected)
         assert torch.equal(labels, own)
@@ -59,14 +59,14 @@ def test_images_that_are_not_in_memory_are_read_one_batch_ahead():
 
 def test_an_image_that_cannot_be_read_ends_the_epoch():
     hardware = choose_hardware(small_network(), "cpu", amp=False)
-    epoch = Batches(OnDisk(separable_split(90), fails_at=3), options(), MEAN, STD, hardware).epoch(1)
+    epoch = SplitBatches(OnDisk(separable_split(90), fails_at=3), options(), MEAN, STD, hardware).epoch(1)
     assert len([next(epoch), next(epoch)]) == 2
     with pytest.raises(DataError, match="An image is gone"):
         next(epoch)
 
 
 def test_labels_go_with_their_images():
-    batches = Batches(
+    batches = SplitBatches(
         separable_split(90), options(augment="none"), MEAN, STD, choose_hardware(nn.Flatten(), "cpu", False)
     )
     for images, labels in batches.epoch(3):

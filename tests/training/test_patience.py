@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from catro_deploy.training.batches import Batches
+from catro_deploy.training.batches import SplitBatches
 from catro_deploy.training.device import choose_hardware
 from catro_deploy.training.loop import Training
 from catro_deploy.training.objective import Objective
@@ -34,7 +34,7 @@ def trained_with_patience(path, accuracies, patience, epochs=6, **changes):
     settings = options(epochs=epochs, patience=patience, **changes)
     model = small_network()
     hardware = choose_hardware(model, "cpu", amp=False)
-    batches = Batches(separable_split(90), settings, MEAN, STD, hardware)
+    batches = SplitBatches(separable_split(90), settings, MEAN, STD, hardware)
     training = Training(model, batches, Objective(hardware), validating(accuracies), settings, hardware)
     weights, recorder = [], Recorder()
     training.start(path, "x", recorder)

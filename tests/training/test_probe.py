@@ -10,7 +10,7 @@ from torch import nn
 
 from catro_deploy.data.base import MemorySplit
 from catro_deploy.data.signs import draw_split
-from catro_deploy.training.batches import Batches
+from catro_deploy.training.batches import SplitBatches
 from catro_deploy.training.device import choose_hardware
 from catro_deploy.training.gentle import ProbeSize
 from catro_deploy.training.objective import Objective
@@ -55,7 +55,7 @@ def probe(model, split, middle, seed=0):
     hardware = choose_hardware(model, "cpu", amp=False)
     settings = options(augment="none", seed=seed)
     stepper = Stepper(model, Objective(hardware), settings, hardware)
-    batches = Batches(split, settings, MEAN, STD, hardware)
+    batches = SplitBatches(split, settings, MEAN, STD, hardware)
     return probe_learning_rates(stepper, batches, middle, SIZE, ALONE, Recorder())
 
 

@@ -17,7 +17,7 @@ from catro_deploy.records import Finetune
 from catro_deploy.runs.records import load
 from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.augment import Share
-from catro_deploy.training.batches import Batches
+from catro_deploy.training.batches import SplitBatches
 from catro_deploy.training.device import choose_hardware
 from catro_deploy.training.state import read_state
 from catro_deploy.training.world import World
@@ -57,7 +57,8 @@ def test_the_parts_of_a_batch_are_those_of_the_whole():
     split = MemorySplit(torch.randint(0, 256, (64, 3, 8, 8), dtype=torch.uint8), np.arange(64))
     hardware = choose_hardware(small_network(), "cpu", amp=False)
     whole, first, second = (
-        Batches(split, options(), MEAN, STD, hardware, World(rank, size)) for rank, size in ((0, 1), (0, 2), (1, 2))
+        SplitBatches(split, options(), MEAN, STD, hardware, World(rank, size))
+        for rank, size in ((0, 1), (0, 2), (1, 2))
     )
     seen = []
     for (images, labels), *parts in zip(*(one.epoch(1) for one in (whole, first, second)), strict=True):
@@ -75,7 +76,7 @@ def test_a_share_is_cut_along_the_last_axis():
 def test_a_batch_that_cannot_be_shared_is_refused():
     hardware = choose_hardware(small_network(), "cpu", amp=False)
     with pytest.raises(SettingsError, match="cannot be shared by 4 processes"):
-        Batches(separable_split(3), options(), MEAN, STD, hardware, World(0, 4))
+        SplitBatches(separable_split(3), options(), MEAN, STD, hardware, World(0, 4))
 
 
 @pytest.mark.slow

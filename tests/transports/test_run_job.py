@@ -104,7 +104,7 @@ def damaged(path: Path, damage) -> None:
         (lambda result: result["speedup"].pop("ci95"), "lacks speedup.ci95: a list; each item is a finite number; 2"),
         (lambda result: result["pruned"].update(n="many"), 'has pruned.n = "many". Allowed is an integer.'),
         (lambda result: result.update(format=FORMAT + 1), f"this version of catro-deploy reads format {FORMAT}"),
-        (lambda result: result.update(result="verify"), 'The result "verify" is not one of: bench'),
+        (lambda result: result.update(result="other"), 'The result "other" is not one of: bench'),
     ],
 )
 def test_a_damaged_result_is_refused_by_file_and_field(bundle, damage, says):
@@ -123,6 +123,25 @@ def test_results_that_are_none(bundle, content):
     (there / "result.json").write_text(content)
     with pytest.raises(RunFolderError, match="cannot be read"):
         carried_back(job, there)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"file": "results", "results": {}}, f"format null; this version of catro-deploy reads format {FORMAT}"),
+        ({"file": "jobs", "format": FORMAT, "jobs": {}}, 'The file "jobs" is not one of: results.'),
+        ({"file": "results", "format": FORMAT, "results": []}, "has results = []. Allowed is an object; each value"),
+        ({"file": "results", "format": FORMAT, "results": {"a": 3}}, "has results.a = 3. Allowed is an object"),
+        ({"file": "results", "format": FORMAT}, "lacks results: an object"),
+    ],
+)
+def test_results_are_refused_by_file_and_key(bundle, content, says):
+    job, there = bundle
+    (there / "result.json").write_text(json.dumps(content))
+    with pytest.raises(RunFolderError) as caught:
+        carried_back(job, there)
+    assert caught.value.problem.startswith(f"{there / 'result.json'} cannot be read: The file")
+    assert says in caught.value.problem
 
 
 def test_a_damaged_job_in_a_bundle_is_refused_by_its_field(bundle, capsys):

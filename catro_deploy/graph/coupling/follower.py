@@ -19,14 +19,14 @@ from catro_deploy.graph.coupling.atoms import Atoms, Labels
 from catro_deploy.graph.cut.kinds import axes, supports
 from catro_deploy.graph.cut.sizes import sizes_of
 
-__all__ = ["Axes", "Follower", "Given", "Labelled", "Leaf", "Rule", "Tracked", "tensors_in"]
+__all__ = ["Axes", "Follower", "Given", "LabelledTensors", "Leaf", "Rule", "Tracked", "tensors_in"]
 
 Side = Literal["out", "in"]
 Axes = dict[int, Labels]
 """Labels of the axes of a tensor; an axis without is constant: it may not lose an index."""
 Given = dict[str, Any]
 """Arguments of an operation, by the names of its schema."""
-Labelled = list[tuple[torch.Tensor, Axes]]
+LabelledTensors = list[tuple[torch.Tensor, Axes]]
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, *TRANSPOSED)
@@ -174,7 +174,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return labels
 
 
-Rule = Callable[[Follower, Given, Any], Labelled]
+Rule = Callable[[Follower, Given, Any], LabelledTensors]
 """Says which axes of the tensors of a result have which labels."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from catro_deploy.graph.coupling.atoms import Labels, constant
-from catro_deploy.graph.coupling.follower import Axes, Follower, Given, Labelled, Rule, tensors_in
+from catro_deploy.graph.coupling.follower import Axes, Follower, Given, LabelledTensors, Rule, tensors_in
 from catro_deploy.graph.coupling.view_rules import VIEW_RULES
 
 __all__ = ["rule_of"]
@@ -34,7 +34,7 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def _unknown(follower: Follower, given: Given, result: Any, *, name: str) -> Labelled:  # noqa: ANN401
+def _unknown(follower: Follower, given: Given, result: Any, *, name: str) -> LabelledTensors:  # noqa: ANN401
     for tensor in tensors_in(given):
         for labels in follower.of(tensor).axes.values():
             follower.fix(labels, f"what {name} makes of them is not known,")
@@ -46,7 +46,7 @@ def _unknown(follower: Follower, given: Given, result: Any, *, name: str) -> Lab
 
 @_rule("copy_", "_prelu_kernel", "masked_fill", "hardswish", "hardswish_", "mish_", "gelu_", "threshold_",
        "log_sigmoid_forward")  # fmt: skip
-def _pointwise(follower: Follower, given: Given, result: Any) -> Labelled:  # noqa: ANN401
+def _pointwise(follower: Follower, given: Given, result: Any) -> LabelledTensors:  # noqa: ANN401
     """Element by element, small operands broadcast: the labels of all operands are joined.
 
     Torch tags such operations; those that are named above lack the tag.
@@ -58,12 +58,12 @@ def _pointwise(follower: Follower, given: Given, result: Any) -> Labelled:  # no
 
 @_rule("clone", "alias", "detach", "_to_copy", "contiguous", "native_dropout", "zeros_like", "ones_like", "empty_like",
        "full_like", "rand_like", "randn_like", "fill_", "zero_", "lift_fresh")  # fmt: skip
-def _same(follower: Follower, given: Given, result: Any) -> Labelled:  # noqa: ANN401
+def _same(follower: Follower, given: Given, result: Any) -> LabelledTensors:  # noqa: ANN401
     axes = dict(follower.of(next(tensors_in(given))).axes)
     return [(out, axes) for out in tensors_in(result)]
 
 
-def _spatial(follower: Follower, given: Given, result: Any, *, positions: int) -> Labelled:  # noqa: ANN401
+def _spatial(follower: Follower, given: Given, result: Any, *, positions: int) -> LabelledTensors:  # noqa: ANN401
     """Each map by itself: the last axes are positions."""
     source = next(tensors_in(given))
     last = range(source.ndim - positions, source.ndim)
@@ -84,7 +84,7 @@ for _name in (
 
 
 @_rule("convolution")
-def _convolution(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _convolution(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     source, weight, bias = given["input"], given["weight"], given["bias"]
     read = _without(follower, source, range(2, source.ndim), "they are taken as positions")
     inputs = read.get(1, constant(source.shape[1]))
@@ -124,7 +124,7 @@ def _contract(follower: Follower, left: Labels, right: Labels, weighted: bool) -
 
 
 @_rule("mm", "bmm")
-def _product(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _product(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     left, right = given["self"], given["mat2"]
     one, other = follower.of(left), follower.of(right)
     rows, columns = result.ndim - 2, result.ndim - 1
@@ -136,7 +136,7 @@ def _product(follower: Follower, given: Given, result: torch.Tensor) -> Labelled
 
 
 @_rule("addmm", "baddbmm")
-def _affine(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _affine(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     inner = {"self": given.get("mat1", given.get("batch1")), "mat2": given.get("mat2", given.get("batch2"))}
     ((_, axes),) = _product(follower, inner, result)
     columns, bias = result.ndim - 1, given["self"]
@@ -151,7 +151,7 @@ def _affine(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
 
 @_rule("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "cudnn_batch_norm",
        "_batch_norm_with_update", "_batch_norm_no_update", "batch_norm", "_batch_norm_impl_index")  # fmt: skip
-def _batch_norm(follower: Follower, given: Given, result: Any) -> Labelled:  # noqa: ANN401
+def _batch_norm(follower: Follower, given: Given, result: Any) -> LabelledTensors:  # noqa: ANN401
     source = given["input"]
     axes = _without(follower, source, range(2, source.ndim), "they are normalised together")
     for name in ("weight", "bias", "running_mean", "running_var"):
@@ -163,7 +163,7 @@ def _batch_norm(follower: Follower, given: Given, result: Any) -> Labelled:  # n
 
 
 @_rule("native_group_norm")
-def _group_norm(follower: Follower, given: Given, result: Any) -> Labelled:  # noqa: ANN401
+def _group_norm(follower: Follower, given: Given, result: Any) -> LabelledTensors:  # noqa: ANN401
     source, groups = given["input"], given["group"]
     axes = _without(follower, source, range(2, source.ndim), "they are normalised together")
     if 1 in axes:
@@ -178,7 +178,7 @@ def _group_norm(follower: Follower, given: Given, result: Any) -> Labelled:  # n
 
 
 @_rule("native_layer_norm")
-def _layer_norm(follower: Follower, given: Given, result: Any) -> Labelled:  # noqa: ANN401
+def _layer_norm(follower: Follower, given: Given, result: Any) -> LabelledTensors:  # noqa: ANN401
     source = given["input"]
     axes = dict(follower.of(source).axes)
     for axis in range(source.ndim - len(given["normalized_shape"]), source.ndim):
@@ -188,7 +188,7 @@ def _layer_norm(follower: Follower, given: Given, result: Any) -> Labelled:  # n
 
 
 @_rule("_softmax", "_log_softmax", "cumsum", "flip", "roll", "sort")
-def _along(follower: Follower, given: Given, result: Any) -> Labelled:  # noqa: ANN401
+def _along(follower: Follower, given: Given, result: Any) -> LabelledTensors:  # noqa: ANN401
     """Operations along axes, whose labels then must stay; the shape does not change."""
     source = given["self"]
     axes = dict(follower.of(source).axes)
@@ -200,7 +200,7 @@ def _along(follower: Follower, given: Given, result: Any) -> Labelled:  # noqa: 
 
 @_rule("mean", "sum", "amax", "amin", "max", "min", "var", "std", "var_mean", "std_mean", "prod", "norm", "argmax",
        "linalg_vector_norm", "logsumexp", "any", "all")  # fmt: skip
-def _reduction(follower: Follower, given: Given, result: Any) -> Labelled:  # noqa: ANN401
+def _reduction(follower: Follower, given: Given, result: Any) -> LabelledTensors:  # noqa: ANN401
     if isinstance(given.get("other"), torch.Tensor):
         return _pointwise(follower, given, result)
     source = given["self"]

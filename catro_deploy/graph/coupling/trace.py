@@ -40,6 +40,10 @@ class Network:
     input_shape: tuple[int, int, int]
     ignore: tuple[str, ...] = ()
 
+    def leaving(self, ignore: Sequence[str]) -> "Network":
+        """The same network, but channels of the modules in ``ignore`` (names or their prefixes) stay as they are."""
+        return replace(self, groups=tuple(_ignored(group, ignore) for group in self.groups), ignore=tuple(ignore))
+
     def without(self, modules: Container[str]) -> "Network":
         """The same network after ``modules`` are gone: groups lose their slots there, or go if they have no others."""
         groups = []
@@ -73,7 +77,7 @@ def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[
     unheld: set[str] = set()
     while True:
         coupling = couple(model, _image(model, input_shape), unheld)
-        groups = [_ignored(group, ignore) for group in groups_of(model, coupling, order)]
+        groups = groups_of(model, coupling, order)
         sizes = _sizes(model, groups)
         reasons = stubborn(model, [group for group in groups if not group.fixed], sizes, input_shape)
         doubtful = held_by(model, (slot.module for group in groups if group.name in reasons for slot in group.slots))
@@ -82,7 +86,7 @@ def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[
         unheld |= doubtful.keys()
     groups = [replace(group, fixed=group.fixed or reasons.get(group.name, "")) for group in groups]
     head = _head(coupling, layers[-1].name, order)
-    return Network(tuple(layers), tuple(groups), head, sizes, input_shape, tuple(ignore))
+    return Network(tuple(layers), tuple(groups), head, sizes, input_shape).leaving(ignore)
 
 
 def find_head(model: nn.Module, input_shape: tuple[int, int, int]) -> str:

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from catro_deploy.graph.coupling.atoms import Labels, constant
-from catro_deploy.graph.coupling.follower import Axes, Follower, Given, Labelled, Rule, tensors_in
+from catro_deploy.graph.coupling.follower import Axes, Follower, Given, LabelledTensors, Rule, tensors_in
 
 __all__ = ["VIEW_RULES"]
 
 
-def _view(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _view(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     """Axes are split and merged: a block of old axes becomes a block of new ones of as many elements."""
     source = next(tensors_in(given))
     axes = follower.of(source).axes
@@ -61,7 +61,7 @@ def _axis_of(follower: Follower, grid: Labels) -> tuple[int, Labels]:
     return last, labels[0]
 
 
-def _permuted(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _permuted(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     source = given["self"]
     order = list(range(source.ndim))
     if "dims" in given:
@@ -73,18 +73,18 @@ def _permuted(follower: Follower, given: Given, result: torch.Tensor) -> Labelle
     return [(result, {place: axes[axis] for place, axis in enumerate(order) if axis in axes})]
 
 
-def _expanded(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _expanded(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     shift = result.ndim - given["self"].ndim
     return [(result, {axis + shift: labels for axis, labels in follower.of(given["self"]).axes.items()})]
 
 
-def _repeated(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _repeated(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     shift = result.ndim - given["self"].ndim
     axes = follower.of(given["self"]).axes
     return [(result, {a + shift: np.tile(labels, given["repeats"][a + shift]) for a, labels in axes.items()})]
 
 
-def _cat(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _cat(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     """Members keep their own labels along the axis; along the others they are joined."""
     members = [tensor for tensor in tensors_in(given["tensors"]) if tensor.numel()]
     along = given["dim"] % result.ndim
@@ -96,7 +96,7 @@ def _cat(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
     return [(result, axes)]
 
 
-def _stack(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _stack(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     along = given["dim"] % result.ndim
     axes = _beside(follower, [follower.of(member).axes for member in tensors_in(given["tensors"])])
     return [(result, {axis + (axis >= along): labels for axis, labels in axes.items()})]
@@ -112,7 +112,7 @@ def _beside(follower: Follower, known: Sequence[Mapping[int, Labels]], besides: 
     return axes
 
 
-def _split(follower: Follower, given: Given, result: Sequence[torch.Tensor]) -> Labelled:
+def _split(follower: Follower, given: Given, result: Sequence[torch.Tensor]) -> LabelledTensors:
     """Parts shrink as the numbers say that are their sizes; by one size, or by constants, equal parts shrink alike."""
     axes = dict(follower.of(given["self"]).axes)
     along = given["dim"] % given["self"].ndim
@@ -145,7 +145,7 @@ def _held(follower: Follower, parts: Sequence[Labels], *, together: bool) -> boo
     return all(each)
 
 
-def _slice(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _slice(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     """A part ends where a number says that the module holds, or is taken for one of equal parts; others must stay."""
     axes = dict(follower.of(given["self"]).axes)
     along = given["dim"] % given["self"].ndim
@@ -164,7 +164,7 @@ def _slice(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
     return [(result, axes)]
 
 
-def _without_axis(follower: Follower, given: Given, result: Any) -> Labelled:  # noqa: ANN401
+def _without_axis(follower: Follower, given: Given, result: Any) -> LabelledTensors:  # noqa: ANN401
     """One index of an axis, or each by itself: ``select`` and ``unbind``."""
     axes = dict(follower.of(given["self"]).axes)
     along = given["dim"] % given["self"].ndim
@@ -174,7 +174,7 @@ def _without_axis(follower: Follower, given: Given, result: Any) -> Labelled:  #
     return [(tensor, left) for tensor in tensors_in(result)]
 
 
-def _padded(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _padded(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     """Zeros that a forward puts beside channels are as many as ever: constant."""
     axes = dict(follower.of(given["self"]).axes)
     pad = [*given["pad"], *[0] * (2 * result.ndim - len(given["pad"]))]
@@ -186,7 +186,7 @@ def _padded(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
     return [(result, axes)]
 
 
-def _pixel_shuffle(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _pixel_shuffle(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     """All channels that become the positions of one are one atom."""
     axes, channels = follower.of(given["self"]).axes, result.ndim - 3
     if channels not in axes or result.shape[channels] == 1:
@@ -199,14 +199,14 @@ def _pixel_shuffle(follower: Follower, given: Given, result: torch.Tensor) -> La
     return [(result, {channels: columns[0]})]
 
 
-def _pixel_unshuffle(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _pixel_unshuffle(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     axes, channels = follower.of(given["self"]).axes, result.ndim - 3
     if channels not in axes:
         return [(result, {})]
     return [(result, {channels: np.repeat(axes[channels], result.shape[channels] // len(axes[channels]))})]
 
 
-def _channel_shuffle(follower: Follower, given: Given, result: torch.Tensor) -> Labelled:
+def _channel_shuffle(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     axes = dict(follower.of(given["self"]).axes)
     if 1 in axes:
         rows = axes[1].reshape(given["groups"], -1)

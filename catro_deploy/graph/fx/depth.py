@@ -1,39 +1,35 @@
-"""Depth pruning: residual branches that may be removed as a whole, what each is worth, and the module without them.
+"""Depth pruning: residual branches that may be removed as a whole, and the module without them.
 
 A branch is one operand of an addition, and all that nothing but this addition needs of what leads there from the point
 where the other operand parts from it. Without it the other operand stays, an identity or a projection.
 """
 
-import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
-from catro_deploy.catro.scatter import Scatter
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.trace import PRODUCERS, Network
 from catro_deploy.graph.cut.sizes import held_by
 from catro_deploy.graph.fx.calls import adds, is_rectified, is_relu, overwrites
-from catro_deploy.graph.fx.features import FeatureGraph, Labelled, channelwise_after
 from catro_deploy.graph.fx.symbolic import symbolic
 from catro_deploy.graph.fx.tracer import is_inside
 from catro_deploy.records import Branch
 
-__all__ = ["branch_worths", "cut_branches_", "drop_branches", "find_branches"]
+__all__ = ["Operand", "cut_branches_", "drop_branches", "find_branches", "named_operands"]
 
 # Backward needs the inputs of these, never what they put out, so that may be written over.
 FORGET_OUTPUT = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 TRACE_TOLERANCE = 1e-4
 """Largest deviation of the graph's logits from the module's, as a share of the largest logit, that is rounding."""
-LARGEST_RATIO = 1e12
 
 
 @dataclass(frozen=True)
-class _Operand:
+class Operand:
     """One operand of ``addition`` that may go: its ``nodes`` and ``modules`` in order; ``layers`` are its producers.
 
     ``tensors`` are the parameters, buffers and sizes that it reads outside modules.
@@ -51,21 +47,21 @@ class _Operand:
         return next(node for node in self.addition.all_input_nodes if node is not self.nodes[-1])
 
 
-def find_branches(model: nn.Module, network: Network, ignore: Sequence[str] = ()) -> tuple[Branch, ...]:
-    """Find the residual branches of ``model``, traced as ``network``, that may vanish, in the order of execution.
+def find_branches(model: nn.Module, network: Network) -> tuple[Branch, ...]:
+    """Find the residual branches of ``model``, traced as ``network``, that may be removed, in the order of execution.
 
     Left out are branches
 
     - without a group of their own, such as one convolution beside an identity: no width would say that it is gone;
-    - with a group that must stay as it is, a layer that reads and writes channels from outside, or a module in
-      ``ignore`` (names or their prefixes);
+    - with a group that must stay as it is, a layer that reads and writes channels from outside, or a module that the
+      network is to ignore;
     - that contain another branch, and of two operands that both may go the one with fewer layers (a projection);
     - whose shape is not that of the other operand.
 
     Depth is optional: of a model whose forward torch.fx cannot trace there are none.
     """
     try:
-        module = symbolic(model, ignore, list(network.sizes)).module
+        module = symbolic(model, network.ignore, list(network.sizes)).module
         shapes = _shapes(module, model, network.input_shape)
     except ModelError:
         return ()
@@ -78,7 +74,7 @@ def find_branches(model: nn.Module, network: Network, ignore: Sequence[str] = ()
         inside |= {name for name in others if is_inside(name, operand.modules)}
         groups = [group for group in network.groups if {slot.module for slot in group.slots} - unread <= inside]
         covered = {slot.module for group in groups for slot in group.slots}
-        left_alone = any(is_inside(module, ignore) for module in inside)
+        left_alone = any(is_inside(module, network.ignore) for module in inside)
         same_shape = len({shapes.get(node) for node in (operand.addition, operand.other, operand.nodes[-1])}) == 1
         if (
             groups
@@ -127,7 +123,7 @@ def cut_branches_(graph: fx.Graph, names: Sequence[str], modules: dict[str, nn.M
         ModelError: a name is not that of a branch.
     """
     copies, additions = [], []
-    for operand in _named(graph, modules, tuple(dict.fromkeys(names))):
+    for operand in named_operands(graph, modules, tuple(dict.fromkeys(names))):
         with graph.inserting_before(operand.addition):
             copies.append(graph.call_function(torch.clone, (operand.other,)))
         additions.append(operand.addition.name)
@@ -148,46 +144,10 @@ def cut_branches_(graph: fx.Graph, names: Sequence[str], modules: dict[str, nn.M
     return stand_ins
 
 
-def branch_worths(
-    model: nn.Module,
-    branches: Sequence[Branch],
-    batches: Iterator[Labelled] | Sequence[Labelled],
-    ignore: Sequence[str] = (),
-) -> dict[str, float]:
-    """What each branch adds to the class separation of its stream, in nats, in one pass over ``batches``.
-
-    For the stream after the addition and the channelwise activation that follows alone, and for the same activation of
-    the other operand alone, which is the stream without the branch::
-
-        worth = max(0, log(ratio with the branch) - log(ratio without it)),   ratio = sum(between) / sum(within)
-
-    over all channels, without ridge. The unit is that of the gains of channels: a relative increase of class
-    separation (d log ratio), so that both can be added up. A branch that adds nothing, or only blurs, is worth 0.
-
-    Raises:
-        ModelError: the forward cannot be traced, or a branch is not in it.
-        NumericsError: a feature map is not finite.
-        DataError: fewer than two classes.
-    """
-    if not branches:
-        return {}
-    module = symbolic(model, ignore).module.eval()
-    modules = dict(module.named_modules())
-    probes = {}
-    for place, operand in enumerate(_named(module.graph, modules, [branch.name for branch in branches])):
-        probes[branches[place].name] = _probe_(module, operand, modules, f"branch{place}")
-    module.recompile()
-    scatters = FeatureGraph(module, [probe for pair in probes.values() for probe in pair], ignore).scatters(batches)
-    return {
-        name: max(0.0, _log_ratio(scatters[after]) - _log_ratio(scatters[before]))
-        for name, (before, after) in probes.items()
-    }
-
-
-def _operands(graph: fx.Graph, modules: dict[str, nn.Module]) -> dict[str, _Operand]:
+def _operands(graph: fx.Graph, modules: dict[str, nn.Module]) -> dict[str, Operand]:
     """The branches that the graph alone tells of, by the name of their last layer, in the order of execution."""
     upstream: dict[fx.Node, set[fx.Node]] = {}
-    found: list[_Operand] = []
+    found: list[Operand] = []
     for node in graph.nodes:
         upstream[node] = {node}.union(*(upstream[source] for source in node.all_input_nodes))
         terms = [*node.args, *node.kwargs.values()] if adds(node) else []
@@ -201,7 +161,7 @@ def _operands(graph: fx.Graph, modules: dict[str, nn.Module]) -> dict[str, _Oper
     }
 
 
-def _operand(addition: fx.Node, alone: set[fx.Node], modules: dict[str, nn.Module]) -> _Operand | None:
+def _operand(addition: fx.Node, alone: set[fx.Node], modules: dict[str, nn.Module]) -> Operand | None:
     """The operand that depends on ``alone``, on which the other does not; None if it may not go."""
     nodes = [node for node in addition.graph.nodes if node in alone and node.op != "get_attr"]
     inside = {*nodes, addition}
@@ -219,7 +179,7 @@ def _operand(addition: fx.Node, alone: set[fx.Node], modules: dict[str, nn.Modul
         and (not overwrites(node, modules) or node.all_input_nodes[0] in inside)
         for node in nodes
     )
-    return _Operand(addition, tuple(nodes), own, layers, tensors) if closed and len(layers) > 1 else None
+    return Operand(addition, tuple(nodes), own, layers, tensors) if closed and len(layers) > 1 else None
 
 
 def _parts(name: str, modules: dict[str, nn.Module]) -> list[str]:
@@ -227,7 +187,12 @@ def _parts(name: str, modules: dict[str, nn.Module]) -> list[str]:
     return [f"{name}.{part}" for part, _ in modules[name].named_modules() if part]
 
 
-def _named(graph: fx.Graph, modules: dict[str, nn.Module], names: Sequence[str]) -> list[_Operand]:
+def named_operands(graph: fx.Graph, modules: dict[str, nn.Module], names: Sequence[str]) -> list[Operand]:
+    """The branches ``names`` of a graph that calls ``modules``.
+
+    Raises:
+        ModelError: a name is not that of a branch.
+    """
     known = _operands(graph, modules)
     for name in names:
         if name not in known:
@@ -252,31 +217,6 @@ def _shapes(module: fx.GraphModule, model: nn.Module, input_shape: tuple[int, in
         raise ModelError("A trace of the forward computes something else.", "Look for operations in place in it.")
     metas = {node: node.meta.get("tensor_meta") for node in module.graph.nodes}
     return {node: meta.shape for node, meta in metas.items() if hasattr(meta, "shape")}
-
-
-def _probe_(module: fx.GraphModule, operand: _Operand, modules: dict[str, nn.Module], name: str) -> tuple[str, str]:
-    """Insert identities that see the stream without the branch and with it; return their names."""
-    before, after = f"{name}_before", f"{name}_after"
-    graph, addition = module.graph, operand.addition
-    activations = channelwise_after(addition, modules)
-    for probe in (before, after):
-        module.add_module(probe, nn.Identity())
-    with graph.inserting_before(addition):
-        # A copy, since an activation may write over what it is given.
-        without = {addition: graph.call_module(before, (graph.call_function(torch.clone, (operand.other,)),))}
-        for node in activations:
-            without[node] = graph.node_copy(node, lambda source: without.get(source, source))
-    with graph.inserting_after(addition):
-        through = graph.call_module(after, (addition,))
-    addition.replace_all_uses_with(through, delete_user_cb=lambda user: user is not through)
-    return before, after
-
-
-def _log_ratio(scatter: Scatter) -> float:
-    """Logarithm of the trace ratio of all channels, bounded so that a dead stream, or a perfect one, is finite."""
-    between, within = float(scatter.between.sum()), float(scatter.within.sum())
-    ratio = between / within if within > 0 else (LARGEST_RATIO if between > 0 else 0.0)
-    return math.log(min(max(ratio, 1 / LARGEST_RATIO), LARGEST_RATIO))
 
 
 def _before_rectifier(node: fx.Node, modules: dict[str, nn.Module]) -> fx.Node | None:

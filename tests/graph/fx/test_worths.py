@@ -8,9 +8,10 @@ from torch import nn
 
 from catro_deploy.catro.scatter import ScatterMeter
 from catro_deploy.graph.coupling.trace import trace
-from catro_deploy.graph.fx.depth import branch_worths, find_branches
+from catro_deploy.graph.fx.depth import find_branches
+from catro_deploy.graph.fx.worths import branch_worths
 from tests.graph.networks import randomised
-from tests.graph.residual import Written, found, lively
+from tests.graph.residual import Written, lively
 
 
 def batches(classes: int = 3, size: int = 16) -> list[tuple[torch.Tensor, int]]:
@@ -20,23 +21,25 @@ def batches(classes: int = 3, size: int = 16) -> list[tuple[torch.Tensor, int]]:
 
 def test_a_branch_that_adds_nothing_is_worth_nothing():
     model = lively("cifar_resnet20")
-    branches = found(model, 32)
+    network = trace(model, (3, 32, 32))
+    branches = find_branches(model, network)
     for silent in ("layer1.1.bn2", "layer2.0.bn2"):
         norm = model.get_submodule(silent)
         nn.init.zeros_(norm.weight)
         nn.init.zeros_(norm.bias)
-    worths = branch_worths(model, branches, batches())
+    worths = branch_worths(model, network, branches, batches())
     assert list(worths) == [branch.name for branch in branches]
     assert worths["layer1.1.conv2"] == worths["layer2.0.conv2"] == 0
     assert all(0 <= worth < math.inf for worth in worths.values())
     assert max(worths.values()) > 0
-    assert branch_worths(model, [], batches()) == {}
+    assert branch_worths(model, network, [], batches()) == {}
 
 
 @pytest.mark.parametrize("block", ["layer1.1", "layer2.0", "layer3.2"])
 def test_worth_is_that_of_the_stream_after_against_before(block):
     model = lively("cifar_resnet20", seed=2)
-    branches = found(model, 32)
+    network = trace(model, (3, 32, 32))
+    branches = find_branches(model, network)
     meters = [ScatterMeter("before"), ScatterMeter("after")]
     seen: list[torch.Tensor] = []
     module = model.get_submodule(block)
@@ -50,16 +53,17 @@ def test_worth_is_that_of_the_stream_after_against_before(block):
     before, after = (s.between.sum() / s.within.sum() for s in (meter.scatter() for meter in meters))
     for hook in list(module._forward_hooks):
         del module._forward_hooks[hook]
-    worth = branch_worths(model, branches, batches())[f"{block}.conv2"]
+    worth = branch_worths(model, network, branches, batches())[f"{block}.conv2"]
     assert worth == pytest.approx(max(0, math.log(after / before)), rel=1e-3, abs=1e-6)
 
 
 def test_activations_in_place_do_not_disturb_what_is_measured():
     model = randomised(Written())
-    branches = found(model)
-    in_place = branch_worths(model, branches, batches())
+    network = trace(model, (3, 16, 16))
+    branches = find_branches(model, network)
+    in_place = branch_worths(model, network, branches, batches())
     model.swish.inplace = False
-    assert in_place == pytest.approx(branch_worths(model, branches, batches()), rel=1e-5)
+    assert in_place == pytest.approx(branch_worths(model, network, branches, batches()), rel=1e-5)
     assert max(in_place.values()) > 0
 
 
@@ -86,17 +90,19 @@ def test_worth_by_hand(gains, adds):
     values = {0: [(2, 3), (4, 5)], 1: [(2, 5), (4, 7)]}
     batches = [(torch.tensor(pairs, dtype=torch.float32).view(2, 2, 1, 1), label) for label, pairs in values.items()]
     model = Amplifier(gains)
-    branches = find_branches(model, trace(model, (2, 1, 1)))
+    network = trace(model, (2, 1, 1))
+    branches = find_branches(model, network)
     assert [branch.name for branch in branches] == ["outer"]
     before, after = 4 / (4 + 4), 400 / (4 + 400) if adds else 4 / (400 + 4)
     expected = math.log(after / before) if adds else 0.0
-    assert branch_worths(model, branches, batches)["outer"] == pytest.approx(expected, rel=1e-5)
+    assert branch_worths(model, network, branches, batches)["outer"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_stream_that_lives_from_its_branch_alone_has_a_finite_worth():
     model = Amplifier((1.0, 1.0))
     nn.init.zeros_(model.stem.weight)
     model.outer.bias = nn.Parameter(torch.zeros(2))
-    branch = find_branches(model, trace(model, (2, 1, 1)))
+    network = trace(model, (2, 1, 1))
+    branch = find_branches(model, network)
     data = [(torch.rand(4, 2, 1, 1), label) for label in range(2)]
-    assert branch_worths(model, branch, data) == {"outer": 0.0}  # dead before and after
+    assert branch_worths(model, network, branch, data) == {"outer": 0.0}  # dead before and after

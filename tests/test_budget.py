@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catro_deploy.budget import Budget
 from catro_deploy.errors import BudgetError
-from catro_deploy.records import Budget
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,25 @@
+"""The record of a checkpoint that ``train`` made: in its metadata, and beside it as ``<checkpoint>.json``."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from catro_deploy.records.base import Number, Positive, Record
+from catro_deploy.records.finetune import History
+
+__all__ = ["Trained"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained(History, Record):
+    """The network, its input and classes (in the order of its logits), and the history of its training.
+
+    ``fingerprint`` is the hash of all settings that decide the weights; ``settings`` are those of the training.
+    """
+
+    model: str
+    mean: tuple[Number, ...]
+    std: tuple[Positive, ...]
+    classes: tuple[str, ...]
+    dataset: str
+    settings: dict[str, Any]
+    fingerprint: str
