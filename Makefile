@@ -1,10 +1,11 @@
 # make demo: prune a classifier of drawn traffic signs and show what it gained.   make test: all checks.
-# make docs: the guide, into build/site.   make options: the API's keywords, after a change of the settings.
+# make docs: the guide, into build/site.   make reference: what is written from the settings
+# and commands, after a change of them.
 # All set up .venv by themselves; a second call finds everything done and is quick.
 PYTHON ?= python3
 BIN := .venv/bin
 .DELETE_ON_ERROR:
-.PHONY: demo test docs options clean
+.PHONY: demo test docs reference clean
 
 demo: .venv/installed
 	@mkdir -p demo
@@ -21,8 +22,9 @@ docs: .venv/installed-dev
 	$(BIN)/python -m mkdocs build --strict
 	@echo 'The guide: build/site/index.html'
 
-options: .venv/installed-dev
+reference: .venv/installed-dev
 	$(BIN)/python -m tools.api_options
+	$(BIN)/python -m tools.reference
 
 # The stamps are touched only after pip has ended well, so that a killed installation is not taken for a whole one.
 .venv/installed: pyproject.toml
