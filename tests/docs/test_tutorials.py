@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from catro_deploy.pruning import classifier
 from catro_deploy.runs.listing import newest_run
-from tests.docs.tutorial import follow
+from tests.docs.tutorial import SHORT, follow
 from tests.tiny import CHECKOUT
 from tests.training.conftest import one_thread  # noqa: F401 - these networks are small too
 from tests.transports.sshd import MISSING, serving
@@ -23,7 +23,17 @@ from tests.transports.sshd import MISSING, serving
 pytestmark = pytest.mark.slow
 
 TUTORIALS = CHECKOUT / "docs" / "tutorials"
-SMALL = {"model": {"name": "tests.tiny:blocks"}, "data": {"size": 16}}
+SMALL = {
+    "model": {"name": "tests.tiny:blocks"},
+    "data": {"name": "tests.tiny:dataset", "size": 16},
+    "train": {"epochs": 20, "learning_rate": 0.1, "augment": "none"},
+    "finetune": {"steps": 6, "augment": "none"},
+}
+SIGNS_TO_STRIPES = {
+    "training cifar_resnet20": "training tests.tiny:blocks",
+    "(1, 8) speed_limit_20": "(1, 2) across",
+    "speed_limits": "stripes",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +47,8 @@ def signs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("signs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classifier, "TRIALS", "./moment.toml")
-        follow(
-            TUTORIALS / "traffic-signs.md", folder, {"training cifar_resnet20": "training tests.tiny:blocks"}, **SMALL
-        )
+        prune = SHORT["prune"] | {"classes": ["stripes"]}
+        follow(TUTORIALS / "traffic-signs.md", folder, SIGNS_TO_STRIPES, prune=prune, **SMALL)
     return folder
 
 
@@ -57,11 +66,11 @@ def content(folder, name):
 def test_traffic_signs_on_a_cpu(signs):
     plan = content(signs, "plan")
     assert (plan["budget"], plan["latency"]["how"]) == ("0.5x", "measured")
-    assert len(plan["classes"]) == 8
+    assert plan["classes"] == ["across", "down"]
 
 
 def test_int8(after_signs):
-    follow(TUTORIALS / "int8.md", after_signs, **SMALL)
+    follow(TUTORIALS / "int8.md", after_signs, {"speed_limits": "stripes"}, **SMALL)
     plan = json.loads((after_signs / "int8" / "plan.json").read_text(encoding="utf-8"))
     assert plan["precision"] == "int8"
 
@@ -73,6 +82,7 @@ def test_a_jetson_over_ssh(after_signs, tmp_path, monkeypatch):
     (tmp_path / "sshd").mkdir()
     there = f"--ssh far --python {sys.executable} --folder {tmp_path / 'far'}"
     replaced = {
+        "speed_limits": "stripes",
         "--ssh press-3.local": there,
         "press-3.local": "far",
         "/home/press/.cache/catro-deploy": str(tmp_path / "far"),
