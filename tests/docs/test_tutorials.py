@@ -70,9 +70,10 @@ def test_traffic_signs_on_a_cpu(signs):
 
 
 def test_int8(after_signs):
-    follow(TUTORIALS / "int8.md", after_signs, {"speed_limits": "stripes"}, **SMALL)
-    plan = json.loads((after_signs / "int8" / "plan.json").read_text(encoding="utf-8"))
-    assert plan["precision"] == "int8"
+    # The original has all of these images right, so agreement counts.
+    replaced = {"speed_limits": "stripes", "validation accuracy ": "agreement, validation images "}
+    follow(TUTORIALS / "int8.md", after_signs, replaced, bench={"protocol": "quick"}, **SMALL)
+    assert (after_signs / "int8" / "pruned.safetensors").is_file()
 
 
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
