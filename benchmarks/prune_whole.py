@@ -54,13 +54,14 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     root = args.cifar10 if int(size) == 32 else args.photographs
     data = open_dataset(DataSettings(name="imagefolder", root=root), (int(size), int(size)), 3)
     drawn = labelled_batches(data.train, data.classes, IMAGES // len(data.classes), 50, seed=0)
-    batches = [(normalise(images, MEAN, STD), torch.full((len(images),), label)) for images, label in drawn]
+    # Without labels, which would show that random weights guess; made as they are read, as a DataLoader makes them.
+    batches = (normalise(images, MEAN, STD) for images, _ in drawn)
     model = build_model(model_name, len(data.classes))
     weights = args.weights / f"cifar10_{model_name.removeprefix('cifar_')}.pth"
     if weights.is_file():
         load_checkpoint(model, weights)
     else:
-        update_bn([images for images, _ in batches[:4]], model)
+        update_bn([normalise(images, MEAN, STD) for images, _ in drawn[:4]], model)
     before, began, cpu = peak_memory_bytes(), time.perf_counter(), time.process_time()
     pruned = catro_deploy.prune(model.eval(), batches, target="jetson-orin", budget=args.budget, compute="cpu")
     with tempfile.TemporaryDirectory() as folder:

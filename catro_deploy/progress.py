@@ -38,7 +38,7 @@ class Silent:
 
     @contextmanager
     def task(self, title: str, total: float, done: float = 0) -> Iterator[Task]:
-        """Open a bar that nobody sees."""
+        """Open a bar that is not shown."""
         yield _SilentTask()
 
     def note(self, text: str) -> None:

@@ -1,16 +1,15 @@
-"""Data files that come with the package, and the user's own: devices, measuring protocols, recipes of quantising.
+"""Data files that come with the package, and the user's own: targets, measuring protocols, quantization recipes.
 
-A wheel carries the package's under ``catro_deploy/_data``; in a checkout they lie in folders of that name at its root.
-Users keep targets of their own in the platform's folder for settings.
+A wheel carries the package's files under ``catro_deploy/_data``; in a checkout they are in folders at its root.
+Users keep their own targets in the platform's folder for settings.
 """
 
 import os
-import sys
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Literal
 
 from catro_deploy.errors import UsageError
+from catro_deploy.suggestions import did_you_mean
 
 __all__ = [
     "Kind",
@@ -29,9 +28,10 @@ Kind = Literal["targets", "calibration/int8", "calibration/latency", "calibratio
 Origin = Literal["shipped", "yours", "file"]
 
 PACKAGE = Path(__file__).parent
+PROGRAM = "catro-deploy"
 NOUNS: dict[Kind, str] = {
     "targets": "target",
-    "calibration/int8": "recipe of quantising",
+    "calibration/int8": "quantization recipe",
     "calibration/latency": "measuring protocol",
     "calibration/profile": "profiling protocol",
     "calibration/roofline": "roofline",
@@ -39,8 +39,6 @@ NOUNS: dict[Kind, str] = {
 # A protocol of the user's under a shipped one's name would make results of two people look alike that are not.
 KINDS_OF_USERS: tuple[Kind, ...] = ("targets",)
 ALIKE = 0.4
-# Platform -> the variable that names the folder, and where it is below the user's home otherwise.
-PLACES_OF_SETTINGS = {"win32": ("APPDATA", "AppData/Roaming"), "darwin": ("", "Library/Application Support")}
 
 
 def folder(kind: Kind) -> Path:
@@ -55,19 +53,17 @@ def own_folder(kind: Kind) -> Path | None:
     return settings / kind if settings and kind in KINDS_OF_USERS else None
 
 
-def config_folder(platform: str = sys.platform) -> Path | None:
-    """The user's folder for catro-deploy: ``CATRO_CONFIG``, else the place that the platform has for settings.
+def config_folder() -> Path | None:
+    """The user's folder for catro-deploy: ``CATRO_CONFIG``, else the platform's place for settings.
 
     None for a user without a home.
     """
+    from platformdirs import user_config_path
+
     if chosen := os.environ.get("CATRO_CONFIG"):
         return Path(chosen).absolute()
-    variable, below = PLACES_OF_SETTINGS.get(platform, ("XDG_CONFIG_HOME", ".config"))
-    named = Path(os.environ.get(variable, ""))
-    if named.is_absolute():  # the XDG specification wants others ignored
-        return named / "catro-deploy"
     try:
-        return Path.home() / below / "catro-deploy"
+        return user_config_path(PROGRAM, appauthor=False, roaming=True)
     except RuntimeError:
         return None
 
@@ -78,12 +74,21 @@ def profiles_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept: ``CATRO_CACHE``, else below the platform's place for caches."""
+    """Where files that can be recreated are kept: ``CATRO_CACHE``, else the platform's place for caches.
+
+    Raises:
+        UsageError: the user has no home, and no folder is named.
+    """
+    from platformdirs import user_cache_path
+
     if chosen := os.environ.get("CATRO_CACHE"):
         return Path(chosen).absolute()
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    base = named if named.is_absolute() else Path.home() / ".cache"
-    return base / "catro-deploy"
+    try:
+        return user_cache_path(PROGRAM, appauthor=False)
+    except RuntimeError:
+        raise UsageError(
+            "This user has no home, so there is no cache folder.", "Name a folder: the variable CATRO_CACHE"
+        ) from None
 
 
 def names(kind: Kind) -> tuple[str, ...]:
@@ -113,9 +118,9 @@ def find(kind: Kind, name: str, error: type[UsageError] = UsageError) -> Path:
             raise error(f"There is no file {own}.", f"Give the path of a TOML file, or one of: {', '.join(known)}.")
         return own
     if name not in known:
-        near = _nearest(name, tuple(known))
+        near = did_you_mean(name, known, alike=ALIKE)
         raise error(
-            f"There is no {NOUNS[kind]} {name!r}." + (f" Did you mean {near}?" if near else ""),
+            f"There is no {NOUNS[kind]} {name!r}. {near}".rstrip(),
             f"Known are: {', '.join(known)}. A path to a TOML file of your own works as well.",
         )
     return known[name]
@@ -127,10 +132,3 @@ def _files(kind: Kind) -> dict[str, Path]:
     places = [folder(kind), *([own] if own else [])]
     found = {path.stem: path for place in places for path in place.glob("*.toml")}
     return dict(sorted(found.items()))
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    """The most alike of ``known``, the first of several; empty if none is alike."""
-    alike = {other: SequenceMatcher(None, other, name).ratio() for other in known}
-    near = max(known, key=alike.__getitem__, default="")
-    return near if near and alike[near] >= ALIKE else ""

@@ -9,8 +9,12 @@ ALIKE = 0.6
 
 
 def similar(name: str, known: Iterable[str], most: int = 1, alike: float = ALIKE) -> list[str]:
-    """Up to ``most`` of ``known`` that resemble ``name``, the best first; ``alike`` is difflib's ratio, 0 to 1."""
-    return difflib.get_close_matches(name, list(known), n=most, cutoff=alike)
+    """Up to ``most`` of ``known`` that resemble ``name``, the best first, and of equal ones the first.
+
+    ``alike`` is the least ratio of difflib, 0 to 1.
+    """
+    ratios = {one: difflib.SequenceMatcher(None, one, name).ratio() for one in known}
+    return sorted((one for one in ratios if ratios[one] >= alike), key=lambda one: -ratios[one])[:most]
 
 
 def did_you_mean(

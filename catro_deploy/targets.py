@@ -33,7 +33,7 @@ FIT_NAME = re.compile(r"\w[\w.+-]*")
 class GpuFigures(BaseModel):
     """What a GPU does at best, without sparsity. A multiply-add counts as two operations.
 
-    ``bandwidth_gb_s`` is that of its memory in 1e9 bytes a second; ``l2_mib`` is None where nobody knows.
+    ``bandwidth_gb_s`` is that of its memory in 1e9 bytes a second; ``l2_mib`` is None where it is not known.
     """
 
     model_config = STRICT
@@ -59,8 +59,7 @@ class GpuFigures(BaseModel):
 class Target(BaseModel):
     """A device and how it is used there; ``sources`` says for each of its ``figures`` where it comes from.
 
-    ``threads`` are those of a CPU's runtime. ``alignment``: the number of channels whose multiples run at full speed;
-    1 if none is known. ``transport``: how work gets there; ``bundle`` is a folder that someone carries.
+    ``threads`` are those of a CPU's runtime. ``transport``: how work gets there; a ``bundle`` is carried by hand.
     ``power_mode`` is the device's own name of the clocks that the figures are of.
     """
 
@@ -73,7 +72,6 @@ class Target(BaseModel):
     precision: Precision
     threads: PositiveInt = 1
     batch: PositiveInt
-    alignment: PositiveInt = 1
     transport: Literal["local", "ssh", "bundle"] = "local"
     power_mode: str = ""
     gpu: GpuFigures | None = None
@@ -84,10 +82,9 @@ class Target(BaseModel):
     def figures(self) -> dict[str, str | int | float]:
         """All that needs a source, by the name it has in ``sources``."""
         threads = {"threads": self.threads} if self.kind == "cpu" else {}
-        alignment = {"alignment": self.alignment} if self.alignment > 1 else {}
         power_mode = {"power_mode": self.power_mode} if self.power_mode else {}
         gpu = self.gpu.model_dump(exclude_none=True) if self.gpu else {}
-        own = {"precision": self.precision, **threads, "batch": self.batch, **alignment, **power_mode}
+        own = {"precision": self.precision, **threads, "batch": self.batch, **power_mode}
         return own | {f"gpu.{name}": value for name, value in gpu.items()}
 
     @model_validator(mode="after")
@@ -112,7 +109,7 @@ class Target(BaseModel):
         figures = self.figures
         if missing := [figure for figure in figures if not self.sources.get(figure, "").strip()]:
             raise ValueError(f"[sources] says nothing of {', '.join(missing)}")
-        if unknown := sorted(set(self.sources) - set(figures) - {"alignment"}):
+        if unknown := sorted(set(self.sources) - set(figures)):
             raise ValueError(f"[sources] speaks of {', '.join(unknown)}, which are not figures of this target")
         return self
 

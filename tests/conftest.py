@@ -13,7 +13,7 @@ import pytest
 
 from catro_deploy.runs.folder import RunFolder
 from tests.doubles.environment import VERSIONS, tensorrt_environment
-from tests.tiny import command, went_well, write_work_folder
+from tests.tiny import command, exit_code_of, write_work_folder
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -122,7 +122,7 @@ def tiny_finished(tiny_template: Path, tmp_path_factory: pytest.TempPathFactory)
     """A finished run folder, to be copied; its run.toml names the images of ``tiny_template`` by absolute paths."""
     run = tmp_path_factory.mktemp("finished") / "run"
     done = command("run", "--config", str(tiny_template / "catro.toml"), "--run", str(run), cwd=tiny_template)
-    assert went_well(done.exit_code, done.stderr), done.stderr
+    assert done.exit_code == exit_code_of(run), done.stderr
     return run
 
 

@@ -13,15 +13,17 @@ import pytest
 from catro_deploy.files import file_hash
 from catro_deploy.runs.folder import RunFolder
 from tests.test_bad_input import refused
-from tests.tiny import command, start, went_well
+from tests.tiny import command, exit_code_of, start
 
 LARGEST_BYTES = 15_000  # less than what each stage writes, more than stages.json
 STAGES = ("prune", "finetune", "export", "verify", "bench", "report")
 
 
-def ran(result):
-    """The stages that ran and were not skipped."""
-    assert went_well(result.exit_code, result.stderr), result.stderr
+def ran(command_name, run="run", *flags):
+    """The stages of a command that ran and were not skipped; its exit code says what they recorded."""
+    result = command(command_name, "--run", str(run), *flags)
+    asked = () if command_name == "run" else (command_name,)
+    assert result.exit_code == exit_code_of(Path(run), *asked), result.stderr
     return [stage for stage in STAGES if f"{stage}: done in" in result.stderr]
 
 
@@ -51,10 +53,10 @@ def test_a_spoilt_file_is_made_again(tiny_run, spoil, name, stage, maker, again)
     spoil(tiny_run.path / name)
     if stage:
         refused(command(stage, "--run", "run"), 2, f"needs the results of {maker}", f"catro-deploy {maker} --run run")
-    redone = ran(command("run", "--run", "run"))
+    redone = ran("run")
     assert redone[: len(again)] == again
     assert "prune" not in redone or maker == "prune"
-    assert ran(command("run", "--run", "run")) == []
+    assert ran("run") == []
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_a_spoilt_list_of_stages_is_refused_and_files_stay(tiny_run, text):
 
 def test_without_the_list_of_stages_all_are_run_again(tiny_run):
     (tiny_run.path / "stages.json").unlink()
-    assert ran(command("run", "--run", "run")) == list(STAGES)
+    assert ran("run") == list(STAGES)
 
 
 def test_a_wrong_key_in_the_runs_settings(tiny_run):
@@ -79,7 +81,7 @@ def test_a_wrong_key_in_the_runs_settings(tiny_run):
         command("report", "--run", "run"), 2, "run/run.toml", "finetune.epocs is not a setting. Did you mean epochs?"
     )
     tiny_run.settings.write_text(text)
-    assert ran(command("report", "--run", "run")) == []
+    assert ran("report") == []
 
 
 def test_settings_that_went_away(tiny_run):
@@ -92,7 +94,7 @@ def test_a_spoilt_state_of_fine_tuning_says_to_delete_it(tiny_run):
     tiny_run.finetune_state.write_bytes(b"nothing")
     refused(command("run", "--run", "run"), 2, "finetune.resume.safetensors", "Delete it to start the training anew.")
     tiny_run.finetune_state.unlink()
-    assert "finetune" in ran(command("run", "--run", "run"))
+    assert "finetune" in ran("run")
 
 
 def test_a_report_before_its_time_says_what_comes_first(tiny):
@@ -118,7 +120,7 @@ def test_a_folder_that_may_not_be_written(tiny_run):
 def test_two_runs_in_one_folder(tiny_run):
     with tiny_run.lock():
         refused(command("run", "--run", "run"), 2, "Another catro-deploy is at work in run.", "Wait until it ends")
-    assert ran(command("run", "--run", "run")) == []
+    assert ran("run") == []
 
 
 def test_json_is_alone_on_the_standard_output(tiny_run):
@@ -145,7 +147,7 @@ def test_a_full_disk_leaves_what_was_there(tiny_run, stage):
     after = hashes(tiny_run.path)
     assert not [name for name in after if name.endswith(".part")]
     assert {name: after[name] for name in before if name in after} == before
-    assert ran(command("run", "--run", "run"))[0] == stage
+    assert ran("run")[0] == stage
 
 
 @pytest.mark.slow
@@ -176,5 +178,5 @@ def test_a_folder_with_spaces_and_other_alphabets(tiny, tiny_finished):
     shutil.copytree(tiny_finished, place / "my run")
     result = command("report", "--run", str(place / "my run"), "--force")
     assert result.exit_code == 0, result.stderr
-    assert ran(command("finetune", "--run", str(place / "my run"), "--epochs", "1")) == ["finetune"]
+    assert ran("finetune", place / "my run", "--epochs", "1") == ["finetune"]
     assert RunFolder(place / "my run").is_intact("finetune")

@@ -63,6 +63,6 @@ def test_what_is_wrong_with_a_profile_protocol_is_named(tmp_path, changes, reaso
 
 
 def test_an_unknown_name_is_told_with_those_that_there_are():
-    with pytest.raises(SettingsError, match=r"'standart'\. Did you mean standard") as caught:
+    with pytest.raises(SettingsError, match=r"'standart'.*\bstandard\b") as caught:
         load_profile_protocol("standart")
     assert "quick, standard" in caught.value.hint

@@ -16,7 +16,7 @@ from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.pruning import classifier
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.stages import finetune as finetune_stage
-from tests.tiny import CLASSES, SIZE, Blocks, command, start, went_well
+from tests.tiny import CLASSES, SIZE, Blocks, command, exit_code_of, start
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ MOMENTS = (
 def finish(*arguments, cwd):
     process = start(*arguments, cwd=cwd)
     stdout, stderr = process.communicate(timeout=120)
-    assert went_well(process.returncode, stderr), stderr
+    assert process.returncode == exit_code_of(the_run(cwd).path), stderr
     return stdout, stderr
 
 
@@ -211,7 +211,7 @@ def with_blocks(tiny, monkeypatch):
 
 def test_a_budget_of_latency_from_the_profile_to_the_report(tiny, with_blocks):
     done = command(*with_blocks, "--budget", "0.7x")
-    assert went_well(done.exit_code, done.stderr), done.stderr
+    assert done.exit_code == exit_code_of(the_run(tiny).path), done.stderr
     said = [done.stderr.index(words) for words in ("round 1: ", "prune: done", "finetune: done", "report: done")]
     assert said == sorted(said)
     run = the_run(tiny)

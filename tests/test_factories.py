@@ -17,18 +17,14 @@ def test_a_factory_is_found_in_the_working_folder():
 
 
 def test_a_name_that_is_not_there_gets_the_nearest_in_its_module():
-    with pytest.raises(
-        ModelError, match=r"no 'make_nt' in parts_net_of_mine .*[\s\S]*Did you mean parts_net_of_mine:make_net"
-    ):
+    with pytest.raises(ModelError, match=r"'make_nt'[\s\S]*parts_net_of_mine:make_net"):
         load_factory("parts_net_of_mine:make_nt", ModelError)
-    with pytest.raises(DataError, match="It has: make_net"):
+    with pytest.raises(DataError, match="make_net"):
         load_factory("parts_net_of_mine:zzz", DataError)
 
 
 def test_a_module_that_is_not_there_gets_the_nearest_beside_it():
-    with pytest.raises(
-        ModelError, match=r"No module named 'part_net_of_mine'[\s\S]*Did you mean parts_net_of_mine:make_net"
-    ):
+    with pytest.raises(ModelError, match=r"'part_net_of_mine'[\s\S]*parts_net_of_mine:make_net"):
         load_factory("part_net_of_mine:make_net", ModelError)
 
 

@@ -18,7 +18,7 @@ from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import load_settings
 from catro_deploy.stages import qat as qat_stage
 from tests.report.pages import Page
-from tests.tiny import Blocks, command, went_well
+from tests.tiny import Blocks, command, exit_code_of
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def content(folder, name):
 @pytest.mark.slow
 def test_images_alone_lead_from_the_command_to_a_report_without_an_accuracy(unlabelled):
     done = command("run", "--run", "run", "--precision", "auto")
-    assert went_well(done.exit_code, done.stderr), done.stderr
+    assert done.exit_code == exit_code_of(Path("run")), done.stderr
     measures = "agreement with the original and divergence from its answers"  # of 6 images
     assert f"quantize: goes by {measures}, since the images have no labels" in done.stderr
     verified, quantized, tuned, plan = (
@@ -67,7 +67,7 @@ def test_images_alone_lead_from_the_command_to_a_report_without_an_accuracy(unla
 
 def test_some_classes_and_no_epochs(unlabelled):
     done = command("run", "--run", "run", "--classes", "0,2", "--epochs", "0", "--criterion", "obs")
-    assert went_well(done.exit_code, done.stderr), done.stderr
+    assert done.exit_code == exit_code_of(Path("run")), done.stderr
     plan = content(unlabelled, "plan")
     assert (plan["classes"], plan["class_indices"], plan["criterion"]) == (["0", "2"], [0, 2], "obs")
     assert plan["pruned_macs"] <= 0.5 * plan["original_macs"]
@@ -81,7 +81,7 @@ def test_a_budget_of_measured_latency(unlabelled, monkeypatch):
     monkeypatch.setattr(classifier, "TRIALS", "./moment.toml")
     model = ("--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
     done = command("run", "--run", "run", *model, "--budget", "0.7x")
-    assert went_well(done.exit_code, done.stderr), done.stderr
+    assert done.exit_code == exit_code_of(Path("run")), done.stderr
     report = content(unlabelled, "report")
     assert (report["budget"], report["latency_plan"]["how"]) == ("0.7x", "measured")
     assert load_plan(RunFolder(unlabelled / "run")).reconstructed
@@ -139,4 +139,4 @@ def test_whatever_learns_from_labels_is_not_refused_without_epochs(unlabelled):
         (unlabelled / "catro.toml").read_text().replace("[finetune]\n", "[finetune]\ndistill = 0.5\n"),
     )
     done = command("run", "--run", "run", "--epochs", "0")
-    assert went_well(done.exit_code, done.stderr), done.stderr
+    assert done.exit_code == exit_code_of(Path("run")), done.stderr

@@ -114,5 +114,5 @@ def test_a_plan_of_reconstruction_without_a_predicted_loss_is_read(made):
 def test_a_branch_that_the_model_has_not_is_named(made):
     run, _ = made
     save_plan(plan({}, ("layer9.0.conv2",)), run.plan)
-    with pytest.raises(ModelError, match=r"no residual branch layer9\.0\.conv2"):
+    with pytest.raises(ModelError, match=r"layer9\.0\.conv2"):
         networks.load(run)

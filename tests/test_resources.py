@@ -1,8 +1,12 @@
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
+import platformdirs
 import pytest
+from platformdirs.macos import MacOS
+from platformdirs.unix import Unix
+from platformdirs.windows import Windows
 
 from catro_deploy import resources
 from catro_deploy.errors import SettingsError, UsageError
@@ -41,40 +45,60 @@ def test_a_path_is_taken_as_one(tmp_path, monkeypatch, given):
 
 
 def test_a_path_without_a_file_is_refused():
-    with pytest.raises(UsageError, match=r"There is no file nowhere/x86-cpu\.toml"):
+    with pytest.raises(UsageError, match=r"nowhere/x86-cpu\.toml"):
         resources.find("targets", "nowhere/x86-cpu.toml")
 
 
+PLACES = ("CATRO_CONFIG", "CATRO_CACHE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
+PLATFORMS = {"linux": Unix, "darwin": MacOS}
+
+
 @pytest.mark.parametrize(
-    ("platform", "variables", "folder"),
+    ("platform", "variables", "config", "cache"),
     [
-        ("linux", {}, "home/.config/catro-deploy"),
-        ("linux", {"XDG_CONFIG_HOME": "{root}/xdg"}, "xdg/catro-deploy"),
-        ("linux", {"XDG_CONFIG_HOME": "relative"}, "home/.config/catro-deploy"),
-        ("darwin", {"XDG_CONFIG_HOME": "{root}/xdg"}, "home/Library/Application Support/catro-deploy"),
-        ("win32", {"APPDATA": "{root}/roaming"}, "roaming/catro-deploy"),
-        ("win32", {}, "home/AppData/Roaming/catro-deploy"),
-        ("darwin", {"CATRO_CONFIG": "{root}/chosen"}, "chosen"),
+        ("linux", {}, "home/.config/catro-deploy", "home/.cache/catro-deploy"),
+        ("linux", {"XDG_CONFIG_HOME": "{root}/xdg"}, "xdg/catro-deploy", "home/.cache/catro-deploy"),
+        ("linux", {"XDG_CONFIG_HOME": "relative"}, "home/.config/catro-deploy", "home/.cache/catro-deploy"),
+        ("linux", {"XDG_CACHE_HOME": "{root}/xdg"}, "home/.config/catro-deploy", "xdg/catro-deploy"),
+        ("darwin", {}, "home/Library/Application Support/catro-deploy", "home/Library/Caches/catro-deploy"),
+        ("darwin", {"XDG_CONFIG_HOME": "{root}/xdg"}, "xdg/catro-deploy", "home/Library/Caches/catro-deploy"),
+        ("darwin", {"CATRO_CONFIG": "{root}/chosen"}, "chosen", "home/Library/Caches/catro-deploy"),
+        ("linux", {"CATRO_CACHE": "{root}/chosen"}, "home/.config/catro-deploy", "chosen"),
     ],
 )
-def test_settings_lie_where_the_platform_has_them(tmp_path, monkeypatch, platform, variables, folder):
-    for name in ("CATRO_CONFIG", "XDG_CONFIG_HOME", "APPDATA"):
+def test_files_are_where_the_platform_has_them(tmp_path, monkeypatch, platform, variables, config, cache):
+    for name in PLACES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name, value in variables.items():
         monkeypatch.setenv(name, value.format(root=tmp_path))
-    assert resources.config_folder(platform) == tmp_path / folder
+    monkeypatch.setattr(platformdirs, "PlatformDirs", PLATFORMS[platform])
+    assert (resources.config_folder(), resources.cache_folder()) == (tmp_path / config, tmp_path / cache)
+
+
+def test_on_windows_settings_roam_and_caches_do_not(monkeypatch):
+    for name in PLACES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WIN_PD_OVERRIDE_APPDATA", r"C:\Users\me\AppData\Roaming")
+    monkeypatch.setenv("WIN_PD_OVERRIDE_LOCAL_APPDATA", r"C:\Users\me\AppData\Local")
+    monkeypatch.setattr(platformdirs, "PlatformDirs", Windows)
+    assert PureWindowsPath(resources.config_folder()) == PureWindowsPath(r"C:\Users\me\AppData\Roaming\catro-deploy")
+    assert PureWindowsPath(resources.cache_folder()) == PureWindowsPath(r"C:\Users\me\AppData\Local\catro-deploy\Cache")
 
 
 def test_a_user_without_a_home_still_has_the_shipped_targets(monkeypatch):
-    def homeless():
-        raise RuntimeError("Could not determine home directory.")
+    def homeless(_):
+        raise KeyError("uid not found")
 
-    monkeypatch.delenv("CATRO_CONFIG")
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
+    for name in PLACES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "")
+    monkeypatch.setattr("pwd.getpwuid", homeless)
     assert resources.own_folder("targets") is None
     assert "x86-cpu" in resources.names("targets")
+    with pytest.raises(UsageError) as caught:
+        resources.cache_folder()
+    assert "CATRO_CACHE" in caught.value.hint
 
 
 def test_own_targets_join_the_shipped_ones_and_stand_before_them(tmp_path, monkeypatch):
@@ -100,7 +124,7 @@ def test_protocols_are_never_shadowed(tmp_path, monkeypatch):
 
 
 def test_of_several_that_are_as_near_the_first_is_named():
-    with pytest.raises(UsageError, match=r"Did you mean x86-cpu\?"):
+    with pytest.raises(UsageError, match=r"x86-cpu\?"):
         resources.find("targets", "x86")
 
 
@@ -109,7 +133,7 @@ def test_an_installed_package_reads_its_own_data(tmp_path):
     package = tmp_path / "catro_deploy"
     (package / "_data" / "targets").mkdir(parents=True)
     (package / "_data" / "targets" / "planted.toml").write_text("")
-    for name in ("__init__.py", "errors.py", "resources.py"):
+    for name in ("__init__.py", "errors.py", "resources.py", "suggestions.py"):
         (package / name).write_text((resources.PACKAGE / name).read_text())
     code = "from catro_deploy import resources; print(resources.find('targets', 'planted'), resources.names('targets'))"
     command = [sys.executable, "-c", code]

@@ -100,7 +100,7 @@ def test_a_wrong_member_of_a_list_is_named_once(tmp_path):
 
 
 def test_a_wrong_flag_is_named():
-    with pytest.raises(SettingsError, match=r"finetune\.epochs = -1 does not fit"):
+    with pytest.raises(SettingsError, match=r"finetune\.epochs = -1\b"):
         load_settings(None, {"finetune": {"epochs": -1}})
 
 
@@ -166,7 +166,7 @@ def test_a_recipe_that_a_flag_names_stands_over_the_file(tmp_path):
 
 
 def test_an_unknown_recipe_is_refused(tmp_path):
-    with pytest.raises(SettingsError, match=r"finetune\.recipe = 'quick' does not fit"):
+    with pytest.raises(SettingsError, match=r"finetune\.recipe = 'quick'"):
         load_settings(None, {"finetune": {"recipe": "quick"}})
 
 
@@ -245,7 +245,7 @@ def test_without_labels_every_recipe_learns_from_the_original_alone(recipe, labe
 
 
 def test_a_measured_worth_takes_reconstruction():
-    with pytest.raises(SettingsError, match="does not go with reconstruct = false") as caught:
+    with pytest.raises(SettingsError, match="reconstruct = false") as caught:
         load_settings(None, {"prune": {"worth": "measured", "reconstruct": False}})
     assert "Leave reconstruct at its default" in caught.value.hint
 
@@ -287,12 +287,12 @@ def test_the_budget_is_read_with_the_settings_and_written_in_one_form(tmp_path):
 
 
 def test_a_budget_that_cannot_be_read_is_refused_when_settings_are_read(tmp_path):
-    with pytest.raises(BudgetError, match="'50%' cannot be read"):
+    with pytest.raises(BudgetError, match="'50%'"):
         load_settings(write(tmp_path, "[prune]\nbudget = '50%'"), {})
 
 
 def test_a_budget_that_is_searched_is_no_amount():
     settings = load_settings(None, {"prune": {"budget": "auto"}})
     assert settings.prune.budget == "auto"
-    with pytest.raises(BudgetError, match="auto is searched by"):
+    with pytest.raises(BudgetError, match=r"\bauto\b"):
         _ = settings.prune.given_budget

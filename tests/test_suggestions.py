@@ -11,7 +11,7 @@ def test_the_nearest_name_is_suggested():
 
 
 def test_several_are_joined():
-    assert did_you_mean("eps", ["eps1", "eps2"], most=2) == "Did you mean eps2 or eps1?"
+    assert did_you_mean("eps", ["eps1", "eps2"], most=2) == "Did you mean eps1 or eps2?"
 
 
 def test_without_a_similar_name_the_other_hint_is_given():

@@ -53,7 +53,7 @@ def test_x86_cpu():
     target = load_target("x86-cpu")
     assert (target.name, target.kind, target.runtime) == ("x86-cpu", "cpu", "onnxruntime")
     assert (target.precision, target.threads, target.batch) == ("fp32", 1, 1)
-    assert (target.alignment, target.transport, target.gpu) == (16, "local", None)
+    assert (target.transport, target.gpu) == ("local", None)
 
 
 def test_what_comes_with_the_package():
@@ -68,9 +68,9 @@ def test_each_loads_and_gives_a_source_for_each_figure(name):
     target = load_target(name)
     assert target.name == name
     assert set(target.sources) == set(target.figures)
-    assert {"precision", "batch", "alignment"} <= set(target.figures)
+    assert {"precision", "batch"} <= set(target.figures)
     if target.kind != "cpu":
-        assert (target.runtime, target.precision, target.alignment) == ("tensorrt", "fp16", 8)
+        assert (target.runtime, target.precision) == ("tensorrt", "fp16")
         assert {f"gpu.{figure}" for figure in type(target.gpu).model_fields} <= set(target.figures)
     assert Target.model_validate(target.model_dump()) == target
 
@@ -131,7 +131,7 @@ def test_the_generic_gpu_says_that_it_assumes():
 
 
 def test_an_unknown_target_gets_the_nearest():
-    with pytest.raises(TargetError, match="Did you mean x86-cpu") as caught:
+    with pytest.raises(TargetError, match=r"\bx86-cpu\b") as caught:
         load_target("x86_cpu")
     assert "x86-cpu" in caught.value.hint
 
@@ -142,10 +142,9 @@ def test_a_file_of_the_users_is_named_after_its_stem(tmp_path):
 
 
 def test_what_a_file_need_not_say(tmp_path):
-    text = re.sub(r'\nalignment = (16|"""[\s\S]*?""")', "", CPU)
-    target = load_target(written(tmp_path, text))
-    assert (target.alignment, target.transport, target.power_mode) == (1, "local", "")
-    assert "alignment" not in target.figures
+    target = load_target(written(tmp_path, CPU))
+    assert (target.transport, target.power_mode) == ("local", "")
+    assert "power_mode" not in target.figures
 
 
 @pytest.mark.parametrize("form", ['[sources.gpu]\nsms = "x"', '"gpu.sms" = "x"', 'gpu.sms = "x"'])
@@ -188,7 +187,7 @@ def test_a_wrong_extension_is_explained(tmp_path, change, explanation):
 def test_a_shipped_file_that_extends_itself_would_be_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(resources, "folder", lambda kind: tmp_path)
     written(tmp_path, BOARD, "jetson-orin.toml")
-    with pytest.raises(TargetError, match="extends 'jetson-orin', which itself extends 'jetson-orin'"):
+    with pytest.raises(TargetError, match=r"'jetson-orin'.*'jetson-orin'"):
         load_target("jetson-orin")
 
 
@@ -220,10 +219,10 @@ def test_a_wrong_file_is_explained(tmp_path, change, explanation):
 
 
 def test_a_wrong_gpu_is_compared_with_a_gpu(tmp_path):
-    with pytest.raises(TargetError, match=r"threads are for targets of kind \"cpu\"") as caught:
+    with pytest.raises(TargetError, match="threads") as caught:
         load_target(written(tmp_path, "threads = 2\n" + ORIN))
     assert str(resources.folder("targets") / "jetson-orin.toml") in caught.value.hint
-    with pytest.raises(TargetError, match=r"says nothing of gpu\.l2_mib"):
+    with pytest.raises(TargetError, match=r"gpu\.l2_mib"):
         load_target(written(tmp_path, re.sub(r"\nl2_mib = \".*", "", ORIN)))
 
 
@@ -252,7 +251,7 @@ def test_nothing_is_replaced_unless_it_is_forced(tmp_path, config):
     file = written(tmp_path, BOARD)
     copy = add_target(file)
     written(tmp_path, BOARD.replace("batch = 4", "batch = 8"))
-    with pytest.raises(TargetError, match="You have a target 'mine' already") as caught:
+    with pytest.raises(TargetError, match="'mine'") as caught:
         add_target(file)
     assert "--force" in caught.value.hint
     assert load_target("mine").batch == 4
@@ -262,7 +261,7 @@ def test_nothing_is_replaced_unless_it_is_forced(tmp_path, config):
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-x", "with space", ".hidden"])
 def test_names_that_could_not_be_asked_for_are_refused(tmp_path, config, name):
-    with pytest.raises(TargetError, match="cannot be a target's name"):
+    with pytest.raises(TargetError, match=re.escape(repr(name))):
         add_target(written(tmp_path, BOARD), name)
     assert not config.exists()
 

@@ -1,8 +1,8 @@
 """Energy of an inference, where the device tells what power it draws: a Jetson's sensors, or nvidia-smi.
 
 Power is sampled some ten times a second, for which single inferences are far too short: each model runs back to back
-for a while, in turns, and the energy of a turn is shared out among its inferences. What else the device does is in it,
-too; what it draws when it idles stands beside it.
+for a while, alternately, and the energy of a turn is divided by its inferences. What else the device does is included;
+what it draws when it idles is reported beside it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Meter:
         self._lock = threading.Lock()
 
     def sample(self) -> None:
-        """Note what is drawn now, if that can be told."""
+        """Note what is drawn now, if that is known."""
         watts = self._read()
         if watts is not None:
             with self._lock:
                 self._samples.append(watts)
 
     def mean_w(self) -> float | None:
-        """The mean since the last time this was asked; None if nothing was told."""
+        """The mean since the last time this was asked; None if nothing was noted."""
         with self._lock:
             samples, self._samples = self._samples, []
         return sum(samples) / len(samples) if samples else None

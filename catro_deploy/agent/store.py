@@ -25,7 +25,7 @@ __all__ = ["SHA256", "Store", "told_if_full"]
 SHA256 = re.compile(r"[0-9a-f]{64}")
 CHUNK_BYTES = 1 << 20
 DAY_S = 24 * 3600
-# What nobody has asked for so long goes, so that a device's disk does not fill up with old models.
+# What was not asked for so long is removed, so that a device's disk does not fill up with old models.
 UNUSED_S = 30 * DAY_S
 
 

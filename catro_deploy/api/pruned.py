@@ -83,7 +83,7 @@ class PrunedModel:
             validation: a loader of images with labels, for the accuracy after each epoch. If training made the network
                 worse on them, ``model`` keeps its weights from before; a ``CatroWarning`` says so if accuracy was
                 lost. None: no accuracy, and the trained weights stay in any case.
-            progress: told how far it is; None: nobody.
+            progress: reports how far it is; None: no report.
             **options: how it is trained, see ``FinetuneOptions``.
 
         Returns:

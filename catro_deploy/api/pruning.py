@@ -48,7 +48,7 @@ def prune(
     """Prune a trained classifier until it meets ``budget``; ``model`` itself stays as it is.
 
     A budget of latency is measured on this machine, as the command line does it: the layers of the network are timed
-    once (some minutes; kept for the next time), and candidates are timed in turns with the original.
+    once (some minutes; kept for the next time), and candidates are timed interleaved with the original.
 
     Args:
         model: maps images (n, channels, height, width) to logits (n, all classes).
@@ -73,7 +73,7 @@ def prune(
         threads: of the runtime that latency is measured with; None: the target's.
         batch: images at a time when latency is measured; None: the target's.
         profile: how thoroughly layers are timed: ``standard``, ``quick``, or the path of a protocol.
-        progress: told how far it is; None: nobody.
+        progress: reports how far it is; None: no report.
         **options: what else can be set, see ``PruneOptions``.
 
     Returns:

@@ -96,7 +96,7 @@ class Basis:
 def basis_of(original: Floats, labels: NDArray[np.int64], allowed: float | None = None) -> Basis:
     """What to judge by on images with ``labels`` (n,) that the original network gives the logits ``original``.
 
-    Agreement with the original, where nobody knows the labels, where the original has nearly all of them right (it was
+    Agreement with the original, where labels are not known, where the original has nearly all of them right (it was
     then probably trained on these images, and no network could be as good on new ones), and where one image is more
     than the ``allowed`` points of accuracy: a gain by chance would otherwise make up for any loss. In the last case,
     whatever the labels, divergence counts as well.

@@ -15,7 +15,7 @@ from catro_deploy.statistics.guessing import is_below
 
 __all__ = ["Input", "better_input", "evenly_spaced", "logits_of", "usual_normalisations"]
 
-TRIED_IMAGES = 300
+TRIED_IMAGES = 100
 
 NORMALISATIONS = (
     ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # ImageNet's

@@ -1,6 +1,6 @@
 """What allocations of channels to groups are about: candidate widths, their worth and cost; and one share for all.
 
-How the widths are chosen is told in greedy.py (the paper's Algorithm 2) and exact.py (the best there is).
+greedy.py (the paper's Algorithm 2) and exact.py (a proven optimum) choose the widths.
 """
 
 import math
@@ -72,7 +72,7 @@ class CostModel(Protocol):
 class GroupChoice:
     """The widths that a group may take, ascending, and how many layers produce its channels.
 
-    The first width is 0 if the group lies in a branch that may vanish.
+    The first width is 0 if the group lies in a branch that may be removed.
     """
 
     name: str
@@ -204,7 +204,7 @@ def uniform(values: Sequence[GroupValue], full: Mapping[str, int], cost: CostMod
 
 
 def check_branches(values: Sequence[GroupValue], branches: Sequence[Branch]) -> dict[str, tuple[str, ...]]:
-    """For each group those that vanish with it, or itself alone.
+    """For each group those that are removed with it, or itself alone.
 
     Raises:
         ValueError: a branch names a group that is not there, cannot go to 0, or is in two; or another group can.

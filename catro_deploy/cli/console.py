@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Lines", "Screen", "make_progress", "print_json", "print_result", "say"]
 
 WIDTH_WITHOUT_SCREEN, WIDEST = 110, 2000
-# Without a screen, work that takes this long is told of, and then at each tenth.
+# Without a screen, work that takes this long is reported, and then at each tenth.
 INTERVAL_S, SILENCE_S, TENTHS = 15.0, 600.0, 10
 # What stands beside title and bar at most: 300000/300000, elapsed and remaining time.
 BESIDE_BAR, TITLE = 36, 34

@@ -1,4 +1,4 @@
-"""What nobody foresaw, turned into an error that says where its traceback is."""
+"""An unexpected exception, turned into an error that says where its traceback is."""
 
 import errno
 import tempfile

@@ -86,7 +86,7 @@ def _root(
     """Prune an image classifier for the device that must run it, and prove what it gained.
 
     Settings come from flags, then from catro.toml here, then from defaults. [bold]run[/bold] does everything;
-    prune, finetune, export, verify, bench and report are its steps, and each goes on with the newest run.
+    prune, finetune, export, verify, bench and report are its steps, and each continues the newest run.
 
     Exit codes: 0 done, 1 a fault, 2 wrong usage or input, 3 the result misses what was asked.
     """

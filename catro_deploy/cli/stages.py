@@ -171,7 +171,7 @@ def bench(
     keep: o.Keep = False,
     json: o.Json = False,
 ) -> None:
-    """Measure both networks on the device, in turns."""
+    """Measure both networks on the device, interleaved."""
     continue_run("bench", flags, config, run, force=force, keep=keep, as_json=json)
 
 

@@ -52,7 +52,7 @@ def start_run(
     """Begin with the first of ``stages``, in ``folder`` or in the one that these settings always get.
 
     ``whole``: what must come before the pruning comes, too: a baseline to be trained, a budget to be searched.
-    A ``folder`` that has settings of its own goes on with them, unless ``config`` says otherwise.
+    A ``folder`` that has settings of its own keeps them, unless ``config`` says otherwise.
     """
     from catro_deploy import pipeline
 
@@ -123,7 +123,7 @@ def export_run(
     keep: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Export; for a target with engines also build and check them there or, if nobody knows where it is, pack a bundle.
+    """Export; for a target with engines also build and check them there or, if it cannot be reached, pack a bundle.
 
     Raises:
         RunFolderError: there is no such run.
@@ -147,7 +147,7 @@ def export_run(
     if needs_engines(target) and not there:
         from catro_deploy.stages.bundle import bundle
 
-        progress.note(f"{target.name} cannot be reached from here: engines are to be built there by hand")
+        progress.note(f"{target.name} cannot be reached from here: build the engines there")
         bundle(settings, run, progress)
 
 

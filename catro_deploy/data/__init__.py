@@ -40,7 +40,7 @@ DATASETS: dict[str, Opener] = {
 FACTORY_FORM = (
     "It is called with settings (a catro_deploy.settings.DataSettings), size (height, width) and channels (1 or 3). "
     "It must return a catro_deploy.data.Dataset whose splits give uint8 images (n, channels, height, width); "
-    "their labels are whole numbers from 0, or all -1 if nobody knows them."
+    "their labels are whole numbers from 0, or all -1 if they are not known."
 )
 
 

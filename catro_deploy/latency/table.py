@@ -25,8 +25,8 @@ __all__ = ["Cell", "Fit", "LayerTable", "TableCost", "fit_whole", "judge", "laye
 LEAST_US = 0.05
 # Relative errors beyond this weigh less in the fit: disturbed measurements, not networks.
 OUTLYING = 0.05
-# Of reweighting; the weights settle within a few dozen.
-ROUNDS = 50
+# Of the solver, relative.
+TOLERANCE = 1e-10
 # How far what the three numbers make up lies from the usual: standard deviations, as shares of the latency.
 SPREAD = (0.2, 0.2, 0.1)
 # From the median of absolute errors to their standard deviation, if they are normal.
@@ -128,30 +128,31 @@ def fit_whole(us: Iterable[float], nodes: Iterable[float], whole_us: Iterable[fl
     for _ in range(2):  # the first fit tells how noisy they are
         hold = noise / np.array(SPREAD)
         rows = np.concatenate([relative * scale, np.diag(hold)])
-        found = _last_not_negative(rows, np.concatenate([np.ones(len(whole)), hold * usual]))
+        found = _robust(rows, np.concatenate([np.ones(len(whole)), hold * usual]), start=usual)
         noise = TO_DEVIATION * float(np.median(np.abs(relative @ (found * scale) - 1)))
     slope, per_node_us, fixed_us = (float(value) for value in found * scale)
     return Fit(slope, per_node_us, fixed_us)
 
 
-def _last_not_negative(rows: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What ``_robust`` solves, with the last of ``x`` at least 0: noise makes no part of a latency negative."""
-    found = _robust(rows, wanted)
-    # The loss is convex, so that where its minimum lies below 0 the least above is at 0.
-    return found if found[-1] >= 0 else np.append(_robust(rows[:, :-1], wanted), 0.0)
+def _robust(rows: NDArray[np.float64], wanted: NDArray[np.float64], start: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solve ``rows @ x = wanted`` under the soft-L1 loss: errors beyond OUTLYING count by their size only.
 
-
-def _robust(rows: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Solve ``rows @ x = wanted`` in least squares, but errors beyond OUTLYING count by their size only.
-
-    Iteratively reweighted least squares; an error e weighs 1 / sqrt(1 + (e / OUTLYING)^2), the soft-L1 loss.
+    Slope and fixed part are at least 0: noise makes no part of a latency negative.
     """
-    weights: NDArray[np.float64] = np.ones(len(wanted))
-    for _ in range(ROUNDS):
-        roots = np.sqrt(weights)
-        found = np.asarray(np.linalg.lstsq(rows * roots[:, None], wanted * roots, rcond=None)[0], dtype=np.float64)
-        weights = 1 / np.sqrt(1 + ((rows @ found - wanted) / OUTLYING) ** 2)
-    return found
+    from scipy.optimize import least_squares
+
+    found = least_squares(
+        lambda x: rows @ x - wanted,
+        start,
+        jac=lambda _: rows,
+        bounds=([0.0, -np.inf, 0.0], np.inf),
+        loss="soft_l1",
+        f_scale=OUTLYING,
+        xtol=TOLERANCE,
+        ftol=TOLERANCE,
+        gtol=TOLERANCE,
+    )
+    return np.asarray(found.x, dtype=np.float64)
 
 
 def judge(predicted_us: Sequence[float], measured_us: Sequence[float]) -> CostErrors:

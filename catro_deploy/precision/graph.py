@@ -91,7 +91,7 @@ def layers_of(graph: Any) -> dict[str, str]:  # noqa: ANN401 - onnx.GraphProto
 
 
 def require_float(proto: Any, name: str) -> None:  # noqa: ANN401 - as above
-    """See to it that nobody has quantised ``proto`` yet.
+    """Require that ``proto`` is not quantised yet.
 
     Raises:
         ModelError: somebody has.
@@ -105,7 +105,7 @@ def require_float(proto: Any, name: str) -> None:  # noqa: ANN401 - as above
 
 
 def sort_(graph: Any) -> None:  # noqa: ANN401 - as above
-    """Put every node behind those that it reads; drop nodes and constants that nobody reads."""
+    """Put every node behind those that it reads; drop nodes and constants that are not read."""
     made_by = {name: node for node in graph.node for name in node.output}
     place = {node.output[0]: number for number, node in enumerate(graph.node)}
     ordered: dict[str, Any] = {}

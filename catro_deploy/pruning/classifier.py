@@ -24,7 +24,7 @@ from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, GroupPlan, Keep
 from catro_deploy.settings import PruneSettings, Settings
 from catro_deploy.targets import load_target
-from catro_deploy.training.device import choose_device
+from catro_deploy.training.device import choose_device, choose_hardware
 from catro_deploy.transports.execution import use_of
 from catro_deploy.transports.reach import profilable, reachable
 
@@ -71,7 +71,10 @@ def prune_classifier(
         batches = [(images.to(device), label) for images, label in batches]
     keeper = None
     if settings.prune.reconstruct or settings.prune.criterion == "obs":
-        images = _some_images(batches, settings.prune.reconstruct_images)
+        hardware = choose_hardware(original.model, settings.prune.compute, amp=False)
+        # Large matrices are summed up once a batch, so that a few more images than fit a cache are faster.
+        at_once = min(4 * scoring_batch_size(original, settings.prune), settings.prune.batch_size)
+        images = _some_images(batches, settings.prune.reconstruct_images, at_once, hardware.memory_format)
         keeper = Reconstructor(original.model.to(device), network, images, settings.prune, progress)
     return _Pruning(original, network, batches, settings, progress, keeper, labelled).pruned()
 
@@ -193,9 +196,17 @@ def _reconstructed(original: Classifier, pruned: Pruned, keeper: Reconstructor, 
     return Pruned(model, replace(pruned.plan, reconstruction=record))
 
 
-def _some_images(batches: Sequence[Labelled], count: int) -> list[torch.Tensor]:
-    """About ``count`` of the images of ``batches``, evenly from all, in batches of mixed classes."""
+def _some_images(
+    batches: Sequence[Labelled], count: int, at_once: int, memory_format: torch.memory_format
+) -> list[torch.Tensor]:
+    """About ``count`` of the images of ``batches``, evenly from all, in batches ``at_once`` of mixed classes."""
     each = max(1, round(count / len(batches)))
     pieces = [images[:each] for images, _ in batches]
-    mixed = torch.cat(pieces)[torch.randperm(sum(map(len, pieces)), generator=torch.Generator().manual_seed(0))]
-    return list(torch.split(mixed[:count], len(batches[0][0])))
+    place = torch.randperm(sum(map(len, pieces)), generator=torch.Generator().manual_seed(0)).argsort()
+    first = pieces[0]  # what follows is one copy only: it may take half of a GiB
+    mixed = torch.empty(len(place), *first.shape[1:], device=first.device, memory_format=memory_format)
+    start = 0
+    for piece in pieces:
+        mixed[place[start : start + len(piece)]] = piece
+        start += len(piece)
+    return list(torch.split(mixed[:count], at_once))

@@ -18,6 +18,9 @@ FIRST_AID = 1e-9
 """Share of the largest diagonal entry that is added where rounding has made a Gram matrix indefinite, then ten times
 as much until it is enough."""
 
+GRAM_BLOCK = 576
+"""Columns of a Gram matrix that are computed at a time, with those behind them: half of a large matrix is saved."""
+
 
 class Moments:
     """First and second moments of rows and their targets, in float64.
@@ -45,7 +48,7 @@ class Moments:
             self._target_origin = self._target_origin if targets is None else targets.mean(1, keepdim=True)
         self.count += rows.shape[1]
         rows = rows - self._origin
-        self._gram += rows.mT @ rows
+        _add_gram_(self._gram, rows)
         self._row_sum += rows.sum(1, dtype=torch.float64)
         if targets is not None:
             targets = targets - self._target_origin
@@ -168,6 +171,15 @@ def solve_from_rows(
     kernel.diagonal().add_(added)
     found = before + x.mT @ torch.cholesky_solve(t - x @ before, factored(kernel[None])[0])
     return found, target_mean - row_mean @ found
+
+
+def _add_gram_(gram: torch.Tensor, rows: torch.Tensor) -> None:
+    """Add x'x of ``rows`` (g, n, columns); what is symmetric is computed once, block by block."""
+    for first in range(0, rows.shape[2], GRAM_BLOCK):
+        end = first + GRAM_BLOCK
+        product = rows[:, :, first:end].mT @ rows[:, :, first:]
+        gram[:, first:end, first:] += product
+        gram[:, end:, first:end] += product[:, :, GRAM_BLOCK:].mT
 
 
 def _times(weights: torch.Tensor, row: torch.Tensor) -> torch.Tensor:

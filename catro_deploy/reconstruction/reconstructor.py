@@ -18,7 +18,7 @@ from catro_deploy.reconstruction.choice import Eliminations
 from catro_deploy.reconstruction.correction import NETWORKS
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.images import first_images, split_images
-from catro_deploy.reconstruction.loss import divergence
+from catro_deploy.reconstruction.loss import answers, divergence, divergence_from
 from catro_deploy.reconstruction.readers import readers_of
 from catro_deploy.reconstruction.refit import reconstruct_, write_back_
 from catro_deploy.reconstruction.worth import SOLVED_FROM, Losses, images_within, measure_losses
@@ -85,7 +85,8 @@ class Reconstructor:
         kept = {group.name: self.kept(group, widths.get(group.name, group.width)) for group in groups}
         chosen = {name: channels for name, channels in kept.items() if channels is not None}
         cut = self.graph.cut(keeps_of(groups, chosen, self.network.sizes), dropped)
-        count = images_within(self._macs, passes=2 * NETWORKS)
+        # Solving takes its images through both networks, and about as long again for the layers.
+        count = images_within(self._macs, passes=NETWORKS * (3 * SOLVED_FROM + 2))
         solved, judged = first_images(self._parts[0], SOLVED_FROM * count), first_images(self._parts[1], count)
         with reused_pages():
             reconstruct_(self.graph, cut, solved, self._limit(), seed=self.settings.seed)
@@ -101,9 +102,10 @@ class Reconstructor:
         cut = self.graph.cut(keeps, dropped)
         solved_from, judged = self._parts
         with reused_pages():
-            before = divergence(self.graph.module, cut.module, judged)
+            expected = list(answers(self.graph.module, judged))
+            before = divergence_from(expected, answers(cut.module, judged))
             found = reconstruct_(self.graph, cut, solved_from, self._limit(), self.progress, seed=self.settings.seed)
-            after = divergence(self.graph.module, cut.module, judged)
+            after = divergence_from(expected, answers(cut.module, judged))
         solved = copy.deepcopy(pruned).cpu()
         better = after < before
         if better:

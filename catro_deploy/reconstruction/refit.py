@@ -13,7 +13,7 @@ import torch
 from torch import fx, nn
 
 from catro_deploy.graph.cut.kinds import is_transposed
-from catro_deploy.graph.fx.activations import MemoryLimit
+from catro_deploy.graph.fx.activations import Activations, MemoryLimit
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.reconstruction.graphs import CutGraph, OriginalGraph
 from catro_deploy.reconstruction.rows import Solvable, layer_of
@@ -45,19 +45,21 @@ def reconstruct_(
     limit: MemoryLimit,
     progress: Progress | None = None,
     *,
-    first: int | None = None,
+    steps: Sequence[Step] | None = None,
+    known: Mapping[str, Activations] | None = None,
     seed: int = 0,
 ) -> Reconstruction:
-    """Solve the layers of ``cut`` in place; only those of the ``first`` steps, if given.
+    """Solve the layers of ``cut`` in place; only those of ``steps``, if given.
 
     ``images`` are normalised batches (n, channels, height, width), without labels, on the device of both graphs.
+    ``known`` are values of nodes, by name, that are the same in both.
     """
-    steps, left = steps_of(original, cut)
-    steps = steps[:first]
+    all_steps, left = steps_of(original, cut)
+    steps = all_steps if steps is None else steps
     nodes = {node.name: node for node in original.module.graph.nodes}
     generator = torch.Generator().manual_seed(seed)
-    here = Walk(cut.module, [step.needed for step in steps], images, limit)
-    there = Walk(original.module, [(nodes[step.target],) for step in steps], images, limit)
+    here = Walk(cut.module, [step.needed for step in steps], images, limit, known)
+    there = Walk(original.module, [(nodes[step.target],) for step in steps], images, limit, known)
     count = sum(len(batch) for batch in images)
     fits: dict[str, LayerFit] = {}
     with (progress or Silent()).task("Reconstructing layers", len(steps)) as task, torch.inference_mode():

@@ -93,7 +93,7 @@ def outputs_at(module: Solvable, output: torch.Tensor, positions: torch.Tensor) 
     positions = positions.to(output.device)
     if isinstance(module, nn.Linear):
         return output.flatten(1, -2)[:, positions].flatten(0, 1)[None] if output.ndim > 2 else output[None]
-    chosen = output.flatten(2)[:, :, positions].movedim(1, 2).flatten(0, 1)  # (rows, channels)
+    chosen = _channels_at(output, positions).flatten(0, 1)  # (rows, channels)
     return chosen.view(len(chosen), groups_of(module), -1).movedim(1, 0)
 
 
@@ -115,11 +115,16 @@ def rows_at(module: Solvable, value: torch.Tensor, positions: torch.Tensor) -> t
     index = torch.zeros(len(positions), math.prod(kernel), dtype=torch.long)
     for start, offset, size in zip(starts, offsets, sizes, strict=True):
         index = index * size + (start[:, None] + torch.tensor(offset)[None])
-    gathered = padded.flatten(2)[:, :, index.to(value.device).flatten()]
-    gathered = gathered.view(*padded.shape[:2], len(positions), -1).movedim(
-        1, 2
-    )  # (images, positions, channels, kernel)
-    return gathered.reshape(len(value) * len(positions), groups_of(module), -1).movedim(1, 0)
+    gathered = _channels_at(padded, index.to(value.device).flatten())
+    gathered = gathered.view(len(value) * len(positions), -1, padded.shape[1]).mT  # (rows, channels, kernel)
+    return gathered.reshape(len(gathered), groups_of(module), -1).movedim(1, 0)
+
+
+def _channels_at(maps: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """The channels of ``maps`` (images, channels, ...) at flat ``positions``: (images, positions, channels)."""
+    if maps.movedim(1, -1).is_contiguous():
+        return maps.movedim(1, -1).flatten(1, -2).index_select(1, positions)
+    return maps.flatten(2).index_select(2, positions).mT.contiguous()
 
 
 def _padded(

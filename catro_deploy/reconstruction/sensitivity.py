@@ -17,6 +17,8 @@ from catro_deploy.reconstruction.rows import layer_of, weight_matrix
 
 __all__ = ["logit_directions"]
 
+MAPS_BYTES = 2**29
+"""Of feature maps and their gradients that are held at a time."""
 EPSILON = 1e-6
 """Share of the largest eigenvalue that every direction counts with."""
 
@@ -44,10 +46,13 @@ def logit_directions(
 
         output.register_hook(add)  # type: ignore[no-untyped-call]
 
-    with progress.task("Finding what logits depend on", len(images)) as task, torch.enable_grad():
-        for batch in images:
+    map_bytes = sum(shape.numel() for shape in original.shapes.values()) * images[0].element_size()
+    parts = [part for batch in images for part in batch.split(max(1, MAPS_BYTES // (2 * map_bytes)))]
+    with progress.task("Finding what logits depend on", len(parts)) as task, torch.enable_grad():
+        for part in parts:
             interpreter = fx.Interpreter(module)
-            image = batch.clone().requires_grad_()
+            # With channels last, oneDNN's gradient of narrow strided convolutions is wrong: see training/striding.py.
+            image = part.clone(memory_format=torch.contiguous_format).requires_grad_()
             interpreter.env = {order[0]: image}
             for node in order[1:-1]:
                 interpreter.env[node] = output = interpreter.run_node(node)

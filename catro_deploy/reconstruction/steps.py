@@ -1,8 +1,8 @@
 """Which layers of a cut network are solved, in which order, and for what.
 
 A layer is solved for the output that it has in the original. Layers whose outputs are added up are solved together, for
-the sum that the original has there less what comes from elsewhere: so a residual branch makes good what was lost in the
-stream before it. Where a branch behind a sum is gone, the sum aims at the stream after that branch.
+the sum that the original has there less what comes from elsewhere: so a residual branch compensates for what was
+lost in the stream before it. Where a branch behind a sum is gone, the sum aims at the stream after that branch.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Answers of a network from some place in its graph on: what runs before that place runs once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,6 +8,7 @@ from torch import fx
 
 from catro_deploy.graph.fx.activations import Activations, MemoryLimit
 from catro_deploy.graph.fx.features import is_only_read
+from catro_deploy.reconstruction.walk import lent
 
 __all__ = ["Suffix"]
 
@@ -20,47 +21,72 @@ class Suffix:
         self._nodes = list(module.graph.nodes)
         self._at = 1
         self._kept: dict[fx.Node, Activations] = {}
-        place = {node: at for at, node in enumerate(self._nodes)}
-        self._last_use = {node: max((place[user] for user in node.users), default=-1) for node in self._nodes}
+        self._last_use = _last_uses(self._nodes)
+
+    @property
+    def known(self) -> Mapping[str, Activations]:
+        """What later nodes read of the values in front of the place, by the names of the nodes."""
+        return {node.name: kept for node, kept in self._kept.items()}
 
     def advance(self, place: int) -> None:
         """Go on to ``place`` (of a node in the graph), with the weights that the module has now."""
         if place <= self._at:
             return
-        live = [node for node in self._nodes[1:place] if self._last_use[node] >= place]
+        live = [node for node in self._nodes[1:place] if self._last_use.get(node, -1) >= place]
         new = {
             n: Activations(self._limit, only_read=is_only_read(n, self._module)) for n in live if n not in self._kept
         }
-        for batch in range(len(self._images)):
-            env = self._run(batch, place)
+        for values in self._run(self._module, self._nodes[self._at : place], list(new)):
             for node, kept in new.items():
-                kept.append(env[node])
+                kept.append(values[node])
         for node in [node for node in self._kept if node not in live]:
             self._kept.pop(node).close()
         self._kept |= new
         self._at = place
 
-    def logits(self) -> Iterator[torch.Tensor]:
-        """What the network answers to each batch, with the weights that the module has now."""
-        output = self._nodes[-1]
-        for batch in range(len(self._images)):
-            yield self._run(batch, len(self._nodes) - 1)[output.args[0]]
+    def move(self, place: int) -> None:
+        """Go to ``place``, which may lie in front of the present one: then the network runs from its beginning."""
+        if place < self._at:
+            self.close()
+            self._at = 1
+        self.advance(place)
+
+    def logits(self, module: fx.GraphModule | None = None) -> Iterator[torch.Tensor]:
+        """What the network answers to each batch, with the weights that it has now.
+
+        ``module``, if given, answers instead: a copy whose graph may differ behind the place, but not in front of it.
+        """
+        module = module or self._module
+        before = {node.name for node in self._nodes[: self._at]}
+        *nodes, output = [node for node in module.graph.nodes if node.name not in before]
+        for values in self._run(module, nodes, output.all_input_nodes):
+            yield values[output.args[0]]
 
     def close(self) -> None:
         """Let go of everything."""
         for kept in self._kept.values():
             kept.close()
+        self._kept = {}
 
-    def _run(self, batch: int, end: int) -> dict[Any, Any]:
-        """The values that are still read from ``end`` on."""
-        env: dict[Any, Any] = {node: kept[batch] for node, kept in self._kept.items()}
-        env[self._nodes[0]] = self._images[batch]
-        interpreter = fx.Interpreter(self._module)
-        interpreter.env = env
-        for place in range(self._at, end):
-            node = self._nodes[place]
-            env[node] = interpreter.run_node(node)
-            for source in node.all_input_nodes:
-                if self._last_use[source] <= place:
-                    env.pop(source, None)
-        return env
+    def _run(
+        self, module: fx.GraphModule, nodes: Sequence[fx.Node], wanted: Sequence[fx.Node]
+    ) -> Iterator[dict[Any, Any]]:
+        """Run ``nodes``, which lie behind the place, for each batch; what is given has the values of ``wanted``."""
+        last_use = _last_uses(nodes) | dict.fromkeys(wanted, len(nodes))
+        known = {node: self.known[node.name] for node in last_use if node.name in self.known}
+        interpreter = fx.Interpreter(module)
+        for batch, images in enumerate(self._images):
+            env: dict[Any, Any] = {node: lent(kept, batch, node, module) for node, kept in known.items()}
+            env[module.graph.find_nodes(op="placeholder")[0]] = images
+            interpreter.env = env
+            for place, node in enumerate(nodes):
+                env[node] = interpreter.run_node(node)
+                for source in node.all_input_nodes:
+                    if last_use[source] <= place:
+                        env.pop(source, None)
+            yield env
+
+
+def _last_uses(nodes: Sequence[fx.Node]) -> dict[fx.Node, int]:
+    """The place in ``nodes`` of the last one that reads each node."""
+    return {source: place for place, node in enumerate(nodes) for source in node.all_input_nodes}

@@ -1,21 +1,22 @@
 """Running a graph a part at a time over all batches, keeping what later parts read."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from catro_deploy.graph.fx.activations import Activations, MemoryLimit
+from catro_deploy.graph.fx.activations import Activations, MemoryLimit, map_tensors
 from catro_deploy.graph.fx.features import is_only_read
 
-__all__ = ["Walk"]
+__all__ = ["Walk", "lent"]
 
 
 class Walk:
     """Computes the nodes that are ``needed``, stop by stop, for every batch of ``images``; each node runs once.
 
-    Feature maps that a later stop reads are kept in memory up to ``limit``, then in a file.
+    Feature maps that a later stop reads are kept in memory up to ``limit``, then in a file. Values of nodes that are
+    ``known`` already, by name and for the same batches, are read instead of computed; they stay the caller's.
     """
 
     def __init__(
@@ -24,11 +25,13 @@ class Walk:
         needed: Sequence[Sequence[fx.Node]],
         images: Sequence[torch.Tensor],
         limit: MemoryLimit,
+        known: Mapping[str, Activations] | None = None,
     ) -> None:
         self._interpreter = fx.Interpreter(module)
         self._module, self._images, self._needed, self._limit = module, images, needed, limit
         self._input = module.graph.find_nodes(op="placeholder")[0]
-        self._runs = _scheduled(module.graph, needed)
+        self._known = {node: known[node.name] for node in module.graph.nodes if known and node.name in known}
+        self._runs = _scheduled(module.graph, needed, self._known)
         self._last_stop = self._last_stops()
         self._kept: dict[fx.Node, Activations] = {}
 
@@ -36,7 +39,7 @@ class Walk:
         """What the needed nodes of ``stop`` hold, batch by batch; stops come in their order, each to its end."""
         run, wanted = self._runs[stop], self._needed[stop]
         keep = [node for node in (*run, *wanted) if self._last_stop[node] > stop and node not in self._kept]
-        keep = [node for node in dict.fromkeys(keep) if node is not self._input]
+        keep = [node for node in dict.fromkeys(keep) if node is not self._input and node not in self._known]
         kept = {node: Activations(self._limit, only_read=is_only_read(node, self._module)) for node in keep}
         done = [node for node in self._kept if self._last_stop[node] <= stop]
         inside = set(run)
@@ -44,6 +47,7 @@ class Walk:
         local = {source: at for at, node in enumerate(run) for source in node.all_input_nodes if source in inside}
         for batch, images in enumerate(self._images):
             env = {node: self._kept[node][batch] for node in read if node in self._kept}
+            env |= {n: lent(self._known[n], batch, n, self._module) for n in read if n in self._known}
             if self._input in read:
                 env[self._input] = images
             self._interpreter.env = env
@@ -79,10 +83,16 @@ class Walk:
         return last
 
 
-def _scheduled(graph: fx.Graph, needed: Sequence[Sequence[fx.Node]]) -> list[list[fx.Node]]:
+def lent(kept: Activations, batch: int, node: fx.Node, module: fx.GraphModule) -> Any:  # noqa: ANN401
+    """The value of a batch for the readers of ``node`` in ``module``, a copy of it where they may write over it."""
+    value = kept[batch]
+    return value if is_only_read(node, module) else map_tensors(value, torch.clone)
+
+
+def _scheduled(graph: fx.Graph, needed: Sequence[Sequence[fx.Node]], known: Collection[fx.Node]) -> list[list[fx.Node]]:
     """The nodes to run for each stop, in the order of the graph: what is needed and what that is made of."""
     order = list(graph.nodes)
-    done: set[fx.Node] = {order[0]}
+    done: set[fx.Node] = {order[0], *known}
     runs = []
     for wanted in needed:
         due: set[fx.Node] = set()

@@ -13,10 +13,11 @@ import torch
 from catro_deploy.graph.fx.activations import MemoryLimit
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.choice import Eliminations
-from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.graphs import CutGraph, OriginalGraph
 from catro_deploy.reconstruction.images import first_images
-from catro_deploy.reconstruction.loss import divergence_of, softened
+from catro_deploy.reconstruction.loss import answers, divergence_from, softened
 from catro_deploy.reconstruction.refit import reconstruct_
+from catro_deploy.reconstruction.steps import Step, steps_of
 from catro_deploy.reconstruction.suffix import Suffix
 from catro_deploy.records import Branch, Group
 
@@ -28,7 +29,7 @@ BRANCH_STEPS = 4
 """Steps that are solved again where a branch is gone: the sum before it, and the layers of the block behind it."""
 MACS = 4e12
 """Multiply-accumulates by which the number of images is chosen; solving layers and large networks take more."""
-FEWEST_IMAGES, MOST_IMAGES = 32, 192
+FEWEST_IMAGES, MOST_IMAGES = 24, 192
 """That the loss is measured on."""
 SOLVED_FROM = 4
 """Times as many other images layers are solved from; from as many they would be too close to these to tell."""
@@ -57,17 +58,13 @@ def measure_losses(
 
     ``images`` are batches to solve layers from, and others on which the loss is measured.
     """
-    # For each width half of the network runs; each branch is taken for three passes, of which solving is part.
-    count = images_within(macs, passes=len(groups) * MEASURED_WIDTHS / 2 + len(branches) * 3)
+    # For each width half of the network runs, for each branch twice; solving its layers takes about as long again.
+    count = images_within(macs, passes=len(groups) * MEASURED_WIDTHS / 2 + len(branches) * 2)
     solved, some = first_images(images[0], SOLVED_FROM * count), first_images(images[1], count)
-    with torch.inference_mode():
-        expected = [softened(original.module(batch)) for batch in some]
+    expected = list(answers(original.module, some))
     with progress.task("Measuring what widths are worth", len(groups) + len(branches)) as task:
         widths = _width_losses(original, eliminations, groups, candidates, some, expected, limit, task.advance)
-        gone = {}
-        for branch in branches:
-            gone[branch.name] = _branch_loss(original, branch, solved, some, expected, limit)
-            task.advance()
+        gone = _branch_losses(original, branches, solved, some, expected, limit, task.advance)
     return Losses(widths, gone)
 
 
@@ -99,21 +96,41 @@ def _width_losses(
     return found
 
 
-def _branch_loss(
+def _branch_losses(
     original: OriginalGraph,
-    branch: Branch,
+    branches: Sequence[Branch],
     solved: Sequence[torch.Tensor],
     images: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],
     limit: MemoryLimit,
-) -> float:
-    """Without ``branch``; with the layers around it solved again if that helps, since those behind are not."""
-    cut = original.cut({}, [branch.name])
-    with torch.inference_mode():
-        before = _loss(expected, map(cut.module, images))
-    reconstruct_(original, cut, solved, limit, first=BRANCH_STEPS)
-    with torch.inference_mode():
-        return min(before, _loss(expected, map(cut.module, images)))
+    advance: Callable[[], None],
+) -> dict[str, float]:
+    """Without each branch; with the layers around it solved again if that helps, since those behind are not."""
+    to_solve, to_judge = (Suffix(original.module, batches, limit) for batches in (solved, images))
+    found = {}
+    for branch in branches:
+        cut = original.cut({}, [branch.name])
+        steps = steps_of(original, cut)[0][:BRANCH_STEPS]
+        start = _first_change(original, cut, steps)
+        with torch.inference_mode():
+            to_solve.move(start)
+            to_judge.move(start)
+            before = _loss(expected, to_judge.logits(cut.module))
+        reconstruct_(original, cut, solved, limit, steps=steps, known=to_solve.known)
+        with torch.inference_mode():
+            found[branch.name] = min(before, _loss(expected, to_judge.logits(cut.module)))
+        advance()
+    to_solve.close()
+    to_judge.close()
+    return found
+
+
+def _first_change(original: OriginalGraph, cut: CutGraph, steps: Sequence[Step]) -> int:
+    """The place of the first node of the original that is gone in ``cut``, or a layer that ``steps`` solve."""
+    there = {node.name for node in cut.module.graph.nodes}
+    solved = {layer.name for step in steps for layer in step.layers}
+    nodes = enumerate(original.module.graph.nodes)
+    return next(at for at, node in nodes if node.name not in there or node.name in solved)
 
 
 def _measured(full: int, candidates: Sequence[int]) -> list[int]:
@@ -131,9 +148,8 @@ def _interpolated(points: Mapping[int, float], errors: Mapping[int, float]) -> d
     return {width: float(np.interp(error, at, rising)) for width, error in errors.items()}
 
 
-def _loss(expected: Sequence[torch.Tensor], answers: Iterable[torch.Tensor]) -> float:
-    total = sum(float(divergence_of(e, softened(a))) * len(e) for e, a in zip(expected, answers, strict=True))
-    return total / sum(len(batch) for batch in expected)
+def _loss(expected: Sequence[torch.Tensor], logits: Iterable[torch.Tensor]) -> float:
+    return divergence_from(expected, map(softened, logits))
 
 
 def images_within(macs: int, passes: float) -> int:

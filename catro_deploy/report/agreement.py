@@ -1,4 +1,4 @@
-"""Agreement with the original: what stands in the place of accuracy where there is none, and never goes by its name."""
+"""Agreement with the original: reported in place of accuracy where there is none, never under that name."""
 
 from html import escape
 from math import sqrt

@@ -3,21 +3,11 @@
 import platform
 from dataclasses import dataclass, replace
 from importlib import metadata
+from typing import Any
 
 from catro_deploy import __version__
-from catro_deploy.records import (
-    Bench,
-    Build,
-    Finetune,
-    Plan,
-    Quantize,
-    Search,
-    Shipped,
-    Verify,
-)
-from catro_deploy.records.figures import (
-    InputFigures,
-)
+from catro_deploy.records import Bench, Build, Finetune, Plan, Quantize, Search, Shipped, Verify
+from catro_deploy.records.figures import InputFigures
 from catro_deploy.records.report import Report
 from catro_deploy.report.agreement import basis_warnings
 from catro_deploy.report.few import few_image_warnings, interval_of
@@ -33,6 +23,8 @@ from catro_deploy.report.figures import (
     mode_figures,
     network_figures,
     verification_figures,
+    with_accuracy,
+    with_times,
 )
 from catro_deploy.report.finetuning import kept_words
 from catro_deploy.report.grounds import basis
@@ -44,6 +36,28 @@ __all__ = ["RunRecords", "build_report"]
 PACKAGES = ("torch", "torchvision", "onnx", "onnxruntime", "numpy")
 NOT_FINETUNED = "The pruned network was not fine-tuned: all figures are of what pruning left."
 NOT_FINETUNED_NOR_VERIFIED = "The pruned network was not fine-tuned, and its accuracy was not measured."
+# What a report holds where nothing was measured.
+NOT_MEASURED: dict[str, Any] = {
+    "verdict": "",
+    "measured": "",
+    "warnings": (),
+    "modes": (),
+    "per_class": (),
+    "labelled": True,
+    "speedup": None,
+    "trtexec": None,
+    "energy": None,
+    "accuracy_drop_points": None,
+    "agreement": None,
+    "recovery": None,
+    "validation_accuracy": None,
+    "validation_accuracy_ci95": None,
+    "original_validation_accuracy": None,
+    "finetune": None,
+    "verification": None,
+    "protocol": None,
+    "latency_histogram": None,
+}
 
 
 @dataclass(frozen=True)
@@ -75,11 +89,23 @@ class RunRecords:
 
 def build_report(run: RunRecords) -> Report:
     """Join what a run recorded."""
-    plan, verify, bench, finetune = run.plan, run.verify, run.bench, run.finetune
-    report = Report(
+    report = _planned(run)
+    if run.verify:
+        report = _with_verify(report, run.verify)
+    if run.bench:
+        report = _with_bench(report, run.bench)
+    if run.finetune:
+        report = _with_finetune(report, run.finetune)
+    report = replace(report, warnings=_warnings(run))
+    return replace(report, measured=basis(report), verdict=verdict(report))
+
+
+def _planned(run: RunRecords) -> Report:
+    """The report of a plan, and of records that only add to it; nothing is measured yet."""
+    plan = run.plan
+    return Report(
+        **NOT_MEASURED,
         name=run.name,
-        verdict="",
-        measured="",
         target=plan.target,
         model=plan.model,
         classes=plan.classes,
@@ -90,60 +116,63 @@ def build_report(run: RunRecords) -> Report:
         macs_share=macs_share(plan),
         settings={"criterion": plan.criterion, "allocation": plan.allocation} | plan.settings,
         images=image_figures(plan),
-        budget_used=budget_used(plan, bench),
-        original=network_figures(
-            plan.original_macs,
-            plan.original_params,
-            verify.original.runtime if verify else None,
-            verify.test_images if verify else 0,
-            bench.original if bench else None,
-        ),
-        pruned=network_figures(
-            plan.pruned_macs,
-            plan.pruned_params,
-            verify.pruned.runtime if verify else None,
-            verify.test_images if verify else 0,
-            bench.pruned if bench else None,
-        ),
-        speedup=bench.speedup if bench else None,
-        modes=mode_figures(bench) if bench else (),
-        trtexec=bench.trtexec if bench else None,
-        energy=bench.energy if bench else None,
+        budget_used=budget_used(plan, run.bench),
+        original=network_figures(plan.original_macs, plan.original_params),
+        pruned=network_figures(plan.pruned_macs, plan.pruned_params),
         quantize=run.quantize,
         ship=run.shipped,
         unchecked=run.unchecked,
         engines=engine_figures(run.build) if run.build else {},
-        labelled=verify.labelled if verify else True,
-        accuracy_drop_points=_drop_points(verify),
-        agreement=agreement_figures(verify) if verify else None,
-        recovery=verify.recovery if verify else None,
         reconstruction=plan.reconstruction,
-        validation_accuracy=finetune.validation_accuracy if finetune else None,
-        validation_accuracy_ci95=interval_of(finetune.validation_accuracy, finetune.validation_images)
-        if finetune
-        else None,
-        original_validation_accuracy=finetune.original_validation_accuracy if finetune else None,
-        per_class=class_figures(verify) if verify else (),
         groups=tuple(map(group_figures, plan.groups)),
         search_path=plan.search_path,
         dropped=dropped_figures(plan),
         latency_plan=latency_figures(plan),
         search=run.search,
-        finetune=finetune,
-        verification=verification_figures(verify) if verify else None,
-        warnings=_warnings(run),
-        protocol=bench.protocol if bench else None,
-        environment=bench.environment if bench else {"target": plan.target, "how": "not measured"},
+        environment={"target": plan.target, "how": "not measured"},
         versions=_versions(),
-        latency_histogram=histogram(bench.original.samples_us, bench.pruned.samples_us) if bench else None,
     )
-    return replace(report, measured=basis(report), verdict=verdict(report))
 
 
-def _drop_points(verify: Verify | None) -> float | None:
-    if verify is None or verify.original.runtime is None or verify.pruned.runtime is None:
-        return None
-    return round((verify.original.runtime - verify.pruned.runtime) * 100, 9)
+def _with_verify(report: Report, verify: Verify) -> Report:
+    original, pruned = verify.original.runtime, verify.pruned.runtime
+    drop = None if original is None or pruned is None else round((original - pruned) * 100, 9)
+    return replace(
+        report,
+        original=with_accuracy(report.original, original, verify.test_images),
+        pruned=with_accuracy(report.pruned, pruned, verify.test_images),
+        labelled=verify.labelled,
+        accuracy_drop_points=drop,
+        agreement=agreement_figures(verify),
+        recovery=verify.recovery,
+        per_class=class_figures(verify),
+        verification=verification_figures(verify),
+    )
+
+
+def _with_bench(report: Report, bench: Bench) -> Report:
+    return replace(
+        report,
+        original=with_times(report.original, bench.original),
+        pruned=with_times(report.pruned, bench.pruned),
+        speedup=bench.speedup,
+        modes=mode_figures(bench),
+        trtexec=bench.trtexec,
+        energy=bench.energy,
+        protocol=bench.protocol,
+        environment=bench.environment,
+        latency_histogram=histogram(bench.original.samples_us, bench.pruned.samples_us),
+    )
+
+
+def _with_finetune(report: Report, finetune: Finetune) -> Report:
+    return replace(
+        report,
+        finetune=finetune,
+        validation_accuracy=finetune.validation_accuracy,
+        validation_accuracy_ci95=interval_of(finetune.validation_accuracy, finetune.validation_images),
+        original_validation_accuracy=finetune.original_validation_accuracy,
+    )
 
 
 def _warnings(run: RunRecords) -> tuple[str, ...]:

@@ -1,12 +1,11 @@
 """Two runs side by side: their figures, and the settings that differ."""
 
 from collections.abc import Callable, Iterator, Sequence
-from html import escape
 
 from catro_deploy.errors import RunFolderError
 from catro_deploy.records.overview import Comparison, Overview
 from catro_deploy.report.overview import overview, settings_of
-from catro_deploy.report.page import html_table, page
+from catro_deploy.report.rendering import render
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import change, duration, large, percent, points
 from catro_deploy.runs.folder import RunFolder
@@ -120,13 +119,12 @@ def list_table(runs: Sequence[Run]) -> Table:
 def comparison_page(comparison: Comparison) -> str:
     """Everything as one HTML page."""
     earlier, this = comparison.earlier, comparison.this
-    name = f"{earlier.name} and {this.name}"
-    return page(
-        name,
-        f'<header><p class="eyebrow">catro-deploy · two runs compared</p>\n<h1>{escape(name)}</h1>\n'
-        f'<p class="soft">{escape(comparison_words(comparison))}</p></header>\n'
-        f"<section><h2>Figures</h2>{html_table(comparison_table(earlier, this))}</section>\n"
-        f"<section><h2>Settings that differ</h2>{html_table(settings_table(comparison))}</section>\n",
+    return render(
+        "comparison.html.jinja",
+        name=f"{earlier.name} and {this.name}",
+        words=comparison_words(comparison),
+        figures=comparison_table(earlier, this),
+        settings=settings_table(comparison),
     )
 
 

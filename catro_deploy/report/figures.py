@@ -1,6 +1,7 @@
 """Figures of a report, from the records of a run."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from catro_deploy.records import (
     Accuracy,
@@ -47,6 +48,8 @@ __all__ = [
     "mode_figures",
     "network_figures",
     "verification_figures",
+    "with_accuracy",
+    "with_times",
 ]
 
 BINS = 120
@@ -67,19 +70,20 @@ def image_figures(plan: Plan) -> Images:
     )
 
 
-def network_figures(
-    macs: int, params: int, accuracy: float | None, images: int, times: Samples | None
-) -> NetworkFigures:
-    """Size, accuracy (a fraction, on so many test ``images``) and latency of a network; what is None is not known."""
-    return NetworkFigures(
-        accuracy=accuracy,
-        accuracy_ci95=interval_of(accuracy, images),
-        macs=macs,
-        params=params,
-        latency_ms=Latency(**vars(_milliseconds(times)), mean=times.mean_us / 1000) if times else None,
-        latency_cv=times.cv if times else None,
-        calls=times.n if times else None,
-    )
+def network_figures(macs: int, params: int) -> NetworkFigures:
+    """Size of a network of which nothing was measured yet."""
+    return NetworkFigures(None, None, macs, params, None, None, None)
+
+
+def with_accuracy(network: NetworkFigures, accuracy: float | None, images: int) -> NetworkFigures:
+    """``network`` with its ``accuracy``, a fraction of so many test ``images``; None: they have no labels."""
+    return replace(network, accuracy=accuracy, accuracy_ci95=interval_of(accuracy, images))
+
+
+def with_times(network: NetworkFigures, times: Samples) -> NetworkFigures:
+    """``network`` with its measured latency."""
+    latency = Latency(**vars(_milliseconds(times)), mean=times.mean_us / 1000)
+    return replace(network, latency_ms=latency, latency_cv=times.cv, calls=times.n)
 
 
 def _milliseconds(times: Times) -> Milliseconds:

@@ -32,7 +32,7 @@ def size_warning(sizes: ImageSizes | None, width: int, height: int) -> str:
 
 
 def accuracy_words(look: FirstLook) -> str:
-    """``98.20% of 400 validation images right``, or what else is known where nobody can tell."""
+    """``98.20% of 400 validation images right``, or what else is known without labels."""
     if not look.images:
         return f"accuracy not known: there are no {look.kind}"
     if look.accuracy is None:

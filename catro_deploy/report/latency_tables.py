@@ -79,7 +79,7 @@ def layer_table(latency: LatencyFigures) -> Table:
 
 
 def error_table(latency: LatencyFigures) -> Table | None:
-    """How well the cost model does on networks that took part in no fit; None if nobody held any out."""
+    """How well the cost model does on held-out networks; None if there are none."""
     errors = latency.errors
     if errors is None:
         return None
@@ -100,7 +100,7 @@ def source_words(latency: LatencyFigures) -> str:
     source = latency.source[:1].upper() + latency.source[1:]
     gap = latency.gap
     proven = "" if gap is None else f" On these times the allocation is proven to be within {gap:.2%} of the best."
-    nature = " These times are an estimate: nobody measured them." if latency.how == "estimate" else ""
+    nature = " These times are estimated, not measured." if latency.how == "estimate" else ""
     untested = " No networks were held out to judge it." if latency.errors is None else ""
     return f"{source}.{nature}{untested}{proven}"
 

@@ -1,6 +1,5 @@
-"""What the Markdown and the HTML report both say: tables as plain rows, and code to copy."""
+"""Tables that the Markdown and the HTML report share, as plain rows."""
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,15 +25,11 @@ from catro_deploy.report.wording import (
 )
 
 __all__ = [
-    "FEEDING",
-    "LOAD_CODE",
     "Table",
     "class_table",
     "interval_row",
-    "onnx_code",
     "percentiles",
     "records_table",
-    "reproduce_code",
     "spent",
     "summary_table",
     "title",
@@ -49,17 +44,6 @@ class Table:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numeric: frozenset[int] = frozenset()
-
-
-FEEDING = (
-    "Pixels in 0..1, minus the mean, divided by the standard deviation, channels first (NCHW), float32. "
-    "The file's metadata has the same values."
-)
-LOAD_CODE = """\
-import catro_deploy
-
-model = catro_deploy.load("RUN_FOLDER")  # a torch.nn.Module in eval mode
-"""
 
 
 def title(report: Report) -> str:
@@ -192,50 +176,3 @@ def width_table(report: Report) -> Table:
 def records_table(record: Mapping[str, Any], head: tuple[str, str]) -> Table:
     """Any record as rows of name and value."""
     return Table(head, tuple((label(key), value(key, content)) for key, content in flatten(record)))
-
-
-def reproduce_code(report: Report) -> str:
-    """Commands that do the run again, and those that only measure again."""
-    words = ["catro-deploy", "run", "--target", report.target, "--budget", report.budget]
-    wanted = [str(name) for name in report.settings.get("classes", [])]
-    if any("," in name for name in wanted):  # a comma separates names on the command line
-        wanted = [str(index) for index in report.class_indices]
-    if wanted:
-        words += ["--classes", ",".join(wanted)]
-    measured = """
-# only the latencies
-catro-deploy bench --run RUN_FOLDER --force
-catro-deploy report --run RUN_FOLDER
-"""
-    return f"""\
-# all of it, with every setting of this run
-catro-deploy run --config RUN_FOLDER/run.toml --run ANOTHER_FOLDER
-
-# the same from your own catro.toml
-{shlex.join(words)}
-{measured if report.speedup else ""}"""
-
-
-def onnx_code(report: Report, file: str) -> str:
-    """A program that feeds the ONNX ``file`` as it wants to be fed."""
-    given = report.input
-    channels, height, width = given.shape
-    mode, order = ("RGB", ".transpose(2, 0, 1)") if channels == 3 else ("L", "[None]")
-    axes = "height, width, channels" if channels == 3 else "height, width"
-    return f"""\
-import numpy as np
-import onnxruntime
-from PIL import Image
-
-mean = np.array({list(given.mean)}, np.float32)
-std = np.array({list(given.std)}, np.float32)
-classes = {list(report.classes)!r}
-
-image = Image.open("image.png").convert("{mode}").resize(({width}, {height}), Image.Resampling.BILINEAR)
-pixels = (np.asarray(image, np.float32) / 255 - mean) / std  # {axes}
-batch = np.ascontiguousarray(pixels{order}[None])  # NCHW: 1, {channels}, {height}, {width}
-
-session = onnxruntime.InferenceSession("{file}", providers=["CPUExecutionProvider"])
-logits = session.run(None, {{session.get_inputs()[0].name: batch}})[0]
-print(classes[int(logits[0].argmax())])
-"""

@@ -7,7 +7,7 @@ __all__ = ["unchecked_words"]
 
 
 def unchecked_words(plan: Plan, max_drop: float | None, *, can_be_added: bool) -> str:
-    """What nobody has checked on the target of ``plan``, and how to check it.
+    """What was not checked on the target of ``plan``, and how to check it.
 
     ``can_be_added``: whether this version can run networks on such a device at all.
     """

@@ -1,6 +1,6 @@
 """TensorRT engines as files: one runs where it was built only, its sidecar says where, and it is not loaded elsewhere.
 
-What TensorRT and Polygraphy complain of is told as this package's errors.
+Errors of TensorRT and Polygraphy are raised as this package's errors.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def polygraphed(doing: str) -> Iterator[None]:
 
 
 class _Said(logging.Handler):
-    """Keeps the last errors that TensorRT told of."""
+    """Keeps the last errors that TensorRT logged."""
 
     def __init__(self, level: int) -> None:
         super().__init__(level)

@@ -35,7 +35,7 @@ def needs_engines(target: Target) -> bool:
 def build(settings: Settings, run: RunFolder, progress: Progress) -> Build:
     """Have the device build the engines of ``run``, keep copies of them here, and write and return build.json.
 
-    verify and bench use the engines that the device has kept; the copies are for whoever ships them. Of a device whose
+    verify and bench use the engines that the device has kept; the copies are for shipping. Of a device whose
     results were carried back, the engines stay there.
 
     Raises:

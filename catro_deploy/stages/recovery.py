@@ -1,4 +1,4 @@
-"""What each step from the cut on gave back: the same test images shown to the networks between the steps."""
+"""What each step after the cut recovered: the same test images shown to the networks between the steps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ def served_precisions(run: RunFolder, settings: Settings) -> dict[str, Precision
     """In what ``original`` and ``pruned`` are served: the target's own precision, or what ``quantize`` has found.
 
     Raises:
-        RunFolderError: a precision is asked for, and nobody has quantised.
+        RunFolderError: a precision is asked for, and the run was not quantised.
     """
     own = load_target(settings.prune.target).precision
     if settings.quantize.precision == TARGETS_OWN:

@@ -21,7 +21,7 @@ TURNS = 5
 def compiled(model: nn.Module, images: torch.Tensor, hardware: Hardware, progress: Progress) -> Forward:
     """The model compiled for training on batches like ``images`` (n, c, h, w), or as it is where that is no faster.
 
-    Compiling happens at the first use, forward and backward, so both are tried here, and timed in turns; buffers that
+    Compiling happens at the first use, forward and backward, so both are tried here and timed; buffers that
     they change, such as batch norm's statistics, are put back. What cannot be compiled stays as it is, too.
     """
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -74,11 +74,11 @@ def _faster(
         turns = [[_seconds(step, way, hardware) for way in (fast, model)] for _ in range(TURNS)]
     except Exception as error:  # a compiler, its tool chain or the network's code: all may fail in their own ways
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        progress.note(f"torch.compile does not work here, training goes on without it: {reason}")
+        progress.note(f"torch.compile does not work here; training continues without it: {reason}")
         return model
     ratio = statistics.median(own / plain for own, plain in turns)
     if ratio >= 1:
-        progress.note(f"torch.compile makes {what} {ratio:.2f} times as long here, training goes on without it")
+        progress.note(f"torch.compile makes {what} {ratio:.2f} times as long here; training continues without it")
         return model
     return fast
 

@@ -106,7 +106,7 @@ class Training:
         self.state = State(fingerprint, (), baseline, {}, {}, {}, {}, {}, self._probed(progress))
 
     def _probed(self, progress: Progress) -> Probe | None:
-        """Choose the learning rate by a trial, if none is given and the training is long enough."""
+        """Choose the learning rate by a probe, if none is given and the training is long enough."""
         size = gentle.probe_size(self.steps, self.batches.steps)
         if self.settings.learning_rate is not None or size is None:
             return None

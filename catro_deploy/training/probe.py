@@ -1,4 +1,4 @@
-"""A short trial of learning rates before a training."""
+"""A short probe of learning rates before a training."""
 
 import math
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def probe_learning_rates(
     Each rate trains a copy of the network on the same batches and falls along half a cosine; without that the noise of
     the last steps would count against high rates. Judged is the loss, in eval mode, on training batches that come
     after. The highest rate wins that leaves the network better than it was: in a long training higher rates gain more,
-    as long as they do not destroy what is there. If none does, the smallest loss wins, of equals the lowest rate; if
+    as long as they do not raise the loss. If none does, the smallest loss wins, of equals the lowest rate; if
     all diverge, the lowest. All processes of ``world`` take part and get the same outcome.
     """
     learning_rates = tuple(middle * factor for factor in PROBE_FACTORS)

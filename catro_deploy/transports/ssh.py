@@ -167,7 +167,7 @@ class _Far:
             self.note(f"the connection to {self.device.name} was lost; the job goes on there")
 
     def end(self, name: str) -> None:
-        """Stop a job and forget it, if that is possible: what fails here was told before."""
+        """Stop a job and forget it, if that is possible: what fails here was reported before."""
         with suppress(_Lost, _NoAgent, DeviceError, subprocess.TimeoutExpired):
             self._call(self._agent("end", name), b"", timeout_s=ENDING_S)
 

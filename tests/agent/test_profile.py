@@ -1,4 +1,4 @@
-"""Nodes of several networks, timed in turns."""
+"""Nodes of several networks, timed interleaved."""
 
 import json
 from dataclasses import replace

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from catro_deploy.resources import folder
-from tests.tiny import command, went_well
+from tests.tiny import command, exit_code_of
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +63,7 @@ def test_there_and_back_again(run, tmp_path):
     assert "Carry this file back: " in done.stdout
     result = tmp_path / "catro-bundle" / "result.json"
     taken = command("import", str(result))
-    assert went_well(taken.exit_code, taken.stderr), taken.stderr
+    assert taken.exit_code == exit_code_of(run, "verify", "bench"), taken.stderr
     bench, verify = (json.loads((run / f"{name}.json").read_text()) for name in ("bench", "verify"))
     assert bench["environment"]["reached"] == "by hand"
     assert bench["original"]["n"] > 0
@@ -132,7 +132,7 @@ def test_a_jetson_builds_its_engines_itself(tiny, tmp_path):
     assert "Python 3.10 or later with numpy, TensorRT 10.3" in (there / "README.txt").read_text()
     assert len(list((there / "engines").glob("*.engine"))) == 2
     taken = command("import", str(there / "result.json"))
-    assert went_well(taken.exit_code, taken.stderr), taken.stderr
+    assert taken.exit_code == exit_code_of(run, "verify", "bench"), taken.stderr
     build, bench, verify = (json.loads((run / f"{name}.json").read_text()) for name in ("build", "bench", "verify"))
     assert build["pruned"]["place"]["gpu"] == "Double of a GPU"
     assert bench["environment"]["runtime"].startswith("tensorrt ")

@@ -13,7 +13,7 @@ import pytest
 
 from catro_deploy.files import file_hash
 from tests.cli.conftest import document
-from tests.tiny import command, went_well
+from tests.tiny import command, exit_code_of
 from tests.transports.sshd import MISSING, script, serving
 
 
@@ -123,7 +123,7 @@ def far_gpu(tmp_path, monkeypatch, tensorrt_there):
 @pytest.mark.usefixtures("far_gpu")
 def test_engines_are_built_and_measured_far_away_and_copied_here(tiny, tmp_path):
     done = command("run", "--target", "jetson-orin", "--budget", "50%flops", "--run", "run")
-    assert went_well(done.exit_code, done.stderr), done.stderr
+    assert done.exit_code == exit_code_of(tiny / "run"), done.stderr
     assert "on van, your only device of the target jetson-orin" in done.stderr
     assert "building the TensorRT engine of pruned.fp16.onnx" in done.stderr
     build = json.loads((tiny / "run" / "build.json").read_text())

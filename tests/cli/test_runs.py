@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.tiny import command, went_well
+from tests.tiny import command, exit_code_of
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def two_runs(tiny, tiny_finished):
     assert result.exit_code == 0, result.stderr
     for stage in ("export", "verify", "bench", "report"):
         result = command(stage, "--run", "runs/second")
-        assert went_well(result.exit_code, result.stderr), result.stderr
+        assert result.exit_code == exit_code_of(tiny / "runs" / "second", stage), result.stderr
     return tiny / "runs"
 
 

@@ -56,7 +56,7 @@ class Shared(nn.Module):
 class Halves(Residual):
     """Halves of a map, held as a tuple and as a size while other layers run; an activation that writes over its input.
 
-    The second half of ``wide`` is added to an earlier map, so that its channels hang together with that one's.
+    The second half of ``wide`` is added to an earlier map, so that its channels are coupled with that one's.
     """
 
     def __init__(self) -> None:

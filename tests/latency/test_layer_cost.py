@@ -101,7 +101,7 @@ def test_two_groups_on_one_axis_are_a_pair_and_a_third_is_too_many():
     found = LayerCost(layers, groups, lambda layer, inputs, out: inputs * out).tables({"one": (1, 4), "two": (0, 6)})
     np.testing.assert_array_equal(found.pair["one", "two"], [[1 * 5, 7 * 5], [4 * 5, 10 * 5]])
     several = LayerCost(layers, [*groups, made("head", 5)], total)
-    with pytest.raises(BudgetError, match=r"(?s)3 groups meet in head: one, two, head.*--allocation greedy"):
+    with pytest.raises(BudgetError, match=r"(?s)one, two, head.*--allocation greedy"):
         several.tables({"one": (1,), "two": (1,), "head": (1,)})
 
 

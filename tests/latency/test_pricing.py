@@ -144,7 +144,7 @@ def test_half_of_the_estimated_latency_of_a_resnet():
 def test_a_device_whose_figures_are_not_known_cannot_be_estimated():
     target = load_target("x86-cpu").model_copy(update={"transport": "ssh"})
     network = block()
-    with pytest.raises(TargetError, match=r"neither be measured[\s\S]*50%flops"):
+    with pytest.raises(TargetError, match="50%flops"):
         estimated_pricing(network, scored(network).prunable, target, use_of(target, Settings()), smallest=3)
 
 

@@ -48,7 +48,7 @@ def test_libraries_say_which_size_a_network_was_made_for(name, side):
 
 @pytest.mark.parametrize("name", ["cifar_resnet21", "resnet", "cifar_resnet"])
 def test_unknown_names(name):
-    with pytest.raises(ModelError, match="Known are cifar_resnet"):
+    with pytest.raises(ModelError, match="cifar_resnet"):
         build_model(name, 10)
 
 
@@ -58,12 +58,12 @@ def test_a_near_name_of_torchvision():
 
 
 def test_a_near_name_of_timm():
-    with pytest.raises(ModelError, match=r"timm has no classifier 'gostnet_100'(?s:.)*Did you mean .*ghostnet_100"):
+    with pytest.raises(ModelError, match=r"(?s)'gostnet_100'.*\bghostnet_100"):
         build_model("timm:gostnet_100", 10)
 
 
 def test_a_tag_that_timm_does_not_know():
-    with pytest.raises(ModelError, match=r"(?s)timm cannot build 'resnet50.no_such'.*list_pretrained"):
+    with pytest.raises(ModelError, match=r"(?s)'resnet50\.no_such'.*list_pretrained"):
         build_model("timm:resnet50.no_such", 10)
 
 
@@ -101,9 +101,9 @@ def test_a_factory_of_the_user(tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     assert build_model("my_signs:net", 3)(torch.zeros(1, 3, 2, 2)).shape == (1, 3)
-    with pytest.raises(ModelError, match="returned a str"):
+    with pytest.raises(ModelError, match=r"my_signs:text.*\bstr\b"):
         build_model("my_signs:text", 3)
     with pytest.raises(ModelError, match="no weights"):
         build_model("my_signs:broken", 3)
-    with pytest.raises(ModelError, match="No module named"):
+    with pytest.raises(ModelError, match="not_there"):
         build_model("not_there:net", 3)

@@ -74,7 +74,7 @@ def test_a_scale_follows_the_largest_weight():
 def test_an_operator_that_cannot_be_trained_is_named():
     source = copy.deepcopy(network("concat"))
     source.graph.node[1].op_type = "Mystery"
-    with pytest.raises(ModelError, match=r"Mystery cannot be trained"):
+    with pytest.raises(ModelError, match="Mystery"):
         aware(source, source)
 
 

@@ -46,5 +46,5 @@ def test_a_value_that_is_always_zero_has_an_empty_range():
 def test_a_value_that_is_not_finite_is_named():
     inputs = images(2)
     inputs[1, 0, 0, 0] = np.nan
-    with pytest.raises(NumericsError, match="image is not finite"):
+    with pytest.raises(NumericsError, match=r"\bimage\b"):
         find_ranges(network("concat"), inputs, "min-max")

@@ -25,7 +25,7 @@ def test_the_fewest_that_must_be_kept(most, needed):
     assert len(tried) <= 2 * len(bin(most)) + 2
 
 
-def test_the_layer_that_minds_most_comes_first():
+def test_the_most_sensitive_layer_comes_first():
     """One channel a thousand times as large as the rest, and undone behind: with one scale for all the rest is lost."""
     proto = copy.deepcopy(network("concat"))
     for tensor in proto.graph.initializer:

@@ -232,7 +232,7 @@ def test_what_is_ignored_is_not_looked_into():
 def test_no_scores_at_all():
     model = nn.Sequential(nn.Sequential(nn.Conv2d(3, 6, 1), BySize()), nn.Flatten(), nn.Linear(6 * 64, 3))
     network = trace(randomised(model), (3, 8, 8), ["0.0"])
-    with pytest.raises(BudgetError, match=r"(?s)0.1.conv: 0.1 cannot be looked into.*submodule without convolutions"):
+    with pytest.raises(BudgetError, match=r"0\.1\.conv: 0\.1 "):
         score_channels(model, network, batches(), PruneSettings(d_min=1, ignore=["0.0"]), Silent())
 
 

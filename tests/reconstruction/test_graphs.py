@@ -62,7 +62,7 @@ def test_without_a_branch_the_stream_before_it_stands_in_for_the_sum(dropped):
 
 def test_what_is_not_there_is_refused():
     original = OriginalGraph.of(randomised(Stream()), SHAPE)
-    with pytest.raises(ModelError, match="no residual branch stem"):
+    with pytest.raises(ModelError, match=r"\bstem\b"):
         original.cut({}, ["stem"])
-    with pytest.raises(ModelError, match="which has 6"):
+    with pytest.raises(ModelError, match=r"\b6\b"):
         original.cut({"stem": Keep(out=(9,))})

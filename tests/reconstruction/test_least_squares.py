@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from catro_deploy.errors import NumericsError
+from catro_deploy.reconstruction import least_squares
 from catro_deploy.reconstruction.least_squares import Moments, damped, factored, solve_from_rows
 
 
@@ -51,6 +52,14 @@ def test_few_rows_give_the_same_by_the_smaller_system(bias):
     found, offset = solve_from_rows(rows[0], targets[0], before[0], bias=bias)
     torch.testing.assert_close(found, expected[0][0], atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(offset, expected[1][0], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("block", [1, 3, 4, 10])
+def test_gram_matrices_are_whole_whatever_is_computed_at_a_time(monkeypatch, block):
+    monkeypatch.setattr(least_squares, "GRAM_BLOCK", block)
+    rows = drawn(2, 40, 10)
+    found = measured(rows, drawn(2, 40, 1)).gram()
+    torch.testing.assert_close(found, rows.mT @ rows)
 
 
 def test_what_is_explained_is_one_less_the_share_of_the_squared_error():

@@ -44,3 +44,9 @@ def test_answers_that_differ_by_a_constant_are_the_same():
     assert divergence(Answers([[1.0, 2.0]]), Answers([[11.0, 12.0]]), images) == pytest.approx(0, abs=1e-12)
     assert divergence(Answers([[1.0, 2.0]]), Answers([[2.0, 1.0]]), images) > 0
     assert divergence(Answers([[1.0, 2.0]]), Answers([[2.0, 1.0]]), []) == 0
+
+
+def test_networks_that_are_compared_leave_no_mode_behind():
+    images = [torch.zeros(1, 1, 1, 1)] * 3
+    divergence(Answers([[1.0, 2.0]]), Answers([[2.0, 1.0]]), images)
+    assert not torch.is_inference_mode_enabled()

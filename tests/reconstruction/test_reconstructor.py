@@ -57,7 +57,7 @@ def test_where_that_takes_answers_further_away_the_cuts_weights_stay(monkeypatch
     keeps = keeps_for(model)
     pruned = apply_keeps_(copy.deepcopy(model), keeps)
     said = iter(kl)
-    monkeypatch.setattr(reconstructor, "divergence", lambda *_: next(said))
+    monkeypatch.setattr(reconstructor, "divergence_from", lambda *_: next(said))
     found, record = reconstructor_of(model).reconstructed(pruned, keeps, ())
     assert (record.kl_cut, record.kl_reconstructed) == (0.1, 0.1)
     assert all(torch.equal(pruned.state_dict()[name], value) for name, value in found.state_dict().items())

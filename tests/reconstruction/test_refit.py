@@ -18,6 +18,8 @@ from catro_deploy.reconstruction import solve
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.loss import divergence
 from catro_deploy.reconstruction.refit import LEAST_NORM, reconstruct_, write_back_
+from catro_deploy.reconstruction.steps import steps_of
+from catro_deploy.reconstruction.suffix import Suffix
 from catro_deploy.records import Keep
 from tests.graph.networks import randomised
 from tests.reconstruction.networks import (
@@ -230,17 +232,36 @@ def test_the_layer_before_a_branch_that_is_gone_makes_the_stream_behind_it():
     assert deviation(stem.weight.detach(), expected.detach()) < 0.01
 
 
-def test_only_the_first_steps_are_taken_where_so_many_are_asked_for():
+def test_only_the_steps_that_are_given_are_taken():
     model = calibrated(Stream)
     original = OriginalGraph.of(model, SHAPE)
     cut = original.cut(keeps_for(model))
     before = copy.deepcopy(cut.module.state_dict())
-    found = reconstruct_(original, cut, images(16), MemoryLimit(2**30), first=2)
+    found = reconstruct_(original, cut, images(16), MemoryLimit(2**30), steps=steps_of(original, cut)[0][:2])
     assert list(found.fits) == ["in0", "out0"]
     changed = {
         name.split(".")[0] for name, value in cut.module.state_dict().items() if not torch.equal(before[name], value)
     }
     assert changed == {"in0", "out0"}
+
+
+@pytest.mark.parametrize("limit", [2**30, 0])
+def test_from_known_values_layers_are_solved_as_from_the_images(limit):
+    original = OriginalGraph.of(calibrated(Stream), SHAPE)
+    batches, memory = images(16), MemoryLimit(limit)
+    place = next(at for at, node in enumerate(original.module.graph.nodes) if node.name == "out0")
+    prefix = Suffix(original.module, batches, memory)
+    with torch.inference_mode():
+        prefix.advance(place)
+    weights = []
+    for known in ({}, prefix.known):
+        cut = original.cut({}, ["out1"])
+        found = reconstruct_(original, cut, batches, memory, known=known)
+        assert next(iter(found.fits)) == "out0"
+        weights.append(cut.module.state_dict())
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=0)
+    prefix.close()
+    assert memory.left_bytes == limit
 
 
 @pytest.mark.parametrize("limit", [2**30, 2**16, 0])

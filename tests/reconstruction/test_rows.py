@@ -53,3 +53,14 @@ def test_a_subclass_with_a_forward_of_its_own_is_not_looked_into():
     assert "Same" in why_opaque(Same(3, 4, 3))
     assert not why_opaque(nn.Conv2d(3, 4, 3))
     assert why_opaque(nn.ReLU())
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_rows_and_outputs_are_the_same_in_either_memory_layout(kernel):
+    conv = nn.Conv2d(6, 4, kernel, stride=2, padding=1, groups=2)
+    value = torch.randn(3, 6, 9, 7)
+    output = conv(value)
+    positions = positions_of(conv, output.shape, 5, torch.Generator().manual_seed(0))
+    for function, argument in ((rows_at, value), (outputs_at, output)):
+        last = argument.contiguous(memory_format=torch.channels_last)
+        assert torch.equal(function(conv, argument, positions), function(conv, last, positions))

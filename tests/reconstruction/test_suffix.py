@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.fx.activations import MemoryLimit
+from catro_deploy.graph.fx.depth import find_branches
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.suffix import Suffix
 from tests.graph.networks import Branches, randomised
@@ -42,6 +44,38 @@ def test_places_may_be_passed_over_and_weights_behind_may_change():
             torch.testing.assert_close(found, module(batch), rtol=0, atol=0)
         module.get_submodule("stem").weight.mul_(2)  # in front of it: what is kept is that of before
         assert not torch.allclose(next(suffix.logits()), module(batches[0]))
+
+
+@pytest.mark.parametrize("limit", [2**30, 0])
+def test_copies_without_a_branch_answer_from_there_as_from_the_images(limit):
+    """Here activations write over the streams that are kept."""
+    model = randomised(Written())
+    original, batches = OriginalGraph.of(model, SHAPE), images(5, batch=3)
+    branches = find_branches(model, trace(model, SHAPE))
+    assert len(branches) > 1
+    suffix = Suffix(original.module, batches, MemoryLimit(limit))
+    for branch in branches:
+        cut = original.cut({}, [branch.name])
+        there = {node.name for node in cut.module.graph.nodes}
+        with torch.inference_mode():
+            suffix.move(next(at for at, node in enumerate(original.module.graph.nodes) if node.name not in there))
+            for module in (cut.module, original.module, cut.module):
+                for found, batch in zip(suffix.logits(module), batches, strict=True):
+                    torch.testing.assert_close(found, module(batch), rtol=0, atol=0)
+    suffix.close()
+
+
+def test_it_moves_back():
+    module, batches = OriginalGraph.of(randomised(Stream()), SHAPE).module, images(5, batch=3)
+    limit = MemoryLimit(2**30)
+    with torch.inference_mode():
+        suffix = Suffix(module, batches, limit)
+        for place in (12, 3, 7):
+            suffix.move(place)
+            for found, batch in zip(suffix.logits(), batches, strict=True):
+                torch.testing.assert_close(found, module(batch), rtol=0, atol=0)
+        suffix.close()
+    assert limit.left_bytes == 2**30
 
 
 def test_all_memory_is_given_back():

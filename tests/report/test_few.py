@@ -34,13 +34,15 @@ def report(verify=None, finetune=None):
     return make_report(make_plan(), verify or make_verify(**CHANGE), make_bench(), finetune=finetune or make_finetune())
 
 
+def card_lines(content):
+    return {line for card in cards(content) for line in card.lines}
+
+
 def test_accuracies_and_their_change_have_intervals_everywhere():
     """Wilson's of 99.12% of 5,000 images is 98.82% to 99.34%."""
     content = report()
     assert "(-0.32 points, 95% CI -9.50 to +3.25)" in content.verdict
-    shown = cards(content)
-    assert "95% CI −9.50 to +3.25<br>" in shown
-    assert "(95% CI 98.82% to 99.34%)" in shown
+    assert {"95% CI −9.50 to +3.25", "(95% CI 98.82% to 99.34%)"} <= card_lines(content)
     row = "| Accuracy, 95% CI | 99.19% to 99.61% | 98.82% to 99.34% | -9.50 to +3.25 |"
     assert row in to_markdown(content)
     assert "98.82% to 99.34%" in to_html(content)
@@ -51,7 +53,7 @@ def test_an_accuracy_on_validation_images_has_its_interval():
     finetune = make_finetune(validation_accuracy=0.9, validation_images=10)
     content = make_report(make_estimate(), finetune=finetune)
     assert "validation accuracy 90.00% (95% CI 59.58% to 98.21%) after fine-tuning" in content.verdict
-    assert "95% CI 59.58% to 98.21%<br>" in cards(content)
+    assert "95% CI 59.58% to 98.21%" in card_lines(content)
     assert (
         "validation accuracy 41.00% -> 90.00% (95% CI 59.58% to 98.21%)" in RESULTS["finetune"].show(finetune, None)[0]
     )
@@ -84,4 +86,4 @@ def test_a_fine_tuning_that_was_discarded_is_told():
     assert "Fine-tuning did not improve" in to_markdown(unharmed)
     unmeasured = make_report(make_estimate(), finetune=finetune)
     assert unmeasured.verdict.endswith("without fine-tuning")
-    assert "without fine-tuning" in cards(unmeasured)
+    assert "without fine-tuning" in card_lines(unmeasured)

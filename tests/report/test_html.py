@@ -19,7 +19,7 @@ def test_html_is_well_formed_with_unique_ids(epochs):
     parsed = Page(page(finetune=make_finetune(epochs) if epochs else None))
 
     assert len(parsed.ids) == len(set(parsed.ids))
-    assert "Fine-tuning" in parsed.texts or not epochs
+    assert ("Fine-tuning" in parsed.texts) == bool(epochs)
 
 
 def test_html_asks_nothing_of_the_network_and_runs_nothing():

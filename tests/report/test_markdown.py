@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from catro_deploy.report.code import onnx_code, reproduce_code
 from catro_deploy.report.markdown import to_markdown
-from catro_deploy.report.tables import onnx_code, reproduce_code
 from tests.report.made import (
     make_bench,
     make_estimate,

@@ -56,4 +56,4 @@ def test_a_run_without_training_says_so_once_more():
 @pytest.mark.parametrize("verify", [make_verify(recovery=None), None], ids=["unknown", "none"])
 def test_where_the_steps_were_not_measured_nothing_is_said(verify):
     report = make_report(make_plan(), verify, make_bench() if verify else None)
-    assert "gave back" not in to_html(report) + to_markdown(report)
+    assert "Accuracy after each step" not in to_html(report) + to_markdown(report)

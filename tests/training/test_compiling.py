@@ -46,7 +46,7 @@ def test_what_compiling_makes_slower_stays_as_it_is(monkeypatch, seconds, taken)
     chosen = compiling.compiled(model, torch.rand(4, 3, 8, 8), hardware, recorder)
     assert (chosen is not model) is taken
     assert recorder.notes == (
-        [] if taken else ["torch.compile makes a step 2.00 times as long here, training goes on without it"]
+        [] if taken else ["torch.compile makes a step 2.00 times as long here; training continues without it"]
     )
 
 

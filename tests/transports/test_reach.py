@@ -31,9 +31,9 @@ def test_a_target_that_cannot_be_measured_is_explained():
         assert part in caught.value.problem
     assert "device add NAME --ssh USER@HOST --target jetson-orin" in caught.value.hint
     assert "catro-deploy bundle" in caught.value.hint
-    with pytest.raises(TargetError, match="NVIDIA T4, and this machine has no tensorrt"):
+    with pytest.raises(TargetError, match=r"NVIDIA T4.*tensorrt"):
         require_reachable(load_target("x86-gpu-t4"), "", "bench")
-    with pytest.raises(TargetError, match="no pytorch for a gpu"):
+    with pytest.raises(TargetError, match="pytorch"):
         require_reachable(changed("x86-gpu", runtime="pytorch"), "", "bench")
 
 
@@ -41,7 +41,7 @@ def test_onnx_runtime_on_a_gpu_needs_its_own_build_here():
     cuda = changed("x86-gpu", runtime="onnxruntime-cuda")
     assert reachable(cuda, "far")
     assert not reachable(changed("x86-cpu", runtime="onnxruntime-cuda"), "far")
-    with pytest.raises(TargetError, match="this machine has no onnxruntime-gpu"):
+    with pytest.raises(TargetError, match="onnxruntime-gpu"):
         require_reachable(cuda, "", "bench")
     assert not profilable(cuda)
 
@@ -53,9 +53,9 @@ def test_a_device_is_what_makes_another_machine_reachable():
     assert reachable(load_target("jetson-orin"), "far")
     assert not reachable(changed("jetson-orin", runtime="onnxruntime"), "far")
     require_latency(box, "far")
-    with pytest.raises(TargetError, match="can neither be measured from here nor estimated"):
+    with pytest.raises(TargetError, match="x86-cpu"):
         require_latency(box)
-    with pytest.raises(TargetError, match="nothing says which") as caught:
+    with pytest.raises(TargetError, match=r"bench.*x86-cpu") as caught:
         require_reachable(box, "", "bench")
     assert "catro-deploy device add NAME --ssh USER@HOST --target x86-cpu" in caught.value.hint
 

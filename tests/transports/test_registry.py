@@ -1,5 +1,7 @@
 """The user's devices: kept, found, and never mixed up."""
 
+import re
+
 import pytest
 from pydantic import ValidationError
 
@@ -30,7 +32,7 @@ def test_what_is_added_is_found_again():
 def test_a_name_is_taken_once_unless_it_is_forced():
     add_device(PRESS)
     other = PRESS.model_copy(update={"ssh": "elsewhere"})
-    with pytest.raises(TargetError, match=r"You have a device .press-3. already: press-3\.local") as caught:
+    with pytest.raises(TargetError, match=r"press-3\.local") as caught:
         add_device(other)
     assert "--force" in caught.value.hint
     add_device(other, force=True)
@@ -39,7 +41,7 @@ def test_a_name_is_taken_once_unless_it_is_forced():
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "../x", "[x]", "ä"])
 def test_names_that_cannot_be(name):
-    with pytest.raises(TargetError, match="cannot be a device's name"):
+    with pytest.raises(TargetError, match=re.escape(repr(name))):
         add_device(PRESS.model_copy(update={"name": name}))
 
 
@@ -53,7 +55,7 @@ def test_destinations_that_are_none(ssh):
 def test_a_device_that_is_not_there_tells_those_that_are(known):
     for device in known:
         add_device(device)
-    with pytest.raises(TargetError, match="You have: press-3, van" if known else "You have none yet") as caught:
+    with pytest.raises(TargetError, match="press-3, van" if known else "truck") as caught:
         find_device("truck")
     assert "catro-deploy device add truck" in caught.value.hint
 

@@ -1,4 +1,4 @@
-"""Which channels hang together, found by running the model once and following every tensor operation.
+"""Which channels are coupled, found by running the model once and following every tensor operation.
 
 Each index of an axis of a parameter or buffer gets a label; each operation of the forward (as torch dispatches it, so
 that functional calls, methods and users' own modules are all the same) says what becomes of the labels of its inputs.

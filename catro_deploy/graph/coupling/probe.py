@@ -1,4 +1,4 @@
-"""Cutting groups of channels on trial: does the model still run, and compute what it would without reading them?"""
+"""Cutting groups of channels as a check: does the model still run, and compute what it would without reading them?"""
 
 import copy
 import random

@@ -24,11 +24,15 @@ class MemoryLimit:
 
 @dataclass(frozen=True)
 class _Stored:
-    """Where a tensor lies: in the pool, or in the file, from which it goes back to its ``device``."""
+    """Where a tensor lies: in the pool, or in the file, from which it goes back to its ``device``.
+
+    Of images with ``channels_last`` that is the layout there too: ``shape`` is (n, height, width, channels).
+    """
 
     in_file: bool
     start: int
     shape: torch.Size
+    channels_last: bool
     dtype: torch.dtype
     device: torch.device
 
@@ -88,17 +92,19 @@ class Activations:
         if value.nbytes <= self._limit.left_bytes and (kept := self._in_memory(value)) is not None:
             self._claim(value.nbytes)
             return kept
+        channels_last, value = _laid_out(value)
         content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         start = self._limit.file.store(content.data)
         self.spilled_bytes += value.nbytes
-        return _Stored(True, start, value.shape, value.dtype, value.device)
+        return _Stored(True, start, value.shape, channels_last, value.dtype, value.device)
 
     def _in_memory(self, value: torch.Tensor) -> torch.Tensor | _Stored | None:
         """A copy where ``value`` is, None if there is no range in the pool that is large enough."""
         if value.device.type != "cpu":
             return value.clone()
+        channels_last, value = _laid_out(value)
         start = self._limit.pool.store(value)
-        return None if start is None else _Stored(False, start, value.shape, value.dtype, value.device)
+        return None if start is None else _Stored(False, start, value.shape, channels_last, value.dtype, value.device)
 
     def _claim(self, size_bytes: int) -> None:
         self._limit.left_bytes -= size_bytes
@@ -109,11 +115,13 @@ class Activations:
         return value if place.in_file else self._hand_out(value)
 
     def _load(self, place: _Stored) -> torch.Tensor:
-        if not place.in_file:
-            return self._limit.pool.view(place.start, place.shape, place.dtype)
-        value = torch.empty(place.shape, dtype=place.dtype)
-        self._limit.file.load(place.start, value.reshape(-1).view(torch.uint8).numpy().data)
-        return value.to(place.device)
+        if place.in_file:
+            value = torch.empty(place.shape, dtype=place.dtype)
+            self._limit.file.load(place.start, value.reshape(-1).view(torch.uint8).numpy().data)
+            value = value.to(place.device)
+        else:
+            value = self._limit.pool.view(place.start, place.shape, place.dtype)
+        return value.movedim(-1, 1) if place.channels_last else value
 
     def _drop(self, kept: torch.Tensor | _Stored) -> None:
         if isinstance(kept, _Stored) and kept.in_file:
@@ -123,6 +131,13 @@ class Activations:
         if isinstance(kept, _Stored):
             self._limit.pool.free(kept.start, kept.nbytes)
         self._claim(-kept.nbytes)
+
+
+def _laid_out(value: torch.Tensor) -> tuple[bool, torch.Tensor]:
+    """Whether ``value`` is of images with channels last, and then a view (n, height, width, channels) of it."""
+    channels_last = value.ndim == 4 and value.is_contiguous(memory_format=torch.channels_last)
+    channels_last = channels_last and not value.is_contiguous()
+    return channels_last, value.movedim(1, -1) if channels_last else value
 
 
 def _itself(value: torch.Tensor) -> torch.Tensor:

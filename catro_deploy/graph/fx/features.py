@@ -83,7 +83,7 @@ class FeatureGraph:
         return -1 if isinstance(self.module.get_submodule(producer), nn.Linear) else 1
 
     def is_only_read(self, node: fx.Node) -> bool:
-        """Whether all that works on ``node`` surely leaves it as it is."""
+        """Whether all that works on ``node`` is known to leave it as it is."""
         return is_only_read(node, self.module)
 
     def scatters(self, batches: Iterator[Labelled] | Sequence[Labelled]) -> dict[str, Scatter]:
@@ -123,7 +123,7 @@ class FeatureGraph:
 
 
 def is_only_read(node: fx.Node, module: fx.GraphModule) -> bool:
-    """Whether all that works on ``node`` in the graph of ``module`` surely leaves it as it is."""
+    """Whether all that works on ``node`` in the graph of ``module`` is known to leave it as it is."""
     return all(_only_reads(user, module) for user in node.users)
 
 

@@ -24,7 +24,7 @@ TELLING_BYTES = 2**26
 
 
 class SpillFile:
-    """Bytes in a file of ``folder`` that has no name, so that it vanishes with the process however that ends.
+    """Bytes in a file of ``folder`` without a name, so that it is removed however the process ends.
 
     The file is read and written rather than mapped, since mapped pages count as memory of the process.
     """

@@ -34,7 +34,7 @@ def weight_of(node: Node, arrays: Arrays) -> str | None:
 
 
 def modules_of(graph: Any, arrays: Arrays, modules: Mapping[str, Any], weights: Arrays) -> dict[str, str]:  # noqa: ANN401 - onnx.GraphProto
-    """The module (or parameter outside modules) that each weight is of, as far as it can be told.
+    """The module (or parameter outside modules) that each weight is of, as far as it is known.
 
     The exporter names most weights, but gives others new names and leaves only their biases': a linear layer's on maps.
     ``weights`` has those of the layers by name, to find the rest by value.

@@ -123,7 +123,7 @@ def _forget_finished(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class _Measuring:
-    """One measurement: of what, how, where samples are kept, and who is told."""
+    """One measurement: of what, how, where samples are kept, and what gets its messages."""
 
     subject: Subject
     protocol: ProfileProtocol

@@ -108,7 +108,7 @@ def visits(protocol: ProfileProtocol, together: int) -> VisitProtocol:
 def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Callable[[str], None]) -> Iterator[Subject]:
     """Export ``model`` (eval mode, CPU), traced as ``network``, to a temporary folder.
 
-    Where networks in other widths cannot be made of this export, ``note`` is told so: they take longer.
+    Where networks in other widths cannot be made of this export, ``note`` gets a message: they take longer.
 
     Raises:
         ModelError: the network cannot be exported, or leaves out layers.

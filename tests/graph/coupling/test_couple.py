@@ -1,4 +1,4 @@
-"""Which channels hang together: by hand for each way of coupling, and by the masked network for random plans."""
+"""Which channels are coupled: by hand for each way of coupling, and by the masked network for random plans."""
 
 import warnings
 

@@ -86,3 +86,14 @@ def test_what_lies_on_another_device_is_kept_there():
     assert (values.claimed_bytes, limit.left_bytes) == (12, 2**20 - 12)
     values.close()
     assert limit.left_bytes == 2**20
+
+
+@pytest.mark.parametrize("limit_bytes", [0, 2**20])
+def test_images_with_channels_last_come_back_so(limit_bytes):
+    value = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    values = Activations(MemoryLimit(limit_bytes), only_read=True)
+    values.append(value)
+    assert torch.equal(values[0], value)
+    assert values[0].is_contiguous(memory_format=torch.channels_last)
+    values.take([2, 0], 1)
+    assert torch.equal(values[0], value[:, [2, 0]])

@@ -1,6 +1,7 @@
 """Without a branch the network computes what the whole one computes with that branch's last layer put to zero."""
 
 import copy
+import re
 
 import onnx
 import pytest
@@ -123,7 +124,7 @@ def test_the_model_stays_as_it_is():
 
 @pytest.mark.parametrize("name", ["stem", "wide", "down", "no.such"])
 def test_what_is_no_branch_is_refused(name):
-    with pytest.raises(ModelError, match=rf"(?s)no residual branch {name}.*outer"):
+    with pytest.raises(ModelError, match=rf"(?s)\b{re.escape(name)}\b.*\bouter\b"):
         drop_branches(Residual(), [name])
 
 
@@ -165,7 +166,7 @@ def test_operands_that_may_not_go():
     model = randomised(Odd())
     assert found(model) == ()
     for name in ("alone", "read_on", "second", "outer"):  # the graph alone tells
-        with pytest.raises(ModelError, match=f"no residual branch {name}"):
+        with pytest.raises(ModelError, match=rf"\b{name}\b"):
             drop_branches(model, [name])
 
 

@@ -26,7 +26,7 @@ def test_what_was_stored_is_loaded_and_the_file_has_no_name(tmp_path):
 
 def test_a_full_disk_says_what_to_do(monkeypatch):
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **options: io.FileIO("/dev/full", "w+"))
-    with pytest.raises(StorageError, match=r"(?s)No space left.*activation-memory"):
+    with pytest.raises(StorageError, match="activation-memory"):
         SpillFile().store(memoryview(b"four"))
 
 

@@ -143,7 +143,7 @@ def test_outputs_that_are_not_logits():
     torch.testing.assert_close(evaluation_graph(model).module(images()), model(images()))
     with pytest.raises(ModelError, match="does other things in training"):
         symbolic(model)
-    with pytest.raises(ModelError, match=r"(?s)returns a dict.*one tensor of logits"):
+    with pytest.raises(ModelError, match=r"\bdict\b"):
         evaluation_graph(Pair())
 
 

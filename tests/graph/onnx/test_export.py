@@ -95,7 +95,7 @@ def test_input_and_output_are_named_and_shaped(tmp_path, dynamic, first):
 def test_nothing_reaches_the_screen_even_if_the_opset_cannot_be_written(tmp_path, capfd, caplog):
     with caplog.at_level(logging.WARNING):
         export_onnx(randomise_(Norms()), SHAPE, tmp_path / "model.onnx", opset=18, metadata={})
-        with pytest.raises(ModelError, match="cannot write this network in opset 17") as caught:
+        with pytest.raises(ModelError, match="opset 17") as caught:
             export_onnx(randomise_(Norms()), SHAPE, tmp_path / "old.onnx", opset=17, metadata={})
     assert "export.opset = 18" in caught.value.hint
     assert capfd.readouterr() == ("", "")

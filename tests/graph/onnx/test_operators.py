@@ -73,7 +73,7 @@ def test_only_constants_on_the_axis_of_the_channels_are_cut(tmp_path):
 def test_what_cannot_be_followed_is_refused_by_name(tmp_path, name):
     nodes, constants, full, kept = REFUSED[name]
     operator, *_ = name.split()
-    with pytest.raises(ModelError, match=f"holds a {operator} behind first, whose shapes") as caught:
+    with pytest.raises(ModelError, match=rf"\b{operator}\b.*\bfirst\b") as caught:
         made(tmp_path, nodes, constants, full, kept)
     assert "%flops" in caught.value.hint
 
@@ -88,6 +88,6 @@ def test_a_shape_that_is_computed_is_refused(tmp_path):
         helper.make_node("Shape", ["features"], ["shape"]),
         helper.make_node("Reshape", ["features", "shape"], ["logits"]),
     ]
-    with pytest.raises(ModelError, match="holds a Shape behind first"):
+    with pytest.raises(ModelError, match=r"\bShape\b.*\bfirst\b"):
         made(tmp_path, nodes, {}, [1, 8, 8, 8], (0, 1))
     assert made(tmp_path, nodes, {}, [1, 8, 8, 8], tuple(range(8))) == ((1, 8, 8, 8), {})

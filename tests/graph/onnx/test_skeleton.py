@@ -203,7 +203,7 @@ def test_weights_that_are_of_no_module_stay_as_they_are(tmp_path):
     skeleton = Skeleton(proto, {"first": (8, 3)})
     assert skeleton.operators == {"first": ("Conv", "Conv")}
     assert_runs(skeleton, {}, tmp_path, 4)
-    with pytest.raises(ModelError, match="holds a Conv behind first"):
+    with pytest.raises(ModelError, match=r"\bConv\b.*\bfirst\b"):
         skeleton.resized({"first": Keep(out=(0, 1))})
 
 
@@ -263,7 +263,7 @@ def test_a_layer_without_channels_is_refused(tmp_path):
     nodes = [helper.make_node("Conv", ["features", "last.weight"], ["logits"])]
     proto = write_after_conv(tmp_path, nodes, {"last.weight": np.ones((5, 8, 1, 1), np.float32)}, [1, 5, 4, 4])
     skeleton = Skeleton(proto, {"first": (8, 3), "last": (5, 8)})
-    with pytest.raises(ModelError, match="first would be left without channels"):
+    with pytest.raises(ModelError, match=r"\bfirst\b"):
         skeleton.resized({"first": Keep(out=()), "last": Keep(inputs=())})
 
 
@@ -278,9 +278,9 @@ def test_widths_that_do_not_fit_together_are_refused(tmp_path):
     skeleton = Skeleton(
         write_after_conv(tmp_path, nodes, constants, [1, 5, 4, 4]), {"first": (8, 3), "other": (8, 3), "last": (5, 8)}
     )
-    with pytest.raises(ModelError, match="holds a Add behind first"):
+    with pytest.raises(ModelError, match=r"\bAdd\b.*\bfirst\b"):
         skeleton.resized({"first": Keep(out=(0, 1))})
     both = {"first": Keep(out=(0, 1)), "other": Keep(out=(0, 1))}
-    with pytest.raises(ModelError, match="holds a Conv behind last"):
+    with pytest.raises(ModelError, match=r"\bConv\b.*\blast\b"):
         skeleton.resized(both)
     assert_runs(skeleton, both | {"last": Keep(inputs=(0, 1))}, tmp_path, 4)

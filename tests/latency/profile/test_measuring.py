@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -144,7 +145,7 @@ def test_a_damaged_profile_is_an_error_until_it_is_measured_again(monkeypatch):
     assert (only_folder() / "samples.jsonl").is_file()
     cells = only_folder() / "cells.csv"
     cells.write_text(cells.read_text()[:100])
-    with pytest.raises(ProfileError, match="cut off"):
+    with pytest.raises(ProfileError, match=r"cells\.csv"):
         find_profile(tiny_network(), SHAPE, USE)
     told = Told()
     again = measure_profile(tiny_network(), SHAPE, USE, protocol, told)
@@ -282,7 +283,7 @@ def test_a_network_without_anything_to_prune_is_refused(monkeypatch):
 @pytest.mark.parametrize("image", [(1, 16, 16), (3, 0, 0)])
 def test_a_network_that_fails_on_such_images_is_explained(image):
     for ask in (find_profile, lambda *given: measure_profile(*given, PROTOCOL, Silent())):
-        with pytest.raises(ModelError, match="fails on an image of shape"):
+        with pytest.raises(ModelError, match=re.escape(str(image))):
             ask(tiny_network(), image, USE)
 
 
