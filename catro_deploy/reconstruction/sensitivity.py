@@ -47,7 +47,7 @@ def logit_directions(
         output.register_hook(add)  # type: ignore[no-untyped-call]
 
     map_bytes = sum(shape.numel() for shape in original.shapes.values()) * images[0].element_size()
-    parts = [part for batch in images for part in batch.split(max(1, MAPS_BYTES // (2 * map_bytes)))]
+    parts = [part for batch in images for part in torch.split(batch, max(1, MAPS_BYTES // (2 * map_bytes)))]
     with progress.task("Finding what logits depend on", len(parts)) as task, torch.enable_grad():
         for part in parts:
             interpreter = fx.Interpreter(module)
