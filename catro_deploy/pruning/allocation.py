@@ -1,7 +1,7 @@
 """From a budget to widths: by multiply-accumulates at once, by latency in a closed loop with the target.
 
-The loop: allocate by the cost model, build the network, time it in turns with the original, correct the model by what
-was measured, allocate again, until the measured latency is within the budget and uses nearly all of it.
+The loop: allocate by the cost model, build the network, time it interleaved with the original, correct the model by
+what was measured, allocate again, until the measured latency is within the budget and uses nearly all of it.
 """
 
 import math
@@ -45,7 +45,7 @@ Measure = Callable[[Mapping[str, int]], TrialResult]
 
 @dataclass(frozen=True)
 class Decision:
-    """The width of every group that may be pruned, 0 where its branch vanishes; by a latency budget, how it came.
+    """The width of every group that may be pruned, 0 where its branch is removed; with a latency budget, the search.
 
     ``path`` are the steps of Algorithm 2 by the paper's cost: which group grew, and to which width. ``loss`` is what
     the network is predicted to lose, in nats.

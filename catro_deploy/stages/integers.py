@@ -31,7 +31,7 @@ Proto = Any
 """An onnx.ModelProto, which has no annotations."""
 
 Retrain = Callable[[Proto, Proto], tuple[Proto, History]]
-"""From a network in float32, and the same in integers, to one in float32 that minds those less."""
+"""From a network in float32, and the same in integers, to one in float32 that is less sensitive to integers."""
 
 # More of a layer's values than this outside their range is worth a remark.
 MUCH = 0.01

@@ -53,7 +53,7 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> Quantize
     limits = _limits(work, settings)
     if basis.reason:
         measures = judged_by_words(basis.measure, limits.largest_kl_nats is not None)
-        progress.note(f"quantize: goes by {measures}, since {basis.reason}")
+        progress.note(f"quantize: decides by {measures}, since {basis.reason}")
     made = {precision: work.make(precision, limits) for precision in others}
     measured = work.measured([own, *(precision for precision, how in made.items() if how.kept is not None)])
     shipped, lost = decide(measured, own, basis, limits)

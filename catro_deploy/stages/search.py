@@ -84,7 +84,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
         progress.note(warning)
     if basis.reason:
         measures = judged_by_words(basis.measure, limits.largest_kl_nats is not None)
-        progress.note(f"search: goes by {measures}, since {basis.reason}")
+        progress.note(f"search: decides by {measures}, since {basis.reason}")
 
     def keeps(point: TriedPoint) -> bool:
         score = _score(point, basis)
@@ -183,7 +183,7 @@ def _logits(network: nn.Module, images: Split, settings: Settings) -> Floats:
 def _try(share: float, settings: Settings, run: RunFolder, progress: Progress, held_out: _HeldOut) -> TriedPoint:
     """Prune to ``share`` of the original's latency and fine-tune for a short while, in a folder of its own.
 
-    What is left there in the end is point.json, and the pruned network for who goes on with it.
+    What is left there in the end is point.json, and the pruned network, which later stages continue with.
     """
     pruning = settings.prune.model_copy(update={"budget": Budget.parse(_budget(share))})
     asked = settings.model_copy(update={"prune": pruning})
