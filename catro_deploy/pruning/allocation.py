@@ -13,7 +13,7 @@ from catro_deploy.catro.exact import exact
 from catro_deploy.catro.gains import Allocation, uniform
 from catro_deploy.catro.greedy import greedy
 from catro_deploy.errors import BudgetError, MissedError
-from catro_deploy.latency.candidate import TrialResult
+from catro_deploy.latency.candidate import CandidateLatency
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.pricing import Pricing
 from catro_deploy.progress import Progress
@@ -40,7 +40,7 @@ MARGIN = 0.01
 # A profile whose original differs by more from the one measured in the loop does not tell which network is fastest.
 STALE = 0.2
 
-Measure = Callable[[Mapping[str, int]], TrialResult]
+Measure = Callable[[Mapping[str, int]], CandidateLatency]
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class _Turn:
     """One round of the loop; ``used`` is the measured share of the budget."""
 
     allocation: Allocation
-    result: TrialResult
+    result: CandidateLatency
     used: float
 
     def record(self, *, taken: bool) -> Round:

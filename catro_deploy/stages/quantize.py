@@ -36,7 +36,7 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> Quantize
     Raises:
         TargetError: networks cannot be run on the target from here.
         RunFolderError: the plan or an ONNX file is missing.
-        DataError: a class has no image to calibrate by, or no class has one to judge by.
+        DataError: a class has no image to calibrate by, or no class has one to evaluate on.
         NumericsError: a value of the network is not finite.
         MissedError: the precision that was asked for by name is slower than the target's own, or costs too much
             accuracy; quantize.json, which then names the target's own, is written before.

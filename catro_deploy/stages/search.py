@@ -29,10 +29,10 @@ from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.first_look import first_look
-from catro_deploy.stages.judging import TUNING
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import shortened, trial_folder
+from catro_deploy.stages.verdict import TUNING
 from catro_deploy.statistics.agreement import agreement_of, gains_and_losses
 from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.statistics.intervals import paired_difference
