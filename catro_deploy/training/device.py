@@ -90,7 +90,7 @@ def _is_depthwise(model: nn.Module) -> bool:
 def _cpu_memory_format(model: nn.Module) -> torch.memory_format:
     # Channels last fills vectors with channels. With the odd widths of a pruned network a step took 1.3 to 2 times
     # as long in it on Intel's processors (batch norm most of all), with multiples of 32 it took 0.6 to 0.9 times as
-    # long. On AMD's it took 0.6 to 0.9 times as long with either (benchmarks/layouts.py).
+    # long. On AMD's it took 0.6 to 0.9 times as long with either (benchmarks/training/layouts.py).
     if suffers_channels_last(model):
         return torch.contiguous_format
     if _is_depthwise(model) or _is_amd():
