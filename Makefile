@@ -1,10 +1,12 @@
 # make demo: prune a classifier of drawn traffic signs and show what it gained.   make test: all checks.
-# make docs: the guide, into build/site.   make options: the API's keywords, after a change of the settings.
+# make docs: the guide, into build/site.   make reference: what is written from the settings
+# and commands, after a change of them.   make dist: wheel and sdist, checked and tried in a fresh environment.
 # All set up .venv by themselves; a second call finds everything done and is quick.
 PYTHON ?= python3
 BIN := .venv/bin
+SMALLEST := --budget 50%flops --epochs 0 -o train.epochs=2 -o verify.max_drop=100
 .DELETE_ON_ERROR:
-.PHONY: demo test docs options clean
+.PHONY: demo test docs reference dist clean
 
 demo: .venv/installed
 	@mkdir -p demo
@@ -21,8 +23,21 @@ docs: .venv/installed-dev
 	$(BIN)/python -m mkdocs build --strict
 	@echo 'The guide: build/site/index.html'
 
-options: .venv/installed-dev
+reference: .venv/installed-dev
 	$(BIN)/python -m tools.api_options
+	$(BIN)/python -m tools.reference
+
+# The wheel is tried in a temporary folder, with dependencies of its own, on images that it draws itself.
+dist: .venv/installed-dev
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m tools.wheel dist
+	@set -e; unset PYTHONPATH; wheel=$$(echo $(CURDIR)/dist/*.whl); folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(PYTHON) -m venv "$$folder/venv"; cd "$$folder"; \
+	echo "installing $$wheel in $$folder/venv"; venv/bin/python -m pip install --quiet "$$wheel"; \
+	venv/bin/catro-deploy init --demo; venv/bin/catro-deploy run $(SMALLEST)
+	@ls -l dist
 
 # The stamps are touched only after pip has ended well, so that a killed installation is not taken for a whole one.
 .venv/installed: pyproject.toml
@@ -43,4 +58,4 @@ options: .venv/installed-dev
 	@touch $@
 
 clean:
-	rm -rf demo build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

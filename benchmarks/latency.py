@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from common import environment, processor, read_result, write_result
 from latency_tables import MODEL, SEARCHED, machine_tables
-from peers import open_trial, prune_by_peer
+from peers import open_timer, prune_by_peer
 from rows import finetune_and_judge, finish_in_own_process
 
 from catro_deploy.errors import MissedError
@@ -187,8 +187,8 @@ def prune_row(row: Row, args: argparse.Namespace) -> str:
 def measure_row(row: Row, args: argparse.Namespace) -> dict[str, Any]:
     """Time the fine-tuned network of a row in turns with its original."""
     settings = settings_of(row, args)
-    with open_trial(open_original(settings), settings, "standard") as trials:
-        result = trials.measure(load(args.work / row.name))
+    with open_timer(open_original(settings), settings, "standard") as timer:
+        result = timer.measure(load(args.work / row.name))
     return {
         "ratio": result.speedup.ratio,
         "ratio_ci95": result.speedup.ratio_ci95,

@@ -13,7 +13,7 @@ from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.errors import MissedError
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.fx.features import Labelled
-from catro_deploy.latency.candidate import Trial, trial
+from catro_deploy.latency.candidate import CandidateTimer, candidate_timer
 from catro_deploy.pruning.cutting import Cut
 from catro_deploy.records import GroupPlan, Plan
 from catro_deploy.runs.folder import RunFolder
@@ -23,7 +23,7 @@ from catro_deploy.stages.prune import pruning_batches, write_pruning
 from catro_deploy.targets import load_target
 from catro_deploy.transports.execution import use_of
 
-__all__ = ["measured_ratio", "open_trial", "prune_by_peer", "prune_to_widths", "write_groups"]
+__all__ = ["measured_ratio", "open_timer", "prune_by_peer", "prune_to_widths", "write_groups"]
 
 # Ratios that torch-pruning is tried with: halvings of the interval in which the budget is met.
 HALVINGS = 7
@@ -45,11 +45,11 @@ def prune_by_peer(
     best: tuple[GroupPlan, ...] = ()
     fastest = 1.0
     batches = pruning_batches(original, settings) if "Taylor" in importance else ()
-    with open_trial(original, settings, "quick") as trials:
+    with open_timer(original, settings, "quick") as timer:
         for _ in range(HALVINGS):
             ratio = (low + high) / 2
             cut, groups = peer_network(original.model, network, ratio, round_to, importance, batches=batches)
-            result = trials.measure(cut)
+            result = timer.measure(cut)
             used = result.candidate_us / budget.limit(result.original_us)
             fastest = min(fastest, result.speedup.ratio)
             if used <= 1:
@@ -131,15 +131,15 @@ def peer_network(
 def measured_ratio(settings: Settings, run: RunFolder) -> dict[str, Any]:
     """The latency of the pruned network in ``run`` as a share of the original's, measured here, and its interval."""
     original = open_original(settings)
-    with open_trial(original, settings, "standard") as trials:
-        result = trials.measure(networks.load(run, weights="pruned"))
+    with open_timer(original, settings, "standard") as timer:
+        result = timer.measure(networks.load(run, weights="pruned"))
     return {"latency_ratio": result.speedup.ratio, "latency_ratio_ci95": list(result.speedup.ratio_ci95)}
 
 
 @contextmanager
-def open_trial(original: Original, settings: Settings, protocol: str) -> Iterator[Trial]:
+def open_timer(original: Original, settings: Settings, protocol: str) -> Iterator[CandidateTimer]:
     """Time candidates against the original of ``settings``."""
     use = use_of(load_target(settings.prune.target), settings)
     limits = load_latency_protocol(protocol)
-    with trial(original.model, original.input_shape, use, limits, settings.export.opset) as trials:
-        yield trials
+    with candidate_timer(original.model, original.input_shape, use, limits, settings.export.opset) as timer:
+        yield timer

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,11 @@ def main() -> None:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         rows[name] = json.loads(done.stdout.splitlines()[-1]) | {"environment": environment()}
         write_result(RESULT, {"budget": args.budget, "images": IMAGES, "rows": rows})
+    print(results_table(rows))
+
+
+def results_table(rows: Mapping[str, Any]) -> str:
+    """A line for each network."""
     shown = [
         [
             row["network"],
@@ -100,7 +106,7 @@ def main() -> None:
         ]
         for row in rows.values()
     ]
-    print(table(["network", "seconds", "of one core", "peak memory, GiB", "KL: cut -> reconstructed"], shown))
+    return table(["network", "seconds", "of one core", "peak memory, GiB", "KL: cut -> reconstructed"], shown)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 import cost_model
 import latency
 import precision
+import prune_whole
 from common import read_result, table
 from latency_tables import machine_tables
 
@@ -58,6 +59,12 @@ were mostly never measured: such predictions are labelled as estimates, and ever
 counts. MACs are fitted to the same prunings with slope and intercept.
 
 ![Predicted against measured latency of random prunings](cost_model.svg)"""
+
+PRUNING = """## Time and memory of a pruning
+
+From a network and 1,000 images in memory to the pruned ONNX file, with reconstruction, under a latency budget of 0.5x
+for a target whose latency is an estimate, so that no profiling is counted; on one thread, beside other work. Peak
+memory is that of the process, with PyTorch and the images."""
 
 SCRIPTS = """\
 ## All benchmarks
@@ -128,7 +135,24 @@ def cost_model_section() -> list[str]:
     ]
 
 
-SECTIONS: tuple[Callable[[], list[str]], ...] = (latency_section, precision_section, cost_model_section)
+def pruning_section() -> list[str]:
+    """One table; all networks on one machine."""
+    rows: Mapping[str, Any] = read_result(prune_whole.RESULT)["rows"]
+    measured = {_measured(row["environment"]["processor"], row) for row in rows.values()}
+    return [
+        PRUNING,
+        _command("benchmarks/prune_whole.py --cifar10 FOLDER --photographs FOLDER --weights FOLDER"),
+        "\n".join(sorted(measured)),
+        prune_whole.results_table(rows),
+    ]
+
+
+SECTIONS: tuple[Callable[[], list[str]], ...] = (
+    latency_section,
+    precision_section,
+    cost_model_section,
+    pruning_section,
+)
 
 
 def page() -> str:

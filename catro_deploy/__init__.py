@@ -4,6 +4,7 @@
 again.
 """
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["PrunedModel", "__version__", "load", "prune"]
 
 __version__ = "0.1.0"
+
+# From 1.32 on, ONNX Runtime collects telemetry unless this is set before it is first imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _HOMES = {"PrunedModel": "catro_deploy.api", "load": "catro_deploy.networks", "prune": "catro_deploy.api"}
 

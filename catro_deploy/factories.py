@@ -1,6 +1,7 @@
 """``package.module:factory``: code of the user's that makes a model or a dataset."""
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,9 @@ from catro_deploy.errors import CatroError, UsageError
 from catro_deploy.suggestions import did_you_mean
 
 __all__ = ["load_factory", "users_code"]
+
+PLAN = "plan.json"
+"""The file that makes a folder a run folder."""
 
 
 @contextmanager
@@ -36,9 +40,10 @@ def load_factory(name: str, error: type[UsageError]) -> Callable[..., Any]:
     """
     module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    if here not in sys.path:  # last: a user's profile.py must not stand in for the standard library's
+        sys.path.append(here)
     try:
+        _refuse_run_folders(module_name, error)
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as missing:
         if not missing.name or not f"{module_name}.".startswith(f"{missing.name}."):
@@ -54,3 +59,22 @@ def load_factory(name: str, error: type[UsageError]) -> Callable[..., Any]:
         raise error(f"There is no {attribute!r} in {module_name} ({module.__file__}).", hint)
     factory: Callable[..., Any] = getattr(module, attribute)
     return factory
+
+
+def _refuse_run_folders(module_name: str, error: type[UsageError]) -> None:
+    """Raise ``error`` if the module or a package of it lies in a run folder, before any of its code runs.
+
+    A run folder is data that may come from somebody else, and its plan names the module.
+    """
+    parts = module_name.split(".")
+    for end in range(1, len(parts) + 1):
+        name = ".".join(parts[:end])
+        spec = importlib.util.find_spec(name)  # imports the package that contains it, which was checked before
+        places = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
+        for place in filter(None, places):
+            folder = next((parent for parent in (Path(place), *Path(place).parents) if (parent / PLAN).is_file()), None)
+            if folder is not None:
+                raise error(
+                    f"The module {module_name} lies in the run folder {folder}. No code is imported from there.",
+                    "Keep your own code outside of run folders, and look at code that came with one before you run it.",
+                )

@@ -7,7 +7,7 @@ import numpy as np
 
 from catro_deploy.catro.scatter import Scatter
 from catro_deploy.graph.coupling.trace import Network
-from catro_deploy.latency.candidate import TrialResult
+from catro_deploy.latency.candidate import CandidateLatency
 from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.latency.pricing import Pricing
 from catro_deploy.progress import Silent
@@ -112,11 +112,11 @@ class Device:
     warnings: tuple[str, ...] = ()
     asked: list[dict[str, int]] = field(default_factory=list)
 
-    def __call__(self, widths: Widths) -> TrialResult:
+    def __call__(self, widths: Widths) -> CandidateLatency:
         self.asked.append(dict(widths))
         us, original = self.candidate_us(widths), self.original_us(len(self.asked))
         speedup = original / us
-        return TrialResult(us, original, Speedup(speedup, (0.99 * speedup, 1.01 * speedup)), self.warnings)
+        return CandidateLatency(us, original, Speedup(speedup, (0.99 * speedup, 1.01 * speedup)), self.warnings)
 
 
 class Wide:

@@ -1,5 +1,6 @@
 """``catro-deploy run`` as a process of its own, from nothing to the reports; stopped, and run again."""
 
+import itertools
 import json
 import re
 import shutil
@@ -146,18 +147,22 @@ def test_the_onnx_file_says_what_its_user_must_know(unbroken):
     assert metadata["plan_sha256"] == file_hash(run.plan)
 
 
-@pytest.mark.parametrize("code", [signal.SIGINT, signal.SIGKILL])
-def test_stopped_in_every_stage_it_ends_as_if_nobody_had(untrained, unbroken, tmp_path, code):
-    folder = tmp_path / "work"
+@pytest.mark.parametrize("codes", [(signal.SIGINT, signal.SIGTERM, signal.SIGHUP), (signal.SIGKILL,)], ids=str)
+def test_stopped_in_every_stage_it_ends_as_if_nobody_had(untrained, unbroken, tmp_path, monkeypatch, codes):
+    folder, temporary = tmp_path / "work", tmp_path / "temporary"
     shutil.copytree(untrained, folder)
-    for moment in MOMENTS:
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    for moment, code in zip(MOMENTS, itertools.cycle(codes), strict=False):
         said, ended = stop(folder, moment, code)
         assert "Traceback" not in said
-        stopped = {signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}[code]
+        stopped = -code if code == signal.SIGKILL else 128 + code
         # The last stage may have ended before the signal came.
         assert ended == stopped or (moment == MOMENTS[-1] and ended == 0), said
-        if ended == 130:
-            assert said.endswith("the same command goes on from there.\n")
+        if ended == 128 + code:
+            assert said.endswith("the same command continues from there.\n")
+            assert not list(temporary.iterdir())
+            assert not list(folder.rglob(".images.npy"))
     _, stderr = finish("run", "--epochs", str(EPOCHS), cwd=folder)
     assert hashes(folder) == hashes(unbroken)
     assert "finetune: unchanged, skipped" in stderr

@@ -1,17 +1,14 @@
-"""The example, as a script and on the command line, in a folder of its own."""
+"""The example as a script, in a folder of its own; tests/docs runs it on the command line."""
 
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from catro_deploy.runs.listing import newest_run
-from tests.tiny import CHECKOUT, exit_code_of, start
+from tests.tiny import CHECKOUT
 
 pytestmark = pytest.mark.slow
 
@@ -40,14 +37,3 @@ def test_as_a_script_it_prunes_exports_saves_and_loads(folder):
         "original.safetensors",
         "weights.safetensors",
     }
-
-
-def test_on_the_command_line_its_factories_serve_a_whole_run(folder):
-    process = start("run", "--config", "examples/own_model.toml", cwd=folder)
-    _, said = process.communicate()
-    run = newest_run(folder / "runs")
-    assert process.returncode == exit_code_of(run.path), said
-    verified = json.loads(run.verify.read_text())
-    assert verified["original"]["torch"] >= 0.95
-    assert verified["accuracy_drop_points"] <= 5
-    assert Path(folder / "examples" / "own_model.safetensors").is_file()

@@ -1,4 +1,4 @@
-"""Writes ``catro_deploy/api/options.py``, the keywords of the Python API, from the settings: ``make options``.
+"""Writes ``catro_deploy/api/options.py``, the keywords of the Python API, from the settings: ``make reference``.
 
 They are written out because type checkers and editors read source.
 """
@@ -15,7 +15,7 @@ FILE = Path(__file__).parents[1] / "catro_deploy" / "api" / "options.py"
 WIDTH = 120
 
 HEAD = '''\
-"""Keywords of the Python API: settings by the same names. Written by ``make options``, not by hand."""
+"""Keywords of the Python API: settings by the same names. Written by ``make reference``, not by hand."""
 
 from typing import Literal, TypedDict
 

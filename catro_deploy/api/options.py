@@ -1,4 +1,4 @@
-"""Keywords of the Python API: settings by the same names. Written by ``make options``, not by hand."""
+"""Keywords of the Python API: settings by the same names. Written by ``make reference``, not by hand."""
 
 from typing import Literal, TypedDict
 

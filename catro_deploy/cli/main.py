@@ -1,6 +1,7 @@
 """``catro-deploy``: the commands, and the one place where errors become messages and exit codes.
 
-Exit codes: 0 done; 1 a fault; 2 wrong usage or input; 3 the result misses what was asked; 130 interrupted.
+Exit codes: 0 done; 1 an internal error; 2 wrong usage or input; 3 the result misses what was asked; 130, 143 and 129
+stopped by Ctrl-C, SIGTERM and SIGHUP.
 """
 
 import os
@@ -16,6 +17,8 @@ from catro_deploy.cli import devices, doctor, init, runs, stages, targets
 from catro_deploy.cli.console import say
 from catro_deploy.cli.faults import as_catro_error
 from catro_deploy.cli.settings_flags import command_with_flags
+from catro_deploy.cli.stopping import stop_on_signals
+from catro_deploy.errors import CatroError
 
 __all__ = ["app", "main"]
 
@@ -41,9 +44,9 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except (typer.TyperException, typer.Exit, typer.Abort, BrokenPipeError):
             raise
-        except KeyboardInterrupt:
-            say("\nStopped. What is finished is kept: the same command goes on from there.")
-            raise typer.Exit(INTERRUPTED) from None
+        except KeyboardInterrupt as stopped:
+            say("\nStopped. What is finished is kept: the same command continues from there.")
+            raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
         except Exception as error:
             raise typer.Exit(_explain(error, debug=ctx.params["debug"])) from None
 
@@ -88,7 +91,7 @@ def _root(
     Settings come from flags, then from catro.toml here, then from defaults. [bold]run[/bold] does everything;
     prune, finetune, export, verify, bench and report are its steps, and each continues the newest run.
 
-    Exit codes: 0 done, 1 a fault, 2 wrong usage or input, 3 the result misses what was asked.
+    Exit codes: 0 done, 1 an internal error, 2 wrong usage or input, 3 the result misses what was asked.
     """
 
 
@@ -102,7 +105,12 @@ app.add_typer(runs.app, name="runs")
 def _first_of_all() -> None:
     """Run the command in the first process that torchrun has started; the others take part in its trainings."""
     from catro_deploy.training.together import dismiss, serve
+    from catro_deploy.training.world import require_torchrun
 
+    try:
+        require_torchrun()
+    except CatroError as error:
+        sys.exit(_explain(error, debug=False))
     if int(os.environ["RANK"]) == 0:
         try:
             app()
@@ -111,14 +119,15 @@ def _first_of_all() -> None:
         return
     try:
         sys.exit(serve())
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    except KeyboardInterrupt as stopped:
+        sys.exit(getattr(stopped, "exit_code", INTERRUPTED))
     except Exception as error:
         sys.exit(_explain(error, debug=bool(os.environ.get("CATRO_DEBUG"))))
 
 
 def main() -> None:
     """Run the command line of this process."""
+    stop_on_signals()
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by who started this process
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - for as long as the process lives

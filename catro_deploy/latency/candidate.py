@@ -16,11 +16,11 @@ from catro_deploy.records import Speedup
 from catro_deploy.transports import run_job
 from catro_deploy.transports.execution import Use, bench_job, speedup_of
 
-__all__ = ["Trial", "TrialResult", "trial"]
+__all__ = ["CandidateLatency", "CandidateTimer", "candidate_timer"]
 
 
 @dataclass(frozen=True)
-class TrialResult:
+class CandidateLatency:
     """Medians in microseconds, and the candidate's speedup over the original."""
 
     candidate_us: float
@@ -30,7 +30,7 @@ class TrialResult:
 
 
 @dataclass(frozen=True)
-class Trial:
+class CandidateTimer:
     """An exported original, in the target's own precision, that candidates are timed against."""
 
     folder: Path
@@ -39,7 +39,7 @@ class Trial:
     opset: int
     input_shape: tuple[int, int, int]
 
-    def measure(self, candidate: nn.Module) -> TrialResult:
+    def measure(self, candidate: nn.Module) -> CandidateLatency:
         """Time ``candidate`` (eval mode, CPU) interleaved with the original.
 
         Raises:
@@ -51,7 +51,7 @@ class Trial:
         models = {"original": ModelFile(names[0], {}), "pruned": ModelFile(names[1], {})}
         job = bench_job(self.use, self.protocol, models)
         result = run_job(self.use.device, job, self.folder, names, limit_s=limit_s)
-        return TrialResult(
+        return CandidateLatency(
             candidate_us=result.pruned.p50_us,
             original_us=result.original.p50_us,
             speedup=speedup_of(result),
@@ -67,11 +67,11 @@ class Trial:
 
 
 @contextmanager
-def trial(
+def candidate_timer(
     original: nn.Module, input_shape: tuple[int, int, int], use: Use, protocol: LatencyProtocol, opset: int
-) -> Iterator[Trial]:
+) -> Iterator[CandidateTimer]:
     """Export ``original`` (eval mode, CPU) to a temporary folder and time candidates against it."""
-    with tempfile.TemporaryDirectory(prefix="catro-deploy-trial-") as folder:
-        made = Trial(Path(folder), use, protocol, opset, input_shape)
+    with tempfile.TemporaryDirectory(prefix="catro-deploy-candidate-") as folder:
+        made = CandidateTimer(Path(folder), use, protocol, opset, input_shape)
         made._export(original, "original", use.own_precision)
         yield made

@@ -5,7 +5,7 @@ the runtime some to each inference, so whole networks, timed without profiling, 
 
     latency = fixed + sum over layers of (slope * time + per_node * nodes)
 
-Three numbers, fitted on networks that were timed as a whole and judged on others that took part in nothing.
+Three numbers, fitted on networks that were timed as a whole and evaluated on held-out ones.
 """
 
 import math
@@ -19,7 +19,7 @@ from catro_deploy.errors import ProfileError
 from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.records import CostErrors, Group, Layer
 
-__all__ = ["Cell", "Fit", "LayerTable", "TableCost", "fit_whole", "judge", "layer_shape"]
+__all__ = ["Cell", "Fit", "LayerTable", "TableCost", "fit_whole", "layer_shape", "prediction_errors"]
 
 # What no layer undercuts, however much profiling adds to its time.
 LEAST_US = 0.05
@@ -155,7 +155,7 @@ def _robust(rows: NDArray[np.float64], wanted: NDArray[np.float64], start: NDArr
     return np.asarray(found.x, dtype=np.float64)
 
 
-def judge(predicted_us: Sequence[float], measured_us: Sequence[float]) -> CostErrors:
+def prediction_errors(predicted_us: Sequence[float], measured_us: Sequence[float]) -> CostErrors:
     """Compare predictions with measurements. Where all of either are the same there is no rank correlation: 0."""
     predicted, measured = np.array(predicted_us), np.array(measured_us)
     relative = predicted / measured - 1

@@ -1,7 +1,7 @@
 """From a budget to widths: by multiply-accumulates at once, by latency in a closed loop with the target.
 
-The loop: allocate by the cost model, build the network, time it in turns with the original, correct the model by what
-was measured, allocate again, until the measured latency is within the budget and uses nearly all of it.
+The loop: allocate by the cost model, build the network, time it interleaved with the original, correct the model by
+what was measured, allocate again, until the measured latency is within the budget and uses nearly all of it.
 """
 
 import math
@@ -13,7 +13,7 @@ from catro_deploy.catro.exact import exact
 from catro_deploy.catro.gains import Allocation, uniform
 from catro_deploy.catro.greedy import greedy
 from catro_deploy.errors import BudgetError, MissedError
-from catro_deploy.latency.candidate import TrialResult
+from catro_deploy.latency.candidate import CandidateLatency
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.pricing import Pricing
 from catro_deploy.progress import Progress
@@ -40,12 +40,12 @@ MARGIN = 0.01
 # A profile whose original differs by more from the one measured in the loop does not tell which network is fastest.
 STALE = 0.2
 
-Measure = Callable[[Mapping[str, int]], TrialResult]
+Measure = Callable[[Mapping[str, int]], CandidateLatency]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The width of every group that may be pruned, 0 where its branch vanishes; by a latency budget, how it came.
+    """The width of every group that may be pruned, 0 where its branch is removed; with a latency budget, the search.
 
     ``path`` are the steps of Algorithm 2 by the paper's cost: which group grew, and to which width. ``loss`` is what
     the network is predicted to lose, in nats.
@@ -147,7 +147,7 @@ class _Turn:
     """One round of the loop; ``used`` is the measured share of the budget."""
 
     allocation: Allocation
-    result: TrialResult
+    result: CandidateLatency
     used: float
 
     def record(self, *, taken: bool) -> Round:

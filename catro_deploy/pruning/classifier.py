@@ -14,7 +14,7 @@ from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.fx.depth import find_branches
 from catro_deploy.graph.fx.features import Labelled, images_at_once
 from catro_deploy.graph.fx.worths import branch_worths
-from catro_deploy.latency.candidate import TrialResult, trial
+from catro_deploy.latency.candidate import CandidateLatency, candidate_timer
 from catro_deploy.latency.pricing import estimated_pricing, measured_pricing, profile_of
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.allocation import Decision, by_flops, by_latency
@@ -33,7 +33,7 @@ from catro_deploy.transports.reach import profilable, reachable
 __all__ = ["prune_classifier", "scoring_batch_size"]
 
 # Candidates of the closed loop are timed by this protocol; the report's figures come from the bench.
-TRIALS = "quick"
+CANDIDATES = "quick"
 
 
 def scoring_batch_size(original: Classifier, settings: PruneSettings) -> int:
@@ -153,13 +153,13 @@ class _Pruning:
             pricing = estimated_pricing(network, groups, target, use, chosen.d_min, measured=there)
         if not there:
             return by_latency(problem, pricing, None, self.progress)
-        with trial(on_cpu, shape, use, load_latency_protocol(TRIALS), opset) as trials:
+        with candidate_timer(on_cpu, shape, use, load_latency_protocol(CANDIDATES), opset) as timer:
             if use.precision != use.own_precision:
                 # The pricing knows the unpruned network in the new precision; budgets are shares of what it is now.
-                pricing = replace(pricing, original_us=pricing.original_us * trials.measure(on_cpu).speedup.median)
+                pricing = replace(pricing, original_us=pricing.original_us * timer.measure(on_cpu).speedup.median)
 
-            def measure(widths: Mapping[str, int]) -> TrialResult:
-                return trials.measure(of_widths(on_cpu, network, problem.worths, widths))
+            def measure(widths: Mapping[str, int]) -> CandidateLatency:
+                return timer.measure(of_widths(on_cpu, network, problem.worths, widths))
 
             return by_latency(problem, pricing, measure, self.progress)
 

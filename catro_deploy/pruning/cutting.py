@@ -32,7 +32,7 @@ class Classifier:
         classes: names of all classes that the network was trained for.
         wanted: indices of the classes that are left, in the order of the logits.
         name: factory that builds the network with all classes; empty if there is none.
-        mean: what images were normalised with, a value a channel; empty if nobody said.
+        mean: what images were normalised with, a value a channel; empty if not known.
         std: likewise.
     """
 

@@ -118,7 +118,7 @@ def solver_of(problem: Problem, pricing: Pricing, limit_us: float | None = None)
 
     losses = keeper.losses(candidates, branches)
     if limit_us is not None and settings.reconstruct:
-        with contextlib.suppress(BudgetError):  # whoever solves for the limit gets it again
+        with contextlib.suppress(BudgetError):  # solving for the limit raises it again
             losses = corrected(losses, branches, lambda some: by_loss(some).solve(limit_us), loss_at, keeper.progress)
     return replace(by_loss(losses), loss=partial(predicted_loss, losses, branches))
 
@@ -253,14 +253,14 @@ def _by_share_of_flops(values: Sequence[GroupValue], flops: CostModel, latency: 
 
 
 def _least(values: Sequence[GroupValue], cost: CostModel) -> Allocation:
-    """All groups at their smallest width, of branches that may vanish at 0."""
+    """All groups at their smallest width, of branches that may be removed at 0."""
     return weigh(values, cost, {group.choice.name: group.choice.widths[0] for group in values})
 
 
 def _fastest(values: Sequence[GroupValue], cost: CostModel) -> Allocation:
-    """All branches gone that may vanish, and no other group faster at another width as long as the others stay."""
+    """All branches removed that may be, and no other group faster at another width as long as the others stay."""
     widths = dict(_least(values, cost).widths)
-    for _ in values:  # a few turns are enough: what one group gains by another width hardly depends on the others
+    for _ in values:  # a few passes are enough: what one group gains by another width hardly depends on the others
         before = dict(widths)
         for group in values:
             name = group.choice.name

@@ -1,4 +1,4 @@
-"""In which number format the network is served: what was tried, why the others lost, and what each layer minds."""
+"""In which number format the network is served: what was tried, why others lost, and how sensitive layers are."""
 
 from html import escape
 

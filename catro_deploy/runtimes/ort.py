@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["OrtCudaRunner", "OrtRunner", "OrtTensorrtRunner"]
 
 ERRORS_ONLY = 3
+# Rounds float biases to multiples of the input's scale times the weights': a product that half precision cannot hold.
+ROUNDS_BIASES = "WeightBiasQuantization"
 KERNEL_TIME = "_kernel_time"
 CORRUPT = ("INVALID_PROTOBUF", "NO_MODEL", "No graph was found", "does not have a graph")
 
@@ -68,7 +70,9 @@ class OrtRunner:
             options.enable_profiling = True
             options.profile_file_prefix = str(Path(self._profiles.name) / "ort")
         try:
-            self._session = self._ort.InferenceSession(str(self.model), options, providers=list(self.wanted))
+            self._session = self._ort.InferenceSession(
+                str(self.model), options, providers=list(self.wanted), disabled_optimizers=[ROUNDS_BIASES]
+            )
         except Exception as error:  # what ONNX Runtime raises has no common class but this one
             raise self._explain_load(error) from None
         if self._session.get_providers()[0] != self.wanted[0]:

@@ -7,7 +7,7 @@ from typing import BinaryIO
 from catro_deploy.agent.events import EngineBuilt, Event, FilePiece
 from catro_deploy.agent.jobs import BuildJob
 from catro_deploy.agent.wire import to_json
-from catro_deploy.errors import TargetError
+from catro_deploy.errors import DeviceError, TargetError
 from catro_deploy.files import replacing
 from catro_deploy.progress import Progress
 from catro_deploy.records import Build
@@ -61,6 +61,8 @@ def build(settings: Settings, run: RunFolder, progress: Progress) -> Build:
             if isinstance(event, EngineBuilt):
                 task.advance()
             if isinstance(event, FilePiece):
+                if event.name not in errand.job.models:  # a device must not choose where files are written here
+                    raise DeviceError(f"{device} sent an engine {event.name!r}, which was not asked for.")
                 if event.name not in files:
                     files[event.name] = stack.enter_context(replacing(run.engine(event.name))).open("wb")
                     stack.callback(files[event.name].close)

@@ -1,4 +1,4 @@
-"""The pruned network in other precisions: written, judged on validation images, and timed, both on the device."""
+"""The pruned network in other precisions: written, evaluated on validation images, and timed, both on the device."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -68,13 +68,13 @@ class Candidates:
         self._validation = Subset(dataset.validation, plan.class_indices)
         if not len(self._validation.labels):
             raise DataError(
-                "There are no validation images of these classes, so no precision can be judged.",
+                "There are no validation images of these classes, so no precision can be evaluated.",
                 "Hold some out ([data] validation), or serve the target's own precision: --precision target",
             )
 
     @property
     def validation_images(self) -> int:
-        """How many there are to judge by."""
+        """How many there are."""
         return len(self._validation.labels)
 
     @cached_property
@@ -89,7 +89,7 @@ class Candidates:
 
     @cached_property
     def basis(self) -> Basis:
-        """What they are judged by."""
+        """What they are evaluated by."""
         return basis_of(self.own["original"], self._validation.labels, self._settings.quantize.max_drop)
 
     def _logits(self, networks: Mapping[str, tuple[str, Precision]]) -> dict[str, Floats]:

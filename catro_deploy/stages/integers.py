@@ -31,7 +31,7 @@ Proto = Any
 """An onnx.ModelProto, which has no annotations."""
 
 Retrain = Callable[[Proto, Proto], tuple[Proto, History]]
-"""From a network in float32, and the same in integers, to one in float32 that minds those less."""
+"""From a network in float32, and the same in integers, to one in float32 that is less sensitive to integers."""
 
 # More of a layer's values than this outside their range is worth a remark.
 MUCH = 0.01
@@ -39,9 +39,9 @@ MUCH = 0.01
 
 @dataclass(frozen=True)
 class Int8Images:
-    """Normalised images: some to calibrate by, and others, with ``labels`` or what counts as such, to judge by.
+    """Normalised images: some to calibrate by, and others, with ``labels`` or what counts as such, to evaluate on.
 
-    Layers are tried alone on the images to judge by at the places ``few``.
+    Layers are tried alone on the images to evaluate on at the places ``few``.
     """
 
     calibration: Floats
@@ -57,7 +57,7 @@ class Int8Job:
     Attributes:
         target: takes the network.
         recipe: how to quantize.
-        images: to calibrate by, and to judge by.
+        images: to calibrate by, and to evaluate on.
         keeps: whether enough is kept, from the logits for the validation images.
         instruction_sets: those of the processor that it is for.
         retrain: may teach the network to do with integers, if layers had to keep their floating point.

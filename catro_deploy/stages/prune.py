@@ -61,7 +61,7 @@ def write_pruning(settings: Settings, original: Original, cut: Cut, images: torc
 
 
 def pruning_batches(original: Original, settings: Settings) -> Sequence[Labelled]:
-    """Normalised images of the wanted classes that channels are judged on, drawn as [prune] says, class by class.
+    """Normalised images of the wanted classes that channels are chosen by, drawn as [prune] says, class by class.
 
     Images without labels are all of class 0, and as many as there would be of all classes together.
 

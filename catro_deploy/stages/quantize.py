@@ -36,7 +36,7 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> Quantize
     Raises:
         TargetError: networks cannot be run on the target from here.
         RunFolderError: the plan or an ONNX file is missing.
-        DataError: a class has no image to calibrate by, or no class has one to judge by.
+        DataError: a class has no image to calibrate by, or no class has one to evaluate on.
         NumericsError: a value of the network is not finite.
         MissedError: the precision that was asked for by name is slower than the target's own, or costs too much
             accuracy; quantize.json, which then names the target's own, is written before.
@@ -53,7 +53,7 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> Quantize
     limits = _limits(work, settings)
     if basis.reason:
         measures = judged_by_words(basis.measure, limits.largest_kl_nats is not None)
-        progress.note(f"quantize: goes by {measures}, since {basis.reason}")
+        progress.note(f"quantize: decides by {measures}, since {basis.reason}")
     made = {precision: work.make(precision, limits) for precision in others}
     measured = work.measured([own, *(precision for precision, how in made.items() if how.kept is not None)])
     shipped, lost = decide(measured, own, basis, limits)

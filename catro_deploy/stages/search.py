@@ -29,10 +29,10 @@ from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.first_look import first_look
-from catro_deploy.stages.judging import TUNING
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import shortened, trial_folder
+from catro_deploy.stages.verdict import TUNING
 from catro_deploy.statistics.agreement import agreement_of, gains_and_losses
 from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.statistics.intervals import paired_difference
@@ -84,7 +84,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
         progress.note(warning)
     if basis.reason:
         measures = judged_by_words(basis.measure, limits.largest_kl_nats is not None)
-        progress.note(f"search: goes by {measures}, since {basis.reason}")
+        progress.note(f"search: decides by {measures}, since {basis.reason}")
 
     def keeps(point: TriedPoint) -> bool:
         score = _score(point, basis)
@@ -183,7 +183,7 @@ def _logits(network: nn.Module, images: Split, settings: Settings) -> Floats:
 def _try(share: float, settings: Settings, run: RunFolder, progress: Progress, held_out: _HeldOut) -> TriedPoint:
     """Prune to ``share`` of the original's latency and fine-tune for a short while, in a folder of its own.
 
-    What is left there in the end is point.json, and the pruned network for who goes on with it.
+    What is left there in the end is point.json, and the pruned network, which later stages continue with.
     """
     pruning = settings.prune.model_copy(update={"budget": Budget.parse(_budget(share))})
     asked = settings.model_copy(update={"prune": pruning})

@@ -21,10 +21,10 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import save
 from catro_deploy.settings import Settings
-from catro_deploy.stages.judging import TUNING, compare, compare_with_original, judge
 from catro_deploy.stages.logits import dataset_of, logits_by_torch, logits_errand, logits_on_device, packed
 from catro_deploy.stages.recovery import Intermediates
 from catro_deploy.stages.served import served_models, served_precisions
+from catro_deploy.stages.verdict import TUNING, compare, compare_with_original, verdict_on
 from catro_deploy.targets import Precision, load_target
 from catro_deploy.transports import device_of
 from catro_deploy.transports.bundle import Errand
@@ -80,7 +80,9 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
     tolerance = settings.verify.tolerance or _tolerance(target.precision, largest)
     in_integers = [name for name, precision in precisions.items() if precision == "int8"]
     agreement = compare_with_original(by_runtime["original"], by_runtime["pruned"], plan.classes, test.labels)
-    verdict = judge(found["original"], found["pruned"], agreement, tolerance, settings.verify.max_drop, in_integers)
+    verdict = verdict_on(
+        found["original"], found["pruned"], agreement, tolerance, settings.verify.max_drop, in_integers
+    )
     record = Verify(
         **vars(verdict),
         target=target.name,

@@ -1,4 +1,4 @@
-"""The training images of an epoch, in an order and a guise that follow from the seed and the epoch's number alone."""
+"""The training images of an epoch, ordered and augmented by the seed and the epoch's number alone."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

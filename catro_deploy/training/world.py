@@ -13,12 +13,13 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
-from catro_deploy.errors import FaultError
+from catro_deploy.errors import FaultError, UsageError
 
-__all__ = ["ALONE", "World", "is_loss_of_a_process", "local_gpu", "parting", "the_world"]
+__all__ = ["ALONE", "World", "is_loss_of_a_process", "local_gpu", "parting", "require_torchrun", "the_world"]
 
 _T = TypeVar("_T")
 
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 # The others wait while the first prunes, exports or measures.
 LONGEST = timedelta(days=7)
 
@@ -60,9 +61,13 @@ def the_world() -> World:
     """Where this process is; those that torchrun has started meet here, and wait for each other.
 
     Raises:
+        UsageError: see ``require_torchrun``.
         FaultError: they do not find each other.
     """
-    if not dist.is_torchelastic_launched() or int(os.environ["WORLD_SIZE"]) == 1:
+    if not dist.is_torchelastic_launched():
+        return ALONE
+    require_torchrun()
+    if int(os.environ["WORLD_SIZE"]) == 1:
         return ALONE
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
@@ -73,8 +78,22 @@ def the_world() -> World:
         ) from error
     here = str(Path.cwd())
     if here not in sys.path:  # for code of the user's that the first process has imported from there
-        sys.path.insert(0, here)
+        sys.path.append(here)
     return World(dist.get_rank(), dist.get_world_size())
+
+
+def require_torchrun() -> None:
+    """See that a process that claims to be torchrun's has its place among the others.
+
+    Raises:
+        UsageError: it has not.
+    """
+    missing = [name for name in TORCHRUN if not os.environ.get(name, "").isdecimal()]
+    if missing:
+        raise UsageError(
+            f"TORCHELASTIC_RUN_ID is set without {', '.join(missing)}: torchrun did not start this process.",
+            "Unset TORCHELASTIC_RUN_ID, or start the command with torchrun.",
+        )
 
 
 def local_gpu() -> int:
@@ -96,7 +115,7 @@ def parting(world: World) -> Iterator[None]:
             dist.destroy_process_group()
         if world.size > 1 and is_loss_of_a_process(error):
             raise FaultError(
-                "A process that trained along has gone.", "The same command goes on after the last whole epoch."
+                "A process that trained along has gone.", "The same command continues after the last whole epoch."
             ) from error
         raise
 

@@ -8,7 +8,7 @@ from tools.api_options import FILE, source
 
 
 def test_the_file_is_what_the_settings_say():
-    assert FILE.read_text(encoding="utf-8") == source(), "the settings have changed: make options"
+    assert FILE.read_text(encoding="utf-8") == source(), "the settings have changed: make reference"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""``device``: keeping, listing and checking; and a whole run on a device far away, over a real sshd."""
+"""``device``: keeping, listing and checking; and engines of a device far away, over a real sshd.
+
+The tutorial in tests/docs is a whole run there.
+"""
 
 import json
 import os
@@ -97,24 +100,6 @@ def test_the_doctor_explains_a_device_that_does_not_answer(catro):
     assert done.exit_code == 1
     assert "Nothing answers at its ssh port" in " ".join(done.stdout.split())
     assert "Needed and not working: ssh." in done.stderr
-
-
-@pytest.mark.slow
-def test_a_whole_run_on_a_device_far_away_gives_the_same_kind_of_report(far, tiny):
-    # No less: so small a network takes no less time with fewer channels, and the machine may be busy.
-    done = command("run", "--device", "far", "--budget", "5ms")
-    (run,) = (tiny / "runs").glob("x86-cpu-*")
-    assert done.exit_code == exit_code_of(run), done.stderr
-    bench, verify = (json.loads((run / f"{name}.json").read_text()) for name in ("bench", "verify"))
-    assert bench["environment"]["reached"] == "far, by ssh to far"
-    assert verify["original"]["agreement"] == 1
-    assert verify["original"]["largest_logit_difference"] < 1e-4
-    assert "far, by ssh to far" in (run / "report.md").read_text()
-    assert not (run / ".images.npy").exists()
-    plan = json.loads((run / "plan.json").read_text())
-    assert plan["latency"]["how"] == "measured"
-    again = command("run", "--device", "far", "--budget", "5ms")
-    assert "prune: unchanged, skipped" in again.stderr
 
 
 @pytest.fixture

@@ -26,7 +26,10 @@ def wait_for_epoch(folder, process):
     raise AssertionError(f"no third epoch: {process.communicate()}")
 
 
-@pytest.mark.parametrize(("kill", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+STOPS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -signal.SIGKILL)]
+
+
+@pytest.mark.parametrize(("kill", "code"), STOPS)
 def test_a_stopped_run_goes_on_where_it_was(start, folder, kill, code):
     process = start("run", "--epochs", "200", environment=SLOW)
     run = wait_for_epoch(folder, process)
@@ -35,8 +38,8 @@ def test_a_stopped_run_goes_on_where_it_was(start, folder, kill, code):
     assert process.returncode == code
     assert stdout == ""
     assert "Traceback" not in stderr
-    if kill is signal.SIGINT:
-        assert stderr.rstrip().endswith("the same command goes on from there.")
+    if kill is not signal.SIGKILL:
+        assert stderr.rstrip().endswith("the same command continues from there.")
     done = len([line for line in diary(run) if line.startswith("epoch")])
     assert run.is_intact("prune")
     assert not run.weights.exists()
@@ -48,6 +51,24 @@ def test_a_stopped_run_goes_on_where_it_was(start, folder, kill, code):
     assert diary(run).count("prune") == 1
     assert len(epochs) in (200, 201)  # at most the epoch that was being written runs twice
     assert done >= 3
+
+
+def test_what_nohup_ignores_stays_ignored(start, folder):
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    process = start("run", "--epochs", "20", environment=SLOW, preexec_fn=ignore)
+    wait_for_epoch(folder, process)
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+def test_half_an_environment_of_torchrun_is_a_mistake(start):
+    process = start("run", environment={"TORCHELASTIC_RUN_ID": "none", "RANK": "0"})
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "TORCHELASTIC_RUN_ID is set without WORLD_SIZE, LOCAL_RANK" in stderr
 
 
 def test_a_full_disk_is_told_and_earlier_stages_stay(start, folder, the_run):

@@ -132,7 +132,7 @@ def test_a_profile_that_was_stopped_goes_on(folder, own_cache, monkeypatch):
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (130, ""), stderr
-    assert stderr.endswith("the same command goes on from there.\n")
+    assert stderr.endswith("the same command continues from there.\n")
     assert "Traceback" not in stderr
     kept = {json.loads(line)["name"] for line in lines(own_cache)[1:]}
     assert len(kept) >= 20

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catro_deploy.errors import ProfileError
-from catro_deploy.latency.table import Cell, Fit, TableCost, fit_whole, judge, layer_shape
+from catro_deploy.latency.table import Cell, Fit, TableCost, fit_whole, layer_shape, prediction_errors
 from catro_deploy.records import Group, Layer, Slot
 
 LAYERS = [Layer("stem", 64, 9, 3, 8), Layer("depthwise", 64, 9, 8, 8, groups=8), Layer("head", 1, 1, 8, 5)]
@@ -167,16 +167,16 @@ def test_more_time_in_layers_never_predicts_a_faster_network():
 
 
 def test_errors_by_hand():
-    found = judge([104, 208, 327, 348], [100, 200, 300, 400])
+    found = prediction_errors([104, 208, 327, 348], [100, 200, 300, 400])
     assert (found.networks, found.within_5, found.within_10) == (4, 0.5, 0.75)
     assert found.rmspe == pytest.approx(((0.04**2 + 0.04**2 + 0.09**2 + 0.13**2) / 4) ** 0.5)
     assert found.spearman == pytest.approx(1)
     # Ranks 1, 2, 4, 3: 1 - 6 (1 + 1) / (4 (16 - 1)).
-    assert judge([1, 2, 4, 3], [1, 2, 3, 4]).spearman == pytest.approx(1 - 12 / 60)
+    assert prediction_errors([1, 2, 4, 3], [1, 2, 3, 4]).spearman == pytest.approx(1 - 12 / 60)
 
 
 @pytest.mark.parametrize(
     ("predicted", "measured"), [([5.0], [5.0]), ([5.0, 5.0], [5.0, 6.0]), ([5.0, 6.0], [5.0, 5.0])]
 )
 def test_where_all_are_alike_there_is_no_rank_correlation(predicted, measured):
-    assert judge(predicted, measured).spearman == 0
+    assert prediction_errors(predicted, measured).spearman == 0

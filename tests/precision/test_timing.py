@@ -1,11 +1,14 @@
 """Networks in integers for the clock: the same kernels as the real ones, in files of no size."""
 
+import numpy as np
 import onnx
 import pytest
 
 from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.latency.profile.subject import opened
 from catro_deploy.models import build_model
+from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.precision.fused import fused
 from catro_deploy.precision.int8 import X86, quantised
 from catro_deploy.precision.ranges import find_ranges
@@ -56,3 +59,20 @@ def test_a_candidate_is_in_its_precision_and_the_rest_in_the_targets(tmp_path, p
     assert found == types
     with open_runner("onnxruntime", file, 1) as runner:
         assert runner.infer(images(1)).shape == (1, 5)
+
+
+@pytest.mark.parametrize(("precision", "own"), [("fp32", "fp32"), ("fp16", "fp16"), ("int8", "fp16"), ("int8", "fp32")])
+@pytest.mark.parametrize("weights", ["cifar10_resnet20", "gtsrb_resnet20", "cifar10_resnet56"])
+def test_of_trained_networks_every_precision_of_tensorrt_is_written(tmp_path, test_data, weights, precision, own):
+    """Biases that ONNX Runtime rounds to multiples of scales in half precision would be far off."""
+    path = test_data / "weights" / f"{weights}.pth"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    classes = 43 if weights.startswith("gtsrb") else 10
+    model = build_model(f"cifar_{weights.split('_')[1]}", classes).eval()
+    load_checkpoint(model, path)
+    file = tmp_path / "x.onnx"
+    export_onnx(model, SHAPE, file, opset=18, metadata={})
+    convert_(file, precision, own, "tensorrt")
+    with open_runner("onnxruntime", file, 1) as runner:
+        assert np.isfinite(runner.infer(images(1))).all()

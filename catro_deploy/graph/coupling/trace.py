@@ -1,7 +1,7 @@
-"""A module's layers with their shapes, and the groups of channels that hang together.
+"""A module's layers with their shapes, and the groups of coupled channels.
 
 What hangs together is found by following the channels through a run of the model (coupling.py) and written down as
-index maps, so that a plan can be applied and read again without it. Every group that seems free is then cut on trial,
+index maps, so that a plan can be applied and read again without it. Every group that seems free is then cut as a check,
 since a forward may hold sizes that no run shows (``x[:, :64]``, ``view(-1, 512)``), and a number that a module holds
 may be the size of its channels by chance.
 """

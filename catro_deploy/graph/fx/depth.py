@@ -155,7 +155,7 @@ def _operands(graph: fx.Graph, modules: dict[str, nn.Module]) -> dict[str, Opera
             pairs = [(terms[0], terms[1]), (terms[1], terms[0])]
             both = [_operand(node, upstream[term] - upstream[other], modules) for term, other in pairs]
             found += sorted(filter(None, both), key=lambda o: (len(o.layers), len(o.nodes)))[-1:]
-    # A branch that contains another may not vanish with it, or the widths of the inner one would no longer say which.
+    # A branch that contains another may not be removed with it: the widths of the inner one would not say which.
     return {
         outer.layers[-1]: outer for outer in found if not any(set(inner.nodes) < set(outer.nodes) for inner in found)
     }

@@ -54,7 +54,7 @@ def export_onnx(
     _require_to_fit(model)
     images = torch.randn((2 if dynamic_batch else 1, *input_shape), generator=torch.Generator().manual_seed(0))
     proto = _to_proto(model, images, opset, dynamic_batch)
-    _unfold_batch_norm_(proto)
+    _lower_batch_norm_(proto)
     onnx.helper.set_model_props(proto, dict(metadata))
     try:
         onnx.checker.check_model(proto, full_check=True)
@@ -152,7 +152,7 @@ def _reason(error: Exception) -> str:
     return str(cause).strip().splitlines()[0]
 
 
-def _unfold_batch_norm_(proto: Any) -> None:  # noqa: ANN401 - onnx.ModelProto
+def _lower_batch_norm_(proto: Any) -> None:  # noqa: ANN401 - onnx.ModelProto
     """Replace each BatchNormalization that no convolution took up by a factor and a summand per channel."""
     from onnx import numpy_helper
 

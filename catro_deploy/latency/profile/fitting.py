@@ -11,12 +11,12 @@ from catro_deploy.latency.profile.fingerprint import digest, fingerprint
 from catro_deploy.latency.profile.samples import Timed, cells_of
 from catro_deploy.latency.profile.store import LatencyProfile
 from catro_deploy.latency.profile.subject import Subject, Widths
-from catro_deploy.latency.table import LayerTable, TableCost, fit_whole, judge
+from catro_deploy.latency.table import LayerTable, TableCost, fit_whole, prediction_errors
 from catro_deploy.records import Staircase
 
 __all__ = ["Measured", "profile_from"]
 
-# At most this share of the networks that were timed as a whole only judge; the others are fitted on.
+# At most this share of the networks that were timed as a whole is held out; the others are fitted on.
 MOST_HELD_OUT = 1 / 3
 
 
@@ -31,17 +31,17 @@ class Measured:
 
 
 def profile_from(subject: Subject, measured: Measured, device: FactsResult, held_out: int) -> LatencyProfile:
-    """Fit on all of ``measured`` but ``held_out`` networks, and judge on these."""
+    """Fit on all of ``measured`` but ``held_out`` networks, and evaluate on these."""
     shapes, networks, timings = subject.shapes, measured.networks, measured.timings
     whole = [i for i, of in enumerate(timings) if of.whole_us is not None]
     originals = [i for i in whole if networks[i] == subject.full]
     # Where noise left no width but the full one worth having, there are only originals.
     others = [i for i in whole if i not in originals] or whole
-    judges = others[: max(1, min(held_out, int(len(whole) * MOST_HELD_OUT)))]
-    used = [i for i in range(len(networks)) if i not in judges]
+    held_out_places = others[: max(1, min(held_out, int(len(whole) * MOST_HELD_OUT)))]
+    used = [i for i in range(len(networks)) if i not in held_out_places]
     at = [subject.cost.layer_widths(network) for network in networks]
     cells = cells_of([timings[i] for i in used], [at[i] for i in used], shapes)
-    fitted = [i for i in whole if i not in judges]
+    fitted = [i for i in whole if i not in held_out_places]
     whole_us = [timings[i].whole_us or 0.0 for i in range(len(timings))]
     us, nodes = zip(*(_sums(cells, shapes, at[i]) for i in fitted), strict=True)
     fit = fit_whole(us, nodes, [whole_us[i] for i in fitted])
@@ -59,7 +59,9 @@ def profile_from(subject: Subject, measured: Measured, device: FactsResult, held
         shapes=shapes,
         staircases=measured.staircases,
         fit=fit,
-        errors=judge([cost.predict(networks[i]) for i in judges], [whole_us[i] for i in judges]),
+        errors=prediction_errors(
+            [cost.predict(networks[i]) for i in held_out_places], [whole_us[i] for i in held_out_places]
+        ),
         cells=cells,
     )
 

@@ -51,7 +51,7 @@ class SampleLog:
         except OSError as error:
             raise StorageError(
                 f"{self.path} could not be written: {error.strerror or error}.",
-                "What was measured before is kept. Free some space, then run again: it goes on from there.",
+                "What was measured before is kept. Free some space, then run again: it continues from there.",
             ) from error
 
     @property

@@ -73,7 +73,7 @@ def test_a_full_disk_is_said_so_and_what_was_measured_is_kept(file):
     log.path = Path("/dev/full")
     with pytest.raises(StorageError, match="No space left") as caught:
         log.add(sample("square/1"))
-    assert "goes on from there" in caught.value.hint
+    assert "continues from there" in caught.value.hint
     assert "square/0" in SampleLog(file, "protocol")
 
 

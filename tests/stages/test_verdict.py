@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from catro_deploy.records import Accuracy, ClassAgreement, PrunedAgreement
-from catro_deploy.stages.judging import compare, compare_with_original, judge
+from catro_deploy.stages.verdict import compare, compare_with_original, verdict_on
 
 SAME = PrunedAgreement(1.0, 0.0)
 
@@ -15,7 +15,7 @@ def test_nan_logits_are_never_right_and_do_not_pass():
     assert found.torch == pytest.approx(2 / 3)
     assert found.runtime == 1
     assert found.largest_logit_difference is None
-    verdict = judge(found, found, SAME, 1e-3, None)
+    verdict = verdict_on(found, found, SAME, 1e-3, None)
     assert "not finite" in verdict.problems[0]
 
 
@@ -44,7 +44,7 @@ def test_compare_by_hand():
 def test_judge(difference, drop, max_drop, problems):
     original = Accuracy(0.9, 0.9, 1.0, difference, ())
     pruned = Accuracy(0.9, 0.9 - drop, 1.0, difference, ())
-    verdict = judge(original, pruned, SAME, 1e-3, max_drop)
+    verdict = verdict_on(original, pruned, SAME, 1e-3, max_drop)
     assert len(verdict.problems) == problems
     assert verdict.accuracy_drop_points == pytest.approx(100 * drop)
 
@@ -66,6 +66,6 @@ def test_agreement_by_class_goes_by_the_originals_answers():
 @pytest.mark.parametrize(("share", "max_drop", "problems"), [(0.99, 1.0, 0), (0.98, 1.0, 1), (0.5, None, 0)])
 def test_without_labels_the_loss_allowed_is_one_of_agreement(share, max_drop, problems):
     unknown = Accuracy(None, None, 1.0, 0.0, ())
-    verdict = judge(unknown, unknown, PrunedAgreement(share, 0.1), 1e-3, max_drop)
+    verdict = verdict_on(unknown, unknown, PrunedAgreement(share, 0.1), 1e-3, max_drop)
     assert len(verdict.problems) == problems
     assert verdict.accuracy_drop_points is None

@@ -16,7 +16,7 @@ from catro_deploy.statistics.agreement import (
 )
 from catro_deploy.statistics.intervals import paired_difference
 
-__all__ = ["TUNING", "compare", "compare_with_original", "judge"]
+__all__ = ["TUNING", "compare", "compare_with_original", "verdict_on"]
 
 Floats = NDArray[np.float32]
 
@@ -59,7 +59,7 @@ def compare_with_original(
     return PrunedAgreement(whole.share, whole.mean_kl_nats, agreement_by_class(original, pruned, names), interval)
 
 
-def judge(
+def verdict_on(
     original: Accuracy,
     pruned: Accuracy,
     agreement: PrunedAgreement,

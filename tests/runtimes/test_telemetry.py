@@ -1,0 +1,46 @@
+"""ONNX Runtime sends and stores nothing about its use."""
+
+import os
+import subprocess
+import sys
+
+from tests.onnx_files import write_conv_chain
+
+INFER = """
+import os, sys
+{first}
+import numpy, onnxruntime
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+session.run(None, {{session.get_inputs()[0].name: numpy.ones((1, 3, 8, 8), numpy.float32)}})
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+def used(model, home, first):
+    """How many threads run after an inference in a process of its own, and which files it left behind."""
+    home.mkdir()
+    places = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME"), str(home))
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"} | places
+    done = subprocess.run(
+        [sys.executable, "-c", INFER.format(first=first), str(model)],
+        env=environment,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(done.stdout), [path for path in home.rglob("*") if path.is_file()]
+
+
+def test_it_leaves_no_files_and_starts_no_thread_of_its_own(tmp_path):
+    model = write_conv_chain(tmp_path / "model.onnx")
+    threads, files = used(model, tmp_path / "off", 'os.environ["ORT_DISABLE_TELEMETRY"] = "1"')
+    assert used(model, tmp_path / "ours", "import catro_deploy") == (threads, files) == (threads, [])
+
+
+def test_the_agent_on_a_device_turns_it_off_too(tmp_path):
+    model = write_conv_chain(tmp_path / "model.onnx")
+    _, files = used(model, tmp_path / "agent", "import catro_deploy.agent.agent")
+    assert files == []
