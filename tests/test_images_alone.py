@@ -78,7 +78,7 @@ def test_some_classes_and_no_epochs(unlabelled):
 @pytest.mark.slow
 def test_a_budget_of_measured_latency(unlabelled, monkeypatch):
     save_weights(Blocks(3), unlabelled / "blocks.safetensors")
-    monkeypatch.setattr(classifier, "TRIALS", "./moment.toml")
+    monkeypatch.setattr(classifier, "CANDIDATES", "./moment.toml")
     model = ("--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
     done = command("run", "--run", "run", *model, "--budget", "0.7x")
     assert done.exit_code == exit_code_of(Path("run")), done.stderr
