@@ -38,7 +38,7 @@ from catro_deploy.graph.onnx.skeleton import WEIGHTS, Skeleton
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.profile.measuring import find_profile, measure_profile
 from catro_deploy.latency.profile.subject import visits
-from catro_deploy.latency.table import TableCost, judge
+from catro_deploy.latency.table import TableCost, prediction_errors
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent
 from catro_deploy.transports import run_job
@@ -105,9 +105,9 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "profile": {"seconds": profile.seconds, "networks": profile.networks, "disagreement": profile.disagreement}
         | {"held_out": asdict(profile.errors), "original_us": profile.original_us},
         "device": dict(profile.device),
-        "prunings": asdict(judge(predicted[:count], shares[:count])),
-        "by_macs": asdict(judge(fitted.tolist(), shares[:count])),
-        "any_widths": asdict(judge(predicted[count:], shares[count:])),
+        "prunings": asdict(prediction_errors(predicted[:count], shares[:count])),
+        "by_macs": asdict(prediction_errors(fitted.tolist(), shares[:count])),
+        "any_widths": asdict(prediction_errors(predicted[count:], shares[count:])),
         "points": [[predicted[i], shares[i]] for i in range(count)],
         "disagreement": warnings,
         "environment": environment(),
