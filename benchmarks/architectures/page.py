@@ -26,7 +26,7 @@ Each model is built with random weights, its normalisations given the statistics
 pattern of each class: this says what can be pruned and whether all stays consistent, not how accurate it is afterwards.
 The steps, all by the code that `catro-deploy` runs:
 
-- **build, trace**: the network by its name, its layers, and which channels hang together;
+- **build, trace**: the network by its name, its layers, and which channels are coupled;
 - **prune**: channels scored on features of the images, chosen and cut to half of the multiply-accumulates (MACs), or
   to the next tenth above that can be met where much must stay;
 - **equal**: before reconstruction, the original in full width with zeros in place of the cut channels gives the same
@@ -37,7 +37,7 @@ The steps, all by the code that `catro-deploy` runs:
 - **onnx**: exported, it gives the same logits in ONNX Runtime, to 1e-4 of the largest;
 - **train**: three steps of fine-tuning, loss and weights finite;
 - **latency**, where the column has a figure: layers timed (protocol `quick`), widths chosen by latency, candidates
-  measured in turns with the original in ONNX Runtime, one thread, until one has 0.6x of its time or, where so much must
+  measured interleaved with the original in ONNX Runtime, one thread, until one has 0.6x of its time or, where so much must
   stay, the next tenth that can be met. The column says what was measured, and the share of the MACs that this takes.
 
 "Prunable" is the share of the channels of all layers (logits not counted) that may be dropped. What may not be, with

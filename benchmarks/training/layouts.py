@@ -1,4 +1,4 @@
-"""In which number format and memory layout a CPU trains fastest: what training/device.py chooses by.
+"""In which number format and memory layout a CPU trains fastest: what training/compute.py chooses by.
 
     python -m benchmarks.training.layouts [--networks cifar_resnet20@32 cifar_resnet20@32*0.31 ...] [--turns 9]
 
@@ -24,7 +24,7 @@ from benchmarks.common import environment, processor, read_result, table, times_
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, spread
 from catro_deploy.models import build_model
-from catro_deploy.training.device import Hardware, choose_hardware
+from catro_deploy.training.compute import Hardware, choose_hardware
 from catro_deploy.training.striding import striding_first
 
 NETWORKS = [

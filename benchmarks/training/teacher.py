@@ -20,7 +20,7 @@ from catro_deploy.graph.fx.folding import folded
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent
 from catro_deploy.training.compiling import compiled_teacher
-from catro_deploy.training.device import choose_hardware
+from catro_deploy.training.compute import choose_hardware
 
 MODELS = ["cifar_resnet20@32", "cifar_resnet56@32", "torchvision:resnet50@96", "torchvision:mobilenet_v2@96"]
 WAYS = ("as it is", "folded", "folded, compiled")

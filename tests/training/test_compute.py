@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from catro_deploy.training.device import choose_hardware
+from catro_deploy.training.compute import choose_hardware
 
 INTEL, AMD = "Intel(R) Xeon(R) Processor", "AMD EPYC"
 
