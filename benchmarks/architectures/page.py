@@ -37,8 +37,9 @@ The steps, all by the code that `catro-deploy` runs:
 - **onnx**: exported, it gives the same logits in ONNX Runtime, to 1e-4 of the largest;
 - **train**: three steps of fine-tuning, loss and weights finite;
 - **latency**, where the column has a figure: layers timed (protocol `quick`), widths chosen by latency, candidates
-  measured interleaved with the original in ONNX Runtime, one thread, until one has 0.6x of its time or, where so much must
-  stay, the next tenth that can be met. The column says what was measured, and the share of the MACs that this takes.
+  measured interleaved with the original in ONNX Runtime, one thread, until one has 0.6x of its time or, where so much
+  must stay, the next tenth that can be met. The column says what was measured, and the share of the MACs that this
+  takes.
 
 "Prunable" is the share of the channels of all layers (logits not counted) that may be dropped. What may not be, with
 reasons, is computed as it is, and its cost is counted. "Agreement" is the share of the images that it was pruned by to
