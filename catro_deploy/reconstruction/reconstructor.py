@@ -21,7 +21,7 @@ from catro_deploy.reconstruction.images import first_images, split_images
 from catro_deploy.reconstruction.loss import answers, divergence, divergence_from
 from catro_deploy.reconstruction.readers import readers_of
 from catro_deploy.reconstruction.refit import reconstruct_, write_back_
-from catro_deploy.reconstruction.worth import SOLVED_FROM, Losses, images_within, measure_losses
+from catro_deploy.reconstruction.worth import SOLVED_FROM, Losses, LossMeter, images_within
 from catro_deploy.records import Branch, Group, Keep, ReconstructionPlan
 from catro_deploy.settings import PruneSettings
 
@@ -73,11 +73,9 @@ class Reconstructor:
     def losses(self, candidates: Mapping[str, Sequence[int]], branches: Sequence[Branch]) -> Losses:
         """What is lost at each of the ``candidates`` (group to widths), and without each of ``branches``."""
         groups = [group for group in self.network.groups if group.name in candidates]
-        parts, limit = self._parts, self._limit()
         with reused_pages():
-            return measure_losses(
-                self.graph, self.eliminations, groups, candidates, branches, parts, limit, self.progress, self._macs
-            )
+            meter = LossMeter(self.graph, self.eliminations, self._parts, self._limit(), self._macs)
+            return meter.measure(groups, candidates, branches, self.progress)
 
     def loss_at(self, widths: Mapping[str, int], dropped: Sequence[str]) -> float:
         """What is lost, in nats, at these ``widths`` of groups and without the branches ``dropped``, all together."""

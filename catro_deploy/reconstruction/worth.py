@@ -21,7 +21,7 @@ from catro_deploy.reconstruction.steps import Step, steps_of
 from catro_deploy.reconstruction.suffix import Suffix
 from catro_deploy.records import Branch, Group
 
-__all__ = ["SOLVED_FROM", "Losses", "images_within", "measure_losses"]
+__all__ = ["SOLVED_FROM", "LossMeter", "Losses", "images_within"]
 
 MEASURED_WIDTHS = 4
 """Of each group, the full one not counted."""
@@ -43,86 +43,98 @@ class Losses:
     branches: Mapping[str, float]
 
 
-def measure_losses(
-    original: OriginalGraph,
-    eliminations: Eliminations,
-    groups: Sequence[Group],
-    candidates: Mapping[str, Sequence[int]],
-    branches: Sequence[Branch],
-    images: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]],
-    limit: MemoryLimit,
-    progress: Progress,
-    macs: int,
-) -> Losses:
-    """Measure the ``candidates`` of ``groups``, and ``branches``; ``macs`` is what the network takes for one image.
+@dataclass(frozen=True)
+class _Sample:
+    """Batches to solve layers from, and others to measure the loss on, with the original's softened answers."""
 
-    ``images`` are batches to solve layers from, and others on which the loss is measured.
+    solved: Sequence[torch.Tensor]
+    images: Sequence[torch.Tensor]
+    expected: Sequence[torch.Tensor]
+
+    def loss(self, logits: Iterable[torch.Tensor]) -> float:
+        return divergence_from(self.expected, map(softened, logits))
+
+
+@dataclass(frozen=True)
+class LossMeter:
+    """Measures what the network ``original`` loses, within ``limit``.
+
+    Attributes:
+        eliminations: in which order the channels of groups go.
+        images: batches to solve layers from, and others on which the loss is measured.
+        macs: multiply-accumulates for one image.
     """
-    # For each width half of the network runs, for each branch twice; solving its layers takes about as long again.
-    count = images_within(macs, passes=len(groups) * MEASURED_WIDTHS / 2 + len(branches) * 2)
-    solved, some = first_images(images[0], SOLVED_FROM * count), first_images(images[1], count)
-    expected = list(answers(original.module, some))
-    with progress.task("Measuring what widths are worth", len(groups) + len(branches)) as task:
-        widths = _width_losses(original, eliminations, groups, candidates, some, expected, limit, task.advance)
-        gone = _branch_losses(original, branches, solved, some, expected, limit, task.advance)
-    return Losses(widths, gone)
 
+    original: OriginalGraph
+    eliminations: Eliminations
+    images: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]
+    limit: MemoryLimit
+    macs: int
 
-def _width_losses(
-    original: OriginalGraph,
-    eliminations: Eliminations,
-    groups: Sequence[Group],
-    candidates: Mapping[str, Sequence[int]],
-    images: Sequence[torch.Tensor],
-    expected: Sequence[torch.Tensor],
-    limit: MemoryLimit,
-    advance: Callable[[], None],
-) -> dict[str, dict[int, float]]:
-    place = {str(node.target): at for at, node in enumerate(original.module.graph.nodes) if node.op == "call_module"}
-    first = {group.name: min(place[r.layer] for r in eliminations.readers[group.name]) for group in groups}
-    suffix = Suffix(original.module, images, limit)
-    found: dict[str, dict[int, float]] = {}
-    for group in sorted(groups, key=lambda group: first[group.name]):
-        with torch.inference_mode():
-            suffix.advance(first[group.name])
-        points = {group.width: 0.0}
-        for width in _measured(group.width, candidates[group.name]):
-            with eliminations.cut_alone_(group, width), torch.inference_mode():
-                points[width] = _loss(expected, suffix.logits())
-        errors = {width: eliminations.error(group, width) for width in {*points, *candidates[group.name]}}
-        found[group.name] = _interpolated(points, errors)
-        advance()
-    suffix.close()
-    return found
+    def measure(
+        self,
+        groups: Sequence[Group],
+        candidates: Mapping[str, Sequence[int]],
+        branches: Sequence[Branch],
+        progress: Progress,
+    ) -> Losses:
+        """What is lost at the ``candidates`` of ``groups``, and without each of ``branches``."""
+        # For each width half of the network runs, for each branch twice; solving its layers takes about as long again.
+        count = images_within(self.macs, passes=len(groups) * MEASURED_WIDTHS / 2 + len(branches) * 2)
+        images = first_images(self.images[1], count)
+        expected = list(answers(self.original.module, images))
+        sample = _Sample(first_images(self.images[0], SOLVED_FROM * count), images, expected)
+        with progress.task("Measuring what widths are worth", len(groups) + len(branches)) as task:
+            widths = self._of_widths(groups, candidates, sample, task.advance)
+            return Losses(widths, self._of_branches(branches, sample, task.advance))
 
+    def _of_widths(
+        self,
+        groups: Sequence[Group],
+        candidates: Mapping[str, Sequence[int]],
+        sample: _Sample,
+        advance: Callable[[], None],
+    ) -> dict[str, dict[int, float]]:
+        nodes, readers = self.original.module.graph.nodes, self.eliminations.readers
+        place = {str(node.target): at for at, node in enumerate(nodes) if node.op == "call_module"}
+        first = {group.name: min(place[r.layer] for r in readers[group.name]) for group in groups}
+        suffix = Suffix(self.original.module, sample.images, self.limit)
+        found: dict[str, dict[int, float]] = {}
+        for group in sorted(groups, key=lambda group: first[group.name]):
+            with torch.inference_mode():
+                suffix.advance(first[group.name])
+            points = {group.width: 0.0}
+            for width in _measured(group.width, candidates[group.name]):
+                with self.eliminations.cut_alone_(group, width), torch.inference_mode():
+                    points[width] = sample.loss(suffix.logits())
+            errors = {width: self.eliminations.error(group, width) for width in {*points, *candidates[group.name]}}
+            found[group.name] = _interpolated(points, errors)
+            advance()
+        suffix.close()
+        return found
 
-def _branch_losses(
-    original: OriginalGraph,
-    branches: Sequence[Branch],
-    solved: Sequence[torch.Tensor],
-    images: Sequence[torch.Tensor],
-    expected: Sequence[torch.Tensor],
-    limit: MemoryLimit,
-    advance: Callable[[], None],
-) -> dict[str, float]:
-    """Without each branch; with the layers around it solved again if that helps, since those behind are not."""
-    to_solve, to_judge = (Suffix(original.module, batches, limit) for batches in (solved, images))
-    found = {}
-    for branch in branches:
-        cut = original.cut({}, [branch.name])
-        steps = steps_of(original, cut)[0][:BRANCH_STEPS]
-        start = _first_change(original, cut, steps)
-        with torch.inference_mode():
-            to_solve.move(start)
-            to_judge.move(start)
-            before = _loss(expected, to_judge.logits(cut.module))
-        reconstruct_(original, cut, solved, limit, steps=steps, known=to_solve.known)
-        with torch.inference_mode():
-            found[branch.name] = min(before, _loss(expected, to_judge.logits(cut.module)))
-        advance()
-    to_solve.close()
-    to_judge.close()
-    return found
+    def _of_branches(
+        self, branches: Sequence[Branch], sample: _Sample, advance: Callable[[], None]
+    ) -> dict[str, float]:
+        """Without each branch; with the layers around it solved again if that helps, since those behind are not."""
+        original, limit = self.original, self.limit
+        to_solve, to_judge = (Suffix(original.module, batches, limit) for batches in (sample.solved, sample.images))
+        found = {}
+        for branch in branches:
+            cut = original.cut({}, [branch.name])
+            steps = steps_of(original, cut)[0][:BRANCH_STEPS]
+            start = _first_change(original, cut, steps)
+            with torch.inference_mode():
+                to_solve.move(start)
+                to_judge.move(start)
+                before = sample.loss(to_judge.logits(cut.module))
+            reconstruct_(original, cut, sample.solved, limit, steps=steps, known=to_solve.known)
+            with torch.inference_mode():
+                found[branch.name] = min(before, sample.loss(to_judge.logits(cut.module)))
+            advance()
+        to_solve.close()
+        to_judge.close()
+        return found
 
 
 def _first_change(original: OriginalGraph, cut: CutGraph, steps: Sequence[Step]) -> int:
@@ -146,10 +158,6 @@ def _interpolated(points: Mapping[int, float], errors: Mapping[int, float]) -> d
     rising = np.maximum.accumulate([points[width] for width in known])
     at = np.maximum.accumulate([errors[width] for width in known])
     return {width: float(np.interp(error, at, rising)) for width, error in errors.items()}
-
-
-def _loss(expected: Sequence[torch.Tensor], logits: Iterable[torch.Tensor]) -> float:
-    return divergence_from(expected, map(softened, logits))
 
 
 def images_within(macs: int, passes: float) -> int:

@@ -15,7 +15,7 @@ from catro_deploy.reconstruction import worth
 from catro_deploy.reconstruction.choice import Eliminations
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.loss import divergence
-from catro_deploy.reconstruction.worth import measure_losses
+from catro_deploy.reconstruction.worth import LossMeter
 from catro_deploy.records import Branch
 from tests.reconstruction.networks import KINDS, SHAPE, Stream, calibrated, copy_channel_, free_groups, images
 
@@ -27,9 +27,8 @@ def measured(model: torch.nn.Module, branches: tuple[Branch, ...] = (), candidat
     groups = [group for group in groups if eliminations.readers[group.name]]
     wanted = candidates or {group.name: tuple(range(1, group.width + 1)) for group in groups}
     limit = MemoryLimit(2**30)
-    losses = measure_losses(
-        original, eliminations, groups, wanted, branches, (batches, batches), limit, Silent(), macs=10**6
-    )
+    meter = LossMeter(original, eliminations, (batches, batches), limit, macs=10**6)
+    losses = meter.measure(groups, wanted, branches, Silent())
     assert limit.left_bytes == 2**30
     return losses, groups, eliminations, original
 
