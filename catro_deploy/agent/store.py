@@ -94,8 +94,9 @@ class Store:
         """Delete files and jobs that were not used for long, and what killed uploads have left."""
         now = time.time()
         for folder in (self.home / "jobs").glob("*"):  # no job runs for so long: its host never came back
-            if now - folder.stat().st_mtime > UNUSED_S:
-                shutil.rmtree(str(folder), ignore_errors=True)
+            with suppress(FileNotFoundError):
+                if now - folder.stat().st_mtime > UNUSED_S:
+                    shutil.rmtree(str(folder), ignore_errors=True)
         for path in (*(self.home / "files").glob("*"), *(self.home / "engines").glob("*"), *self.home.glob("agent-*")):
             with suppress(FileNotFoundError):
                 age_s = now - path.stat().st_mtime

@@ -25,6 +25,7 @@ from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import DeviceError
 from catro_deploy.files import file_hash, text_hash
 from catro_deploy.transports.agent_file import agent_file
+from catro_deploy.transports.claims import Claim, claimed
 from catro_deploy.transports.refusals import explained
 from catro_deploy.transports.registry import Device
 
@@ -40,16 +41,20 @@ LONGEST_SOCKET_FOLDER = 40
 ENDING_S = 15
 # Puts the agent into its place if all of it has arrived. Arguments: folder, name, SHA-256.
 INSTALL = """\
-import hashlib, os, sys
+import hashlib, os, sys, tempfile
 if sys.version_info < (3, 8): sys.exit("catro-deploy needs Python 3.8 or later; this is " + sys.version.split()[0])
 folder, name, digest = sys.argv[1:]
 content = sys.stdin.buffer.read()
 if hashlib.sha256(content).hexdigest() != digest: sys.exit("the agent did not arrive whole")
 try:
     os.makedirs(folder, exist_ok=True)
-    part = os.path.join(folder, "." + name + ".part")
-    with open(part, "wb") as file: file.write(content)
-    os.replace(part, os.path.join(folder, name))
+    descriptor, part = tempfile.mkstemp(".part", "." + name, folder)
+    try:
+        with open(descriptor, "wb") as file: file.write(content)
+        os.replace(part, os.path.join(folder, name))
+    except OSError:
+        os.remove(part)
+        raise
 except OSError as error:
     sys.exit("The agent could not be written to " + folder + ": " + error.strerror)
 """
@@ -72,23 +77,23 @@ def run_far(
         CatroError: the agent reported it.
     """
     hashes = {file: file_hash(folder / file) for file in files}
-    who = f"{getpass.getuser()} on {socket.gethostname()}"
-    name = text_hash(json.dumps([to_json(job), hashes, who], sort_keys=True))
+    work = text_hash(json.dumps([to_json(job), hashes, device.ssh, device.folder], sort_keys=True))
     with _connected(device, agent_file(job.runtime), note) as far:
         far.send(folder, hashes)
-        asked = StartRequest(job, hashes, limit_s, who)
-        since = far.call("start", name, stdin=json.dumps(to_json(asked)).encode())["since"]
-        if since is not None:
-            began = time.strftime("%H:%M:%S", time.localtime(since))
-            note(f"{device.name} has this job since {began}: going on with it")
-        try:
-            yield from far.follow(name)
-        except _GivenUp as lost:
-            raise DeviceError(*lost.args) from None
-        except BaseException:
-            far.end(name)
-            raise
-        far.end(name)
+        asked = StartRequest(job, hashes, limit_s, f"{getpass.getuser()} on {socket.gethostname()}")
+        with claimed(work) as claim:
+            since = far.call("start", claim.name, stdin=json.dumps(to_json(asked)).encode())["since"]
+            if since is not None:
+                began = time.strftime("%H:%M:%S", time.localtime(since))
+                note(f"{device.name} has this job since {began}: going on with it")
+            try:
+                yield from far.follow(claim.name)
+            except _GivenUp as lost:
+                raise DeviceError(*lost.args) from None
+            except BaseException:
+                far.end(claim)
+                raise
+            far.end(claim)
 
 
 class _Lost(Exception):  # noqa: N818 - not the user's error: it is tried again
@@ -166,10 +171,11 @@ class _Far:
                     return
             self.note(f"the connection to {self.device.name} was lost; the job goes on there")
 
-    def end(self, name: str) -> None:
+    def end(self, claim: Claim) -> None:
         """Stop a job and forget it, if that is possible: what fails here was reported before."""
         with suppress(_Lost, _NoAgent, DeviceError, subprocess.TimeoutExpired):
-            self._call(self._agent("end", name), b"", timeout_s=ENDING_S)
+            self._call(self._agent("end", claim.name), b"", timeout_s=ENDING_S)
+            claim.drop()
 
     def _begin_following(self, name: str, seen: list[int]) -> Iterator[dict[str, Any]]:
         """Events up to the next loss of the connection; the first is waited for here, so that a loss is noticed."""
