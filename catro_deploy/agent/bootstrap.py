@@ -63,7 +63,8 @@ def _do(place: Path, digest: str, token: str, action: "tuple[str, ...]") -> None
         _say({"event": "missing", "arrived": arrived_bytes(place, token)})
     else:
         os.utime(place)  # it is in use: see Store.tidy
-        sys.stdout.flush()
+        with suppress(BrokenPipeError):  # a host that was cut off; what it sent has arrived
+            sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, str(place), *action[1:]])
 
 

@@ -20,7 +20,7 @@ from typing import IO, Any, TypeVar
 from catro_deploy.agent.process import as_error
 from catro_deploy.errors import DeviceError
 from catro_deploy.transports.agent_file import bootstrap
-from catro_deploy.transports.refusals import explained
+from catro_deploy.transports.refusals import explained, is_final
 from catro_deploy.transports.registry import Device
 
 __all__ = ["Connection", "GivenUp", "Lost", "NoAgent", "connected"]
@@ -34,6 +34,7 @@ PATIENCE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 900.0, 1.0, 30.0
 LONGEST_SOCKET_FOLDER = 40
 ENDING_S = 15
 TOKEN_BYTES = 8
+GOES_ON = "What was started there goes on. Run the same command again, and its result is picked up."
 
 R = TypeVar("R")
 
@@ -137,13 +138,16 @@ class Connection:
             except Lost as lost:
                 if not self.reached:
                     raise explained(self.device, NO_CONNECTION, str(lost)) from None
+                if is_final(str(lost)):
+                    refusal = explained(self.device, NO_CONNECTION, str(lost))
+                    raise GivenUp(refusal.problem, f"{refusal.hint} {GOES_ON}") from None
                 if self.arrived > arrived:
                     arrived, pause_s, deadline = self.arrived, FIRST_PAUSE_S, time.monotonic() + PATIENCE_S
                 if time.monotonic() > deadline:
                     raise GivenUp(
                         f"The connection to {self.device.name} was lost, and could not be made again for "
                         f"{PATIENCE_S:g} s: {_last_line(str(lost))}",
-                        "What was started there goes on. Run the same command again, and its result is picked up.",
+                        GOES_ON,
                     ) from None
                 if pause_s == FIRST_PAUSE_S:
                     self.note(f"{self.device.name} cannot be reached; trying again for {PATIENCE_S:g} s")

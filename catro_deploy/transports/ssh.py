@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import os
 import socket
 import subprocess
 import time
@@ -43,7 +44,7 @@ def run_far(
     """
     hashes = {file: file_hash(folder / file) for file in files}
     work = text_hash(json.dumps([to_json(job), hashes, device.ssh, device.folder], sort_keys=True))
-    asked = StartRequest(job, hashes, limit_s, f"{getpass.getuser()} on {socket.gethostname()}")
+    asked = StartRequest(job, hashes, limit_s, f"{_user()} on {socket.gethostname()}")
     with connected(device, agent_file(job.runtime), note) as connection:
         far = _Far(connection)
         try:
@@ -52,6 +53,13 @@ def run_far(
                 yield from far.do(claim, asked)
         except GivenUp as lost:
             raise DeviceError(*lost.args) from None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # containers run with user ids that have no name
+        return f"user {os.getuid()}"
 
 
 @dataclass(frozen=True)

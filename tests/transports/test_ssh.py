@@ -106,13 +106,13 @@ def test_a_device_that_does_not_come_back_keeps_the_job(far, server, tmp_path, h
     monkeypatch.setattr(connection, "PATIENCE_S", 1.0)
     events = far.events(bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=6.0)), tmp_path)
     next(events)
-    known = (server.folder / "known_hosts").read_text()
-    (server.folder / "known_hosts").write_text("")
+    config = (server.folder / "ssh_config").read_text()
+    (server.folder / "ssh_config").write_text(config.replace(f"Port {server.port}", "Port 1"))
     server.drop_connections()
     with pytest.raises(DeviceError, match="was lost, and could not be made again for 1 s") as caught:
         list(events)
     assert "Run the same command again" in caught.value.hint
-    (server.folder / "known_hosts").write_text(known)
+    (server.folder / "ssh_config").write_text(config)
     assert len(list((home / "jobs").iterdir())) == 1
     far.notes.clear()
     result = far.result(bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=6.0)), tmp_path)
