@@ -1,8 +1,10 @@
-"""What every benchmark needs: its environment, a table, and a place for its results."""
+"""What every benchmark needs: its environment, a table, a fresh process, and a place for its results."""
 
 import json
 import os
 import platform
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,8 +15,11 @@ import torch
 from catro_deploy.files import write_json
 
 __all__ = [
+    "CHECKOUT",
+    "DOCS",
     "RESULTS",
     "environment",
+    "in_fresh_process",
     "peak_memory_bytes",
     "processor",
     "read_result",
@@ -23,6 +28,8 @@ __all__ = [
     "write_result",
 ]
 
+CHECKOUT = Path(__file__).resolve().parents[1]
+DOCS = CHECKOUT / "docs"
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -71,6 +78,14 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def in_fresh_process(module: str, *arguments: str) -> dict[str, Any]:
+    """The JSON object on the last line that ``python -m module`` prints, run with ``arguments``."""
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def write_result(name: str, content: dict[str, Any]) -> None:

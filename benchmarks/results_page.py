@@ -1,24 +1,23 @@
 """docs/results.md from what other benchmarks have measured.
 
-    python benchmarks/results_page.py
+    python -m benchmarks.results_page
 
 Nothing is measured here. Each table stands under the command that made it, with processor and date.
 """
 
+import argparse
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-import cost_model
-import latency
-import precision
-import prune_whole
-from common import read_result, table
-from latency_tables import machine_tables
-
+from benchmarks.accuracy import equal_latency
+from benchmarks.accuracy.equal_latency_tables import machine_tables
+from benchmarks.common import DOCS, read_result, table
+from benchmarks.latency import cost_model
+from benchmarks.precision import int8
+from benchmarks.product import prune_whole
 from catro_deploy.files import write_text
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
+PAGE = DOCS / "results.md"
 
 HEAD = """\
 # Results
@@ -69,41 +68,44 @@ memory is that of the process, with PyTorch and the images."""
 SCRIPTS = """\
 ## All benchmarks
 
-Each prints a table and writes `benchmarks/results/*.json` with its environment.
+Run from the checkout as `python -m benchmarks.FOLDER.NAME`; `--help` lists the options. Each prints a table and writes
+`benchmarks/results/*.json` with its environment. `accuracy.efficientnet_lite` writes the weights of EfficientNet-Lite0
+that some of them load.
 
-| script | question |
+| benchmark | question |
 | --- | --- |
-| `benchmarks/reconstruction.py` | accuracy without training and after little of it, at equal measured latency |
-| `benchmarks/criteria.py` | criteria of channels at equal widths, all reconstructed alike |
-| `benchmarks/latency.py` | accuracy at equal measured latency, beside CATRO by FLOPs and torch-pruning |
-| `benchmarks/paper.py` | the paper's tables, beside L1, FPGM and group norms |
-| `benchmarks/precision.py` | accuracy and latency in int8 and float32, original and pruned |
-| `benchmarks/qat.py` | what quantisation-aware fine-tuning gains where calibration alone loses accuracy |
-| `benchmarks/cost_model.py` | how well a latency profile predicts prunings that it was not fitted to |
-| `benchmarks/allocation.py` | time and gap of the greedy and the exact allocation, ResNet-56 and 110 |
-| `benchmarks/depth.py` | what width, depth and both reach, on published V100 tables and on x86 |
-| `benchmarks/roofline.py` | the estimate for GPUs: fit, held-out errors, published latencies |
-| `benchmarks/architectures.py` | which CNNs of torchvision and timm can be pruned, saved, exported and trained |
-| `benchmarks/batch_norm.py` | what new batch norm statistics gain before any training |
-| `benchmarks/prune_whole.py` | time and memory of a whole pruning under a latency budget |
-| `benchmarks/prune_time.py` | time and memory of scoring and selection, as multiples of one forward pass |
-| `benchmarks/memory.py` | memory and time of scoring and selection at 1,000 classes and 224x224 |
-| `benchmarks/page_faults.py` | what reused pages and small batches save on a CPU |
-| `benchmarks/throughput.py` | fine-tuning beside a plain eager DataLoader loop |
-| `benchmarks/teacher.py` | what the teacher's answers cost in a step of distillation |
-| `benchmarks/layouts.py` | in which number format and memory layout a CPU trains fastest |
-| `benchmarks/on_gpu.py` | every command of a run on a machine with an NVIDIA GPU; never run on one |
-| `benchmarks/help_time.py` | how long `--help` takes |"""
+| `accuracy.reconstruction` | accuracy without training and after little of it, at equal measured latency |
+| `accuracy.criteria` | criteria of channels at equal widths, all reconstructed alike |
+| `accuracy.equal_latency` | accuracy at equal measured latency, beside CATRO by FLOPs and torch-pruning |
+| `accuracy.batch_norm` | what new batch norm statistics gain before any training |
+| `paper.tables` | the paper's tables, beside L1, FPGM and group norms |
+| `paper.figures` | the path of Algorithm 2, and the channels that two tasks keep |
+| `latency.cost_model` | how well a latency profile predicts prunings that it was not fitted to |
+| `latency.allocation` | time and gap of the greedy and the exact allocation, ResNet-56 and 110 |
+| `latency.depth` | what width, depth and both reach, on published V100 tables and on x86 |
+| `roofline.evaluate` | the estimate for GPUs: fit, held-out errors, published latencies |
+| `precision.int8` | accuracy and latency in int8 and float32, original and pruned |
+| `precision.qat` | what quantisation-aware fine-tuning gains where calibration alone loses accuracy |
+| `architectures.scoreboard` | which CNNs of torchvision and timm can be pruned, saved, exported and trained |
+| `training.throughput` | fine-tuning beside a plain eager DataLoader loop |
+| `training.teacher` | what the teacher's answers cost in a step of distillation |
+| `training.layouts` | in which number format and memory layout a CPU trains fastest |
+| `product.prune_whole` | time and memory of a whole pruning under a latency budget |
+| `product.prune_time` | time and memory of scoring and selection, as multiples of one forward pass |
+| `product.memory` | memory and time of scoring and selection at 1,000 classes and 224x224 |
+| `product.page_faults` | what reused pages and small batches save on a CPU |
+| `product.on_gpu` | every command of a run on a machine with an NVIDIA GPU; never run on one |
+| `product.help_time` | how long `--help` takes |"""
 
 
 def latency_section() -> list[str]:
     """A table for each machine."""
-    machines = latency.read_machines()
+    machines, names = equal_latency.read_machines(), equal_latency.NAMES
     return [
         LATENCY,
-        _command("benchmarks/latency.py --data FOLDER --checkpoint gtsrb_resnet20.pth --max-drop 0.5"),
+        _command("benchmarks.accuracy.equal_latency --data FOLDER --checkpoint gtsrb_resnet20.pth --max-drop 0.5"),
         *(
-            f"{_measured(name, found)}\n\n{_without_first_line(machine_tables(name, found['rows'], latency.NAMES))}"
+            f"{_measured(name, found)}\n\n{_without_first_line(machine_tables(name, found['rows'], names))}"
             for name, found in machines.items()
         ),
     ]
@@ -111,13 +113,12 @@ def latency_section() -> list[str]:
 
 def precision_section() -> list[str]:
     """A table for each machine."""
-    machines: Mapping[str, Any] = read_result(precision.RESULT)["machines"]
+    machines: Mapping[str, Any] = read_result(int8.RESULT)["machines"]
     return [
         PRECISION,
-        _command("benchmarks/precision.py --gtsrb FOLDER --cifar10 FOLDER --weights FOLDER"),
+        _command("benchmarks.precision.int8 --gtsrb FOLDER --cifar10 FOLDER --weights FOLDER"),
         *(
-            f"{_measured(name, found)}\n\n"
-            + table(precision.HEADS, [precision.cells(row) for row in found["rows"].values()])
+            f"{_measured(name, found)}\n\n" + table(int8.HEADS, [int8.cells(row) for row in found["rows"].values()])
             for name, found in machines.items()
         ),
     ]
@@ -129,7 +130,7 @@ def cost_model_section() -> list[str]:
     measured = {_measured(found["environment"]["processor"], found) for found in networks.values()}
     return [
         COST_MODEL,
-        _command("benchmarks/cost_model.py"),
+        _command("benchmarks.latency.cost_model"),
         "\n".join(sorted(measured)),
         cost_model.results_table(dict(networks)),
     ]
@@ -141,7 +142,7 @@ def pruning_section() -> list[str]:
     measured = {_measured(row["environment"]["processor"], row) for row in rows.values()}
     return [
         PRUNING,
-        _command("benchmarks/prune_whole.py --cifar10 FOLDER --photographs FOLDER --weights FOLDER"),
+        _command("benchmarks.product.prune_whole --cifar10 FOLDER --photographs FOLDER --weights FOLDER"),
         "\n".join(sorted(measured)),
         prune_whole.results_table(rows),
     ]
@@ -161,7 +162,7 @@ def page() -> str:
 
 
 def _command(line: str) -> str:
-    return f"```sh\npython {line}\n```"
+    return f"```sh\npython -m {line}\n```"
 
 
 def _measured(processor: str, found: Mapping[str, Any]) -> str:
@@ -174,4 +175,5 @@ def _without_first_line(text: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     write_text(PAGE, page())

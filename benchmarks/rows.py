@@ -90,8 +90,8 @@ def retake_statistics_(network: nn.Module, train: Split, plan: Plan) -> None:
     update_bn((normalise(train.images(piece), plan.mean, plan.std) for piece in pieces), network)
 
 
-def finish_in_own_process(script: str, row: Row, work: Path, flags: Mapping[str, object]) -> dict[str, Any]:
-    """Run ``script --row=... --FLAG=VALUE ...`` and return the result that it wrote beside the row's folder.
+def finish_in_own_process(module: str, row: Row, work: Path, flags: Mapping[str, object]) -> dict[str, Any]:
+    """Run ``python -m module --row=... --FLAG=VALUE ...`` and return the result that it wrote beside the row's folder.
 
     Rows run side by side this way, on one thread each; what a row prints goes to a file beside its folder too. A result
     that is there already, of as many epochs, is taken: a fine-tuning that has ended would begin anew.
@@ -100,7 +100,7 @@ def finish_in_own_process(script: str, row: Row, work: Path, flags: Mapping[str,
     if written.is_file() and (before := json.loads(written.read_text()))["epochs"] == flags.get("epochs"):
         return dict(before)
     print(f"{row.name} ...", file=sys.stderr, flush=True)
-    command = [sys.executable, script, f"--row={json.dumps(asdict(row))}", f"--work={work}"]
+    command = [sys.executable, "-m", module, f"--row={json.dumps(asdict(row))}", f"--work={work}"]
     command += [f"--{name}={value}" for name, value in flags.items()]
     with (work / f"{row.name}.log").open("w") as log:
         subprocess.run(command, stdout=log, stderr=log, check=True)

@@ -18,6 +18,7 @@ from pydantic import ValidationError as PydanticError
 
 from catro_deploy import resources
 from catro_deploy.errors import SettingsError
+from catro_deploy.toml import read_toml
 
 __all__ = [
     "Int8Recipe",
@@ -135,7 +136,7 @@ def _load(kind: resources.Kind, name: str, protocol: type[_Kind]) -> _Kind:
     path: Path = resources.find(kind, name, SettingsError)
     hint = f"A valid one to compare with: {resources.find(kind, 'standard')}"
     try:
-        return protocol.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return protocol.model_validate(read_toml(path))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}.", hint) from None
     except PydanticError as error:

@@ -14,6 +14,7 @@ from catro_deploy import resources
 from catro_deploy.errors import TargetError
 from catro_deploy.files import write_text
 from catro_deploy.records import Precision
+from catro_deploy.toml import read_toml
 
 __all__ = ["ON_GPU", "GpuFigures", "Precision", "Target", "add_target", "load_target"]
 
@@ -160,7 +161,7 @@ def add_target(file: Path, name: str | None = None, *, force: bool = False) -> P
 def _read(path: Path) -> dict[str, Any]:
     """The content of a file, with ``[sources.gpu]`` as keys ``gpu.x`` of ``[sources]``."""
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = read_toml(path)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise TargetError(f"{path} cannot be read: {error}.", _example("cpu")) from None
     if "name" in content:

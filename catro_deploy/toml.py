@@ -1,5 +1,6 @@
-"""What the standard library leaves out of TOML: writing values, comparing documents, and explaining mistakes."""
+"""What the standard library leaves out of TOML: reading safely, writing, comparing, and explaining mistakes."""
 
+import errno
 import json
 import re
 import tomllib
@@ -7,9 +8,47 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["toml_differences", "toml_mistake", "toml_tables", "toml_value"]
+__all__ = ["parse_toml", "read_toml", "toml_differences", "toml_mistake", "toml_tables", "toml_text", "toml_value"]
 
 QUOTES = " '\""
+LARGEST_BYTES = 2**24
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The document in the file ``path``.
+
+    Raises:
+        OSError: see ``toml_text``.
+        UnicodeDecodeError: it is not UTF-8.
+        tomllib.TOMLDecodeError: it is not TOML, or nested too deeply.
+    """
+    return parse_toml(toml_text(path))
+
+
+def toml_text(path: Path) -> str:
+    """The text of a file of settings.
+
+    Raises:
+        OSError: it cannot be read, is no regular file (a pipe or a device may have no end), or is too large.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    if path.is_file() and path.stat().st_size > LARGEST_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {LARGEST_BYTES >> 20} MiB")
+    return path.read_text(encoding="utf-8-sig")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The document that ``text`` is.
+
+    Raises:
+        tomllib.TOMLDecodeError: it is not TOML, or nested too deeply.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("Nested too deeply (at line 1, column 1)") from None
 
 
 def toml_tables(tables: Mapping[str, Mapping[str, Any]]) -> str:
@@ -82,12 +121,12 @@ def _likely(wrong: str) -> Iterator[str]:
 
 
 def _value(text: str) -> Any:  # noqa: ANN401 - whatever TOML can hold
-    return tomllib.loads(f"x = {text}")["x"] if _is_toml(f"x = {text}") else text
+    return parse_toml(f"x = {text}")["x"] if _is_toml(f"x = {text}") else text
 
 
 def _is_toml(text: str) -> bool:
     try:
-        tomllib.loads(text)
+        parse_toml(text)
     except tomllib.TOMLDecodeError:
         return False
     return True

@@ -17,8 +17,10 @@ from tests.tiny import command, exit_code_of, write_work_folder
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _children_hear_ctrl_c() -> None:
-    """A shell that puts the tests into the background has them ignore Ctrl-C, and children inherit that."""
+def _children_hear_signals() -> None:
+    """A shell that puts the tests into the background has them ignore Ctrl-C, nohup SIGHUP; children inherit that."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

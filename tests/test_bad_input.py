@@ -3,6 +3,8 @@
 Each ends with one message that says what is wrong and what to do, the right exit code, and nothing half-written.
 """
 
+import os
+
 import pytest
 import torch
 from PIL import Image
@@ -17,7 +19,7 @@ def refused(result, code, *said):
     for text in said:
         assert text in result.stderr
     assert "Traceback" not in result.stderr
-    assert "fault of catro-deploy" not in result.stderr
+    assert "internal error of catro-deploy" not in result.stderr
     assert result.stdout == ""
 
 
@@ -288,3 +290,27 @@ def test_a_test_image_that_breaks_costs_verification_only(tiny, tiny_run):
     broken.write_bytes(whole)
     again = command(*arguments)
     assert again.exit_code == 0, again.stderr
+
+
+DEEP = "a = " + "[" * 50_000 + "]" * 50_000
+
+
+@pytest.mark.parametrize(
+    "content", [DEEP, "a = 1\0", "no TOML", "x" * 2**24 + "x"], ids=["deep", "nul", "text", "long"]
+)
+@pytest.mark.parametrize("name", ["catro.toml", "runs/one/run.toml"])
+def test_settings_that_are_no_toml_are_named(tiny, name, content):
+    (tiny / name).parent.mkdir(parents=True, exist_ok=True)
+    (tiny / name).write_text(content)
+    refused(command("prune", *(() if name == "catro.toml" else ("--run", "runs/one"))), 2, name.split("/")[-1])
+
+
+def test_a_pipe_in_the_place_of_settings_is_not_waited_for(tiny):
+    os.mkfifo(tiny / "pipe.toml")
+    refused(command("prune", "--config", "pipe.toml"), 2, "pipe.toml", "not a regular file")
+    refused(command("prune", "--config", "/dev/zero"), 2, "/dev/zero", "not a regular file")
+
+
+def test_a_path_that_cannot_be_one_is_named(tiny):
+    refused(command("prune", "--run", "x" * 300), 2, "x" * 300, "too long")
+    refused(command("prune", "--run", "catro.toml/run"), 2, "catro.toml")

@@ -210,7 +210,7 @@ def test_a_second_run_does_nothing_and_other_epochs_only_what_follows(unbroken):
 def with_blocks(tiny, monkeypatch):
     """A working folder whose network has branches; candidates are timed for a moment only."""
     save_weights(Blocks(3), tiny / "blocks.safetensors")
-    monkeypatch.setattr(classifier, "TRIALS", "./moment.toml")
+    monkeypatch.setattr(classifier, "CANDIDATES", "./moment.toml")
     return ("run", "--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
 
 

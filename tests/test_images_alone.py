@@ -44,7 +44,7 @@ def test_images_alone_lead_from_the_command_to_a_report_without_an_accuracy(unla
     done = command("run", "--run", "run", "--precision", "auto")
     assert done.exit_code == exit_code_of(Path("run")), done.stderr
     measures = "agreement with the original and divergence from its answers"  # of 6 images
-    assert f"quantize: goes by {measures}, since the images have no labels" in done.stderr
+    assert f"quantize: decides by {measures}, since the images have no labels" in done.stderr
     verified, quantized, tuned, plan = (
         content(unlabelled, name) for name in ("verify", "quantize", "finetune", "plan")
     )
@@ -78,7 +78,7 @@ def test_some_classes_and_no_epochs(unlabelled):
 @pytest.mark.slow
 def test_a_budget_of_measured_latency(unlabelled, monkeypatch):
     save_weights(Blocks(3), unlabelled / "blocks.safetensors")
-    monkeypatch.setattr(classifier, "TRIALS", "./moment.toml")
+    monkeypatch.setattr(classifier, "CANDIDATES", "./moment.toml")
     model = ("--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
     done = command("run", "--run", "run", *model, "--budget", "0.7x")
     assert done.exit_code == exit_code_of(Path("run")), done.stderr

@@ -18,7 +18,7 @@ from catro_deploy.pruning.cutting import Classifier
 from catro_deploy.records import FirstLook
 from catro_deploy.report.images import accuracy_words
 from catro_deploy.settings import Settings
-from catro_deploy.training.device import choose_device
+from catro_deploy.training.compute import choose_device
 
 __all__ = ["first_look"]
 

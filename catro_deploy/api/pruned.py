@@ -26,7 +26,7 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.settings import load_settings
 from catro_deploy.statistics.agreement import agreement_of
-from catro_deploy.training.device import choose_device
+from catro_deploy.training.compute import choose_device
 from catro_deploy.training.loader import LoaderJob, fit_loader
 
 __all__ = ["PrunedModel"]

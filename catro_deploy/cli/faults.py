@@ -6,31 +6,38 @@ import time
 import traceback
 from pathlib import Path
 
-from catro_deploy.errors import CatroError, FaultError, StorageError
+from catro_deploy.errors import CatroError, FaultError, StorageError, UsageError
 
 __all__ = ["as_catro_error"]
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
+"""A path that the user gave cannot be one."""
 REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def as_catro_error(error: Exception, folder: Path | None = None) -> CatroError:
-    """Return ``error`` as one to act on; a fault's traceback goes to a file in ``folder``, else in temp."""
+    """Return ``error`` as one to act on; an internal error's traceback goes to a file in ``folder``, else in temp."""
     if isinstance(error, CatroError):
         return error
     if isinstance(error, OSError) and error.errno in FULL:
         return StorageError(
             f"{error.filename or 'A file'} could not be written: {error.strerror}.",
-            "Free some space, then run the same command again: it goes on where it was.",
+            "Free some space, then run the same command again: it continues where it was.",
         )
     if isinstance(error, OSError) and error.errno in REFUSED:
         return StorageError(
             f"{error.filename or 'A file'} may not be used: {error.strerror}.",
             "Change its permissions, or choose another folder.",
         )
+    if isinstance(error, OSError) and error.errno in UNUSABLE:
+        return UsageError(f"{error.filename or 'A path'} cannot be used: {error.strerror}.", "Give another path.")
+    if isinstance(error, ValueError) and str(error) == "embedded null byte":
+        return UsageError("A path has a NUL byte in it.", "Give another path.")
     reason = str(error).strip().splitlines() or [""]
+    kept = _keep_traceback(error, folder)
     return FaultError(
-        f"{type(error).__name__}: {reason[0]}\nThis is a fault of catro-deploy. {_keep_traceback(error, folder)}",
+        f"{type(error).__name__}: {reason[0]}\nThis is an internal error of catro-deploy. {kept}",
         "What is finished is kept. catro-deploy doctor shows whether the installation is sound.",
     )
 

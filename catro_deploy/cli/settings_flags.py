@@ -15,6 +15,7 @@ from typer.core import TyperCommand
 
 from catro_deploy.cli.flags import Flag
 from catro_deploy.errors import SettingsError
+from catro_deploy.toml import parse_toml
 
 if TYPE_CHECKING:
     from catro_deploy.settings.catalog import Setting
@@ -167,7 +168,7 @@ def _read(text: str) -> tuple[str, str, Any]:
         )
     section, key, written = form.groups()
     try:
-        value = tomllib.loads(f"value = {written}")["value"]
+        value = parse_toml(f"value = {written}")["value"]
     except tomllib.TOMLDecodeError:
         value = written.strip()
     return section, key, value

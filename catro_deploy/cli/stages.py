@@ -55,7 +55,7 @@ def profile(flags: Flags, config: o.Config = None, force: o.Force = False, json:
     """Time the network's layers on the target, at the widths that pruning may give them.
 
     prune does this by itself where there is no profile that fits. What was measured is kept for this network on this
-    device; a measurement that was stopped goes on where it was.
+    device; a measurement that was stopped continues where it was.
     """
     from catro_deploy.cli.profiles import profile_json, show_profile
     from catro_deploy.pipeline import with_target_of_device

@@ -1,6 +1,8 @@
 """Weights in and out, without pickle: safetensors, or torch files that hold tensors only."""
 
+import errno
 import io
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,11 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
         raise CheckpointError(
             _listed(f"{path} does not fit the model:", problems),
             "Check the model's name and the number of classes, or give the checkpoint that belongs to them.",
+        )
+    if unusual := [f"{kind}: {key}" for key, value in weights.items() if (kind := _unusual(value))]:
+        raise CheckpointError(
+            _listed(f"{path} holds tensors that are not plain weights:", unusual),
+            "Save dense weights of real numbers, before any quantisation: torch.save(model.state_dict(), path)",
         )
     if broken := [f"not finite: {key}" for key, value in weights.items() if not _is_finite(value)]:
         raise CheckpointError(
@@ -100,6 +107,8 @@ def read_file(path: Path) -> Any:  # noqa: ANN401 - checked by the caller
         CheckpointError: no such file, or corrupt.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe or a device may have no end
         content = path.read_bytes()
     except OSError as error:
         raise CheckpointError(
@@ -109,7 +118,10 @@ def read_file(path: Path) -> Any:  # noqa: ANN401 - checked by the caller
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
+        _require_whole(content, path)
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
     except SafetensorError as error:
         raise CheckpointError(f"{path} is not a whole safetensors file: {error}.", "Copy or save it again.") from None
     except Exception as error:  # torch.load raises whatever its parsers raise
@@ -120,11 +132,23 @@ def read_file(path: Path) -> Any:  # noqa: ANN401 - checked by the caller
         ) from None
 
 
+def _require_whole(content: bytes, path: Path) -> None:
+    """Check the sums that torch's files, which are zip archives, have of their parts: torch.load does not."""
+    file = io.BytesIO(content)
+    if not zipfile.is_zipfile(file):  # the form of torch before 1.6 has no sums
+        return
+    with zipfile.ZipFile(file) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise CheckpointError(f"{path} is damaged: the checksum of its part {damaged} is wrong.", "Copy it again.")
+
+
 def _unwrap(content: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
     for wrapper in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
-    if not isinstance(content, Mapping) or not all(isinstance(value, torch.Tensor) for value in content.values()):
+    named = isinstance(content, Mapping) and all(isinstance(key, str) for key in content)
+    if not named or not all(isinstance(value, torch.Tensor) for value in content.values()):
         raise CheckpointError(
             f"The checkpoint holds a {type(content).__name__}, not a mapping of names to tensors.",
             "Save the weights alone: torch.save(model.state_dict(), path)",
@@ -145,6 +169,17 @@ def _listed(title: str, problems: list[str]) -> str:
 
 def _shape(tensor: torch.Tensor) -> list[int]:
     return list(tensor.shape)
+
+
+def _unusual(tensor: torch.Tensor) -> str:
+    """What keeps ``tensor`` from being a weight; empty if nothing does."""
+    if tensor.is_meta:
+        return "without values, on the meta device"
+    if tensor.is_quantized:
+        return "quantised"
+    if tensor.layout != torch.strided:
+        return "sparse"
+    return "complex" if tensor.is_complex() else ""
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:

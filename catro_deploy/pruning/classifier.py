@@ -26,7 +26,7 @@ from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, GroupPlan, Keep
 from catro_deploy.settings import PruneSettings, Settings
 from catro_deploy.targets import load_target
-from catro_deploy.training.device import choose_device, choose_hardware
+from catro_deploy.training.compute import choose_device, choose_hardware
 from catro_deploy.transports.execution import use_of
 from catro_deploy.transports.reach import profilable, reachable
 

@@ -8,6 +8,7 @@ from catro_deploy.records import Bench, Finetune, Plan, Record, Verify
 from catro_deploy.records.overview import Overview
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load
+from catro_deploy.toml import read_toml
 
 __all__ = ["overview", "settings_of"]
 
@@ -51,7 +52,7 @@ def settings_of(run: RunFolder) -> dict[str, Any]:
         RunFolderError: it cannot be read.
     """
     try:
-        return tomllib.loads(run.settings.read_text(encoding="utf-8"))
+        return read_toml(run.settings)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RunFolderError(f"{run.settings} cannot be read: {error}.", "Was it changed by hand?") from error
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from catro_deploy.errors import RunFolderError
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.suggestions import did_you_mean
+from catro_deploy.toml import read_toml
 
 __all__ = ["RUNS", "WORK_FILE", "find_run", "newest_run", "remove_run", "run_folders"]
 
@@ -88,7 +89,7 @@ def _foreign(run: RunFolder) -> Iterator[str]:
     for file in (WORK_FILE, "*/run.toml", "*/" + WORK_FILE):
         yield from (str(found) for found in run.path.glob(file))
     try:
-        settings = tomllib.loads(run.settings.read_text(encoding="utf-8"))
+        settings = read_toml(run.settings)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return
     for section, key, what in (("model", "checkpoint", "the checkpoint"), ("data", "root", "the images")):

@@ -16,7 +16,7 @@ from catro_deploy.settings.catalog import section_model
 from catro_deploy.settings.recipes import RECIPES
 from catro_deploy.settings.tree import Settings
 from catro_deploy.suggestions import did_you_mean
-from catro_deploy.toml import toml_mistake, toml_tables
+from catro_deploy.toml import parse_toml, toml_mistake, toml_tables, toml_text
 
 __all__ = ["load_settings", "settings_text"]
 
@@ -76,8 +76,8 @@ def settings_text(settings: Settings) -> str:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text(encoding="utf-8-sig")
-        content = tomllib.loads(text)
+        text = toml_text(file)
+        content = parse_toml(text)
     except FileNotFoundError:
         raise SettingsError(f"There is no {file}.", "Write one: catro-deploy init") from None
     except tomllib.TOMLDecodeError as error:

@@ -21,7 +21,7 @@ from catro_deploy.runs.records import save
 from catro_deploy.settings import LARGEST_BATCH, OptimiserSettings, Settings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
 from catro_deploy.training import TrainingJob, fit
-from catro_deploy.training.device import choose_device
+from catro_deploy.training.compute import choose_device
 from catro_deploy.training.evaluate import accuracy, predict
 from catro_deploy.training.pixels import hold
 

@@ -14,7 +14,7 @@ from catro_deploy.settings import Settings
 from catro_deploy.stages.inputs import other_inputs, prepared
 from catro_deploy.stages.original import Original
 from catro_deploy.stages.sizes import announce_size
-from catro_deploy.training.device import choose_device
+from catro_deploy.training.compute import choose_device
 
 __all__ = ["first_look"]
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from numpy.lib.format import open_memmap
+from numpy.lib.format import write_array_header_1_0
 from numpy.typing import NDArray
 from torch import nn
 
@@ -56,13 +56,15 @@ def dataset_of(settings: Settings, plan: Plan) -> Dataset:
 @contextmanager
 def packed(run: RunFolder, images: Split, plan: Plan, batch_size: int) -> Iterator[NDArray[np.uint8]]:
     """All ``images``, uint8 (n, channels, height, width), in a file of ``run`` as long as the block lasts."""
+    count = len(images.labels)
     try:
-        pixels = open_memmap(run.packed_images, "w+", np.uint8, (len(images.labels), *plan.input_shape))
-        for start in range(0, len(pixels), batch_size):
-            indices = np.arange(start, min(start + batch_size, len(pixels)))
-            pixels[indices] = images.images(indices).numpy()
-        pixels.flush()
-        yield pixels
+        # Written before it is mapped: a page of a mapped file that finds no room on the disk kills the process.
+        with run.packed_images.open("wb") as file:
+            shape = (count, *plan.input_shape)
+            write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            for start in range(0, count, batch_size):
+                file.write(images.images(np.arange(start, min(start + batch_size, count))).numpy().tobytes())
+        yield np.load(run.packed_images, mmap_mode="r")
     finally:
         run.packed_images.unlink(missing_ok=True)
 

@@ -1,7 +1,6 @@
 """Which results of a run folder a command is about to replace, and a folder beside it that keeps them."""
 
 import shutil
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load
 from catro_deploy.settings import AUTO, Settings, settings_text
 from catro_deploy.stages.table import PRUNE, Stage
-from catro_deploy.toml import toml_differences
+from catro_deploy.toml import parse_toml, read_toml, toml_differences
 
 __all__ = ["Replacement", "folder_beside", "replacement", "with_budget_found"]
 
@@ -80,8 +79,8 @@ def _changed_settings(run: RunFolder, settings: Settings) -> Iterator[str]:
     """A line for each setting that differs from those of ``run``."""
     if not run.settings.is_file():
         return
-    before = tomllib.loads(run.settings.read_text(encoding="utf-8"))
-    after = tomllib.loads(settings_text(settings))
+    before = read_toml(run.settings)
+    after = parse_toml(settings_text(settings))
     for name, old, new in toml_differences(before, after):
         yield f"{name}: {old} -> {new}"
 

@@ -37,7 +37,7 @@ from catro_deploy.statistics.agreement import agreement_of, gains_and_losses
 from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.statistics.intervals import paired_difference
 from catro_deploy.targets import load_target
-from catro_deploy.training.device import choose_device
+from catro_deploy.training.compute import choose_device
 from catro_deploy.training.evaluate import predict
 from catro_deploy.transports.reach import require_reachable
 

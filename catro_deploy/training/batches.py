@@ -12,7 +12,7 @@ from catro_deploy.data.base import MemorySplit, Split
 from catro_deploy.errors import SettingsError
 from catro_deploy.settings import OptimiserSettings, batch_size
 from catro_deploy.training.augment import KINDS, Share, augment
-from catro_deploy.training.device import Hardware
+from catro_deploy.training.compute import Hardware
 from catro_deploy.training.world import ALONE, World
 
 __all__ = ["Epochs", "SplitBatches", "seed_of"]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from catro_deploy.progress import Progress
-from catro_deploy.training.device import Hardware
+from catro_deploy.training.compute import Hardware
 from catro_deploy.training.striding import suffers_channels_last
 
 __all__ = ["Forward", "compiled", "compiled_teacher", "compiler_options"]

@@ -14,7 +14,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.records import History
 from catro_deploy.settings import FinetuneSettings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
-from catro_deploy.training.device import Hardware, choose_hardware
+from catro_deploy.training.compute import Hardware, choose_hardware
 from catro_deploy.training.loop import Training, enough_memory
 from catro_deploy.training.objective import Objective
 

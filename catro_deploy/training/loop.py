@@ -23,7 +23,7 @@ from catro_deploy.settings import OptimiserSettings
 from catro_deploy.training import gentle
 from catro_deploy.training.batches import Epochs, seed_of
 from catro_deploy.training.compiling import compiled
-from catro_deploy.training.device import Hardware
+from catro_deploy.training.compute import Hardware
 from catro_deploy.training.ema import MovingAverage
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.probe import probe_learning_rates

@@ -10,7 +10,7 @@ from catro_deploy.errors import ModelError
 from catro_deploy.graph.fx.folding import folded
 from catro_deploy.progress import Progress
 from catro_deploy.training.compiling import Forward, compiled_teacher
-from catro_deploy.training.device import Hardware
+from catro_deploy.training.compute import Hardware
 
 __all__ = ["Objective", "distillation_loss"]
 

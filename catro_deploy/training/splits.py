@@ -15,7 +15,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.records import History
 from catro_deploy.settings import OptimiserSettings, batch_size
 from catro_deploy.training.batches import SplitBatches
-from catro_deploy.training.device import choose_hardware
+from catro_deploy.training.compute import choose_hardware
 from catro_deploy.training.evaluate import accuracy, predict
 from catro_deploy.training.events import epochs_to_tensorboard
 from catro_deploy.training.loop import Training, enough_memory

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from catro_deploy.settings import LARGEST_BATCH, OptimiserSettings
-from catro_deploy.training.device import Hardware
+from catro_deploy.training.compute import Hardware
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.world import World
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from catro_deploy import resources
 from catro_deploy.errors import TargetError
 from catro_deploy.files import write_text
-from catro_deploy.toml import toml_tables
+from catro_deploy.toml import read_toml, toml_tables
 
 __all__ = ["HERE", "Device", "add_device", "find_device", "load_devices", "remove_device"]
 
@@ -51,7 +51,7 @@ def load_devices() -> dict[str, Device]:
     if path is None or not path.is_file():
         return {}
     try:
-        tables: dict[str, dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables: dict[str, dict[str, Any]] = read_toml(path)
         return {name: Device.model_validate({**tables[name], "name": name}) for name in sorted(tables)}
     except ValidationError as error:
         first = error.errors()[0]

@@ -126,7 +126,7 @@ def test_a_network_is_traced_once(traces):
 def test_a_budget_of_latency_is_measured_here_and_the_network_traced_once(tmp_path, monkeypatch, traces):
     write_text(tmp_path / "few.toml", PROFILE_PROTOCOL)
     write_text(tmp_path / "trial.toml", TRIAL)
-    monkeypatch.setattr(classifier, "TRIALS", str(tmp_path / "trial.toml"))
+    monkeypatch.setattr(classifier, "CANDIDATES", str(tmp_path / "trial.toml"))
     pruned = catro_deploy.prune(
         lively_blocks(),
         loader(),

@@ -6,6 +6,7 @@ from torch import nn
 
 import catro_deploy
 from catro_deploy.errors import SettingsError
+from catro_deploy.progress import Silent
 from catro_deploy.reconstruction.loss import divergence
 from tests.api.test_prune import CLASSES, QUICK, loader
 from tests.graph.networks import Branches, randomised
@@ -85,16 +86,28 @@ def test_the_last_layer_aims_at_the_wanted_logits():
     assert found.plan.reconstruction.explained["fc"] == pytest.approx(float(explained), abs=0.05)
 
 
-class PaddedConv(nn.Conv2d):
-    """A convolution with a forward of its own, as networks ported from TensorFlow have: what it reads is not known."""
+class ScaledConv(nn.Conv2d):
+    """A convolution with a forward of its own, which no plain one computes: what it reads cannot be followed."""
 
     def forward(self, x):
-        return nn.functional.conv2d(nn.functional.pad(x, (0, 1, 0, 1)), self.weight, self.bias, self.stride)
+        return 1.5 * nn.functional.conv2d(nn.functional.pad(x, (0, 1, 0, 1)), self.weight, self.bias, self.stride)
+
+
+class Notes(Silent):
+    """Keeps the notes."""
+
+    def __init__(self):
+        self.notes = []
+
+    def note(self, message):
+        self.notes.append(message)
 
 
 def test_where_worth_cannot_be_measured_for_most_channels_scatter_takes_its_place():
-    convolutions = [PaddedConv(3, 12, 2), nn.ReLU(), PaddedConv(12, 16, 2), nn.ReLU(), PaddedConv(16, 16, 2), nn.ReLU()]
+    convolutions = [ScaledConv(3, 12, 2), nn.ReLU(), ScaledConv(12, 16, 2), nn.ReLU(), ScaledConv(16, 16, 2), nn.ReLU()]
     model = randomised(nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3)))
-    plan = catro_deploy.prune(model.eval(), loader(), worth="measured", **QUICK).plan
+    progress = Notes()
+    plan = catro_deploy.prune(model.eval(), loader(), worth="measured", progress=progress, **QUICK).plan
+    assert any("worth cannot be measured for most channels" in note for note in progress.notes)
     assert plan.pruned_macs <= 0.5 * plan.original_macs
     assert ("2",) in {group.producers for group in plan.groups if len(group.kept) < group.width}

@@ -1,8 +1,8 @@
 """torch-pruning at widths of ours."""
 
 import pytest
-from peers import prune_to_widths
 
+from benchmarks.peers import prune_to_widths
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import load_settings
 

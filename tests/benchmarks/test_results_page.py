@@ -1,6 +1,6 @@
 """docs/results.md is what the stored results say."""
 
-import results_page
+from benchmarks import results_page
 
 
 def test_the_page_is_made_from_the_results_that_are_stored():

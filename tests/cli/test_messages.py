@@ -84,7 +84,7 @@ def test_a_fault_leaves_its_traceback_in_the_run_folder(catro, the_run, monkeypa
     monkeypatch.setenv("QUICK_FAIL", "finetune:fault")
     result = catro("finetune")
     assert result.exit_code == 1
-    assert "RuntimeError: a strange thing\nThis is a fault of catro-deploy." in result.stderr
+    assert "RuntimeError: a strange thing\nThis is an internal error of catro-deploy." in result.stderr
     assert "Traceback" not in result.stderr
     (file,) = the_run().glob("catro-deploy-fault-*.txt")
     assert str(file.relative_to(the_run().parents[1])) in result.stderr
@@ -109,7 +109,7 @@ def test_a_refused_file_is_named(catro, monkeypatch):
     result = catro("prune")
     assert result.exit_code == 1
     assert "/data/image.png may not be used: Permission denied." in result.stderr
-    assert "fault of catro-deploy" not in result.stderr
+    assert "internal error of catro-deploy" not in result.stderr
 
 
 def test_two_runs_in_one_folder(catro, folder):

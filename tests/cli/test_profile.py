@@ -22,7 +22,7 @@ FIGURES = {"within_5", "within_10", "rmspe", "spearman"}
 def folder(tiny, monkeypatch):
     """A working folder with a checkpoint of Blocks; candidates are timed for a moment only."""
     save_weights(Blocks(3), tiny / "blocks.safetensors")
-    monkeypatch.setattr(classifier, "TRIALS", "./moment.toml")
+    monkeypatch.setattr(classifier, "CANDIDATES", "./moment.toml")
     return tiny
 
 

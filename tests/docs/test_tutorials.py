@@ -38,7 +38,7 @@ SIGNS_TO_STRIPES = {
 
 @pytest.fixture(autouse=True)
 def _short_trials(monkeypatch):
-    monkeypatch.setattr(classifier, "TRIALS", "./moment.toml")
+    monkeypatch.setattr(classifier, "CANDIDATES", "./moment.toml")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def signs(tmp_path_factory):
     """The folder in which the first tutorial was followed."""
     folder = tmp_path_factory.mktemp("signs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classifier, "TRIALS", "./moment.toml")
+        patch.setattr(classifier, "CANDIDATES", "./moment.toml")
         prune = SHORT["prune"] | {"classes": ["stripes"]}
         follow(TUTORIALS / "traffic-signs.md", folder, SIGNS_TO_STRIPES, prune=prune, **SMALL)
     return folder

@@ -122,3 +122,46 @@ def test_a_file_without_tensors(tmp_path):
     torch.save([1, 2], tmp_path / "w.pth")
     with pytest.raises(CheckpointError, match=r"\blist\b"):
         load_checkpoint(small(), tmp_path / "w.pth")
+
+
+def test_flipped_bits_of_a_torch_file_are_found(trained, tmp_path):
+    path = tmp_path / "w.pth"
+    torch.save(trained.state_dict(), path)
+    content = bytearray(path.read_bytes())
+    place = content.find(trained[0].weight.detach().numpy().tobytes())
+    assert place > 0
+    content[place + 3] ^= 0b1100000  # the exponent of a weight
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"w\.pth is damaged"):
+        load_checkpoint(small(), path)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, about sparse and quantised tensors
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda weight: weight.to(torch.complex64), "complex"),
+        (lambda weight: weight.to_sparse(), "sparse"),
+        (lambda weight: torch.quantize_per_tensor(weight, 0.1, 0, torch.qint8), "quantised"),
+        (lambda weight: weight.to("meta"), "meta"),
+    ],
+)
+def test_tensors_that_are_no_weights_are_refused(trained, tmp_path, change, kind):
+    weights = trained.state_dict()
+    weights["3.weight"] = change(weights["3.weight"])
+    torch.save(weights, tmp_path / "w.pth")
+    with pytest.raises(CheckpointError, match=kind):
+        load_checkpoint(small(), tmp_path / "w.pth")
+
+
+def test_numbers_for_names_are_refused(tmp_path):
+    torch.save({0: torch.ones(2)}, tmp_path / "w.pth")
+    with pytest.raises(CheckpointError, match="not a mapping of names"):
+        load_checkpoint(small(), tmp_path / "w.pth")
+
+
+@pytest.mark.parametrize("name", ["pipe.pth", "pipe.safetensors"])
+def test_a_pipe_is_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(CheckpointError, match=name):
+        load_checkpoint(small(), tmp_path / name)

@@ -165,7 +165,7 @@ def test_every_section_of_an_estimate_is_marked():
     marked = re.findall(r'<h2>([\w ]+?) <span class="badge">estimate</span></h2>', html)
     assert marked == ["Budget", "Staircases", "Time by layer", "Cost model"]
     assert 'Latency <span class="badge">estimate</span></dt>' in html
-    assert "These times are an estimate: nobody measured them." in words(html)
+    assert "These times are estimated, not measured." in words(html)
     assert "No networks were held out to judge it." in words(html)
     assert "No figure here is estimated" not in words(html)
     assert "Validation accuracy" in words(html)

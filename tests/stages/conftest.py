@@ -42,4 +42,4 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def short_trials(folder, monkeypatch):
     """Candidates are timed for less than a second."""
-    monkeypatch.setattr(classifier, "TRIALS", str(folder / "trial.toml"))
+    monkeypatch.setattr(classifier, "CANDIDATES", str(folder / "trial.toml"))

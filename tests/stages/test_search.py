@@ -161,7 +161,7 @@ def test_without_labels_budgets_are_judged_by_agreement(settings, run, tried, mo
     assert recorder.notes[0].startswith(
         "10 validation images cannot resolve a loss of 0.5 points: one image is 10 points"
     )
-    assert recorder.notes[1] == "search: goes by agreement with the original, since the images have no labels"
+    assert recorder.notes[1] == "search: decides by agreement with the original, since the images have no labels"
 
 
 @pytest.mark.parametrize(("epochs", "short"), [(1, 1), (2, 2), (8, 2), (40, 10), (41, 11)])
@@ -199,7 +199,7 @@ def test_of_few_images_agreement_and_divergence_decide(settings, run, tried, mon
     content = search(settings(), run, recorder)
     assert (content.budget, content.largest_kl_nats) == (budget, 0.005)
     assert any(said in note for note in recorder.notes)
-    assert "search: goes by agreement with the original and divergence from its answers" in recorder.notes[1]
+    assert "search: decides by agreement with the original and divergence from its answers" in recorder.notes[1]
 
 
 def test_a_loss_that_no_budget_keeps_is_missed(settings, run, tried, monkeypatch):

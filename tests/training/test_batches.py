@@ -7,7 +7,7 @@ from torch import nn
 from catro_deploy.data.base import Subset
 from catro_deploy.errors import DataError
 from catro_deploy.training.batches import SplitBatches, seed_of
-from catro_deploy.training.device import Hardware, choose_hardware
+from catro_deploy.training.compute import Hardware, choose_hardware
 from tests.training.helpers import MEAN, STD, options, separable_split, small_network
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from catro_deploy.training import compiling
 from catro_deploy.training.compiling import compiler_options
-from catro_deploy.training.device import Hardware, choose_hardware
+from catro_deploy.training.compute import Hardware, choose_hardware
 from tests.training.helpers import Recorder, assert_same_bits, small_network, train
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from catro_deploy.training import splits
-from catro_deploy.training.device import choose_hardware
+from catro_deploy.training.compute import choose_hardware
 from catro_deploy.training.state import read_state
 from tests.training.helpers import STEPS, Recorder, assert_same_bits, small_network, train, without_seconds
 

@@ -13,7 +13,7 @@ from catro_deploy.errors import DataError
 from catro_deploy.progress import Silent
 from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.batches import SplitBatches
-from catro_deploy.training.device import Hardware
+from catro_deploy.training.compute import Hardware
 from catro_deploy.training.loader import LoaderBatches, LoaderJob, fit_loader, loader_accuracy
 from tests.training.helpers import MEAN, STD, options, separable_split, small_network
 

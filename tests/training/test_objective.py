@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from catro_deploy.training import compiling
-from catro_deploy.training.device import Hardware
+from catro_deploy.training.compute import Hardware
 from catro_deploy.training.objective import Objective, distillation_loss
 from tests.training.helpers import Recorder, small_network
 

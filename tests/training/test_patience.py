@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from catro_deploy.training.batches import SplitBatches
-from catro_deploy.training.device import choose_hardware
+from catro_deploy.training.compute import choose_hardware
 from catro_deploy.training.loop import Training
 from catro_deploy.training.objective import Objective
 from tests.training.helpers import (

@@ -11,7 +11,7 @@ from torch import nn
 from catro_deploy.data.base import MemorySplit
 from catro_deploy.data.signs import draw_split
 from catro_deploy.training.batches import SplitBatches
-from catro_deploy.training.device import choose_hardware
+from catro_deploy.training.compute import choose_hardware
 from catro_deploy.training.gentle import ProbeSize
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.probe import _best, probe_learning_rates

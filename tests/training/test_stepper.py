@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from catro_deploy.training.device import choose_hardware
+from catro_deploy.training.compute import choose_hardware
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.stepper import Stepper
 from tests.training.helpers import options

@@ -1,7 +1,7 @@
 import pytest
 from torch import nn
 
-from catro_deploy.training.device import choose_hardware
+from catro_deploy.training.compute import choose_hardware
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.stepper import Stepper
 from catro_deploy.training.steps import step_lines

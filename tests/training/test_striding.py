@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from catro_deploy.progress import Silent
 from catro_deploy.training.compiling import compiled
-from catro_deploy.training.device import choose_hardware
+from catro_deploy.training.compute import choose_hardware
 from catro_deploy.training.striding import striding_first
 
 torch.manual_seed(0)

@@ -18,7 +18,7 @@ from catro_deploy.runs.records import load
 from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.augment import Share
 from catro_deploy.training.batches import SplitBatches
-from catro_deploy.training.device import choose_hardware
+from catro_deploy.training.compute import choose_hardware
 from catro_deploy.training.state import read_state
 from catro_deploy.training.world import World
 from tests.training.helpers import MEAN, STD, Recorder, options, separable_split, small_network

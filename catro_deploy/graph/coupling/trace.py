@@ -41,7 +41,15 @@ class Network:
     ignore: tuple[str, ...] = ()
 
     def leaving(self, ignore: Sequence[str]) -> "Network":
-        """The same network, but channels of the modules in ``ignore`` (names or their prefixes) stay as they are."""
+        """The same network, but channels of the modules in ``ignore`` (names or their prefixes) stay as they are.
+
+        Raises:
+            ModelError: a name in ``ignore`` is not that of a module.
+        """
+        for name in ignore:
+            if name not in self.sizes:
+                known = ", ".join(list(self.sizes)[1:20])
+                raise ModelError(f"The model has no module {name!r} to ignore.", f"It has: {known} ...")
         return replace(self, groups=tuple(_ignored(group, ignore) for group in self.groups), ignore=tuple(ignore))
 
     def without(self, modules: Container[str]) -> "Network":
@@ -66,12 +74,6 @@ def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[
     Raises:
         ModelError: the model fails on such images, or a name in ``ignore`` is not there.
     """
-    modules = dict(model.named_modules())
-    for name in ignore:
-        if name not in modules:
-            raise ModelError(
-                f"The model has no module {name!r} to ignore.", f"It has: {', '.join(list(modules)[1:20])} ..."
-            )
     layers = list_layers(model, input_shape)
     order = _order(model, layers)
     unheld: set[str] = set()

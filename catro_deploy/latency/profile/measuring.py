@@ -4,7 +4,7 @@
 2. Latin squares over the candidates give networks in which neighbouring layers meet in every pair of widths.
 3. Networks whose visits disagree are timed again.
 
-What was measured is written down network by network: a measurement that was stopped goes on where it was.
+What was measured is written down network by network: a measurement that was stopped continues where it was.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,0 +1,138 @@
+"""What is left of a network's accuracy: after the cut, solved again, and after little training; beside other tools.
+
+    python -m benchmarks.accuracy.reconstruction --cifar10 FOLDER --gtsrb FOLDER --photographs FOLDER \\
+        --weights FOLDER [--cases resnet20-cifar10] [--ablation] [--seeds 0 1 2] [--only 'ours-gentle']
+    python -m benchmarks.accuracy.reconstruction                            # writes the page, runs nothing
+
+Every way to prune is brought to the same share of the original's latency, measured on this machine: torch-pruning by
+one ratio for all layers, halved until the budget is met. "ours" is the default, "before" the same tool without
+reconstruction, at the usual rate. --ablation changes one thing at a time. --weights holds what CASES name.
+Accuracy is that of the weights after the last step on the test images; no step is chosen by
+it. "no training" without reconstruction is judged with statistics of its own in its batch norms.
+
+Rows that are done stand in benchmarks/results/reconstruction.json and are not run again. Writes docs/reconstruction.md.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.accuracy.reconstruction_page import page
+from benchmarks.accuracy.reconstruction_rows import CASES, DATASETS, PEERS, PRUNINGS, RECIPES, TRAININGS, Row, rows_of
+from benchmarks.common import DOCS, environment, read_result, write_result
+from benchmarks.peers import measured_ratio, prune_by_peer
+from benchmarks.rows import finetune_and_judge, finish_in_own_process
+from catro_deploy.files import write_json, write_text
+from catro_deploy.progress import Silent
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
+from catro_deploy.settings import Settings, load_settings
+from catro_deploy.stages.prune import prune
+
+RESULT = "reconstruction.json"
+PAGE = DOCS / "reconstruction.md"
+FOLDERS = ("gtsrb", "cifar10", "photographs", "weights")
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=[])
+    parser.add_argument("--ablation", action="store_true")
+    for name in FOLDERS:
+        parser.add_argument(f"--{name}", type=Path, default=Path("weights" if name == "weights" else "data"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="rows whose name this pattern finds")
+    parser.add_argument("--work", type=Path, default=Path("runs/reconstruction"), help="where the run folders go")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def settings_of(row: Row, args: argparse.Namespace) -> Settings:
+    """What decides a row."""
+    case = CASES[row.case]
+    data, mean, std, augment = DATASETS[case.data]
+    return load_settings(
+        None,
+        {
+            "model": {"name": case.model, "checkpoint": args.weights / case.weights, "mean": mean, "std": std},
+            "data": {
+                "name": data,
+                "root": getattr(args, case.data),
+                "size": case.size,
+                "validation": case.validation,
+            },
+            "prune": {"classes": list(case.classes), "budget": row.budget, **PRUNINGS[row.pruning]},
+            "finetune": {
+                "augment": augment,
+                "seed": row.seed,
+                **RECIPES[row.recipe],
+                **TRAININGS[row.training],
+            },
+        },
+    )
+
+
+def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
+    """The folder of the pruned network, made if it is not there, with its latency measured once more."""
+    run, ratio = RunFolder(folder / row.pruned_name), folder / f"{row.pruned_name}.latency.json"
+    with run.lock():
+        if not run.plan.is_file():
+            if row.pruning in PEERS:
+                prune_by_peer(settings, run, None, PEERS[row.pruning])
+            else:
+                prune(settings, run, Silent())
+        if not ratio.is_file():
+            write_json(ratio, measured_ratio(settings, run))
+    return run.path
+
+
+def run_row(row: Row, args: argparse.Namespace) -> None:
+    """Prune, train and judge one row; write its result beside its run folder."""
+    settings = settings_of(row, args)
+    pruned, run = prune_row(row, settings, args.work), RunFolder(args.work / row.name)
+    if not run.plan.is_file():
+        shutil.copytree(pruned, run.path, ignore=shutil.ignore_patterns("*.lock"))
+    reconstruction = load_plan(run).reconstruction
+    finetune_and_judge(row, settings, args.work)
+    written = args.work / f"{row.name}.json"
+    latency = json.loads((args.work / f"{row.pruned_name}.latency.json").read_text())
+    extra = {} if reconstruction is None else {"kl": [reconstruction.kl_cut, reconstruction.kl_reconstructed]}
+    write_json(written, {**json.loads(written.read_text()), **latency, **extra})
+
+
+def main() -> None:
+    """Run the rows that are missing, write the page."""
+    args = arguments()
+    torch.set_num_threads(1)
+    if args.row:
+        run_row(Row(**json.loads(args.row)), args)
+        return
+    args.work.mkdir(parents=True, exist_ok=True)
+    flags = {name: getattr(args, name) for name in FOLDERS}
+    rows = [row for case in args.cases for row in rows_of(case, args.seeds, ablation=args.ablation)]
+    for row in rows:
+        stored = read_result(RESULT).get("rows", {})
+        if row.name in stored or not args.only.search(row.name):
+            continue
+        try:
+            result = finish_in_own_process(__spec__.name, row, args.work, flags)
+        except Exception as error:
+            print(f"{row.name}: {error}", file=sys.stderr)
+            continue
+        stored = read_result(RESULT).get("rows", {}) | {row.name: {**result, "environment": environment()}}
+        write_result(RESULT, {"rows": dict(sorted(stored.items()))})
+    found: dict[str, Any] = read_result(RESULT).get("rows", {})
+    text = page(found)
+    write_text(PAGE, text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

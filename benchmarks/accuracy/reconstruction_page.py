@@ -1,0 +1,88 @@
+"""docs/reconstruction.md, made of what benchmarks/accuracy/reconstruction.py found."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.accuracy.reconstruction_rows import ABLATIONS, CASES, COMPARED, TRAININGS
+from benchmarks.common import table
+
+__all__ = ["page"]
+
+Results = Mapping[str, Mapping[str, Any]]
+
+HEAD = """\
+# Accuracy by training
+
+<!-- Written by benchmarks/accuracy/reconstruction.py. Do not edit. -->
+
+Accuracy on the test images of networks brought to the same share of the original's measured latency, without training
+and after little of it. **ours** is the default: channels by what the next layers can make of them, worth measured,
+layers solved again, the gentle recipe. **before** is the same tool without reconstruction, fine-tuned at a rate of
+0.05. torch-pruning prunes by one ratio for all layers. Where there are several seeds: their mean, and the least and
+largest. The share of the latency is measured once more after pruning, interleaved with the original, on a machine that
+other work may run on: it may differ from the budget that was met before. `-`: not run yet.
+"""
+WAYS = {
+    "gentle": "gentle",
+    "usual": "rate 0.05",
+    "usual rate": "gentle, but rate 0.05",
+    "no average": "gentle, no moving average",
+    "no distillation": "gentle, no distillation",
+}
+
+
+def page(results: Results) -> str:
+    """The page for ``results``, by the rows' names."""
+    parts = [HEAD]
+    for name, case in CASES.items():
+        of_case = [row for row in results.values() if row["case"] == name]
+        for budget in case.budgets:
+            of_budget = [row for row in of_case if row["budget"] == budget]
+            if not of_budget:
+                continue
+            original = of_budget[0]["original_accuracy"]
+            parts.append(f"## {case.title}, {budget} (original {original:.2%})\n")
+            parts.append(_table(of_budget, COMPARED, case.goals or {}, budget) + "\n")
+            if any((row["pruning"], row["recipe"]) in ABLATIONS for row in of_budget):
+                parts.append(
+                    'One thing changed at a time ("before": channels and widths are then chosen by scatter too):\n'
+                )
+                parts.append(_table(of_budget, (("ours", "gentle"), *ABLATIONS), {}, budget) + "\n")
+    return "\n".join(parts)
+
+
+def _table(
+    rows: Sequence[Mapping[str, Any]],
+    ways: Sequence[tuple[str, str]],
+    goals: Mapping[tuple[str, str], float],
+    budget: str,
+) -> str:
+    lines = []
+    for pruning, recipe in ways:
+        mine = [row for row in rows if row["pruning"] == pruning]
+        if not mine:
+            continue
+        cells = []
+        for training in TRAININGS:
+            found = [r for r in mine if r["training"] == training and (r["recipe"] == recipe or training == "none")]
+            cells.append(_spread([_accuracy(row) for row in found]))
+        shares = f"{mine[0]['latency_ratio']:.3f}x", f"{mine[0]['macs_share']:.1%}"
+        lines.append([pruning, WAYS[recipe], *shares, *cells])
+    if goals:
+        cells = [f">= {goals[budget, training]}" if (budget, training) in goals else "" for training in TRAININGS]
+        lines.append(["goal", "", budget, "", *cells])
+    return table(["pruned by", "fine-tuned by", "latency", "MACs", "no training", *list(TRAININGS)[1:]], lines)
+
+
+def _accuracy(row: Mapping[str, Any]) -> float:
+    """In percent; without training, that of what was not solved again is with new statistics."""
+    untrained = row["training"] == "none" and "kl" not in row
+    return 100 * float(row["untrained_accuracy" if untrained else "accuracy"])
+
+
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    mean = f"{statistics.fmean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.2f} to {max(values):.2f})"

@@ -1,0 +1,197 @@
+"""The rows of reconstruction.py: networks and tasks, ways to prune, and ways to train afterwards."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.accuracy.efficientnet_lite import PHOTOGRAPHED
+
+__all__ = [
+    "ABLATIONS",
+    "CASES",
+    "COMPARED",
+    "DATASETS",
+    "PEERS",
+    "PRUNINGS",
+    "RECIPES",
+    "TRAININGS",
+    "Case",
+    "Row",
+    "rows_of",
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trained network, a task, and the budgets at which it is pruned; ``goals`` are by budget and training.
+
+    ``data`` is one of DATASETS. ``validation`` is the share of the training images that does not train.
+    """
+
+    title: str
+    model: str
+    weights: str
+    data: str
+    budgets: Sequence[str]
+    classes: Sequence[str] = ()
+    size: int = 32
+    validation: float = 0.1
+    goals: Mapping[tuple[str, str], float] | None = None
+
+
+# Name -> that of data.name, pixels' mean and standard deviation, and augmentation.
+DATASETS = {
+    "gtsrb": ("gtsrb", [0.3403, 0.3121, 0.3214], [0.2724, 0.2608, 0.2669], "signs"),
+    "cifar10": ("imagefolder", [0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.2010], "objects"),
+    "photographs": ("benchmarks.accuracy.efficientnet_lite:photographs", [0.498] * 3, [0.502] * 3, "objects"),
+}
+CASES = {
+    "resnet20-cifar10": Case(
+        "ResNet-20, CIFAR-10",
+        "cifar_resnet20",
+        "cifar10_resnet20.pth",
+        "cifar10",
+        ("0.5x", "0.35x"),
+        validation=0.02,
+        goals={
+            ("0.5x", "none"): 84.0,
+            ("0.5x", "100 steps"): 86.5,
+            ("0.5x", "3 epochs"): 90.2,
+            ("0.5x", "10 epochs"): 91.3,
+            ("0.35x", "none"): 77.0,
+            ("0.35x", "100 steps"): 82.0,
+            ("0.35x", "3 epochs"): 87.5,
+            ("0.35x", "10 epochs"): 89.5,
+        },
+    ),
+    "resnet56-cifar10": Case(
+        "ResNet-56, CIFAR-10",
+        "cifar_resnet56",
+        "cifar10_resnet56.pth",
+        "cifar10",
+        ("0.5x",),
+        validation=0.02,
+        goals={
+            ("0.5x", "none"): 89.0,
+            ("0.5x", "100 steps"): 91.0,
+            ("0.5x", "3 epochs"): 93.0,
+            ("0.5x", "10 epochs"): 93.6,
+        },
+    ),
+    "resnet20-gtsrb": Case(
+        "ResNet-20, speed limits of GTSRB",
+        "cifar_resnet20",
+        "gtsrb_resnet20.pth",
+        "gtsrb",
+        ("0.25x",),
+        ("speed_limits",),
+        goals={
+            ("0.25x", "none"): 91.0,
+            ("0.25x", "100 steps"): 96.0,
+            ("0.25x", "3 epochs"): 98.9,
+            ("0.25x", "10 epochs"): 99.3,
+        },
+    ),
+    "mobilenet_v3_small-gtsrb": Case(
+        "MobileNetV3 small at 64x64, GTSRB",
+        "torchvision:mobilenet_v3_small",
+        "gtsrb_mobilenet_v3_small_64.safetensors",
+        "gtsrb",
+        ("0.5x",),
+        size=64,
+    ),
+    "efficientnet_lite0-photographs": Case(
+        "EfficientNet-Lite0 (1,000 classes), five of them at 224x224",
+        "benchmarks.accuracy.efficientnet_lite:network",
+        "efficientnet_lite0.safetensors",
+        "photographs",
+        ("0.6x",),
+        tuple(PHOTOGRAPHED),
+        size=224,
+        goals={("0.6x", "none"): 95.0},
+    ),
+}  # fmt: skip
+TRAININGS: Mapping[str, Mapping[str, Any]] = {
+    "none": {"epochs": 0},
+    "100 steps": {"epochs": 1, "steps": 100},
+    "3 epochs": {"epochs": 3},
+    "10 epochs": {"epochs": 10},
+}
+PLAIN = {"reconstruct": False, "worth": "scatter"}
+# Way to prune -> settings of [prune].
+PRUNINGS: Mapping[str, Mapping[str, Any]] = {
+    "ours": {},
+    "before": PLAIN,
+    "torch-pruning L1": PLAIN,
+    "torch-pruning Taylor": PLAIN,
+    "torch-pruning group norm": PLAIN,
+    "class-blind": {"criterion": "obs"},
+    "channels by L1": {"criterion": "l1", "worth": "measured"},
+    "worth by scatter": {"worth": "scatter"},
+}
+# Of these, the importance in torch-pruning.
+PEERS = {
+    "torch-pruning L1": "MagnitudeImportance",
+    "torch-pruning Taylor": "GroupTaylorImportance",
+    "torch-pruning group norm": "GroupMagnitudeImportance",
+}
+# Way to train -> settings of [finetune].
+RECIPES: Mapping[str, Mapping[str, Any]] = {
+    "gentle": {"recipe": "gentle"},
+    "usual": {"recipe": "none", "learning_rate": 0.05, "warmup_epochs": 0.0},
+    "usual rate": {"recipe": "gentle", "learning_rate": 0.05},
+    "no average": {"recipe": "gentle", "ema": 0.0},
+    "no distillation": {"recipe": "gentle", "distill": 0.0},
+}
+# One thing changed at a time: (way to prune, way to train). Without reconstruction channels and widths are chosen by
+# scatter too: what they are chosen by otherwise needs it.
+ABLATIONS = (
+    ("class-blind", "gentle"),
+    ("channels by L1", "gentle"),
+    ("worth by scatter", "gentle"),
+    ("before", "gentle"),
+    ("ours", "usual rate"),
+    ("ours", "no average"),
+    ("ours", "no distillation"),
+)
+COMPARED = (
+    ("ours", "gentle"),
+    ("before", "usual"),
+    *((peer, recipe) for peer in PEERS for recipe in ("usual", "gentle")),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network, pruned and trained; ``case`` is of CASES, the others are keys above."""
+
+    case: str
+    budget: str
+    pruning: str
+    recipe: str
+    training: str
+    seed: int = 0
+
+    @property
+    def pruned_name(self) -> str:
+        """Of the run folder in which the network was pruned."""
+        return f"{self.case}-{self.budget}-{self.pruning}".replace(" ", "_")
+
+    @property
+    def name(self) -> str:
+        """Key in the results and name of the run folder."""
+        return f"{self.pruned_name}-{self.recipe}-{self.training}-{self.seed}".replace(" ", "_")
+
+
+def rows_of(case: str, seeds: Sequence[int], *, ablation: bool = False) -> list[Row]:
+    """All rows of a case: every way at every budget, or at its first the ablation; cheap trainings first."""
+    ways = ABLATIONS if ablation else COMPARED
+    budgets = CASES[case].budgets[:1] if ablation else CASES[case].budgets
+    return [
+        Row(case, budget, pruning, recipe, training, seed)
+        for training in TRAININGS
+        for seed in (seeds[:1] if training == "none" else seeds)
+        for budget in budgets
+        for pruning, recipe in ways
+        if training != "none" or recipe == next(r for p, r in ways if p == pruning)
+    ]

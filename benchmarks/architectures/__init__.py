@@ -1,0 +1,1 @@
+"""Which networks of torchvision and timm can be pruned."""

@@ -1,0 +1,1 @@
+"""How well latency is predicted, and what allocations reach under it."""

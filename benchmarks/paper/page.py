@@ -1,0 +1,134 @@
+"""docs/paper.md, made of what benchmarks/paper/tables.py found."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.common import table
+from benchmarks.paper.rows import PAPER, Row, rows_of
+
+__all__ = ["page"]
+
+Results = Mapping[str, Mapping[str, Any]]
+
+HEAD = """\
+# The paper's tables
+
+<!-- Written by benchmarks/paper/tables.py. Do not edit. -->
+
+CATRO (arXiv 2110.10921) and other methods at equal multiply-accumulates, fine-tuned alike. Accuracy is that on the test
+images, of the weights after the last epoch. Baselines differ from the paper's, so the drop from **our** original stands
+beside each figure. Where there are several seeds: their mean, and the least and largest. "Error" is the standard error,
+in points, that an accuracy on so many test images has. "Untrained" is the network as it was cut, only the statistics of
+its batch norms taken again.
+"""
+TITLES = {
+    1: "ResNet-20 on two subtasks of GTSRB",
+    2: "ResNets on CIFAR-10",
+    3: "What the parts are worth: four classes of CIFAR-10, ResNet-20 at a tenth of its MACs",
+    4: "The paper's recipe of fine-tuning against the fast one",
+}
+NAMES = {
+    "catro": "CATRO",
+    "one-pass": "CATRO, layers chosen at once",
+    "l1": "L1, same widths",
+    "l1-uniform": "L1, uniform",
+    "fpgm": "FPGM of torch-pruning, same widths",
+    "group-l2": "group L2 of torch-pruning, same widths",
+}
+SEEDS = range(10)
+# Tables of which the paper has figures.
+WITH_PAPER = (1, 2)
+PICTURES = {
+    1: [
+        "![Strips for each layer: which channels speed limits keep and which direction signs](paper_kept.svg)\n",
+        "Channels that the two subtasks keep of the same network, at a tenth of its MACs (the paper's figure 6).\n",
+        "![Silhouettes for each layer: its width over the iterations](paper_path.svg)\n",
+        "The path of Algorithm 2 for speed limits (the paper's figure 5). Drawn by benchmarks/paper/figures.py.\n",
+    ]
+}
+
+
+def page(results: Results) -> str:
+    """The page for ``results``, by the rows' names."""
+    parts = [HEAD]
+    for number, title in TITLES.items():
+        rows = {row.name: row for row in rows_of(number, SEEDS)}
+        lines = _lines([row for name, row in rows.items() if name in results], results)
+        first = {row.name: row for row in rows_of(number, [0])}
+        missing = [name.removesuffix("-seed0") for name in first if name not in results]
+        parts.append(f"## {number}. {title}\n")
+        if lines:
+            parts.append(table(_heads(number), lines) + "\n")
+        parts += PICTURES.get(number, [])
+        if missing:
+            parts.append(f"Not run yet: {', '.join(missing)}.\n")
+    return "\n".join(parts)
+
+
+def _heads(number: int) -> list[str]:
+    paper = ["paper"] if number in WITH_PAPER else []
+    return [
+        "what",
+        "recipe" if number == 4 else "method",
+        "MACs cut",
+        *paper,
+        "untrained",
+        "ours",
+        "error",
+        "seeds",
+        "original",
+        "drop, points",
+        "epochs",
+    ]
+
+
+def _lines(rows: Sequence[Row], results: Results) -> list[list[object]]:
+    grouped: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[row.case, row.recipe if row.table == 4 else NAMES[row.method]].append(row)
+    return [
+        [case, name, *_cells(members[0], [results[row.name] for row in members])]
+        for (case, name), members in grouped.items()
+    ]
+
+
+def _cells(row: Row, found: Sequence[Mapping[str, Any]]) -> list[object]:
+    """What the seeds of ``row`` reached, in the order of the heads."""
+    reached = [float(one["accuracy"]) for one in found]
+    untrained = [float(one["untrained_accuracy"]) for one in found if "untrained_accuracy" in one]
+    original = float(found[0]["original_accuracy"])
+    return [
+        f"{1 - max(one['macs_share'] for one in found):.1%}",
+        *([_paper(row)] if row.table in WITH_PAPER else []),
+        _spread(untrained),
+        _spread(reached),
+        f"{100 * _standard_error(statistics.mean(reached), found[0]['test_images']):.2f}",
+        len(found),
+        f"{original:.2%}",
+        f"{100 * (original - statistics.mean(reached)):.2f}",
+        "/".join(sorted({str(one["epochs"]) for one in found})),
+    ]
+
+
+def _paper(row: Row) -> str:
+    """The paper's accuracy for this row, if it gives one."""
+    key: tuple[object, ...] = (row.table, row.model, row.method)
+    if row.table == 1:
+        subtask, _, cut = row.case.rpartition("-")
+        key = (1, subtask, int(cut) if cut.isdigit() else cut, row.method)
+    return f"{PAPER[key]:.2%}" if key in PAPER else ""
+
+
+def _standard_error(share: float, count: int) -> float:
+    """Of a share of ``count`` images, drawn at random from many."""
+    return math.sqrt(share * (1 - share) / count)
+
+
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    middle = f"{statistics.mean(values):.2%}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):.2%} to {max(values):.2%})"

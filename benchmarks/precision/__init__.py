@@ -1,0 +1,1 @@
+"""int8: accuracy and latency of original and pruned networks."""

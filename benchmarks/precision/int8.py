@@ -1,0 +1,280 @@
+"""Integers on an x86 processor: accuracy and latency of original and pruned networks, in float32 and in int8.
+
+    python -m benchmarks.precision.int8 --gtsrb FOLDER --cifar10 FOLDER --weights FOLDER [--only resnet20] [--epochs 15]
+
+Of each case the trained network as it is, and networks pruned FOR int8 to shares of the original's latency in float32
+and fine-tuned. All go through the product's own stages: calibration on training images, layers kept in float32 by
+validation images, accuracy of the exported file in ONNX Runtime on test images, latency in turns with the original in
+float32 (one thread). ResNet-50 at 224x224 has random weights: its latency alone is measured. ``--weights`` holds
+gtsrb_resnet20.pth, cifar10_resnet20.pth, cifar10_resnet56.pth and, for the case mobilenet_v2, what `catro-deploy train`
+makes of it in five epochs at 96x96: mobilenet_v2_96.safetensors.
+
+Prints a table; writes benchmarks/results/precision.json, by processor. Rows that are done are not run again.
+"""
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.common import environment, processor, read_result, table, write_result
+from catro_deploy import load
+from catro_deploy.agent.jobs import ModelFile
+from catro_deploy.calibration import load_latency_protocol
+from catro_deploy.data.signs_drawing import CLASSES as SIGNS
+from catro_deploy.errors import MissedError
+from catro_deploy.graph.onnx.export import export_onnx
+from catro_deploy.latency.profile import find_profile
+from catro_deploy.models import build_model
+from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.precision.fused import Fused, fused
+from catro_deploy.precision.timing import convert_
+from catro_deploy.progress import Silent
+from catro_deploy.records import Plan, Quantize, Verify
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import load as load_record
+from catro_deploy.settings import Settings, load_settings
+from catro_deploy.stages.export import export
+from catro_deploy.stages.finetune import finetune
+from catro_deploy.stages.original import open_original
+from catro_deploy.stages.prune import prune
+from catro_deploy.stages.quantize import quantize
+from catro_deploy.stages.verify import verify
+from catro_deploy.targets import load_target
+from catro_deploy.transports import run_job
+from catro_deploy.transports.execution import Use, bench_job, speedup_of, use_of
+
+RESULT = "precision.json"
+WHOLE = "100%flops"
+GTSRB = {"mean": [0.3403, 0.3121, 0.3214], "std": [0.2724, 0.2608, 0.2669]}
+CIFAR10 = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010]}
+RESNET50 = "ResNet-50, 224x224, random weights"
+RESNET50_BUDGETS = ("0.2x",)
+HEADS = (
+    "network", "budget", "MACs", "float32", "int8", "drop", "float32, speedup", "int8, speedup (95% CI)",
+    "int8 over float32", "integer nodes", "kept in float32", "profile: RMSPE",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trained network and its images; ``budgets`` are shares of its latency in float32."""
+
+    title: str
+    model: str
+    checkpoint: str
+    data: str
+    size: int
+    classes: tuple[str, ...] = ()
+    budgets: tuple[str, ...] = ()
+
+
+CASES = {
+    "gtsrb-resnet20": Case(
+        "ResNet-20, GTSRB speed limits", "cifar_resnet20", "gtsrb_resnet20.pth", "gtsrb", 32, ("speed_limits",),
+        ("0.35x", "0.3x", "0.25x"),
+    ),
+    "cifar10-resnet20": Case(
+        "ResNet-20, CIFAR-10", "cifar_resnet20", "cifar10_resnet20.pth", "cifar10", 32, budgets=("0.35x",)
+    ),
+    "cifar10-resnet56": Case(
+        "ResNet-56, CIFAR-10", "cifar_resnet56", "cifar10_resnet56.pth", "cifar10", 32, budgets=("0.35x",)
+    ),
+    "gtsrb-mobilenet_v2": Case(
+        "MobileNetV2 at 96x96, GTSRB speed limits", "torchvision:mobilenet_v2", "mobilenet_v2_96.safetensors", "gtsrb",
+        96, ("speed_limits",), ("0.35x",),
+    ),
+}  # fmt: skip
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gtsrb", type=Path)
+    parser.add_argument("--cifar10", type=Path)
+    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="cases whose name this pattern finds")
+    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--work", type=Path, default=Path("runs/precision"), help="where the run folders go")
+    return parser.parse_args()
+
+
+def settings_of(case: Case, budget: str, args: argparse.Namespace) -> Settings:
+    """What decides a row."""
+    pixels = GTSRB if case.data == "gtsrb" else CIFAR10
+    name, root = ("gtsrb", args.gtsrb) if case.data == "gtsrb" else ("imagefolder", args.cifar10)
+    augment = "signs" if case.data == "gtsrb" else "objects"
+    return load_settings(
+        None,
+        {
+            "model": {"name": case.model, "checkpoint": args.weights / case.checkpoint, **pixels},
+            "data": {"name": name, "root": root, "size": case.size},
+            "prune": {"target": "x86-cpu", "classes": list(case.classes), "budget": budget, "reconstruct": False},
+            "finetune": {
+                "epochs": args.epochs, "learning_rate": 0.1, "distill": 0.5, "ema": 0.998, "compile": True,
+                "augment": augment,
+            },
+            "quantize": {"precision": "int8"},
+        },
+    )  # fmt: skip
+
+
+def run_row(case: Case, budget: str, run: RunFolder, args: argparse.Namespace) -> dict[str, Any]:
+    """Prune, fine-tune, quantise and verify one network; what is finished in ``run`` is not done again."""
+    settings = settings_of(case, budget, args)
+    with run.lock():
+        if not run.plan.is_file():
+            prune(settings, run, Silent())
+        if not run.weights.is_file():
+            if budget == WHOLE:
+                shutil.copyfile(run.pruned_weights, run.weights)
+            else:
+                finetune(settings, run, Silent())
+        if not run.quantize.is_file():
+            export(settings, run, Silent())
+            with suppress(MissedError):  # that int8 loses is a result
+                quantize(settings, run, Silent())
+        if not run.verify.is_file():
+            with suppress(MissedError):
+                verify(settings, run, Silent())
+    plan, decided, verified = load_record(Plan, run), load_record(Quantize, run), load_record(Verify, run)
+    original = open_original(settings)
+    use = use_of(load_target("x86-cpu"), settings)
+    profile = find_profile(original.model, original.input_shape, use) if budget != WHOLE else None
+    made = decided.made["int8"]
+    return {
+        "title": case.title,
+        "budget": budget,
+        "epochs": 0 if budget == WHOLE else args.epochs,
+        "macs_share": plan.pruned_macs / plan.original_macs,
+        "original_accuracy": verified.original.runtime,
+        "fp32_accuracy": verified.pruned.torch,
+        "served": decided.shipped,
+        "served_accuracy": verified.pruned.runtime,
+        "candidates": {name: asdict(one) for name, one in decided.candidates.items()},
+        "kept": made.kept,
+        "operators": made.operators,
+        "profile": None if profile is None else vars(profile.errors),
+        "instruction_sets": decided.environment["instruction_sets"],
+    }
+
+
+def run_resnet50(budget: str, run: RunFolder) -> dict[str, Any]:
+    """Latency of ResNet-50 in float32 and int8, in turns; its weights, and so its answers, are random."""
+    with run.lock():
+        settings = _random_resnet50(budget, run)
+        original = open_original(settings)
+        if budget != WHOLE and not run.plan.is_file():
+            prune(settings, run, Silent())
+            shutil.copyfile(run.pruned_weights, run.weights)
+    network = original.model if budget == WHOLE else load(run.path)
+    use = use_of(load_target("x86-cpu"), settings)
+    with tempfile.TemporaryDirectory() as name:
+        files = {precision: Path(name) / f"{precision}.onnx" for precision in ("original", "fp32", "int8")}
+        for precision, file in files.items():
+            model = original.model if precision == "original" else network
+            export_onnx(model, original.input_shape, file, opset=18, metadata={})
+            convert_(file, "int8" if precision == "int8" else "fp32", "fp32", use.runtime)
+        candidates = {precision: _time(Path(name), precision, use) for precision in ("fp32", "int8")}
+        operators = dict(fused(files["int8"]).operators)
+    plan = load_record(Plan, run) if budget != WHOLE else None
+    profile = find_profile(original.model, original.input_shape, use) if budget != WHOLE else None
+    return {
+        "title": RESNET50,
+        "budget": budget,
+        "macs_share": plan.pruned_macs / plan.original_macs if plan else 1.0,
+        "candidates": candidates,
+        "kept": [],
+        "operators": operators,
+        "profile": None if profile is None else vars(profile.errors),
+    }
+
+
+def _random_resnet50(budget: str, run: RunFolder) -> Settings:
+    """Settings of a network whose weights, and images, do not matter."""
+    checkpoint = run.path / "random.safetensors"
+    if not checkpoint.is_file():
+        torch.manual_seed(0)
+        save_weights(build_model("torchvision:resnet50", len(SIGNS)), checkpoint)
+    return load_settings(
+        None,
+        {
+            "model": {"name": "torchvision:resnet50", "checkpoint": checkpoint, "mean": [0.5] * 3, "std": [0.25] * 3},
+            "data": {"name": "signs", "root": run.path, "size": 224},
+            "prune": {"target": "x86-cpu", "budget": budget, "samples_per_class": 8},
+            "quantize": {"precision": "int8"},
+        },
+    )
+
+
+def _time(folder: Path, precision: str, use: Use) -> dict[str, Any]:
+    """The network in ``precision`` in turns with the original in float32: both are in ``folder``."""
+    files = ("original.onnx", f"{precision}.onnx")
+    models = {"original": ModelFile(files[0], {}), "pruned": ModelFile(files[1], {})}
+    result = run_job("", bench_job(use, load_latency_protocol("standard"), models), folder, files)
+    return {
+        "speedup": asdict(speedup_of(result)),
+        "us": result.pruned.p50_us,
+        "warnings": list(result.warnings),
+    }
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """One line of the table."""
+    float32, integers = row["candidates"]["fp32"], row["candidates"].get("int8")
+    accuracies = ["", "", ""]
+    if "fp32_accuracy" in row:
+        in_integers = row["served_accuracy"] if row["served"] == "int8" else None
+        drop = None if in_integers is None else 100 * (row["original_accuracy"] - in_integers)
+        accuracies = [
+            f"{row['fp32_accuracy']:.2%}",
+            "not served" if in_integers is None else f"{in_integers:.2%}",
+            "" if drop is None else f"{drop:.2f}",
+        ]
+    budget = "as it is" if row["budget"] == WHOLE else row["budget"]
+    speedups = ["", ""]
+    if integers:
+        median, (low, high) = integers["speedup"]["median"], integers["speedup"]["ci95"]
+        speedups = [f"{median:.2f}x ({low:.2f} to {high:.2f})", f"{median / float32['speedup']['median']:.2f}x"]
+    made = Fused(row["operators"] or {})
+    return [
+        row["title"], budget, f"{row['macs_share']:.0%}", *accuracies,
+        f"{float32['speedup']['median']:.2f}x", *speedups,
+        f"{made.integer}", ", ".join(row["kept"] or ()) or "none",
+        f"{row['profile']['rmspe']:.2%}" if row["profile"] else "",
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """Run the rows that are missing, print the table of this machine."""
+    args = arguments()
+    machines: dict[str, dict[str, Any]] = read_result(RESULT).get("machines", {})
+    rows: dict[str, dict[str, Any]] = machines.get(processor(), {}).get("rows", {})
+
+    def keep(name: str, row: dict[str, Any]) -> None:
+        rows[name] = row
+        machines[processor()] = {"environment": environment(), "rows": dict(sorted(rows.items()))}
+        write_result(RESULT, {"machines": machines})
+
+    for budget in (WHOLE, *RESNET50_BUDGETS) if args.only.search("resnet50") else ():
+        if (key := f"resnet50-{budget}") not in rows:
+            keep(key, run_resnet50(budget, RunFolder(args.work / key)))
+    for name, case in CASES.items():
+        for budget in (WHOLE, *case.budgets) if args.only.search(name) else ():
+            key = f"{name}-{budget}"
+            if key not in rows:
+                print(f"{key} ...", file=sys.stderr, flush=True)
+                with suppress(MissedError):  # no network meets the budget
+                    keep(key, run_row(case, budget, RunFolder(args.work / key), args))
+    print(table(HEADS, [cells(row) for row in rows.values()]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Time and memory that the product takes, and its commands on a GPU machine."""

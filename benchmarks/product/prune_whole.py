@@ -1,0 +1,111 @@
+"""Time and memory of a whole pruning under a budget of latency, reconstruction and all, beside the latency profile.
+
+    python -m benchmarks.product.prune_whole --cifar10 FOLDER --photographs FOLDER --weights FOLDER \\
+        [--networks NAME@SIZE ...]
+
+For a Jetson, whose latency is an estimate, so that nothing is profiled or timed here: what is left is measuring worth,
+allocating, choosing channels and solving layers, from 1,000 images, and ONNX. One process a network, on one thread.
+--weights holds cifar10_resnet{20,56}.pth; other networks have random weights with statistics of the images in their
+batch norms, which takes as long. Folders are image folders (train/<class>/*). Prints a table; writes
+benchmarks/results/prune_whole.json.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim.swa_utils import update_bn
+
+import catro_deploy
+from benchmarks.common import environment, in_fresh_process, peak_memory_bytes, read_result, table, write_result
+from catro_deploy.data import open_dataset
+from catro_deploy.data.pixels import normalise
+from catro_deploy.models import build_model
+from catro_deploy.models.checkpoint import load_checkpoint
+from catro_deploy.settings import DataSettings
+from catro_deploy.stages.prune import labelled_batches
+
+RESULT = "prune_whole.json"
+NETWORKS = ["cifar_resnet20@32", "cifar_resnet56@32", "torchvision:resnet50@224"]
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+IMAGES = 1000
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", nargs="+", default=NETWORKS, help="names with the height and width of the images")
+    for name in ("cifar10", "photographs", "weights"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--budget", default="0.5x")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Prune the network ``name`` in this process."""
+    torch.set_num_threads(1)
+    model_name, _, size = name.partition("@")
+    root = args.cifar10 if int(size) == 32 else args.photographs
+    data = open_dataset(DataSettings(name="imagefolder", root=root), (int(size), int(size)), 3)
+    drawn = labelled_batches(data.train, data.classes, IMAGES // len(data.classes), 50, seed=0)
+    # Without labels, which would show that random weights guess; made as they are read, as a DataLoader makes them.
+    batches = (normalise(images, MEAN, STD) for images, _ in drawn)
+    model = build_model(model_name, len(data.classes))
+    weights = args.weights / f"cifar10_{model_name.removeprefix('cifar_')}.pth"
+    if weights.is_file():
+        load_checkpoint(model, weights)
+    else:
+        update_bn([normalise(images, MEAN, STD) for images, _ in drawn[:4]], model)
+    before, began, cpu = peak_memory_bytes(), time.perf_counter(), time.process_time()
+    pruned = catro_deploy.prune(model.eval(), batches, target="jetson-orin", budget=args.budget, compute="cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        pruned.export(Path(folder) / "pruned.onnx")
+    assert pruned.plan.reconstruction is not None
+    return {
+        "network": name,
+        "seconds": time.perf_counter() - began,
+        "cpu_seconds": time.process_time() - cpu,
+        "loaded_bytes": before,
+        "peak_bytes": peak_memory_bytes(),
+        "kl": [pruned.plan.reconstruction.kl_cut, pruned.plan.reconstruction.kl_reconstructed],
+    }
+
+
+def main() -> None:
+    """Measure each network in a process of its own, print, write."""
+    args = arguments()
+    if args.one:
+        print(json.dumps(measure(args.one, args)))
+        return
+    rows = read_result(RESULT).get("rows", {})
+    for name in args.networks:
+        folders = [f"--{folder}={getattr(args, folder)}" for folder in ("cifar10", "photographs", "weights")]
+        found = in_fresh_process(__spec__.name, f"--one={name}", f"--budget={args.budget}", *folders)
+        rows[name] = found | {"environment": environment()}
+        write_result(RESULT, {"budget": args.budget, "images": IMAGES, "rows": rows})
+    print(results_table(rows))
+
+
+def results_table(rows: Mapping[str, Any]) -> str:
+    """A line for each network."""
+    shown = [
+        [
+            row["network"],
+            f"{row['seconds']:.0f}",
+            f"{row['cpu_seconds']:.0f}",
+            f"{row['peak_bytes'] / 2**30:.2f}",
+            f"{row['kl'][0]:.3f} -> {row['kl'][1]:.3f}",
+        ]
+        for row in rows.values()
+    ]
+    return table(["network", "seconds", "of one core", "peak memory, GiB", "KL: cut -> reconstructed"], shown)
+
+
+if __name__ == "__main__":
+    main()

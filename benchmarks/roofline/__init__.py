@@ -1,0 +1,1 @@
+"""The latency estimate for GPUs: fit, errors, published latencies."""

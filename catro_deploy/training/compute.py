@@ -1,0 +1,100 @@
+"""Where a network trains, in which number format and memory layout: chosen by what was measured to be fast."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from catro_deploy.errors import SettingsError
+from catro_deploy.training.striding import suffers_channels_last
+from catro_deploy.training.world import local_gpu
+
+__all__ = ["Hardware", "choose_device", "choose_hardware"]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """``dtype`` is what convolutions compute in under autocast; None leaves everything in float32."""
+
+    device: torch.device
+    dtype: torch.dtype | None
+    memory_format: torch.memory_format
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether gradients would underflow unless the loss is scaled."""
+        return self.dtype == torch.float16
+
+    def place(self, model: nn.Module) -> nn.Module:
+        """Move ``model`` there, in place, and return it."""
+        return model.to(device=self.device, memory_format=self.memory_format)  # type: ignore[call-overload,no-any-return]
+
+    def autocast(self) -> torch.autocast:
+        """A context in which the forward pass runs."""
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None)
+
+
+def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
+    """The device that settings name; ``auto`` is the GPU if PyTorch sees one.
+
+    Raises:
+        SettingsError: ``cuda`` is wanted, and PyTorch sees no GPU.
+    """
+    available = torch.cuda.is_available()
+    if wanted == "cuda" and not available:
+        raise SettingsError(
+            f'compute = "cuda" was asked for, and PyTorch {torch.__version__} sees no GPU.',
+            'Set compute = "auto" or "cpu", or see what is missing: catro-deploy doctor',
+        )
+    return torch.device("cuda", local_gpu()) if available and wanted != "cpu" else torch.device("cpu")
+
+
+def choose_hardware(model: nn.Module, wanted: Literal["auto", "cpu", "cuda"], amp: bool) -> Hardware:
+    """Choose for ``model``; ``amp`` allows bfloat16 or float16 where the processor is fast in it.
+
+    Raises:
+        SettingsError: ``cuda`` is wanted, and PyTorch sees no GPU.
+    """
+    device = choose_device(wanted)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        low = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+        return Hardware(device, low if amp else None, torch.channels_last)
+    in_bfloat16 = amp and _is_fast_in_bfloat16() and not _is_depthwise(model)
+    return Hardware(device, torch.bfloat16 if in_bfloat16 else None, _cpu_memory_format(model))
+
+
+def _capabilities() -> Mapping[str, object]:
+    # Public only in releases newer than the oldest that is allowed.
+    return torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+
+
+def _is_amd() -> bool:
+    return "AMD" in str(_capabilities().get("cpu_name"))
+
+
+def _is_fast_in_bfloat16() -> bool:
+    # The matrix tiles of AMX halve a step. So does AVX-512's bfloat16 on AMD's processors (from Zen 4 on); on Intel's
+    # without these tiles it made no step faster than float32.
+    return bool(_capabilities().get("amx_bf16") or (_is_amd() and _capabilities().get("avx512_bf16")))
+
+
+def _is_depthwise(model: nn.Module) -> bool:
+    # Where each channel has a kernel of its own there are no matrices to multiply: with bfloat16 a step of MobileNets,
+    # EfficientNets and ShuffleNets took 1.6 to 2.9 times as long, in channels last 0.4 to 0.95 of the time.
+    return any(1 < module.groups == module.in_channels for module in model.modules() if isinstance(module, nn.Conv2d))
+
+
+def _cpu_memory_format(model: nn.Module) -> torch.memory_format:
+    # Channels last fills vectors with channels. With the odd widths of a pruned network a step took 1.3 to 2 times
+    # as long in it on Intel's processors (batch norm most of all), with multiples of 32 it took 0.6 to 0.9 times as
+    # long. On AMD's it took 0.6 to 0.9 times as long with either (benchmarks/training/layouts.py).
+    if suffers_channels_last(model):
+        return torch.contiguous_format
+    if _is_depthwise(model) or _is_amd():
+        return torch.channels_last
+    widths = [module.out_channels for module in model.modules() if isinstance(module, nn.Conv2d)]
+    even = sum(width % 32 == 0 for width in widths)
+    return torch.channels_last if 2 * even > len(widths) else torch.contiguous_format

@@ -1,0 +1,38 @@
+"""Rows and page of the benchmark of reconstruction."""
+
+from benchmarks.accuracy.reconstruction_page import page
+from benchmarks.accuracy.reconstruction_rows import CASES, rows_of
+
+
+def result(row, accuracy):
+    shared = {"original_accuracy": 0.926, "untrained_accuracy": 0.14, "macs_share": 0.48, "latency_ratio": 0.496}
+    fields = {"case": row.case, "budget": row.budget, "pruning": row.pruning, "recipe": row.recipe}
+    kl = {"kl": [4.2, 0.2]} if row.pruning == "ours" else {}
+    return fields | {"training": row.training, "accuracy": accuracy} | shared | kl
+
+
+def test_rows_have_names_of_their_own():
+    rows = [row.name for case in CASES for on in (False, True) for row in rows_of(case, (0, 1, 2), ablation=on)]
+    assert len(rows) == len(set(rows))
+
+
+def test_what_is_not_trained_is_pruned_once_a_way():
+    rows = [row for row in rows_of("resnet56-cifar10", (0, 1, 2)) if row.training == "none"]
+    assert [row.pruning for row in rows].count("torch-pruning Taylor") == 1
+    assert {row.seed for row in rows} == {0}
+
+
+def test_seeds_are_averaged_and_stand_above_the_goal():
+    rows = [
+        r
+        for r in rows_of("resnet20-cifar10", (0, 1))
+        if (r.pruning, r.budget) in [("ours", "0.5x"), ("before", "0.5x")]
+    ]
+    results = {r.name: result(r, 0.9 + 0.02 * r.seed) for r in rows if r.training in ("none", "3 epochs")}
+    text = page(results).splitlines()
+    (ours,) = [line for line in text if line.startswith("| ours | gentle |")]
+    (before,) = [line for line in text if line.startswith("| before |")]
+    (goal,) = [line for line in text if line.startswith("| goal |")]
+    assert ours.split(" | ")[2:] == ["0.496x", "48.0%", "90.00", "-", "91.00 (90.00 to 92.00)", "- |"]
+    assert before.split(" | ")[4] == "14.00"  # statistics of its own, where nothing was solved again
+    assert goal.split(" | ")[4:] == [">= 84.0", ">= 86.5", ">= 90.2", ">= 91.3 |"]

@@ -1,0 +1,67 @@
+"""Where a network trains, and in which number format and layout."""
+
+import pytest
+import torch
+from torch import nn
+
+from catro_deploy.training.compute import choose_hardware
+
+INTEL, AMD = "Intel(R) Xeon(R) Processor", "AMD EPYC"
+
+
+@pytest.fixture
+def processor(monkeypatch):
+    def pretend(name: str, *abilities: str) -> None:
+        found = {"cpu_name": name, **dict.fromkeys(abilities, True)}
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found, raising=False)
+
+    return pretend
+
+
+def test_the_memory_format_follows_the_widths(processor):
+    processor(INTEL)
+    wide, odd = nn.Conv2d(3, 64, 3), nn.Conv2d(3, 21, 3)
+    assert choose_hardware(wide, "cpu", amp=False).memory_format == torch.channels_last
+    assert choose_hardware(odd, "cpu", amp=False).memory_format == torch.contiguous_format
+    assert choose_hardware(odd, "cpu", amp=False).dtype is None
+
+
+def test_amd_s_processors_train_odd_widths_in_channels_last_too(processor):
+    processor(AMD)
+    assert choose_hardware(nn.Conv2d(3, 21, 3), "cpu", amp=False).memory_format == torch.channels_last
+
+
+@pytest.mark.parametrize("name", [INTEL, AMD])
+def test_a_layout_that_onednn_gets_wrong_is_kept_away_from_it(processor, name):
+    processor(name)
+    model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3), nn.Conv2d(4, 32, 1, stride=2, padding=1))
+    assert choose_hardware(model, "cpu", amp=False).memory_format == torch.contiguous_format
+
+
+@pytest.mark.parametrize(
+    ("name", "abilities", "low"),
+    [
+        (INTEL, ["avx512_bf16", "amx_bf16"], torch.bfloat16),
+        (INTEL, ["avx512_bf16"], None),
+        (AMD, ["avx512_bf16"], torch.bfloat16),
+        (AMD, ["avx2"], None),
+    ],
+)
+def test_bfloat16_is_for_processors_that_are_fast_in_it(processor, name, abilities, low):
+    processor(name, *abilities)
+    assert choose_hardware(nn.Conv2d(3, 21, 3), "cpu", amp=True).dtype == low
+    assert choose_hardware(nn.Conv2d(3, 21, 3), "cpu", amp=False).dtype is None
+
+
+def test_without_known_capabilities_it_stays_in_float32(monkeypatch):
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    hardware = choose_hardware(nn.Conv2d(3, 21, 3), "cpu", amp=True)
+    assert (hardware.dtype, hardware.memory_format) == (None, torch.contiguous_format)
+
+
+@pytest.mark.parametrize(("groups", "low"), [(1, torch.bfloat16), (2, torch.bfloat16), (24, None)])
+def test_depthwise_networks_train_in_float32_and_channels_last(processor, groups, low):
+    processor(INTEL, "amx_bf16")
+    hardware = choose_hardware(nn.Sequential(nn.Conv2d(24, 24, 3, groups=groups)), "cpu", amp=True)
+    assert hardware.dtype == low
+    assert hardware.memory_format == (torch.contiguous_format if low else torch.channels_last)
