@@ -1,5 +1,6 @@
 """What keeps and starts the agent on a device trusts nothing that other users could have changed there."""
 
+import ast
 import hashlib
 import json
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from catro_deploy.transports.agent_file import bootstrap
+from catro_deploy.transports.agent_file import PACKAGE, bootstrap
 
 AGENT = b'import os, sys; print(\'{"event": "result", "result": \' + repr(len(sys.argv)) + \'}\')'
 DIGEST = hashlib.sha256(AGENT).hexdigest()
@@ -141,3 +142,7 @@ def test_modules_of_the_working_folder_are_not_imported(tmp_path):
     for name in ("json", "hashlib", "base64", "grp"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
     assert install(tmp_path / "home", cwd=tmp_path)["event"] == "result"
+
+
+def test_older_pythons_can_read_it():
+    ast.parse((PACKAGE / "agent" / "bootstrap.py").read_text(), feature_version=(3, 6))

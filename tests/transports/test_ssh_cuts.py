@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -34,7 +35,8 @@ def cut_every(server: Server, most: int) -> Iterator[list[int]]:
     known, config = (server.folder / "known_hosts").read_text(), (server.folder / "ssh_config").read_text()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        threading.Thread(target=_serve, args=(listener, server.port, most, counts), daemon=True).start()
+        serving = threading.Thread(target=_serve, args=(listener, server.port, most, counts))
+        serving.start()
         know(server.folder, port, (server.folder / "host_key.pub").read_text())
         (server.folder / "ssh_config").write_text(CLIENT.format(port=port, folder=server.folder))
         try:
@@ -42,15 +44,24 @@ def cut_every(server: Server, most: int) -> Iterator[list[int]]:
         finally:
             (server.folder / "known_hosts").write_text(known)
             (server.folder / "ssh_config").write_text(config)
+            listener.shutdown(socket.SHUT_RDWR)
+            serving.join()
 
 
 def _serve(listener: socket.socket, port: int, most: int, counts: list[int]) -> None:
-    with suppress(OSError):  # the listener is closed at the end
+    with ThreadPoolExecutor(100) as pool, suppress(OSError):  # the listener is shut down at the end
         while True:
-            near, far = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
+            near, _ = listener.accept()
             counts.append(0)
-            for ends in ((near, far, most, counts, len(counts) - 1), (far, near, None, counts, len(counts) - 1)):
-                threading.Thread(target=_pump, args=ends, daemon=True).start()
+            pool.submit(_relay, near, port, most, counts, len(counts) - 1)
+
+
+def _relay(near: socket.socket, port: int, most: int, counts: list[int], which: int) -> None:
+    with near, socket.create_connection(("127.0.0.1", port)) as far:
+        back = threading.Thread(target=_pump, args=(far, near, None, counts, which))
+        back.start()
+        _pump(near, far, most, counts, which)
+        back.join()
 
 
 def _pump(source: socket.socket, sink: socket.socket, most: int | None, counts: list[int], which: int) -> None:
