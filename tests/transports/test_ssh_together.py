@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.agent.test_agent import PROTOCOL
 from tests.transports.far import FACTS, Far, is_gone
 from tests.transports.sshd import MISSING
 from tests.transports.test_ssh import LONG, bench_job, started_host
@@ -16,12 +15,13 @@ pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.use
 
 @pytest.mark.slow
 def test_identical_jobs_do_not_end_each_other(far, device, tmp_path, home):
-    job = bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=4.0))
+    job = bench_job(tmp_path, protocol=LONG)
     first, second = far.events(job, tmp_path), Far(device).events(job, tmp_path)
     next(first)
     assert next(second)["text"].endswith("is measuring on the device")
     first.close()
-    assert list(second)[-1]["event"] == "result"
+    assert next(second)["event"] == "progress"
+    second.close()
     assert not list((home / "jobs").iterdir())
 
 
