@@ -1,29 +1,28 @@
 """What a host asks of the agent by ssh, a verb each; the answers are events, the last a ``result`` or ``error``.
 
-=============== =============================================== ==========================
-verb            standard input                                  result
-=============== =============================================== ==========================
-``lacking``     ``[hash, ...]``                                 those that are not here
-``put``         a tar archive of files, each named by its hash  None
-``start NAME``  a ``StartRequest``                              ``{"since": ...}``
-``follow NAME`` ``N``                                           the job's, from event N on
+================================== ============================ ==========================
+verb                               standard input               result
+================================== ============================ ==========================
+``lacking TOKEN``                  ``[hash, ...]``              ``{hash: bytes that came}``
+``put TOKEN HASH SIZE OFFSET``     a file from OFFSET on        None
+``start NAME``                     a ``StartRequest``           ``{"since": ...}``
+``follow NAME``                    ``N``                        the job's, from event N on
 ``end NAME``                                                    None
-=============== =============================================== ==========================
+================================== ============================ ==========================
 
+``lacking`` names the files that are not here; TOKEN is the host's, for uploads that were cut off.
 A job that was started goes on when the connection is lost, and ``start`` finds one of the same name that is there
 already. One job at a time measures on a device; others wait.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,8 +30,9 @@ from typing import TYPE_CHECKING, Any
 
 from catro_deploy.agent.events import Note
 from catro_deploy.agent.jobs import StartRequest, Workspace
+from catro_deploy.agent.locks import is_locked, locked
 from catro_deploy.agent.process import agent_command, as_error, error_event, job_events
-from catro_deploy.agent.store import Store, told_if_full
+from catro_deploy.agent.store import LOCK, Store, told_if_full
 from catro_deploy.agent.wire import parse, read, to_json
 from catro_deploy.errors import CatroError, FaultError, UsageError
 
@@ -48,7 +48,7 @@ POLL_S = 0.05
 ALIVE_EVERY_S = 10.0
 STARTING_S = 30.0
 LAST_LINES = 12
-EVENTS, ERROR, JOB, LOG, LOCK, FILES = "events.jsonl", "error.json", "job.json", "log.txt", "lock", "files"
+EVENTS, ERROR, JOB, LOG, FILES = "events.jsonl", "error.json", "job.json", "log.txt", "files"
 # Room for an error is taken before anything happens, for the error may be that the disk is full.
 ERROR_BYTES = 8192
 
@@ -65,22 +65,12 @@ def serve(arguments: list[str], write: Write) -> Any:  # noqa: ANN401 - what JSO
     return VERBS[verb](Store.here(), write, *rest)
 
 
-def _lacking(store: Store, write: Write) -> list[str]:
-    return store.lacking(json.load(sys.stdin))
+def _lacking(store: Store, write: Write, token: str) -> dict[str, int]:
+    return store.lacking(json.load(sys.stdin), token)
 
 
-def _put(store: Store, write: Write) -> None:
-    try:
-        with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
-            for member in archive:
-                content = archive.extractfile(member)
-                if content is not None:
-                    store.put(member.name, content)
-    except tarfile.TarError as error:  # files that arrived whole before stay
-        raise FaultError(
-            f"Files arrived damaged, or not all of them: {error}.",
-            "The connection may have been cut. Run the command again.",
-        ) from None
+def _put(store: Store, write: Write, token: str, digest: str, size: str, offset: str) -> None:
+    store.put(token, digest, int(size), int(offset), sys.stdin.buffer)
 
 
 def _start(store: Store, write: Write, name: str) -> dict[str, Any]:
@@ -93,7 +83,7 @@ def _start(store: Store, write: Write, name: str) -> dict[str, Any]:
     """
     asked, folder = read(StartRequest, parse(sys.stdin.read(), "request"), "request"), store.job(name)
     store.tidy()
-    if _is_running(folder) or _has_ended(folder):
+    if is_locked(folder / LOCK) or _has_ended(folder):
         return {"since": folder.stat().st_mtime}
     with told_if_full(store.home):
         shutil.rmtree(str(folder), ignore_errors=True)
@@ -111,7 +101,7 @@ def _start(store: Store, write: Write, name: str) -> dict[str, Any]:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
     deadline = time.monotonic() + STARTING_S
-    while not (_is_running(folder) or _has_ended(folder)):
+    while not (is_locked(folder / LOCK) or _has_ended(folder)):
         if time.monotonic() > deadline:
             raise FaultError("\n".join(["The job did not start.", *_last_lines(folder / LOG)]))
         time.sleep(POLL_S)
@@ -121,7 +111,8 @@ def _start(store: Store, write: Write, name: str) -> dict[str, Any]:
 def _work(store: Store, write: Write, name: str) -> None:
     """Do a job, alone on this device, and write its events into its folder."""
     folder = store.job(name)
-    with _locked(folder / LOCK, str(os.getpid()), wait=True), (folder / EVENTS).open("a", encoding="utf-8") as file:
+    lock = locked(folder / LOCK, str(os.getpid()), wait=True)
+    with told_if_full(store.home), lock, (folder / EVENTS).open("a", encoding="utf-8") as file:
 
         def write(event: dict[str, Any]) -> None:
             file.write(json.dumps(event) + "\n")
@@ -130,7 +121,7 @@ def _work(store: Store, write: Write, name: str) -> None:
         try:
             asked = read(StartRequest, parse((folder / JOB).read_text(encoding="utf-8"), JOB), JOB)
             workspace = Workspace(str(folder / FILES), str(store.home))
-            with _alone(store, asked.who, write), told_if_full(store.home):
+            with _alone(store, asked.who, write):
                 for event in job_events(asked.job, workspace, asked.limit_s):
                     write(event)
         except CatroError as error:
@@ -150,7 +141,7 @@ def _follow(store: Store, write: Write, name: str) -> Any:  # noqa: ANN401 - the
         raise FaultError("The device does not know this job any more.", "Run the command again.")
     with (folder / EVENTS).open(encoding="utf-8") as file:
         while True:
-            running = _is_running(folder)  # asked before reading: what a job writes last must be seen
+            running = is_locked(folder / LOCK)  # asked before reading: what a job writes last must be seen
             for line in _whole_lines(file):
                 done -= 1
                 event = json.loads(line)
@@ -171,7 +162,7 @@ def _follow(store: Store, write: Write, name: str) -> Any:  # noqa: ANN401 - the
 def _end(store: Store, write: Write, name: str) -> None:
     """Stop a job if it is going on, and forget it."""
     folder = store.job(name)
-    if _is_running(folder):
+    if is_locked(folder / LOCK):
         with suppress(ValueError, ProcessLookupError):
             os.killpg(int((folder / LOCK).read_text()), signal.SIGKILL)
     shutil.rmtree(str(folder), ignore_errors=True)
@@ -192,7 +183,7 @@ def _alone(store: Store, who: str, write: Write) -> Iterator[None]:
     """Hold the device; as long as another job does, ``write`` once whose it is."""
     path, told = store.home / "device.lock", False
     while True:
-        with _locked(path, who) as mine:
+        with told_if_full(store.home), locked(path, who) as mine:
             if mine:
                 yield
                 return
@@ -201,32 +192,6 @@ def _alone(store: Store, who: str, write: Write) -> Iterator[None]:
             write(to_json(Note(f"waiting: {holder} is measuring on the device")))
             told = True
         time.sleep(10 * POLL_S)
-
-
-@contextmanager
-def _locked(path: Path, text: str, *, wait: bool = False) -> Iterator[bool]:
-    """Whether ``path`` could be locked, as long as the block lasts; the file then holds ``text``."""
-    with path.open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        file.truncate(0)
-        file.write(text)
-        file.flush()
-        yield True
-
-
-def _is_running(folder: Path) -> bool:
-    if not (folder / LOCK).is_file():
-        return False
-    with (folder / LOCK).open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _has_ended(folder: Path) -> bool:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -15,15 +14,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from catro_deploy.agent.bootstrap import arrived_bytes, receive
+from catro_deploy.agent.locks import is_locked
 from catro_deploy.errors import FaultError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["SHA256", "Store", "told_if_full"]
+__all__ = ["LOCK", "SHA256", "Store", "told_if_full"]
+
+LOCK = "lock"
+"""In the folder of a job, held by the process that does it."""
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
-CHUNK_BYTES = 1 << 20
 DAY_S = 24 * 3600
 # What was not asked for so long is removed, so that a device's disk does not fill up with old models.
 UNUSED_S = 30 * DAY_S
@@ -47,42 +50,37 @@ class Store:
             raise FaultError(f"{digest!r} is not a SHA-256.")
         return self.home / "files" / digest
 
-    def lacking(self, digests: Iterable[str]) -> list[str]:
-        """Those of ``digests`` whose files are not here; the others count as used."""
-        lacking = []
+    def lacking(self, digests: Iterable[str], token: str = "") -> dict[str, int]:
+        """Those of ``digests`` whose files are not here, with the bytes that the host of ``token`` has sent already.
+
+        The others count as used.
+        """
+        lacking = {}
         for digest in digests:
             try:
                 os.utime(self.file(digest))
             except FileNotFoundError:
-                lacking.append(digest)
+                lacking[digest] = arrived_bytes(self.file(digest), token)
         return lacking
 
-    def put(self, digest: str, content: IO[bytes]) -> None:
-        """Keep what ``content`` holds, if that is the file of ``digest``.
+    def put(self, token: str, digest: str, size: int, offset: int, content: IO[bytes]) -> None:
+        """Take bytes of the file of ``digest`` from ``offset`` on, and keep it when all its ``size`` bytes are here.
 
         Raises:
-            FaultError: it is not: a part was lost on the way.
+            FaultError: it has another content; or a part was lost on the way, and what is here stays.
             StorageError: the disk is full.
         """
-        place, found = self.file(digest), hashlib.sha256()
-        unfinished = place.with_name(f".{digest}.{os.getpid()}.part")
+        place = self.file(digest)
         with told_if_full(self.home):
             place.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with unfinished.open("wb") as file:
-                    for chunk in iter(lambda: content.read(CHUNK_BYTES), b""):
-                        found.update(chunk)
-                        file.write(chunk)
-                    size = file.tell()
-                if found.hexdigest() != digest:
-                    raise FaultError(
-                        f"A file arrived damaged, or not whole: its {size} bytes have another SHA-256.",
-                        "The connection may have been cut. Run the command again.",
-                    )
-                unfinished.replace(place)
-            finally:
-                with suppress(FileNotFoundError):
-                    unfinished.unlink()
+            if receive(place, token, digest, size, offset, content):
+                return
+        arrived = arrived_bytes(place, token)
+        what = f"has {arrived} of its {size} bytes" if arrived else f"of {size} bytes has another SHA-256"
+        raise FaultError(
+            f"A file arrived damaged, or not all of it: it {what}.",
+            "The connection may have been cut. Run the command again.",
+        )
 
     def job(self, name: str) -> Path:
         """The folder of a job."""
@@ -91,12 +89,19 @@ class Store:
         return self.home / "jobs" / name
 
     def tidy(self) -> None:
-        """Delete files and jobs that were not used for long, and what killed uploads have left."""
-        now = time.time()
-        for folder in (self.home / "jobs").glob("*"):  # no job runs for so long: its host never came back
-            if now - folder.stat().st_mtime > UNUSED_S:
-                shutil.rmtree(str(folder), ignore_errors=True)
-        for path in (*(self.home / "files").glob("*"), *(self.home / "engines").glob("*"), *self.home.glob("agent-*")):
+        """Delete files and jobs that were not used for long, and what killed uploads have left.
+
+        Nothing is deleted while a job runs: if the clock was set, all that it needs may look old.
+        """
+        now, jobs = time.time(), list((self.home / "jobs").glob("*"))
+        if any(is_locked(folder / LOCK) for folder in jobs):
+            return
+        for folder in jobs:  # their hosts never came back
+            with suppress(FileNotFoundError):
+                if now - folder.stat().st_mtime > UNUSED_S:
+                    shutil.rmtree(str(folder), ignore_errors=True)
+        kept = [path for place in ("files", "engines") for path in (self.home / place).glob("*")]
+        for path in (*kept, *self.home.glob("agent-*"), *self.home.glob(".agent-*")):
             with suppress(FileNotFoundError):
                 age_s = now - path.stat().st_mtime
                 if age_s > (DAY_S if path.name.endswith(".part") else UNUSED_S):

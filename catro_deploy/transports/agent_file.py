@@ -1,11 +1,13 @@
 """The agent as one file that a Python interpreter runs, to be sent to devices."""
 
+import base64
 import io
 import zipfile
+import zlib
 from functools import cache
 from pathlib import Path
 
-__all__ = ["agent_file"]
+__all__ = ["agent_file", "bootstrap"]
 
 PACKAGE = Path(__file__).parents[1]
 # All that runs on a device, and nothing that needs more than Python 3.8, numpy and a runtime.
@@ -38,3 +40,14 @@ def agent_file(runtime: str = "") -> bytes:
         for name, text in sources.items():
             archive.writestr(zipfile.ZipInfo(name, EPOCH), text, zipfile.ZIP_DEFLATED)
     return made.getvalue()
+
+
+@cache
+def bootstrap() -> str:
+    """What ``python -c`` gets to keep and start the agent: ``agent/bootstrap.py`` packed into one line.
+
+    It imports nothing from the folder in which ssh starts.
+    """
+    packed = base64.b64encode(zlib.compress((PACKAGE / "agent" / "bootstrap.py").read_bytes(), 9)).decode()
+    unpack = f"import base64,zlib;exec(zlib.decompress(base64.b64decode('{packed}')))"
+    return f"import sys;sys.path[:]=[one for one in sys.path if one];{unpack}"

@@ -3,7 +3,7 @@
 from catro_deploy.errors import DeviceError
 from catro_deploy.transports.registry import Device
 
-__all__ = ["explained"]
+__all__ = ["explained", "is_final"]
 
 NO_COMMAND = (126, 127)
 # What ssh says -> what is wrong, and what to do. The first that is found counts.
@@ -22,7 +22,14 @@ SSH = (
     ("timed out", "It does not answer.", "Is it switched on, awake, and in this network?"),
     ("Bad configuration option", "Your ssh configuration is not valid.", "Try it: ssh {ssh}"),
 )  # fmt: skip
+# What ssh says of a host key, which no waiting changes.
+FINAL = ("REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed")
 LAST_LINES = 5
+
+
+def is_final(said: str) -> bool:
+    """Whether a new attempt would fail as this one did; ``said`` is ssh's standard error."""
+    return any(sign.lower() in said.lower() for sign in FINAL)
 
 
 def explained(device: Device, code: int, said: str) -> DeviceError:

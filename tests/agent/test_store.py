@@ -3,7 +3,8 @@
 import os
 import time
 
-from catro_deploy.agent.store import UNUSED_S, Store
+from catro_deploy.agent.locks import locked
+from catro_deploy.agent.store import LOCK, UNUSED_S, Store
 
 
 def test_what_nobody_used_for_long_goes_and_the_rest_stays(tmp_path):
@@ -20,3 +21,19 @@ def test_what_nobody_used_for_long_goes_and_the_rest_stays(tmp_path):
     store.tidy()
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {"files/new", "agent-new.pyz", "jobs/new/log.txt"}
+
+
+def test_nothing_goes_while_a_job_runs_whatever_the_clock_says(tmp_path):
+    store, long_ago = Store(tmp_path), time.time() - UNUSED_S - 60
+    (store.job(64 * "a") / "files").mkdir(parents=True)
+    (tmp_path / "agent-running.pyz").touch()
+    for path in (tmp_path / "agent-running.pyz", store.job(64 * "a")):
+        os.utime(path, (long_ago, long_ago))
+    with locked(store.job(64 * "a") / LOCK, "1"):
+        os.utime(store.job(64 * "a"), (long_ago, long_ago))
+        store.tidy()
+        assert (store.job(64 * "a") / "files").is_dir()
+        assert (tmp_path / "agent-running.pyz").is_file()
+    store.tidy()
+    assert {path.name for path in tmp_path.iterdir()} == {"jobs"}
+    assert not list((tmp_path / "jobs").iterdir())

@@ -16,7 +16,7 @@ import pytest
 from catro_deploy.agent.jobs import BenchJob
 from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import DeviceError, FaultError, ModelError
-from catro_deploy.transports import ssh
+from catro_deploy.transports import connection
 from catro_deploy.transports.agent_file import agent_file
 from tests.agent.test_agent import PROTOCOL, job_for, with_pruned
 from tests.transports.far import FACTS, Far, is_gone, processes_below
@@ -74,8 +74,9 @@ def test_texts_of_the_users_reach_no_shell(server, tmp_path):
     assert not (Path.home() / "pwned").exists()
 
 
-def test_what_a_login_shell_prints_is_no_answer(server, home):
-    noisy = script(server.folder / "noisy-python", f'echo "Welcome to {{far}}"; exec {sys.executable} "$@"')
+@pytest.mark.parametrize("end", [r"\n", ""])
+def test_what_a_login_shell_prints_is_no_answer(server, home, end):
+    noisy = script(server.folder / "noisy-python", f'printf "Welcome to {{far}}{end}"; exec {sys.executable} "$@"')
     assert Far(server.device(home, str(noisy))).result(FACTS).device.python
 
 
@@ -102,16 +103,16 @@ def test_a_lost_connection_does_not_end_the_job(far, server, tmp_path):
 
 
 def test_a_device_that_does_not_come_back_keeps_the_job(far, server, tmp_path, home, monkeypatch):
-    monkeypatch.setattr(ssh, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(connection, "PATIENCE_S", 1.0)
     events = far.events(bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=6.0)), tmp_path)
     next(events)
-    known = (server.folder / "known_hosts").read_text()
-    (server.folder / "known_hosts").write_text("")
+    config = (server.folder / "ssh_config").read_text()
+    (server.folder / "ssh_config").write_text(config.replace(f"Port {server.port}", "Port 1"))
     server.drop_connections()
     with pytest.raises(DeviceError, match="was lost, and could not be made again for 1 s") as caught:
         list(events)
     assert "Run the same command again" in caught.value.hint
-    (server.folder / "known_hosts").write_text(known)
+    (server.folder / "ssh_config").write_text(config)
     assert len(list((home / "jobs").iterdir())) == 1
     far.notes.clear()
     result = far.result(bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=6.0)), tmp_path)

@@ -1,0 +1,46 @@
+"""Files that a process holds as long as it lives."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["is_locked", "locked"]
+
+
+@contextmanager
+def locked(path: Path, text: str, *, wait: bool = False) -> Iterator[bool]:
+    """Whether ``path`` could be locked, as long as the block lasts; the file then holds ``text``.
+
+    Raises:
+        OSError: it cannot be written, or is a link.
+    """
+    descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "r+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        file.truncate(0)
+        file.write(text)
+        file.flush()
+        yield True
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds ``path``."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
