@@ -68,8 +68,8 @@ root = "data"
 
 [train]
 epochs = 4
-batch_size = 16                 # many steps in few epochs
-learning_rate = 0.03
+batch_size = 32                 # many steps in few epochs
+learning_rate = 0.05
 
 [prune]
 target = "x86-cpu"
@@ -77,7 +77,7 @@ classes = ["speed_limits"]      # a group of this data set
 budget = "0.5x"                 # of the original's latency, measured; or 400us; or 50%flops
 
 [finetune]
-epochs = 2                      # few are enough: pruning reconstructs the layers; 0: no training
+epochs = 4                      # few are enough: pruning reconstructs the layers; 0: no training
 batch_size = 64
 
 [verify]
