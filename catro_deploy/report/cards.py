@@ -80,7 +80,7 @@ def _accuracy(verification: Verification, report: Report) -> Card:
     gain = -(report.accuracy_drop_points or 0)
     before, after = (percent(network.accuracy) for network in (report.original, report.pruned))
     changed = report.accuracy_change_ci95
-    interval = (_signs(change_interval(changed)),) if changed else ()
+    interval = (minus(change_interval(changed)),) if changed else ()
     own = share_interval(report.pruned.accuracy_ci95)
     lines = *interval, f"{before} → {after}", f"({own})", f"{count(verification.test_images)} test images"
     tone = "good" if gain > 0 else "" if verification.passed else "bad"
@@ -105,11 +105,6 @@ def _validation(report: Report) -> Card:
         *([] if original is None else [f"original {percent(original)}"]),
     ]
     return Card("Validation accuracy", percent(report.validation_accuracy), tuple(lines))
-
-
-def _signs(text: str) -> str:
-    """``text`` with true minus signs."""
-    return text.replace(" -", " −")
 
 
 def _size(report: Report) -> Card:

@@ -99,13 +99,13 @@ def change(before: float, after: float) -> str:
 
 
 def minus(text: str) -> str:
-    """A signed number with a true minus sign, as wide as a plus."""
-    return text.replace("-", "−", 1) if text.startswith("-") else text
+    """``text`` with true minus signs, as wide as a plus, before its negative numbers."""
+    return re.sub(r"(?<![\w-])-(?=\d)", "−", text)
 
 
 def typeset(text: str) -> str:
-    """For a page: arrows, minus and micro signs where text for a terminal has ``->``, ``(-`` and ``us``."""
-    return re.sub(r"(?<=\d) us\b", " µs", text.replace(" -> ", " → ").replace("(-", "(−"))
+    """For a page: arrows, minus and micro signs where text for a terminal has ``->``, ``-`` and ``us``."""
+    return re.sub(r"(?<=\d) us\b", " µs", minus(text.replace(" -> ", " → ")))
 
 
 def ms(milliseconds: float) -> str:

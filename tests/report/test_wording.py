@@ -51,6 +51,7 @@ def test_what_misses_a_budget_does_not_read_as_the_budget(number, asked, unit, t
 
 
 def test_a_page_has_signs_of_its_own():
+    assert wording.typeset("95% CI -0.53 to -0.08, x86-cpu, 2026-11-23") == "95% CI −0.53 to −0.08, x86-cpu, 2026-11-23"
     assert wording.typeset("99% -> 98% (-1 points), 400 us of 400us") == "99% → 98% (−1 points), 400 µs of 400us"
 
 
