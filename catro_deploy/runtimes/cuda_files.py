@@ -1,0 +1,82 @@
+"""Files that CUDA needs on this machine: its runtime library where pip installed it, and device nodes.
+
+Polygraphy finds the library of CUDA 12 wheels (nvidia/cuda_runtime/lib), but not that of CUDA 13 wheels
+(nvidia/cu13/lib), and takes any version. TensorRT's wheels name their CUDA: tensorrt-cu12, tensorrt-cu13.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import metadata, util
+from pathlib import Path
+
+__all__ = ["access_problem", "library_path", "wheel_folder"]
+
+TENSORRT_WHEEL = re.compile(r"tensorrt[-_]cu(\d+)")
+# Device nodes of NVIDIA GPUs that processes open: of Jetsons, and for rendering.
+NODES = ("nvmap", "nvhost-*", "nvgpu/*/*", "dri/renderD*")
+GROUPS = ("video", "render")
+
+
+def library_path(searched: str) -> str:
+    """LD_LIBRARY_PATH as ``searched``, followed by the folder of the wheel that fits TensorRT."""
+    wheel = wheel_folder()
+    return os.pathsep.join(str(part) for part in (searched, wheel) if part)
+
+
+def wheel_folder() -> Path | None:
+    """The folder of libcudart for the CUDA version of TensorRT's wheel; None if pip has not installed both."""
+    names = [str(one.metadata["Name"]) for one in metadata.distributions()]
+    majors = {int(found[1]) for found in map(TENSORRT_WHEEL.match, names) if found}
+    for major in sorted(majors, reverse=True):
+        for package in (f"nvidia.cu{major}", "nvidia.cuda_runtime"):
+            for folder in _folders(package):
+                if (folder / "lib" / f"libcudart.so.{major}").is_file():
+                    return folder / "lib"
+    return None
+
+
+def access_problem(dev: Path = Path("/dev")) -> tuple[str, str] | None:
+    """Which GPU device nodes this user may not open, and what to do; None if that is not the problem.
+
+    Only nodes of the groups ``video`` and ``render`` count: others are for root, and CUDA works without them.
+    """
+    closed: dict[str, Path] = {}
+    for node in sorted(path for pattern in NODES for path in dev.glob(pattern)):
+        group = _group(node)
+        if group in GROUPS and not os.access(str(node), os.R_OK | os.W_OK, effective_ids=True):
+            closed.setdefault(group, node)
+    if not closed:
+        return None
+    nodes = ", ".join(f"{node} (group {group})" for group, node in closed.items())
+    return (
+        f"This user may not open the GPU: no access to {nodes}.",
+        f"sudo usermod -aG {','.join(sorted(closed))} {_user()}, then log in again (end running ssh connections, too).",
+    )
+
+
+def _folders(package: str) -> list[Path]:
+    try:
+        spec = util.find_spec(package)
+    except ImportError:
+        return []
+    return [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
+
+
+def _group(node: Path) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(node.stat().st_gid).gr_name
+    except (OSError, KeyError):
+        return ""
+
+
+def _user() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container's user without an entry
+        return "USER"
