@@ -12,7 +12,7 @@ from catro_deploy.agent.energy import energy, open_meter
 from tests.transports.sshd import script
 
 NONE = "/no/such/program"
-# nvidia-smi of a GPU that draws what the file ``power`` says: the power of this moment where this driver has that field,
+# nvidia-smi of a GPU that draws what the file ``power`` says: the power of this moment, where the driver has that field,
 # and, as GPUs since Ampere do, the average of the last second.
 STAND_IN = """
 import sys, time
