@@ -88,7 +88,7 @@ def _jetson(facts: JetsonFacts) -> Iterator[Finding]:
     yield Finding("Jetson", "works", f"L4T {facts.l4t}, power mode {facts.power_mode or 'not known'}", False)
     clocks = facts.gpu_clock_range_mhz
     if clocks is None:
-        detail = "jetson_clocks tells root only what the clocks are; they are noted while it measures"
+        detail = "the GPU's clock cannot be read (/sys/class/devfreq)"
         yield Finding("clocks", "missing", detail, False, "sudo jetson_clocks")
     elif clocks[0] < clocks[1]:
         detail = f"the GPU's clock moves between {clocks[0]:g} and {clocks[1]:g} MHz"

@@ -12,8 +12,8 @@ from catro_deploy.agent.energy import energy, open_meter
 from tests.transports.sshd import script
 
 NONE = "/no/such/program"
-# nvidia-smi of a GPU that draws what the file ``power`` says: the power of this moment, where the driver has that field,
-# and, as GPUs since Ampere do, the average of the last second.
+# nvidia-smi of a GPU that draws what the file ``power`` says: as GPUs since Ampere do, it reports the average of the
+# last second, and, where the driver has that field, the power of this moment.
 STAND_IN = """
 import sys, time
 from pathlib import Path
