@@ -1,4 +1,4 @@
-"""Files that CUDA needs on this machine: its runtime library where pip installed it, and device nodes.
+"""What CUDA needs on this machine: its runtime library where pip installed it, device nodes, ONNX Runtime's GPU build.
 
 Polygraphy finds the library of CUDA 12 wheels (nvidia/cuda_runtime/lib), but not that of CUDA 13 wheels
 (nvidia/cu13/lib), and takes any version. TensorRT's wheels name their CUDA: tensorrt-cu12, tensorrt-cu13.
@@ -7,16 +7,21 @@ Polygraphy finds the library of CUDA 12 wheels (nvidia/cuda_runtime/lib), but no
 from __future__ import annotations
 
 import os
+import platform
 import re
 from importlib import metadata, util
 from pathlib import Path
 
-__all__ = ["access_problem", "library_path", "wheel_folder"]
+__all__ = ["access_problem", "gpu_build_hint", "library_path", "wheel_folder"]
 
 TENSORRT_WHEEL = re.compile(r"tensorrt[-_]cu(\d+)")
 # Device nodes of NVIDIA GPUs that processes open: of Jetsons, and for rendering.
 NODES = ("nvmap", "nvhost-*", "nvgpu/*/*", "dri/renderD*")
 GROUPS = ("video", "render")
+TEGRA_RELEASE = Path("/etc/nv_tegra_release")
+# PyPI has no build for JetPack 6; later releases of L4T have indexes of their own there.
+JETSON_INDEX = "https://pypi.jetson-ai-lab.io"
+JETPACK_6 = f"{JETSON_INDEX}/jp6/cu126"
 
 
 def library_path(searched: str) -> str:
@@ -54,6 +59,19 @@ def access_problem(dev: Path = Path("/dev")) -> tuple[str, str] | None:
         f"This user may not open the GPU: no access to {nodes}.",
         f"sudo usermod -aG {','.join(sorted(closed))} {_user()}, then log in again (end running ssh connections, too).",
     )
+
+
+def gpu_build_hint() -> str:
+    """How ONNX Runtime's build for NVIDIA GPUs gets onto this machine."""
+    command = "python3 -m pip install onnxruntime-gpu"
+    try:
+        release = re.search(r"# R(\d+)", TEGRA_RELEASE.read_text(encoding="utf-8"))
+    except OSError:
+        arm = platform.machine() == "aarch64"
+        return f"Install the build for NVIDIA GPUs: {command}" + (f", or see {JETSON_INDEX}" if arm else "")
+    if release and release[1] == "36":
+        return f"Install NVIDIA's build for JetPack 6 (PyPI has none): {command} --index-url {JETPACK_6}"
+    return f"Install NVIDIA's build for this JetPack, from its folder at {JETSON_INDEX}: {command} --index-url FOLDER"
 
 
 def _folders(package: str) -> list[Path]:
