@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from catro_deploy.errors import FaultError, RuntimeMissingError
-from catro_deploy.runtimes.cuda_files import access_problem, library_path
+from catro_deploy.runtimes.cuda_files import access_problem, library_path, no_gpu_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,8 +37,10 @@ def _cuda() -> Any:  # noqa: ANN401 - ctypes.CDLL, every function of which is an
     """The library, as Polygraphy finds it: in LD_LIBRARY_PATH, in the wheel that fits TensorRT, or in the system.
 
     Raises:
-        RuntimeMissingError: it is not there, or Polygraphy is not.
+        RuntimeMissingError: it is not there, or Polygraphy is not; or this user may not use the GPU.
     """
+    if no_gpu_memory() and (closed := access_problem()):
+        raise RuntimeMissingError(*closed)
     try:
         from polygraphy.cuda import wrapper
 

@@ -12,11 +12,12 @@ import re
 from importlib import metadata, util
 from pathlib import Path
 
-__all__ = ["access_problem", "gpu_build_hint", "library_path", "wheel_folder"]
+__all__ = ["access_problem", "gpu_build_hint", "library_path", "no_gpu_memory", "wheel_folder"]
 
 TENSORRT_WHEEL = re.compile(r"tensorrt[-_]cu(\d+)")
-# Device nodes of NVIDIA GPUs that processes open: of Jetsons, and for rendering.
-NODES = ("nvmap", "nvhost-*", "nvgpu/*/*", "dri/renderD*")
+# Device nodes that CUDA opens on a Jetson; without the first nothing works. Other computers do not have that one.
+MEMORY = "nvmap"
+NODES = (MEMORY, "nvhost-*", "nvgpu/*/*", "dri/renderD*")
 GROUPS = ("video", "render")
 TEGRA_RELEASE = Path("/etc/nv_tegra_release")
 # PyPI has no build for JetPack 6; later releases of L4T have indexes of their own there.
@@ -43,14 +44,16 @@ def wheel_folder() -> Path | None:
 
 
 def access_problem(dev: Path = Path("/dev")) -> tuple[str, str] | None:
-    """Which GPU device nodes this user may not open, and what to do; None if that is not the problem.
+    """Which of a Jetson's GPU device nodes this user may not open, and what to do; None if that is not the problem.
 
     Only nodes of the groups ``video`` and ``render`` count: others are for root, and CUDA works without them.
     """
+    if not (dev / MEMORY).exists():
+        return None
     closed: dict[str, Path] = {}
     for node in sorted(path for pattern in NODES for path in dev.glob(pattern)):
         group = _group(node)
-        if group in GROUPS and not os.access(str(node), os.R_OK | os.W_OK, effective_ids=True):
+        if group in GROUPS and not _may_open(node):
             closed.setdefault(group, node)
     if not closed:
         return None
@@ -59,6 +62,15 @@ def access_problem(dev: Path = Path("/dev")) -> tuple[str, str] | None:
         f"This user may not open the GPU: no access to {nodes}.",
         f"sudo usermod -aG {','.join(sorted(closed))} {_user()}, then log in again (end running ssh connections, too).",
     )
+
+
+def no_gpu_memory(dev: Path = Path("/dev")) -> bool:
+    """Whether this user cannot use a Jetson's GPU at all: CUDA crashes in some releases if it tries."""
+    return (dev / MEMORY).exists() and not _may_open(dev / MEMORY)
+
+
+def _may_open(node: Path) -> bool:
+    return os.access(str(node), os.R_OK | os.W_OK, effective_ids=True)
 
 
 def gpu_build_hint() -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from catro_deploy.errors import RuntimeMissingError
 from catro_deploy.runtimes import cuda, cuda_files
-from catro_deploy.runtimes.cuda_files import access_problem, library_path
+from catro_deploy.runtimes.cuda_files import access_problem, library_path, no_gpu_memory
 
 # TensorRT's bindings, and the CUDA that they are for.
 WHEELS = {"10.3.0": 12, "10.16.1.11": 13, "11.4.0.106": 13}
@@ -142,6 +142,23 @@ def test_whatever_cuda_reports_closed_nodes_are_the_reason(dev, nobody, monkeypa
     error = cuda.cuda_error(status, "cudaStreamCreate failed")
     assert isinstance(error, RuntimeMissingError)
     assert "usermod -aG render,video" in error.hint
+
+
+def test_cuda_is_not_even_loaded_without_the_memory_node(dev, nobody, monkeypatch):
+    """Some releases crash: NvRmMemInitNvmap failed with Permission denied."""
+    monkeypatch.setattr(cuda, "no_gpu_memory", lambda: no_gpu_memory(dev))
+    monkeypatch.setattr(cuda, "access_problem", lambda: access_problem(dev))
+    cuda._cuda.cache_clear()
+    with pytest.raises(RuntimeMissingError, match="may not open the GPU"):
+        cuda._cuda()
+
+
+def test_a_desktop_whose_render_node_is_closed_has_no_such_problem(dev, nobody):
+    """CUDA uses /dev/nvidia0 there."""
+    os.seteuid(0)
+    (dev / "nvmap").unlink()
+    os.seteuid(65534)
+    assert access_problem(dev) is None
 
 
 def test_root_and_computers_without_such_nodes_have_no_such_problem(dev, tmp_path):
