@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ClockWatch", "clock_remarks", "watched_clocks"]
 
 EVERY_S, EVERY_MS = 0.25, 250
-# Since driver 535 reasons are those of events; older ones call them reasons of throttling.
+# Newer drivers name them reasons of events, older ones reasons of throttling.
 REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 FIELDS = ("clocks.sm", "clocks.max.sm", *REASONS)
 # Of nvml.h.
