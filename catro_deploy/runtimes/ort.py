@@ -152,8 +152,8 @@ class OrtRunner:
 
     def _explain_fallback(self) -> RuntimeMissingError:
         return RuntimeMissingError(
-            f"ONNX Runtime {self.version} could not start its {self.wanted[0]}, and would compute on the CPU.",
-            "Do CUDA, cuDNN and TensorRT fit its version? See onnxruntime.ai/docs/execution-providers.",
+            f"ONNX Runtime {self.version} could not start its {self.wanted[0]}.",
+            "Install it again: python3 -m pip install --force-reinstall onnxruntime",
         )
 
     def _explain_load(self, error: Exception) -> CatroError:

@@ -26,6 +26,7 @@ class OrtCudaRunner(OrtRunner):
 
     name = "onnxruntime-cuda"
     wanted: tuple[str, ...] = ("CUDAExecutionProvider", "CPUExecutionProvider")
+    _needs, _more = "CUDA, cuDNN and a driver", ""
 
     def _prepare(self) -> None:
         """Load CUDA and cuDNN from wheels, if that is where they are: the provider itself looks in the system only."""
@@ -37,8 +38,13 @@ class OrtCudaRunner(OrtRunner):
         return gpu_build_hint()
 
     def _explain_fallback(self) -> RuntimeMissingError:
-        closed = access_problem()
-        return RuntimeMissingError(*closed) if closed else super()._explain_fallback()
+        if closed := access_problem():
+            return RuntimeMissingError(*closed)
+        return RuntimeMissingError(
+            f"ONNX Runtime {self.version} could not start its {self.wanted[0]}, and would compute on the CPU.",
+            f"It needs the versions that it is built with: {self._needs}. By pip: python3 -m pip install "
+            f"'onnxruntime-gpu[cuda,cudnn]'{self._more}; on a Jetson they are JetPack's. nvidia-smi shows the driver.",
+        )
 
 
 class OrtTensorrtRunner(OrtCudaRunner):
@@ -54,6 +60,7 @@ class OrtTensorrtRunner(OrtCudaRunner):
 
     name = "onnxruntime-tensorrt"
     wanted = ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider")
+    _needs, _more = "TensorRT 10, CUDA, cuDNN and a driver", " 'tensorrt<11'"
 
     def __init__(
         self,

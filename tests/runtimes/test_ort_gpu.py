@@ -100,6 +100,20 @@ def test_where_the_build_for_gpus_is_depends_on_the_machine(tmp_path, monkeypatc
     assert gpu_build_hint().endswith(said) or said in gpu_build_hint()
 
 
+@pytest.mark.parametrize(
+    ("runtime", "said"),
+    [("onnxruntime-cuda", "'onnxruntime-gpu[cuda,cudnn]';"), ("onnxruntime-tensorrt", "[cuda,cudnn]' 'tensorrt<11';")],
+)
+def test_a_provider_that_does_not_start_says_what_it_needs(tmp_path, happened, monkeypatch, runtime, said):
+    monkeypatch.setattr(onnxruntime.InferenceSession, "get_providers", lambda self: [CPU])
+    with (
+        pytest.raises(RuntimeMissingError, match="would compute on the CPU") as caught,
+        open_runner(runtime, write_conv_chain(tmp_path / "m.onnx"), 1),
+    ):
+        pass
+    assert said in caught.value.hint
+
+
 def test_closed_nodes_are_why_a_provider_does_not_start(tmp_path, happened, monkeypatch):
     monkeypatch.setattr(onnxruntime.InferenceSession, "get_providers", lambda self: [CPU])
     monkeypatch.setattr("catro_deploy.runtimes.ort_gpu.access_problem", lambda: ("No access.", "usermod"))
