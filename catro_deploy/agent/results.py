@@ -142,14 +142,15 @@ class BenchResult(ModeResult, Result):
 class EngineSettings:
     """How TensorRT builds an engine.
 
-    ``level`` of optimisation (0 to 5); ``workspace_mib`` (None: what the GPU has); ``dla``, a core of the deep learning
-    accelerator (None: the GPU); least, usual and most images at a time in ``batches``.
+    ``level`` of optimisation (0 to 5); ``workspace_mib`` (None: what the GPU has, a share of memory that it shares with
+    the processor); ``dla``, a core of the deep learning accelerator (None: the GPU); ``batches``, each with an
+    optimization profile of its own, the usual one first.
     """
 
     level: int
     workspace_mib: Optional[int]
     dla: Optional[int]
-    batches: Tuple[int, int, int]
+    batches: Tuple[int, ...]
 
 
 @dataclass(frozen=True)

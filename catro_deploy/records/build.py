@@ -10,12 +10,17 @@ __all__ = ["Build", "Engine", "Place"]
 
 @dataclass(frozen=True)
 class Place:
-    """What an engine is tied to: TensorRT's version and the GPU with its multiprocessors (``sms``)."""
+    """What an engine is tied to: TensorRT's version and the GPU with its multiprocessors (``sms``).
+
+    Of a Jetson also the ``module`` and its ``power_mode``.
+    """
 
     tensorrt: str
     gpu: str
     compute_capability: str
     sms: Count
+    module: str | None = None
+    power_mode: str | None = None
 
 
 @dataclass(frozen=True)
