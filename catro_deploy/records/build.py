@@ -47,6 +47,14 @@ class Engine:
         return len(found) if isinstance(found, list) else 0
 
     @property
+    def dla_parts(self) -> int | None:
+        """How many of these are parts of the network that a DLA runs; None if none was asked for."""
+        found = self.layers.get("Layers")
+        if self.settings.get("dla") is None or not isinstance(found, list):
+            return None
+        return sum("DLA" in str(layer.get("LayerType")) for layer in found if isinstance(layer, dict))
+
+    @property
     def spread(self) -> float | None:
         """The slowest rebuild over the fastest; None if there were none."""
         return max(self.rebuilds_us) / min(self.rebuilds_us) if self.rebuilds_us else None
