@@ -60,8 +60,8 @@ class GpuFigures(BaseModel):
 class Target(BaseModel):
     """A device and how it is used there; ``sources`` says for each of its ``figures`` where it comes from.
 
-    ``threads`` are those of a CPU's runtime. ``transport``: how work gets there; a ``bundle`` is carried by hand.
-    ``power_mode`` is the device's own name of the clocks that the figures are of.
+    ``threads`` are those of a CPU's runtime. ``transport``: how work gets there; a ``bundle`` is carried by hand;
+    ``none`` is for estimates only. ``power_mode`` is the device's own name of the clocks that the figures are of.
     """
 
     model_config = STRICT
@@ -73,7 +73,7 @@ class Target(BaseModel):
     precision: Precision
     threads: PositiveInt = 1
     batch: PositiveInt
-    transport: Literal["local", "ssh", "bundle"] = "local"
+    transport: Literal["local", "ssh", "bundle", "none"] = "local"
     power_mode: str = ""
     gpu: GpuFigures | None = None
     sources: dict[str, str]

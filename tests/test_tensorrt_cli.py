@@ -31,7 +31,8 @@ def test_from_the_checkpoint_to_the_report(tiny):
         assert verify["onnxruntime"][name]["accuracy"] == verify[name]["torch"]
     assert verify["runtime"].startswith("tensorrt 11.4")
     assert bench["environment"]["precision"] == "fp16"
-    assert bench["mode"] == {"batch": 1, "transfers": False, "cuda_graph": False}
+    assert bench["mode"] == {"batch": 1, "transfers": False, "cuda_graph": True}
+    assert bench["environment"]["launch"] == "as one CUDA graph"
     assert len(bench["further"]) == 3
     assert len(report["modes"]) == 4
     assert report["engines"]["pruned"]["spread"] >= 1
@@ -41,9 +42,9 @@ def test_from_the_checkpoint_to_the_report(tiny):
 
     again = command("run", "--target", "x86-gpu", "--budget", "50%flops", "--rebuilds", "2", "--run", "run")
     assert "build: unchanged, skipped" in again.stderr
-    counted = command("bench", "--run", "run", "--transfers", "--cuda-graph")
+    counted = command("bench", "--run", "run", "--transfers", "--no-cuda-graph")
     assert counted.exit_code == exit_code_of(run, "bench"), counted.stderr
-    assert read(run, "bench")["mode"] == {"batch": 1, "transfers": True, "cuda_graph": True}
+    assert read(run, "bench")["mode"] == {"batch": 1, "transfers": True, "cuda_graph": False}
 
 
 def test_the_precision_of_engines_is_decided_by_measuring_them(tiny):
@@ -127,6 +128,18 @@ def test_export_builds_and_checks(tiny):
     assert (run / "pruned.engine").is_file()
     assert read(run, "verify")["passed"]
     assert "tensorrt 11.4" in done.stdout
+
+
+def test_a_target_of_estimates_gets_no_bundle(tiny):
+    assert command("prune", "--target", "jetson-xavier-nx").exit_code == 0
+    assert command("finetune").exit_code == 0
+    assert command("export").exit_code == 0
+    (run,) = (tiny / "runs").glob("jetson-xavier-nx-*")
+    assert not (run / "bundle.tar").exists()
+    refused = command("bundle")
+    assert refused.exit_code == 2
+    assert "of Jetson Xavier NX, 20 W there are estimates only" in refused.stderr
+    assert "targets show jetson-xavier-nx" in refused.stderr
 
 
 def test_export_for_a_device_that_nobody_knows_writes_a_bundle(tiny):

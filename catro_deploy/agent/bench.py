@@ -20,6 +20,7 @@ from catro_deploy.agent.models import open_model
 from catro_deploy.agent.results import BenchFacts, BenchResult, Mode, ModeResult, TrtexecTiming
 from catro_deploy.errors import FaultError, UsageError
 from catro_deploy.runtimes import GpuRunner, Runner, check_metadata
+from catro_deploy.runtimes.cuda import CaptureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,19 +51,34 @@ def bench(job: BenchJob, workspace: Workspace, emit: Emit) -> BenchResult:
         for name, model in job.models.items():
             runners[name] = stack.enter_context(open_model(job, model.file, workspace, emit))
             check_metadata(runners[name], model.metadata)
+        modes, doubts = _capturable(runners, job)
         device, report = device_facts(), _seldom(emit)
-        measured = [_measured(runners, mode, job.protocol, device, report) for mode in job.modes]
+        measured = [_measured(runners, mode, job.protocol, device, report) for mode in modes]
         first, facts = measured[0]
         result = BenchResult(
             original=first.original,
             pruned=first.pruned,
             speedup=first.speedup,
             mode=first.mode,
-            warnings=first.warnings,
+            warnings=(*doubts, *first.warnings),
             facts=facts,
             further=tuple([_brief(one) for one, _ in measured[1:]]),
         )
         return _with_energy_and_trtexec(result, runners, job) if job.beside else result
+
+
+def _capturable(runners: Mapping[str, Runner], job: BenchJob) -> tuple[tuple[Mode, ...], list[str]]:
+    """The modes of ``job``, without CUDA graphs where none can be captured, and what to say of that."""
+    try:
+        for mode in job.modes:
+            for runner in runners.values():
+                if mode.cuda_graph:
+                    _call(runner, mode, job.protocol.seed)
+    except CaptureError as error:
+        plain = (replace(mode, cuda_graph=mode.cuda_graph and False) for mode in job.modes)
+        doubt = f"Measured without CUDA graphs, for none can be captured of these networks: {error.problem}"
+        return tuple(dict.fromkeys(plain)), [doubt]
+    return job.modes, []
 
 
 def _measured(
@@ -95,7 +111,7 @@ def _measured(
     )
     timings = {name: replace(timing(times), enqueue_p50_us=_median(enqueue_us[name])) for name, times in blocks.items()}
     ratio = speedup(blocks["original"], blocks["pruned"], protocol)
-    warnings = tuple(remarks(timings, ratio, protocol, facts))
+    warnings = tuple(remarks(timings, ratio, protocol, facts, graph=bool(mode.cuda_graph)))
     return ModeResult(timings["original"], timings["pruned"], ratio, mode, warnings), facts
 
 
@@ -120,7 +136,9 @@ def _by_trtexec(
 ) -> tuple[TrtexecTiming | None, list[str]]:
     """trtexec's times of both engines, and remarks on them. If it fails, the measurements here remain valid."""
     modes: tuple[ModeResult, ...] = (result, *result.further)
-    same = next(one for one in modes if one.mode == replace(one.mode, **trtexec.MODE))
+    same = next((one for one in modes if one.mode == replace(one.mode, **trtexec.MODE)), None)
+    if same is None:
+        return None, []
     here_us = {"original": same.original.p50_us, "pruned": same.pruned.p50_us}
     timings, version, doubts = {}, "", []
     for name, runner in runners.items():

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from catro_deploy.agent.engines import built, engine_of, layers_of
-from catro_deploy.agent.events import EngineBuilt, FilePiece, Note
+from catro_deploy.agent.engines import built, effective, engine_of, layers_of
+from catro_deploy.agent.events import EngineBuilding, EngineBuilt, FilePiece, Note
 from catro_deploy.agent.measure import percentile
 from catro_deploy.agent.models import engine_settings
 from catro_deploy.agent.results import BuildResult, BuiltEngine
@@ -49,10 +49,10 @@ def build(job: BuildJob, workspace: Workspace, emit: Emit) -> BuildResult:
         engine = engine_of(onnx, engine_settings(job), Path(workspace.home), emit)
         with TrtRunner(engine, 1) as runner:
             check_metadata(runner, model.metadata)
-        emit(EngineBuilt())
         rebuilds_us = []
         for turn in range(job.rebuilds):
             emit(Note(f"building {onnx.name} again, {turn + 1} of {job.rebuilds}"))
+            emit(EngineBuilding())
             rebuilds_us.append(_rebuilt_us(onnx, engine, job))
             emit(EngineBuilt())
         sidecar = json.loads(sidecar_of(engine).read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ def _rebuilt_us(onnx: Path, engine: Path, job: BuildJob) -> float:
     """The median time of an engine that is built without what earlier builds have timed."""
     with tempfile.TemporaryDirectory(prefix="catro-deploy-build-") as folder:
         again = Path(folder) / engine.name
-        again.write_bytes(built(onnx, engine_settings(job), None))
+        again.write_bytes(built(onnx, effective(engine_settings(job)), None))
         sidecar_of(again).write_bytes(sidecar_of(engine).read_bytes())
         with TrtRunner(again, 1) as runner:
             images = np.random.default_rng(0).standard_normal((job.batch, *runner.image_shape)).astype(np.float32)

@@ -1,7 +1,7 @@
 """TensorRT engines of this device, each built once: for an ONNX file, in a version of TensorRT, on a GPU, by settings.
 
 Networks are strongly typed, so that precision is what the ONNX file says and nothing else. What a DLA cannot run falls
-back to the GPU; ``batches`` count for ONNX files with a dynamic batch.
+back to the GPU, which is counted; ``batches`` count for ONNX files with a dynamic batch.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import json
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from catro_deploy.agent.events import Note
+from catro_deploy.agent.events import EngineBuilding, EngineBuilt, Note
 from catro_deploy.agent.onnx_metadata import onnx_metadata
 from catro_deploy.agent.store import told_if_full
 from catro_deploy.agent.wire import to_json
-from catro_deploy.errors import FaultError, ModelError, RuntimeMissingError
-from catro_deploy.runtimes.trt_engine import import_tensorrt, loaded, place_of, polygraphed, sidecar_of
+from catro_deploy.errors import FaultError, ModelError, RuntimeMissingError, UsageError
+from catro_deploy.runtimes.cuda import shared_memory_bytes
+from catro_deploy.runtimes.trt_engine import import_tensorrt, loaded, place_of, polygraphed, sidecar_of, typing_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,27 +29,38 @@ if TYPE_CHECKING:
     from catro_deploy.agent.events import Emit
     from catro_deploy.agent.results import EngineSettings
 
-__all__ = ["built", "engine_of", "layers_of"]
+__all__ = ["built", "effective", "engine_of", "layers_of", "placed"]
 
 MIB = 1 << 20
+# Of memory that the GPU shares with the processor, the share that TensorRT may use to try kernels. Its own default is
+# all of it, and on such boards the system ends what takes that.
+WORKSPACE_SHARE = 0.25
+SHOWN = 6
+DLA_LIMITS = (
+    "A DLA runs fp16 and int8 only, and not every layer. Leave out [build] dla, or change the network or precision."
+)
 
 
 def engine_of(onnx: Path, settings: EngineSettings, home: Path, emit: Emit) -> Path:
     """The engine of ``onnx``, built now if there is none below ``home``; beside it its sidecar.
 
     Raises:
-        ModelError: TensorRT cannot run the network.
+        ModelError: TensorRT cannot run the network, or the DLA none of its layers.
+        UsageError: the network takes any number of images, and a DLA is wanted.
         RuntimeMissingError: TensorRT or a GPU is missing, or a DLA that the settings want.
         FaultError: it could not be built.
         StorageError: the disk is full.
     """
     place, digest = place_of(), hashlib.sha256(onnx.read_bytes()).hexdigest()
+    settings = effective(settings)
     key = hashlib.sha256(json.dumps([digest, place, to_json(settings)], sort_keys=True).encode()).hexdigest()
     engine = home / "engines" / f"{key}.engine"
     if _is_whole(engine):
         os.utime(str(engine))
+        emit(EngineBuilt())
         return engine
     emit(Note(f"building the TensorRT engine of {onnx.name}: this takes a while"))
+    emit(EngineBuilding())
     began = time.monotonic()
     content = built(onnx, settings, _timing_cache(home, place))
     sidecar = {
@@ -62,7 +75,18 @@ def engine_of(onnx: Path, settings: EngineSettings, home: Path, emit: Emit) -> P
         engine.parent.mkdir(parents=True, exist_ok=True)
         _write(engine, content)
         _write(sidecar_of(engine), json.dumps(sidecar, indent=1).encode())
+    if settings.dla is not None:
+        emit(Note(_placement(engine, onnx.name)))
+    emit(EngineBuilt())
     return engine
+
+
+def effective(settings: EngineSettings) -> EngineSettings:
+    """``settings`` with the workspace that they leave open, on boards where TensorRT's own default is too much."""
+    shared = shared_memory_bytes()
+    if settings.workspace_mib is not None or shared is None:
+        return settings
+    return replace(settings, workspace_mib=max(1, int(WORKSPACE_SHARE * shared / MIB)))
 
 
 def built(onnx: Path, settings: EngineSettings, timing_cache: Path | None) -> bytes:
@@ -84,7 +108,8 @@ def built(onnx: Path, settings: EngineSettings, timing_cache: Path | None) -> by
         if content is None:
             raise FaultError(
                 f"TensorRT {trt.__version__} could not build the engine of {onnx.name}.",
-                "If memory ran out, end what else runs on the GPU, or give it less: [build] workspace_mib",
+                "If memory ran out, end what else runs on the GPU, or give it less: [build] workspace_mib."
+                + typing_hint(trt),
             )
         if timing_cache is not None:
             with told_if_full(timing_cache.parent):
@@ -112,22 +137,52 @@ def _config(trt: Any, builder: Any, network: Any, settings: EngineSettings, timi
         options["memory_pool_limits"] = {trt.MemoryPoolType.WORKSPACE: settings.workspace_mib * MIB}
     if timing_cache is not None and timing_cache.is_file():
         options["load_timing_cache"] = str(timing_cache)
+    given = network.get_input(0)
     if settings.dla is not None:
+        if given.shape[0] < 0:  # https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/
+            raise UsageError(  # dla-layer-restrictions.html: "DLA does not support dynamic dimensions"
+                "The network takes any number of images at a time; a DLA runs networks of a fixed batch only.",
+                "Set export.dynamic_batch = false, export and build again; or leave out [build] dla.",
+            )
         if builder.num_DLA_cores <= settings.dla:
             raise RuntimeMissingError(
                 f"DLA core {settings.dla} is wanted; this device has {builder.num_DLA_cores}, as far as TensorRT "
                 f"{trt.__version__} knows.",
-                "Leave out [build] dla. TensorRT 10.8 to 11.3 know no DLA at all.",
+                "Leave out [build] dla. TensorRT 10.8 to 11.4.0 know no DLA at all.",
             )
-        options.update(use_dla=True, allow_gpu_fallback=True)
-    given = network.get_input(0)
     if given.shape[0] < 0:
         shapes = [(batch, *tuple(given.shape)[1:]) for batch in settings.batches]
-        options["profiles"] = [Profile().add(given.name, *shapes)]
+        options["profiles"] = [Profile().add(given.name, shape, shape, shape) for shape in shapes]
     config = create_config(builder, network, **options)
-    if settings.dla is not None:
+    if settings.dla is not None:  # not by Polygraphy's use_dla: that asks for precision constraints before TensorRT 11
+        config.default_device_type = trt.DeviceType.DLA
         config.DLA_core = settings.dla
+        config.set_flag(trt.BuilderFlag.GPU_FALLBACK)
     return config
+
+
+def _placement(engine: Path, name: str) -> str:
+    """What of a new ``engine`` the DLA runs, by TensorRT's inspector; layers fall back to the GPU without a word.
+
+    Raises:
+        ModelError: nothing, so that the engine is of no use.
+    """
+    on_dla, on_gpu = placed(layers_of(engine))
+    if not on_dla:
+        engine.unlink()
+        sidecar_of(engine).unlink()
+        raise ModelError(f"The DLA runs no layer of {name}: all {len(on_gpu)} fell back to the GPU.", DLA_LIMITS)
+    if not on_gpu:
+        return f"the DLA runs all of {name}"
+    return f"{name}: {len(on_dla)} parts run on the DLA, {len(on_gpu)} layers on the GPU: {', '.join(on_gpu[:SHOWN])}"
+
+
+def placed(layers: Any) -> tuple[list[str], list[str]]:  # noqa: ANN401 - JSON, as TensorRT makes it
+    """Names of the layers that a DLA runs, each a part of the network, and of those that the GPU runs."""
+    found: tuple[list[str], list[str]] = ([], [])
+    for layer in layers["Layers"]:
+        found["DLA" not in str(layer["LayerType"])].append(str(layer["Name"]))
+    return found
 
 
 def _refusal(onnx: Path, parser: Any, trt: Any) -> ModelError:  # noqa: ANN401 - trt.OnnxParser
@@ -139,7 +194,7 @@ def _refusal(onnx: Path, parser: Any, trt: Any) -> ModelError:  # noqa: ANN401 -
     return ModelError(
         "\n".join(lines),
         "Replace that operation in the network, or export for another opset ([export] opset): TensorRT 10 knows 9 "
-        "to 20.",
+        f"to 20.{typing_hint(trt)}",
     )
 
 

@@ -7,7 +7,18 @@ from typing import Any, Callable, ClassVar, Dict, Optional, Tuple, Type
 
 from catro_deploy.agent.wire import Tagged
 
-__all__ = ["Emit", "EngineBuilt", "Event", "FilePiece", "ImagesDone", "NodeTimes", "Note", "Progress", "Sample"]
+__all__ = [
+    "Emit",
+    "EngineBuilding",
+    "EngineBuilt",
+    "Event",
+    "FilePiece",
+    "ImagesDone",
+    "NodeTimes",
+    "Note",
+    "Progress",
+    "Sample",
+]
 
 
 class Event(Tagged):
@@ -45,6 +56,13 @@ class ImagesDone(Event):
     NAME: ClassVar[str] = "images"
 
     images: int
+
+
+@dataclass(frozen=True)
+class EngineBuilding(Event):
+    """An engine is being built: what that takes does not count in the job's time limit."""
+
+    NAME: ClassVar[str] = "building"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from catro_deploy.agent.devfreq import gpu_clock_mhz
 from catro_deploy.agent.device import JetsonFacts, JetsonState
+from catro_deploy.runtimes.board import power_mode
 
 __all__ = ["jetson_clocks", "jetson_facts", "jetson_state", "l4t_release", "power_mode", "tegrastats"]
 
@@ -51,12 +52,6 @@ def jetson_state(root: Path = Path("/")) -> JetsonState | None:
         power_w=said["power_w"] or None,
         overcurrent_events=_overcurrent_events(root),
     )
-
-
-def power_mode(text: str) -> str | None:
-    """The mode that ``nvpmodel -q`` names, plain or verbose."""
-    found = re.findall(r"NV Power Mode: *(\S+)", text)
-    return found[-1] if found else None
 
 
 def l4t_release(text: str) -> str | None:

@@ -162,8 +162,13 @@ class _WeightedMedian:
         return float(self._values[np.searchsorted(cumulated, cumulated[-1] / 2)])
 
 
-def remarks(timings: Mapping[str, Timing], ratio: Speedup, protocol: BenchProtocol, facts: BenchFacts) -> list[str]:
-    """What makes the figures of ``original`` and ``pruned`` less certain than they look, a sentence each."""
+def remarks(
+    timings: Mapping[str, Timing], ratio: Speedup, protocol: BenchProtocol, facts: BenchFacts, *, graph: bool = False
+) -> list[str]:
+    """What makes the figures of ``original`` and ``pruned`` less certain than they look, a sentence each.
+
+    ``graph``: whether they were launched as CUDA graphs.
+    """
     found = []
     for name, times in timings.items():
         if times.n < protocol.min_samples:
@@ -177,7 +182,7 @@ def remarks(timings: Mapping[str, Timing], ratio: Speedup, protocol: BenchProtoc
         if enqueue_us is not None and enqueue_us > HOST_BOUND * times.p50_us:
             found.append(
                 f"The {name} model waits for the host, which takes {enqueue_us:.0f} us to hand over an "
-                "inference: as a CUDA graph it may be faster (--cuda-graph)."
+                f"inference{'' if graph else ': as a CUDA graph it may be faster (--cuda-graph)'}."
             )
     low, high = ratio.ci95
     if low <= 1 <= high:

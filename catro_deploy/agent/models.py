@@ -43,7 +43,9 @@ def _by_provider(job: ModelJob[Any], model: Path, home: Path) -> Runner:
     settings = engine_settings(job)
     version = OrtTensorrtRunner(model, job.threads).version
     options = provider_options(model, settings, version, home) if model.is_file() else None
-    return OrtTensorrtRunner(model, job.threads, options=options, batches=settings.batches)
+    return OrtTensorrtRunner(
+        model, job.threads, options=options, batches=(1, settings.batches[0], max(settings.batches))
+    )
 
 
 def engine_settings(job: ModelJob[Any]) -> EngineSettings:

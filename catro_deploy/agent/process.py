@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["agent_command", "as_error", "error_event", "job_events"]
 
 LAST_LINES = 12
+BUILD_LIMIT_S = 3 * 3600
+"""Of one engine: a large network at the highest level, on a small device."""
 
 
 def agent_command() -> list[str]:
@@ -36,16 +39,18 @@ def agent_command() -> list[str]:
 def job_events(job: Job[Any], workspace: Workspace, limit_s: float = 3600) -> Generator[dict[str, Any], None, None]:
     """Have the agent do ``job`` and yield its events, as JSON, as they come; the last one is its ``result``.
 
+    ``limit_s`` does not include the building of engines, each of which has a limit of its own.
+
     However it ends - a result, an error, Ctrl-C, or closing the iterator - the process is gone afterwards.
 
     Raises:
         CatroError: the agent reported it.
-        FaultError: the agent crashed, or took longer than ``limit_s`` seconds.
+        FaultError: the agent crashed, or took longer than its limits.
     """
     with ExitStack() as stack:
         stderr = stack.enter_context(tempfile.TemporaryFile())
         process = stack.enter_context(_agent(stderr))
-        expired = stack.enter_context(_killed_after(limit_s, process))
+        deadline = stack.enter_context(_Deadline(limit_s, process))
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError), process.stdin:  # an agent that died at once is explained by its stderr
@@ -57,15 +62,14 @@ def job_events(job: Job[Any], workspace: Workspace, limit_s: float = 3600) -> Ge
                 break  # half a line: the agent was killed while it wrote
             if event["event"] == "error":
                 raise as_error(event)
+            if event["event"] in ("building", "built"):
+                deadline.switch(building=event["event"] == "building")
             yield event
             if event["event"] == "result":
                 return
         code = process.wait()
-        if expired.is_set():
-            raise FaultError(
-                f"The measurement did not end within {limit_s:g} s and was stopped.",
-                "Measure for a shorter time (bench.protocol), or one image at a time (bench.batch).",
-            )
+        if deadline.expired:
+            raise _too_long(limit_s, deadline)
         raise FaultError(_explain_crash(code, stderr), "If the reason is not clear from this: catro-deploy doctor")
 
 
@@ -90,21 +94,51 @@ def _agent(stderr: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-@contextmanager
-def _killed_after(limit_s: float, process: subprocess.Popen[bytes]) -> Iterator[threading.Event]:
-    expired = threading.Event()
+class _Deadline:
+    """Kills ``process`` after ``limit_s`` seconds, in which the building of engines does not count."""
 
-    def expire() -> None:
-        expired.set()
-        process.kill()
+    def __init__(self, limit_s: float, process: subprocess.Popen[bytes]) -> None:
+        self.expired, self.building = False, False
+        self._left_s, self._process = limit_s, process
 
-    timer = threading.Timer(limit_s, expire)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield expired
-    finally:
-        timer.cancel()
+    def __enter__(self) -> _Deadline:
+        self._start(self._left_s)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def switch(self, *, building: bool) -> None:
+        """An engine is being built from now on, or not any more."""
+        if building == self.building:
+            return
+        self._timer.cancel()
+        if building:
+            self._left_s -= time.monotonic() - self._began
+        self.building = building
+        self._start(BUILD_LIMIT_S if building else self._left_s)
+
+    def _start(self, seconds: float) -> None:
+        self._began = time.monotonic()
+        self._timer = threading.Timer(max(seconds, 0), self._expire)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _expire(self) -> None:
+        self.expired = True
+        self._process.kill()
+
+
+def _too_long(limit_s: float, deadline: _Deadline) -> FaultError:
+    if deadline.building:
+        return FaultError(
+            f"An engine was not built within {BUILD_LIMIT_S:g} s; building it was stopped.",
+            "Build faster: [build] level = 0 to 2.",
+        )
+    return FaultError(
+        f"The measurement did not end within {limit_s:g} s and was stopped.",
+        "Measure for a shorter time (bench.protocol), or one image at a time (bench.batch).",
+    )
 
 
 def _explain_crash(code: int, stderr: IO[bytes]) -> str:

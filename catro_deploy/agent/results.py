@@ -146,14 +146,15 @@ class BenchResult(ModeResult, Result):
 class EngineSettings:
     """How TensorRT builds an engine.
 
-    ``level`` of optimisation (0 to 5); ``workspace_mib`` (None: what the GPU has); ``dla``, a core of the deep learning
-    accelerator (None: the GPU); least, usual and most images at a time in ``batches``.
+    ``level`` of optimisation (0 to 5); ``workspace_mib`` (None: what the GPU has, a share of memory that it shares with
+    the processor); ``dla``, a core of the deep learning accelerator (None: the GPU); ``batches``, the usual one
+    first, each with an optimization profile of its own; ONNX Runtime has one profile, from 1 to the largest.
     """
 
     level: int
     workspace_mib: Optional[int]
     dla: Optional[int]
-    batches: Tuple[int, int, int]
+    batches: Tuple[int, ...]
 
 
 @dataclass(frozen=True)

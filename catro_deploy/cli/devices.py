@@ -42,9 +42,10 @@ def add(
     from pydantic import ValidationError
 
     from catro_deploy.targets import load_target
+    from catro_deploy.transports.reach import require_reachable
     from catro_deploy.transports.registry import Device, add_device
 
-    load_target(target)
+    require_reachable(load_target(target), name, "device add")
     try:
         device = Device(name=name, ssh=ssh, target=target, python=python, folder=folder)
     except ValidationError as error:

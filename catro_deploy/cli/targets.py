@@ -105,7 +105,7 @@ def _measuring(target: "Target", here: bool) -> str:
         return f"on {' or '.join(places)}"
     if reachable(target, "any"):
         return f"on a device of yours: catro-deploy device add NAME --ssh USER@HOST --target {target.name}"
-    return "not in this version"
+    return "not possible: estimates only" if target.transport == "none" else "not in this version"
 
 
 def _profiles(target: str) -> "list[tuple[Path, LatencyProfile]]":

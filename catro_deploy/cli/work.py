@@ -143,7 +143,7 @@ def export_run(
     else:
         progress.note("the precision, and with it the file to ship, is decided by: catro-deploy quantize")
     run = work(stages, settings, run, progress, force=force, keep=keep, as_json=as_json)
-    if needs_engines(target) and not there:
+    if needs_engines(target) and not there and target.transport != "none":
         from catro_deploy.stages.bundle import bundle
 
         progress.note(f"{target.name} cannot be reached from here: build the engines there")

@@ -4,10 +4,11 @@ The device's agent, which has numpy alone, computes the same numbers to the bit:
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 
-__all__ = ["normalise", "scaled", "standardise", "undo_standardise"]
+__all__ = ["constant", "normalise", "scaled", "standardise", "undo_standardise"]
 
 LARGEST = 255
 
@@ -33,4 +34,11 @@ def undo_standardise(images: torch.Tensor, mean: Sequence[float], std: Sequence[
 
 
 def _by_channel(values: Sequence[float], images: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(tuple(values), dtype=images.dtype, device=images.device).view(1, -1, 1, 1)
+    return constant(tuple(values), images.dtype, images.device).view(1, -1, 1, 1)
+
+
+@lru_cache(maxsize=64)
+def constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """``values`` as a tensor, made once: a copy from the host's pageable memory makes a GPU wait. Do not change it."""
+    with torch.inference_mode(mode=False):  # a tensor of inference mode could not be used in training
+        return torch.tensor(values, dtype=dtype, device=device)

@@ -10,12 +10,17 @@ __all__ = ["Build", "Engine", "Place"]
 
 @dataclass(frozen=True)
 class Place:
-    """What an engine is tied to: TensorRT's version and the GPU with its multiprocessors (``sms``)."""
+    """What an engine is tied to: TensorRT's version and the GPU with its multiprocessors (``sms``).
+
+    Of a Jetson also the ``module`` and its ``power_mode``.
+    """
 
     tensorrt: str
     gpu: str
     compute_capability: str
     sms: Count
+    module: str | None = None
+    power_mode: str | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,14 @@ class Engine:
         """How many layers there are after fusion."""
         found = self.layers.get("Layers")
         return len(found) if isinstance(found, list) else 0
+
+    @property
+    def dla_parts(self) -> int | None:
+        """How many of these are parts of the network that a DLA runs; None if none was asked for."""
+        found = self.layers.get("Layers")
+        if self.settings.get("dla") is None or not isinstance(found, list):
+            return None
+        return sum("DLA" in str(layer.get("LayerType")) for layer in found if isinstance(layer, dict))
 
     @property
     def spread(self) -> float | None:

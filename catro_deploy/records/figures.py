@@ -128,7 +128,10 @@ class ModeFigures:
 
 @dataclass(frozen=True)
 class EngineFigures:
-    """One TensorRT engine; ``spread`` is the slowest rebuild over the fastest."""
+    """One TensorRT engine; ``spread`` is the slowest rebuild over the fastest.
+
+    ``dla_parts`` of the ``layers`` are parts of the network that a DLA runs; None if none was asked for.
+    """
 
     seconds: float
     engine_sha256: str
@@ -137,6 +140,7 @@ class EngineFigures:
     rebuilds_us: tuple[float, ...]
     layers: int
     spread: float | None
+    dla_parts: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

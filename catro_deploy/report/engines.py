@@ -23,7 +23,10 @@ def mode_table(report: Report) -> Table | None:
 
 def mode_words(report: Report) -> str:
     """How modes were timed, and what trtexec says where it was asked."""
+    graph = report.modes[0].mode.cuda_graph if report.modes else None
     text = "By the GPU's own clock (CUDA events), interleaved."
+    if graph is not None:
+        text += f" The first row counts: {'launched as one CUDA graph' if graph else 'launched layer by layer'}."
     if other := report.trtexec:
         original, pruned = (ms(of.p50_us / 1000) for of in (other.original, other.pruned))
         text += (
@@ -47,7 +50,8 @@ def engine_table(report: Report) -> Table | None:
     for name, engine in report.engines.items():
         times = ", ".join(f"{ms(us / 1000)} ms" for us in engine.rebuilds_us) or "none"
         spread = "" if engine.spread is None else f"{engine.spread:.3f}"
-        rows.append((name, f"{engine.seconds:.0f} s", count(engine.layers), times, spread))
+        on_dla = "" if engine.dla_parts is None else f" ({count(engine.dla_parts)} on the DLA)"
+        rows.append((name, f"{engine.seconds:.0f} s", f"{count(engine.layers)}{on_dla}", times, spread))
     head = ("Engine", "Built in", "Layers after fusion", "Rebuilt: p50 of each", "Slowest / fastest")
     return Table(head, tuple(rows), frozenset({1, 2, 3, 4}))
 
@@ -55,7 +59,9 @@ def engine_table(report: Report) -> Table | None:
 def engine_words(report: Report) -> str:
     """Where the engines run."""
     place = next(iter(report.engines.values())).place
+    module = f" of a {place.module}" if place.module else ""
+    mode = f", power mode {place.power_mode}" if place.power_mode else ""
     return (
-        f"Strongly typed engines, built on the device by TensorRT {place.tensorrt} for its {place.gpu} (compute "
-        f"capability {place.compute_capability}, {place.sms} SMs). They run on no other."
+        f"Strongly typed engines, built on the device by TensorRT {place.tensorrt} for its {place.gpu}{module} "
+        f"(compute capability {place.compute_capability}, {place.sms} SMs{mode}). They run on no other."
     )

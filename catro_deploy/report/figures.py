@@ -114,6 +114,7 @@ def _engine(engine: Engine) -> EngineFigures:
         rebuilds_us=engine.rebuilds_us,
         layers=engine.layer_count,
         spread=engine.spread,
+        dla_parts=engine.dla_parts,
     )
 
 

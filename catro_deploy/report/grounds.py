@@ -26,6 +26,7 @@ def conditions(report: Report) -> list[tuple[str, str]]:
         "runtime": "Runtime",
         "threads": "Threads",
         "batch": "Images a call",
+        "launch": "Launched",
         "precision": "Precision",
         "warmup_s": "Warm-up",
     }

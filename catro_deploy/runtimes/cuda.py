@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Event", "Graph", "Pinned", "captured", "cuda_error", "gpu_identity", "try_gpu"]
+__all__ = [
+    "CaptureError", "Event", "Graph", "Pinned", "captured", "cuda_error", "gpu_identity", "shared_memory_bytes",
+    "try_gpu",
+]  # fmt: skip
 
 OUT_OF_MEMORY, NO_DEVICE, NO_DRIVER = 2, 100, 35
 # Of cudaDeviceAttr.
-SM_COUNT, MAJOR, MINOR = 16, 75, 76
+SM_COUNT, INTEGRATED, MAJOR, MINOR = 16, 18, 75, 76
 # The properties begin with the name, and were never so long.
 PROPERTIES_BYTES, NAME_BYTES = 8192, 256
 CAPTURE_THREAD_LOCAL = 1
@@ -165,10 +168,27 @@ def gpu_identity() -> dict[str, Any]:
     return {"gpu": name, "compute_capability": f"{_attribute(MAJOR)}.{_attribute(MINOR)}", "sms": _attribute(SM_COUNT)}
 
 
+def shared_memory_bytes() -> int | None:
+    """All the memory of a GPU that shares it with the processor, as on a Jetson; None for one with its own.
+
+    Raises:
+        RuntimeMissingError: there is no GPU.
+    """
+    if not _attribute(INTEGRATED):
+        return None
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    _called("cudaMemGetInfo", ctypes.byref(free), ctypes.byref(total))
+    return total.value
+
+
 def _attribute(which: int) -> int:
     value = ctypes.c_int()
     _called("cudaDeviceGetAttribute", ctypes.byref(value), which, 0)
     return value.value
+
+
+class CaptureError(FaultError):
+    """Work that cannot be captured as a CUDA graph: it waits for the host, for example."""
 
 
 class Event:
@@ -217,15 +237,18 @@ def captured(stream: int) -> Iterator[Graph]:
     """Capture what is put on ``stream`` in the block, in place of doing it; the graph can be launched after the block.
 
     Raises:
-        FaultError: something in the block cannot be captured.
+        CaptureError: something in the block cannot be captured.
     """
     graph, template = Graph(), ctypes.c_void_p()
     _called("cudaStreamBeginCapture", ctypes.c_void_p(stream), CAPTURE_THREAD_LOCAL)
     try:
-        yield graph
-    finally:
-        _called("cudaStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(template))
-    _called("cudaGraphInstantiateWithFlags", ctypes.byref(graph._runnable), template, ctypes.c_ulonglong(0))
+        try:
+            yield graph
+        finally:
+            _called("cudaStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(template))
+        _called("cudaGraphInstantiateWithFlags", ctypes.byref(graph._runnable), template, ctypes.c_ulonglong(0))
+    except FaultError as error:
+        raise CaptureError(error.problem) from error
     _called("cudaGraphDestroy", template)
 
 

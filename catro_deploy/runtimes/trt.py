@@ -43,9 +43,11 @@ class TrtRunner:
         from polygraphy.cuda import Stream
 
         self._stream = Stream()  # TensorRT waits for more than it must on the default one
-        self._context = self._engine.create_execution_context()
+        # By default a context takes the memory of the largest profile; this one that of the profile in use.
+        strategy = self._trt.ExecutionContextAllocationStrategy.ON_PROFILE_CHANGE
+        self._context = self._engine.create_execution_context(strategy)
         if self._context is None:
-            raise FaultError("TensorRT cannot run the engine: probably the GPU's memory is too small.")
+            raise self._no_memory()
         for place in range(self._engine.num_io_tensors):
             name = self._engine.get_tensor_name(place)
             if self._engine.get_tensor_mode(name) == self._trt.TensorIOMode.INPUT:
@@ -53,6 +55,8 @@ class TrtRunner:
             else:
                 self._output = name
         self._shape = tuple(self._engine.get_tensor_shape(self._input))
+        places = range(self._engine.num_optimization_profiles if self._shape[0] < 0 else 0)
+        self._profiles = {self._engine.get_tensor_profile_shape(self._input, place)[2][0]: place for place in places}
         if self.profiling:
             self._profiler = _profiler(self._trt)
             self._context.profiler = self._profiler
@@ -72,7 +76,7 @@ class TrtRunner:
 
     @property
     def batch(self) -> int | None:
-        """The first size of the input; None if it is dynamic."""
+        """The first size of the input; None if it is dynamic, and ``infer`` takes any number of images."""
         return None if self._shape[0] < 0 else self._shape[0]
 
     @property
@@ -87,13 +91,25 @@ class TrtRunner:
         return metadata
 
     def infer(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Map images to logits, from and to the host's memory."""
+        """Map images to logits, from and to the host's memory, in batches that the engine was built for."""
+        count = len(inputs)
+        size = self._batch_for(count)
         with polygraphed(f"Running {self.model.name}"):
-            buffers = self._sized(inputs.shape)
-            np.copyto(buffers.images.array, inputs)
-            self._enqueue(buffers, transfers=True)
-            self._stream.synchronize()
-        logits: NDArray[np.float32] = buffers.logits.array.astype(np.float32)
+            parts = [self._infer(inputs[start : start + size], size) for start in range(0, count, size)]
+        return np.concatenate(parts)
+
+    def _batch_for(self, count: int) -> int:
+        """The smallest batch of a profile that holds ``count`` images, else the largest of all."""
+        enough = [batch for batch in self._profiles if batch >= count]
+        return min(enough) if enough else max(self._profiles, default=count)
+
+    def _infer(self, inputs: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+        buffers = self._sized((size, *inputs.shape[1:]))
+        buffers.images.array[: len(inputs)] = inputs
+        buffers.images.array[len(inputs) :] = 0
+        self._enqueue(buffers, transfers=True)
+        self._stream.synchronize()
+        logits: NDArray[np.float32] = buffers.logits.array[: len(inputs)].astype(np.float32)
         return logits
 
     def timer(
@@ -105,8 +121,9 @@ class TrtRunner:
         the host took to hand the work over is added to ``enqueue_us``.
         """
         clock, handed_over = time.perf_counter_ns, [] if enqueue_us is None else enqueue_us
-        self.infer(inputs)
-        buffers, stream = self._sized(inputs.shape), self._stream.ptr
+        with polygraphed(f"Running {self.model.name}"):
+            buffers, stream = self._sized(inputs.shape), self._stream.ptr
+        self.infer(inputs)  # a first time before a capture: TensorRT then prepares what cannot be captured
         begin, end = buffers.event(), buffers.event()
         launch: Callable[[], None] = lambda: self._enqueue(buffers, transfers=transfers)  # noqa: E731
         if graph:
@@ -145,16 +162,37 @@ class TrtRunner:
             if self._buffers is not None:
                 self._buffers.free()
                 self._buffers = None
+            self._select_profile(shape)
             if not self._context.set_input_shape(self._input, shape) or self._context.infer_shapes():
-                raise ModelError(
-                    f"The engine {self.model.name} does not take images of shape {shape}.",
-                    "For more than one image at a time set export.dynamic_batch = true, export and build again.",
-                )
+                raise self._misfit(shape)
             types = [self._trt.nptype(self._engine.get_tensor_dtype(name)) for name in (self._input, self._output)]
             self._buffers = _Buffers(shape, tuple(self._context.get_tensor_shape(self._output)), *types)
             self._context.set_tensor_address(self._input, self._buffers.images_there.ptr)
             self._context.set_tensor_address(self._output, self._buffers.logits_there.ptr)
         return self._buffers
+
+    def _select_profile(self, shape: tuple[int, ...]) -> None:
+        """Use the profile that was built for images of ``shape``, and its memory."""
+        if not self._profiles:
+            return
+        if shape[0] not in self._profiles:
+            raise self._misfit(shape)
+        if not self._context.set_optimization_profile_async(self._profiles[shape[0]], self._stream.ptr):
+            raise self._no_memory()
+        self._stream.synchronize()
+
+    def _misfit(self, shape: tuple[int, ...]) -> ModelError:
+        return ModelError(
+            f"The engine {self.model.name} does not take images of shape {shape}.",
+            "It takes as many at a time as bench.batch and bench.batches say. For more than one set "
+            "export.dynamic_batch = true, export and build again.",
+        )
+
+    def _no_memory(self) -> FaultError:
+        return FaultError(
+            f"TensorRT cannot run {self.model.name}: probably the GPU's memory is too small.",
+            "End what else runs there, or take fewer images at a time (bench.batch, bench.batches).",
+        )
 
     def _enqueue(self, buffers: _Buffers, *, transfers: bool) -> None:
         if transfers:

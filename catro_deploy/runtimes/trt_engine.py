@@ -13,16 +13,23 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from catro_deploy.errors import FaultError, ModelError, RuntimeMissingError
+from catro_deploy.runtimes.board import board_identity
 from catro_deploy.runtimes.cuda import cuda_error, gpu_identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["import_tensorrt", "loaded", "place_of", "polygraphed", "sidecar_of"]
+__all__ = ["import_tensorrt", "loaded", "place_of", "polygraphed", "sidecar_of", "typing_hint"]
 
 REBUILD = "Build it here: catro-deploy build"
-KNOWN = "Known are TensorRT 10.3 to 11."
+OLDEST = (10, 3)
+SUPPORTED = (
+    "TensorRT 10.3 to 11 are supported. On a Jetson install JetPack 6.1 or later (TensorRT 10.3), best JetPack 7."
+)
+# NVIDIA deprecated weak typing in favour of strong typing in 10.12: https://docs.nvidia.com/deeplearning/tensorrt/
+# latest/getting-started/release-notes-10/10.12.0.html
+MATURE = (10, 12)
 LAST_LINES = 6
 
 
@@ -30,7 +37,7 @@ def import_tensorrt() -> Any:  # noqa: ANN401 - a module without annotations
     """The module ``tensorrt``.
 
     Raises:
-        RuntimeMissingError: it is not installed, or does not fit its libraries.
+        RuntimeMissingError: it is not installed, does not fit its libraries, or is older than 10.3.
     """
     try:
         import tensorrt
@@ -39,12 +46,23 @@ def import_tensorrt() -> Any:  # noqa: ANN401 - a module without annotations
             f"TensorRT cannot be imported ({error}).",
             "Install it: python3 -m pip install tensorrt; on a Jetson: sudo apt-get install python3-libnvinfer",
         ) from None
-    if not hasattr(tensorrt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED"):
-        raise RuntimeMissingError(
-            f"TensorRT {tensorrt.__version__} is too old: it has no strongly typed networks.",
-            f"{KNOWN} On a Jetson that is JetPack 6.1 or later.",
-        )
+    if _release(tensorrt) < OLDEST:
+        raise RuntimeMissingError(f"TensorRT {tensorrt.__version__} is too old.", SUPPORTED)
     return tensorrt
+
+
+def typing_hint(trt: Any) -> str:  # noqa: ANN401 - the module
+    """What to try where a version from before strong typing was the rule fails; empty for later ones."""
+    if _release(trt) >= MATURE:
+        return ""
+    return (
+        f" Networks are strongly typed, which became TensorRT's rule with 10.12 (here: {trt.__version__}). JetPack "
+        "7.0 and later have 10.13."
+    )
+
+
+def _release(trt: Any) -> tuple[int, ...]:  # noqa: ANN401 - the module
+    return tuple([int(part) for part in re.findall(r"\d+", str(trt.__version__))[:2]])
 
 
 @contextmanager
@@ -91,12 +109,12 @@ class _Said(logging.Handler):
 
 
 def place_of() -> dict[str, Any]:
-    """What an engine is tied to: TensorRT's version and the GPU.
+    """What an engine is tied to: TensorRT's version, the GPU, and on a Jetson the module and its power mode.
 
     Raises:
         RuntimeMissingError: TensorRT or a GPU is missing.
     """
-    return {"tensorrt": str(import_tensorrt().__version__), **gpu_identity()}
+    return {"tensorrt": str(import_tensorrt().__version__), **gpu_identity(), **board_identity()}
 
 
 def sidecar_of(engine: Path) -> Path:
@@ -113,17 +131,24 @@ def loaded(engine: Path) -> tuple[Any, dict[str, Any]]:
     """
     try:
         sidecar: dict[str, Any] = json.loads(sidecar_of(engine).read_text(encoding="utf-8"))
-        built_at = dict(sidecar["place"])
+        built_at, dla = dict(sidecar["place"]), sidecar["settings"]["dla"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = f"{engine} has no sidecar that says where it was built ({type(error).__name__})."
         raise ModelError(problem, REBUILD) from None
     here = place_of()
     if built_at != here:
         differing = (
-            f"{key} {built_at.get(key)} there, {here[key]} here" for key in here if built_at.get(key) != here[key]
+            f"{key} {built_at.get(key)} there, {here.get(key)} here"
+            for key in dict.fromkeys((*here, *built_at))
+            if built_at.get(key) != here.get(key)
         )
-        raise ModelError(f"{engine.name} was built elsewhere and cannot run here: {'; '.join(differing)}.", REBUILD)
+        raise ModelError(
+            f"{engine.name} was built elsewhere or in another power mode: {'; '.join(differing)}.", REBUILD
+        )
     with polygraphed(f"Loading {engine.name}"):
-        from polygraphy.backend.trt import engine_from_bytes
+        from polygraphy.backend.trt import engine_from_bytes, get_trt_logger
 
-        return engine_from_bytes(engine.read_bytes()), sidecar
+        runtime = import_tensorrt().Runtime(get_trt_logger())
+        if dla is not None:
+            runtime.DLA_core = dla  # else the engine runs on core 0, whichever it was built for
+        return engine_from_bytes(engine.read_bytes(), runtime=runtime), sidecar

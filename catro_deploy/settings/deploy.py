@@ -56,7 +56,9 @@ class BuildSettings(Section):
 
     level: int = Field(3, ge=0, le=5, description="Builder optimization level: 5 builds longest and runs fastest")
     workspace_mib: PositiveInt | None = Field(
-        None, description="MiB of scratch memory that an engine may use; default: what the GPU has"
+        None,
+        description="MiB of scratch memory that an engine may use; default: what the GPU has, on a Jetson a quarter of "
+        "its memory",
     )
     dla: NonNegativeInt | None = Field(None, description="Core of the deep learning accelerator; default: the GPU")
     rebuilds: NonNegativeInt = Field(0, description="Further builds, to report how much builds differ")
@@ -90,7 +92,9 @@ class BenchSettings(Section):
         default_factory=list, description="Further batch sizes to measure; they need export.dynamic_batch"
     )
     transfers: bool = Field(False, description="On a GPU: latency includes copies to and from it")
-    cuda_graph: bool = Field(False, description="On a GPU: an inference is launched as one CUDA graph")
+    cuda_graph: bool = Field(
+        True, description="On a GPU: an inference is launched as one CUDA graph, where one can be captured"
+    )
 
 
 class ProfileSettings(Section):

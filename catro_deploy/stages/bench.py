@@ -128,6 +128,7 @@ def _environment(
         "threads": job.threads,
         "batch": measured.mode.batch,
         "transfers": _transfers(measured.mode, target),
+        **({} if measured.mode.cuda_graph is None else {"launch": _launch(measured.mode)}),
         "models": models,
     }
 
@@ -143,6 +144,11 @@ def _recorded(facts: BenchFacts) -> dict[str, Any]:
         **({f"{key}_during": value for key, value in to_json(facts.during).items()} if facts.during else {}),
         **{f"{key}_after": value for key, value in flat(facts.after).items()},
     }
+
+
+def _launch(mode: Mode) -> str:
+    """How the GPU was given an inference of the first mode."""
+    return "as one CUDA graph" if mode.cuda_graph else "layer by layer"
 
 
 def _transfers(mode: Mode, target: Target) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from catro_deploy.data.pixels import scaled, standardise
+from catro_deploy.data.pixels import constant, scaled, standardise
 
 __all__ = ["KINDS", "WHOLE", "Jitter", "Share", "augment"]
 
@@ -143,7 +143,7 @@ def _light(images: torch.Tensor, jitter: Jitter, generator: torch.Generator, sha
 
 def _colour(images: torch.Tensor, jitter: Jitter, generator: torch.Generator, share: Share) -> torch.Tensor:
     (vivid,) = (d.view(-1, 1, 1, 1) for d in _draws(1, images, generator, share))
-    grey = (images * images.new_tensor(LUMA).view(-1, 1, 1)).sum(1, keepdim=True)
+    grey = (images * constant(LUMA, images.dtype, images.device).view(-1, 1, 1)).sum(1, keepdim=True)
     return (grey + (images - grey) * torch.exp(vivid * math.log1p(jitter.saturation))).clamp_(0, 1)
 
 

@@ -73,17 +73,24 @@ class SplitBatches:
         shuffling = torch.Generator().manual_seed(seed_of(self._seed, number, 0))
         jittering = torch.Generator(device).manual_seed(seed_of(self._seed, number, 1))
         order = torch.randperm(len(self._labels), generator=shuffling)
-        parts = [self._share.cut(chosen) for chosen in order[: self.steps * self.size].chunk(self.steps)]
-        for own, found in zip(parts, self._read(parts), strict=True):
+        # To the device once: indexing a GPU's tensor by the host's indices would copy, and wait, in every step.
+        labels = self._parts(order.to(device))
+        for own, found in zip(labels, self._read(order), strict=True):
             pixels = found.to(device, non_blocking=True)
             images = augment(pixels, self._jitter, jittering, self._mean, self._std, self._share)
             yield images.contiguous(memory_format=self._hardware.memory_format), self._labels[own]
 
-    def _read(self, parts: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-        """The pixels of each of ``parts``; what is not in memory is decoded while the batch before it trains."""
+    def _parts(self, order: torch.Tensor) -> list[torch.Tensor]:
+        """This process's part of each batch."""
+        return [self._share.cut(chosen) for chosen in order[: self.steps * self.size].chunk(self.steps)]
+
+    def _read(self, order: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The pixels of each batch; what is not in memory is decoded while the batch before it trains."""
         if isinstance(self._split, MemorySplit):
-            yield from (self._split.images(part.numpy()) for part in parts)
+            pixels = self._split.pixels
+            yield from (pixels[part] for part in self._parts(order.to(pixels.device)))
             return
+        parts = self._parts(order)
         with ThreadPoolExecutor(1) as reader:
             coming = reader.submit(self._decode, parts[0])
             for part in parts[1:]:

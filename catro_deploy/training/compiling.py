@@ -10,6 +10,7 @@ from torch import nn
 from catro_deploy.progress import Progress
 from catro_deploy.training.compute import Hardware
 from catro_deploy.training.striding import suffers_channels_last
+from catro_deploy.training.world import ALONE, World
 
 __all__ = ["Forward", "compiled", "compiled_teacher", "compiler_options"]
 
@@ -18,7 +19,9 @@ Forward = Callable[[torch.Tensor], torch.Tensor]
 TURNS = 5
 
 
-def compiled(model: nn.Module, images: torch.Tensor, hardware: Hardware, progress: Progress) -> Forward:
+def compiled(
+    model: nn.Module, images: torch.Tensor, hardware: Hardware, progress: Progress, world: World = ALONE
+) -> Forward:
     """The model compiled for training on batches like ``images`` (n, c, h, w), or as it is where that is no faster.
 
     Compiling happens at the first use, forward and backward, so both are tried here and timed; buffers that
@@ -28,12 +31,15 @@ def compiled(model: nn.Module, images: torch.Tensor, hardware: Hardware, progres
     model.train()
 
     def step(way: Forward) -> None:
+        # As in training: gradients of a CUDA graph are overwritten by its next run, so that they cannot be added to.
+        # https://github.com/pytorch/pytorch/issues/169545
+        model.zero_grad(set_to_none=True)
         with hardware.autocast():
             answers = way(images)
         answers.float().sum().backward()  # type: ignore[no-untyped-call]
 
     try:
-        return _faster(model, compiler_options(model, hardware), step, "a step", hardware, progress)
+        return _faster(model, compiler_options(model, hardware, world), step, "a step", hardware, progress)
     finally:
         for name, buffer in model.named_buffers():
             buffer.data.copy_(before[name])
@@ -51,11 +57,14 @@ def compiled_teacher(model: nn.Module, images: torch.Tensor, hardware: Hardware,
     return _faster(model, {}, step, "the teacher's part of a step", hardware, progress)
 
 
-def compiler_options(model: nn.Module, hardware: Hardware) -> dict[str, str | int | bool | Callable[..., object]]:
+def compiler_options(
+    model: nn.Module, hardware: Hardware, world: World = ALONE
+) -> dict[str, str | int | bool | Callable[..., object]]:
     """Settings of the compiler for training, which brings convolutions into channels last by itself."""
     if hardware.device.type == "cuda":
         # Small networks wait for their kernels to be launched. Inductor runs without graphs where none can be had.
-        return {"triton.cudagraphs": True}
+        # CUDA graphs under DistributedDataParallel fail: https://github.com/pytorch/pytorch/issues/113809
+        return {"triton.cudagraphs": world.size == 1}
     return {"layout_optimization": False} if suffers_channels_last(model) else {}
 
 
@@ -72,7 +81,7 @@ def _faster(
         fast: Forward = torch.compile(model, options=options)
         step(fast)
         turns = [[_seconds(step, way, hardware) for way in (fast, model)] for _ in range(TURNS)]
-    except Exception as error:  # a compiler, its tool chain or the network's code: all may fail in their own ways
+    except _compiler_errors() as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         progress.note(f"torch.compile does not work here; training continues without it: {reason}")
         return model
@@ -81,6 +90,14 @@ def _faster(
         progress.note(f"torch.compile makes {what} {ratio:.2f} times as long here; training continues without it")
         return model
     return fast
+
+
+def _compiler_errors() -> tuple[type[Exception], ...]:
+    """What the compiler raises. Anything else is a fault of the network or of this package, and is not hidden."""
+    from torch._dynamo.exc import TorchDynamoException  # importing these takes a second
+    from torch._inductor.exc import CppCompileError, InvalidCxxCompiler
+
+    return (TorchDynamoException, CppCompileError, InvalidCxxCompiler)
 
 
 def _seconds(step: Callable[[Forward], None], way: Forward, hardware: Hardware) -> float:

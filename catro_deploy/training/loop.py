@@ -165,7 +165,7 @@ class Training:
         """Compile what can be, for batches as those of ``epoch``, and take part with the other processes."""
         if self.settings.compile:
             example, _ = next(self.batches.epoch(epoch))
-            self.stepper.forward = compiled(self.model, example, self.hardware, progress)
+            self.stepper.forward = compiled(self.model, example, self.hardware, progress, self.world)
             self.objective.compile(example, progress)
         self.stepper.join(self.world)
 

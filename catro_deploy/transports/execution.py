@@ -80,11 +80,13 @@ def use_of(target: Target, settings: Settings) -> Use:
     engine: EngineSettings | None = None
     ways: list[dict[str, bool]] = [{}]
     if target.runtime in WITH_ENGINES:
-        most = max(batch, *bench.batches, settings.verify.batch_size)
-        engine = EngineSettings(**settings.build.model_dump(exclude={"rebuilds"}), batches=(1, batch, most))
+        # A TensorRT runner splits other batches; ONNX Runtime would build another engine for them.
+        others = bench.batches if target.runtime == "tensorrt" else (*bench.batches, settings.verify.batch_size)
+        batches = tuple(dict.fromkeys((batch, *others)))
+        engine = EngineSettings(**settings.build.model_dump(exclude={"rebuilds"}), batches=batches)
     if target.runtime == "tensorrt":
         counted = (bench.transfers, bench.cuda_graph)
-        every = [counted, *(mode for mode in itertools.product((False, True), repeat=2) if mode != counted)]
+        every = sorted(itertools.product((False, True), repeat=2), key=lambda mode: mode != counted)
         ways = [{"transfers": transfers, "cuda_graph": graph} for transfers, graph in every]
     return Use(
         target=target.name,

@@ -17,7 +17,11 @@ def reachable(target: Target, device: str = HERE) -> bool:
 
     This machine can be a GPU's target if the package of its runtime is installed.
     """
-    if target.runtime not in RUNTIMES or (target.kind == "cpu") == (target.runtime in ON_GPU):
+    if (
+        target.transport == "none"
+        or target.runtime not in RUNTIMES
+        or (target.kind == "cpu") == (target.runtime in ON_GPU)
+    ):
         return False
     if device != HERE:
         return True
@@ -48,6 +52,11 @@ def require_reachable(target: Target, device: str, stage: str) -> None:
     """
     if reachable(target, device):
         return
+    if target.transport == "none":
+        raise TargetError(
+            f"{stage} cannot run on {target.name}: of {target.title} there are estimates only.",
+            f"The reason: catro-deploy targets show {target.name}",
+        )
     own = (
         "Name one of your devices (--device NAME), or add it: catro-deploy device add NAME --ssh USER@HOST "
         f"--target {target.name}"

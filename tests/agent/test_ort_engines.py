@@ -11,7 +11,7 @@ from catro_deploy.agent.store import UNUSED_S, Store
 from catro_deploy.errors import UsageError
 from tests.onnx_files import write_conv_chain
 
-SETTINGS = EngineSettings(level=3, workspace_mib=None, dla=None, batches=(1, 1, 8))
+SETTINGS = EngineSettings(level=3, workspace_mib=None, dla=None, batches=(1, 8))
 
 
 def test_options_by_hand(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from catro_deploy.agent import process
 from catro_deploy.agent.jobs import BenchJob, Order
 from catro_deploy.agent.process import job_events
 from catro_deploy.agent.wire import to_json
@@ -104,3 +105,38 @@ def test_ctrl_c_kills_the_agent(tmp_path):
         host.send_signal(signal.SIGINT)
         rest, _ = host.communicate(timeout=30)
     assert rest.splitlines()[-1] == "left: []"
+
+
+BUILDER = """
+import json, sys, time
+sys.stdin.read()
+for event, seconds in json.loads(sys.argv[1]):
+    print(json.dumps({"event": event, "result": None}), flush=True)
+    time.sleep(seconds)
+"""
+
+
+def agent_that_says(monkeypatch, *events: tuple[str, float]) -> None:
+    """An agent that reports these events, and sleeps for seconds after each."""
+    command = [sys.executable, "-c", BUILDER, json.dumps(events)]
+    monkeypatch.setattr(process, "agent_command", lambda: command)
+
+
+def test_building_does_not_count_in_the_time_limit(tmp_path, monkeypatch):
+    agent_that_says(monkeypatch, ("building", 1.5), ("built", 0.0), ("building", 1.5), ("built", 0.0), ("result", 0.0))
+    events = events_of(job_for(tmp_path, original={}, pruned={}), tmp_path, limit_s=1.0)
+    assert [event["event"] for event in events][-1] == "result"
+
+
+def test_what_follows_the_building_counts(tmp_path, monkeypatch):
+    agent_that_says(monkeypatch, ("building", 0.1), ("built", 60.0), ("result", 0.0))
+    with pytest.raises(FaultError, match="measurement did not end within 1 s"):
+        list(events_of(job_for(tmp_path, original={}, pruned={}), tmp_path, limit_s=1.0))
+
+
+def test_building_has_a_limit_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "BUILD_LIMIT_S", 0.5)
+    agent_that_says(monkeypatch, ("building", 60.0), ("result", 0.0))
+    with pytest.raises(FaultError, match=r"not built within 0\.5 s") as caught:
+        list(events_of(job_for(tmp_path, original={}, pruned={}), tmp_path))
+    assert "level" in caught.value.hint

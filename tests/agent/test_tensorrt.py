@@ -133,12 +133,105 @@ def test_what_goes_wrong_on_the_gpu(tmp_path, monkeypatch, variable, value, kind
     assert engines == []
 
 
+def dla_job(folder: Path, kind: type[ModelJob] = BuildJob, **changes) -> ModelJob:
+    """A job for networks of one image at a time, on the second core."""
+    job = job_for(folder, kind, engine=replace(ENGINE, dla=1), **changes)
+    for name, layers in (("original", 4), ("pruned", 1)):
+        write_conv_chain(folder / f"{name}.onnx", layers=layers, size=16, metadata={"network": name})
+    return job
+
+
 @pytest.mark.usefixtures("tensorrt")
-def test_a_dla_core_that_is_not_there(tmp_path, monkeypatch):
-    job = job_for(tmp_path, BuildJob, engine=replace(ENGINE, dla=1))
-    assert "dla" in fails(job, tmp_path, RuntimeMissingError, "DLA core 1 is wanted; this device has 0").hint
+def test_a_dla_core_that_is_not_there(tmp_path):
+    assert "dla" in fails(dla_job(tmp_path), tmp_path, RuntimeMissingError, "core 1 is wanted; this device has 0").hint
+
+
+@pytest.mark.usefixtures("every_tensorrt")
+def test_an_engine_runs_on_the_dla_core_that_it_was_built_for(tmp_path, monkeypatch):
+    """The double loads an engine on the core of its runtime only; unset, that is core 0."""
     monkeypatch.setenv("CATRO_DOUBLE_DLA", "2")
-    assert done(job, tmp_path)[0].engines["pruned"].settings.dla == 1
+    result, events = done(dla_job(tmp_path), tmp_path)
+    assert result.engines["pruned"].settings.dla == 1
+    assert "the DLA runs all of pruned.onnx" in notes(events)
+    assert done(dla_job(tmp_path, BenchJob), tmp_path)[0].original.n >= 100
+
+
+@pytest.mark.usefixtures("tensorrt")
+def test_layers_that_fall_back_from_the_dla_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setenv("CATRO_DOUBLE_DLA", "2")
+    monkeypatch.setenv("CATRO_DOUBLE_DLA_REFUSES", "GlobalAveragePool,Flatten")
+    told = notes(done(dla_job(tmp_path), tmp_path)[1])
+    (note,) = [one for one in told if one.startswith("original.onnx: ")]
+    assert note.startswith("original.onnx: 1 parts run on the DLA, 2 layers on the GPU: ")
+
+
+@pytest.mark.usefixtures("tensorrt")
+def test_a_dla_that_runs_nothing_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("CATRO_DOUBLE_DLA", "2")
+    monkeypatch.setenv("CATRO_DOUBLE_DLA_REFUSES", "Conv,GlobalAveragePool,Flatten")
+    for _ in range(2):  # it is not kept
+        error = fails(
+            dla_job(tmp_path), tmp_path, ModelError, "The DLA runs no layer of original.onnx: all 6 fell back"
+        )
+        assert "fp16 and int8 only" in error.hint
+
+
+@pytest.mark.usefixtures("tensorrt")
+def test_a_dynamic_batch_on_a_dla_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("CATRO_DOUBLE_DLA", "2")
+    job = job_for(tmp_path, BuildJob, engine=replace(ENGINE, dla=1))
+    assert "export.dynamic_batch = false" in fails(job, tmp_path, UsageError, "a fixed batch only").hint
+
+
+@pytest.mark.usefixtures("every_tensorrt")
+def test_each_batch_has_a_profile_and_takes_the_memory_of_that_only(tmp_path, monkeypatch):
+    """The double takes 1000 bytes of activations an image, of the largest in the profile."""
+    engine = replace(ENGINE, batches=(1, 64))
+    monkeypatch.setenv("CATRO_DOUBLE_GPU_BYTES", "60000")
+    assert done(job_for(tmp_path, BenchJob, engine=engine), tmp_path)[0].original.n >= 100
+    job = job_for(tmp_path, BenchJob, engine=engine, modes=(Mode(64, *WAYS[0]),))
+    assert "bench.batch" in fails(job, tmp_path, FaultError, "memory is too small").hint
+
+
+@pytest.mark.usefixtures("tensorrt")
+@pytest.mark.parametrize(("asked", "integrated", "mib"), [(None, True, 1024), (None, False, None), (64, True, 64)])
+def test_on_memory_that_the_processor_shares_a_quarter_is_the_workspace(tmp_path, monkeypatch, asked, integrated, mib):
+    monkeypatch.setenv("CATRO_DOUBLE_GPU_BYTES", str(4 << 30))
+    if integrated:
+        monkeypatch.setenv("CATRO_DOUBLE_INTEGRATED", "1")
+    result, _ = done(job_for(tmp_path, BuildJob, engine=replace(ENGINE, workspace_mib=asked)), tmp_path)
+    assert result.engines["original"].settings.workspace_mib == mib
+    engine = next((tmp_path / "home" / "engines").glob("*.engine")).read_bytes()
+    assert json.loads(engine.split(b"\n")[1])["workspace"] == (None if mib is None else mib << 20)
+
+
+@pytest.mark.usefixtures("tensorrt")
+def test_what_cannot_be_captured_is_measured_without_cuda_graphs(tmp_path, monkeypatch):
+    monkeypatch.setenv("CATRO_DOUBLE_NO_CAPTURE", "1")
+    modes = (Mode(1, transfers=False, cuda_graph=True), Mode(1, transfers=False, cuda_graph=False))
+    result, _ = done(job_for(tmp_path, BenchJob, modes=modes), tmp_path)
+    assert (result.mode, result.further) == (modes[1], ())
+    assert result.warnings[0].startswith("Measured without CUDA graphs, for none can be captured of these networks")
+
+
+@pytest.mark.usefixtures("tensorrt")
+def test_the_limit_of_a_job_does_not_include_building_its_engines(tmp_path, monkeypatch):
+    monkeypatch.setenv("CATRO_DOUBLE_BUILD_S", "3")
+    job = job_for(tmp_path, BenchJob)
+    *_, last = job_events(job, workspace(tmp_path), limit_s=5)
+    assert last["event"] == "result"
+
+
+@pytest.mark.usefixtures("tensorrt")
+def test_an_engine_belongs_to_a_power_mode(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    program = tmp_path / "nvpmodel"
+    for mode, count in (("15W", 2), ("15W", 0), ("MAXN", 2)):
+        program.write_text(f"#!/bin/sh\necho NV Power Mode: {mode}\n")
+        program.chmod(0o755)
+        result, events = done(job_for(tmp_path, BuildJob), tmp_path)
+        assert result.engines["original"].place["power_mode"] == mode
+        assert len(notes(events)) == count
 
 
 @pytest.mark.usefixtures("tensorrt")
@@ -197,9 +290,7 @@ def test_an_engine_from_elsewhere_is_refused_with_the_reason(tmp_path, monkeypat
     sidecar.write_text(json.dumps(told))
     said = opened()
     assert said.startswith("ModelError")
-    assert (
-        "was built elsewhere and cannot run here: tensorrt 10.3.0 there, 11.4.0.106 here; sms 16 there, 8 here" in said
-    )
+    assert "elsewhere or in another power mode: tensorrt 10.3.0 there, 11.4.0.106 here; sms 16 there, 8 here" in said
     assert "catro-deploy build" in said
     sidecar.unlink()
     assert "has no sidecar that says where it was built" in opened()

@@ -2,6 +2,7 @@
  *
  * What a capture records - copies, and the calls that the double of TensorRT enqueues - is done when the graph is
  * launched, and then only, as on a GPU. CATRO_DOUBLE_GPU_BYTES: memory that there is; what goes beyond fails.
+ * CATRO_DOUBLE_INTEGRATED: the GPU shares its memory with the processor.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -29,6 +30,9 @@ static int enqueue(work item) {
     return SUCCESS;
 }
 
+/* Not of CUDA: whether a capture is going on. */
+int doubleCaptures(void) { return capturing != NULL; }
+
 /* Not of CUDA: what the double of TensorRT calls to do its work in order with everything else on a stream. */
 int doubleEnqueue(void (*call)(void *), void *argument) { return enqueue((work){call, argument, NULL, 0}); }
 
@@ -39,19 +43,37 @@ int cudaGetDeviceProperties(void *properties, int device) {
     return SUCCESS;
 }
 int cudaDeviceGetAttribute(int *value, int attribute, int device) {
-    *value = attribute == 16 ? 8 : attribute == 75 ? 8 : attribute == 76 ? 7 : 0;
+    int integrated = getenv("CATRO_DOUBLE_INTEGRATED") != NULL;
+    *value = attribute == 16 ? 8 : attribute == 18 ? integrated : attribute == 75 ? 8 : attribute == 76 ? 7 : 0;
     return SUCCESS;
 }
 const char *cudaGetErrorString(int error) { return error == INVALID ? "invalid argument" : "some error"; }
 
-int cudaMalloc(void **pointer, size_t bytes) {
+static size_t all_bytes(void) {
     const char *limit = getenv("CATRO_DOUBLE_GPU_BYTES");
-    if (limit && used_bytes + bytes > strtoull(limit, NULL, 10)) return OUT_OF_MEMORY;
-    used_bytes += bytes;
-    *pointer = malloc(bytes ? bytes : 1);
-    return *pointer ? SUCCESS : OUT_OF_MEMORY;
+    return limit ? strtoull(limit, NULL, 10) : (size_t)8 << 30;
 }
-int cudaFree(void *pointer) { free(pointer); return SUCCESS; }
+int cudaMemGetInfo(size_t *unused, size_t *all) {
+    *all = all_bytes();
+    *unused = *all - used_bytes;
+    return SUCCESS;
+}
+/* Before what is given out stands its size. */
+int cudaMalloc(void **pointer, size_t bytes) {
+    if (used_bytes + bytes > all_bytes()) return OUT_OF_MEMORY;
+    size_t *block = malloc(bytes + 64);
+    if (!block) return OUT_OF_MEMORY;
+    used_bytes += *block = bytes;
+    *pointer = (char *)block + 64;
+    return SUCCESS;
+}
+int cudaFree(void *pointer) {
+    if (!pointer) return SUCCESS;
+    size_t *block = (size_t *)((char *)pointer - 64);
+    used_bytes -= *block;
+    free(block);
+    return SUCCESS;
+}
 int cudaMallocHost(void **pointer, size_t bytes) { return (*pointer = malloc(bytes ? bytes : 1)) ? SUCCESS : OUT_OF_MEMORY; }
 int cudaFreeHost(void *pointer) { free(pointer); return SUCCESS; }
 int cudaMemcpy(void *dst, const void *src, size_t bytes, int kind) { memcpy(dst, src, bytes); return SUCCESS; }

@@ -1,5 +1,7 @@
 """What the report says of engines and of further modes."""
 
+from dataclasses import replace
+
 from catro_deploy.records import Mode, ModeTimes, Speedup, Times, Trtexec
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from tests.report.made import make_bench, make_build, make_report
@@ -37,6 +39,22 @@ def test_the_spread_over_rebuilds():
     assert rows[0] == ("original", "61 s", "3", "none", "")
     assert rows[1][-1] == "1.111"
     assert "TensorRT 10.3.0 for its Orin (compute capability 8.7, 8 SMs)" in engine_words(found)
+
+
+def test_the_mode_that_counts_is_named():
+    graph, plain = Mode(1, transfers=False, cuda_graph=True), Mode(1, transfers=False, cuda_graph=False)
+    assert "The first row counts: launched as one CUDA graph." in mode_words(report(graph, plain))
+    assert "The first row counts: launched layer by layer." in mode_words(report(plain, graph))
+
+
+def test_an_engine_on_a_jetson_and_its_dla():
+    layers = {"Layers": [{"Name": "a", "LayerType": "DLA"}, {"Name": "b", "LayerType": "Reformat"}]}
+    built = make_build()
+    place = replace(built.original.place, module="Jetson Orin NX", power_mode="15W")
+    engine = replace(built.original, place=place, layers=layers, settings={"dla": 0})
+    found = make_report(build=replace(built, original=engine))
+    assert engine_table(found).rows[0][2] == "2 (1 on the DLA)"
+    assert "for its Orin of a Jetson Orin NX (compute capability 8.7, 8 SMs, power mode 15W)" in engine_words(found)
 
 
 def test_a_second_opinion_is_quoted():

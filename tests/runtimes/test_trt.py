@@ -17,6 +17,7 @@ MODULES = ("trt", "tensorrt", "self._trt")
 # What the objects of these classes are called in the code.
 OBJECTS = {
     "builder": "Builder",
+    "runtime": "Runtime",
     "network": "INetworkDefinition",
     "parser": "OnnxParser",
     "fault": "ParserError",

@@ -1,13 +1,20 @@
 """Batches of an epoch: which images, in which order, read when."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from catro_deploy.data.base import Subset
+from catro_deploy.data.base import MemorySplit, Subset
+from catro_deploy.data.pixels import constant, normalise, standardise
 from catro_deploy.errors import DataError
 from catro_deploy.training.batches import SplitBatches, seed_of
 from catro_deploy.training.compute import Hardware, choose_hardware
+from catro_deploy.training.objective import Objective
+from catro_deploy.training.stepper import Stepper
 from tests.training.helpers import MEAN, STD, options, separable_split, small_network
 
 
@@ -71,3 +78,60 @@ def test_labels_go_with_their_images():
     )
     for images, labels in batches.epoch(3):
         assert torch.equal(images.mean(dim=(2, 3)).argmax(dim=1), labels)
+
+
+class Recorded(TorchDispatchMode):
+    """Names of the operations that read host memory for a GPU: constants made anew, and copies between devices."""
+
+    def __init__(self):
+        super().__init__()
+        self.copies = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), named=None):
+        result = function(*arguments, **(named or {}))
+        tensors = [one for one in tree_leaves((arguments, named, result)) if isinstance(one, torch.Tensor)]
+        if function is torch.ops.aten.lift_fresh.default or len({tensor.device.type for tensor in tensors}) > 1:
+            self.copies.append(str(function))
+        return result
+
+
+def test_a_batch_from_a_gpus_memory_needs_nothing_from_the_host(monkeypatch):
+    """A pretended GPU: PyTorch's fake tensors know where they would be, and compute nothing."""
+    generator = torch.Generator
+    monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator())
+    constant.cache_clear()
+    with FakeTensorMode(allow_non_fake_inputs=True), Recorded() as recorded:
+        gpu = torch.device("cuda:0")
+        pixels = torch.empty((90, 3, 8, 8), dtype=torch.uint8, device=gpu)
+        split = MemorySplit(pixels, np.arange(90))
+        batches = SplitBatches(split, options(augment="none"), MEAN, STD, Hardware(gpu, None, torch.channels_last))
+        epoch = batches.epoch(1)
+        next(epoch)
+        assert recorded.copies  # the epoch's order, mean and std
+        recorded.copies.clear()
+        for images, labels in epoch:
+            assert (images.device, labels.device) == (gpu, gpu)
+    constant.cache_clear()  # of fake tensors
+    assert recorded.copies == []
+
+
+def test_a_step_makes_no_constants_anew():
+    hardware = choose_hardware(small_network(), "cpu", amp=False)
+    settings = options(saturation=0.2, erase=0.5, distill=0.5, max_grad_norm=5.0)
+    objective = Objective(hardware, 0.1, small_network(), 0.5)
+    stepper = Stepper(small_network(), objective, settings, hardware)
+    epoch = SplitBatches(separable_split(90), settings, MEAN, STD, hardware).epoch(1)
+    stepper.step(*next(epoch), 0.1)
+    with Recorded() as recorded:
+        for images, labels in epoch:
+            stepper.step(images, labels, 0.1)
+    assert recorded.copies == []
+
+
+def test_constants_of_inference_can_be_trained_with():
+    constant.cache_clear()
+    with torch.inference_mode():
+        normalise(torch.zeros((1, 3, 2, 2), dtype=torch.uint8), MEAN, STD)
+    images = torch.rand(1, 3, 2, 2, requires_grad=True)
+    standardise(images, MEAN, STD).sum().backward()
+    assert images.grad is not None

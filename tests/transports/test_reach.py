@@ -37,6 +37,16 @@ def test_a_target_that_cannot_be_measured_is_explained():
         require_reachable(changed("x86-gpu", runtime="pytorch"), "", "bench")
 
 
+def test_a_target_of_estimates_is_reached_by_no_device():
+    xavier = load_target("jetson-xavier-nx")
+    assert not reachable(xavier, "far")
+    require_latency(xavier)
+    with pytest.raises(TargetError, match="estimates only") as caught:
+        require_reachable(xavier, "far", "bench")
+    assert "device add" not in caught.value.hint
+    assert "opset 17" in xavier.notes
+
+
 def test_onnx_runtime_on_a_gpu_needs_its_own_build_here():
     cuda = changed("x86-gpu", runtime="onnxruntime-cuda")
     assert reachable(cuda, "far")

@@ -2,8 +2,13 @@
 
 A double has no more attributes than the real class of its name, and its methods take what that of the real class takes,
 by number and by name: a misspelt name or an argument too many fails here as it would on a device. An "engine" is the
-ONNX file with a note on where it was built. Variables of the environment bend it: CATRO_DOUBLE_UNSUPPORTED, an operator
-that the parser refuses; CATRO_DOUBLE_NO_BUILD, building fails; CATRO_DOUBLE_DLA, the number of its cores.
+ONNX file with a note on where it was built. Where TensorRT fails, so does the double: with precision flags on a
+strongly typed network, with a dynamic batch on a DLA, with a capture before a first inference.
+
+Variables of the environment change what it does: CATRO_DOUBLE_UNSUPPORTED, an operator that the parser refuses;
+CATRO_DOUBLE_NO_BUILD, building fails; CATRO_DOUBLE_BUILD_S, building takes so many seconds; CATRO_DOUBLE_DLA, the
+number of its cores; CATRO_DOUBLE_DLA_REFUSES, operators (with commas between) that fall back to the GPU;
+CATRO_DOUBLE_NO_CAPTURE, nothing can be captured.
 """
 
 import ctypes
@@ -27,6 +32,10 @@ __all__ = [
 ]  # fmt: skip
 
 MAGIC = b"double of an engine\n"
+PRECISIONS = ("FP16", "BF16", "INT8", "FP8", "INT4", "OBEY_PRECISION_CONSTRAINTS", "PREFER_PRECISION_CONSTRAINTS")
+"""Builder flags of weakly typed networks, as far as a version has them."""
+BYTES_PER_IMAGE = 1000
+"""Of activations."""
 CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 TYPES = {onnx.TensorProto.FLOAT: real.DataType.FLOAT, onnx.TensorProto.FLOAT16: real.DataType.HALF}
 
@@ -88,12 +97,16 @@ class Builder:
 
     def build_serialized_network(self, network: "INetworkDefinition", config: "IBuilderConfig") -> HostMemory | None:
         assert network._flags & (1 << int(real.NetworkDefinitionCreationFlag.STRONGLY_TYPED)), "weakly typed"
-        if os.environ.get("CATRO_DOUBLE_NO_BUILD"):
+        time.sleep(float(os.environ.get("CATRO_DOUBLE_BUILD_S", "0")))
+        on_dla = config.default_device_type == real.DeviceType.DLA
+        dynamic = any(size < 0 for tensor in network._inputs for size in tensor.shape)
+        if os.environ.get("CATRO_DOUBLE_NO_BUILD") or config._flags & set(PRECISIONS) or (on_dla and dynamic):
             return None
-        (profile,) = config._profiles
         note = {
             "version": real.__version__,
-            "shapes": profile._shapes,
+            "profiles": [profile._shapes for profile in config._profiles],
+            "dla": config.DLA_core if on_dla else None,
+            "workspace": config._pools.get("WORKSPACE"),
             "level": config.builder_optimization_level,
             "detailed": config.profiling_verbosity == real.ProfilingVerbosity.DETAILED,
         }
@@ -196,6 +209,8 @@ class IBuilderConfig:
     def __init__(self) -> None:
         self._profiles: list[IOptimizationProfile] = []
         self._cache = ITimingCache(b"")
+        self._flags: set[str] = set()
+        self._pools: dict[str, int] = {}
         self.builder_optimization_level = 3
         self.profiling_verbosity = real.ProfilingVerbosity.LAYER_NAMES_ONLY
         self.default_device_type = real.DeviceType.GPU
@@ -203,12 +218,15 @@ class IBuilderConfig:
 
     def set_flag(self, flag: real.BuilderFlag) -> None:
         assert isinstance(flag, real.BuilderFlag)
+        self._flags.add(flag.name)
 
     def clear_flag(self, flag: real.BuilderFlag) -> None:
         assert isinstance(flag, real.BuilderFlag)
+        self._flags.discard(flag.name)
 
     def set_memory_pool_limit(self, pool: real.MemoryPoolType, pool_size: int) -> None:
         assert isinstance(pool, real.MemoryPoolType)
+        self._pools[pool.name] = pool_size
 
     def create_timing_cache(self, serialized_timing_cache: bytes) -> ITimingCache:
         return ITimingCache(bytes(serialized_timing_cache))
@@ -230,13 +248,16 @@ class Runtime:
     def __init__(self, logger: real.ILogger) -> None:
         assert isinstance(logger, real.ILogger)
         self.engine_host_code_allowed = False
+        self.DLA_core = 0
 
     def deserialize_cuda_engine(self, serialized_engine: bytes) -> "ICudaEngine | None":
         if not serialized_engine.startswith(MAGIC):
             return None
         note, _, content = serialized_engine[len(MAGIC) :].partition(b"\n")
         found = json.loads(note)
-        return ICudaEngine(found, content) if found["version"] == real.__version__ else None
+        if found["version"] != real.__version__ or found["dla"] not in (None, self.DLA_core):
+            return None
+        return ICudaEngine(found, content)
 
 
 @double
@@ -266,8 +287,20 @@ class ICudaEngine:
     def get_tensor_dtype(self, name: str) -> real.DataType:
         return self._named(name).dtype
 
-    def create_execution_context(self) -> "IExecutionContext":
-        return IExecutionContext(self)
+    @property
+    def num_optimization_profiles(self) -> int:
+        return len(self._note["profiles"])
+
+    def get_tensor_profile_shape(self, name: str, profile_index: int) -> list[real.Dims]:
+        return [real.Dims(shape) for shape in self._note["profiles"][profile_index][name]]
+
+    def create_execution_context(
+        self, strategy: real.ExecutionContextAllocationStrategy = real.ExecutionContextAllocationStrategy.STATIC
+    ) -> "IExecutionContext | None":
+        context = IExecutionContext(self)
+        first = strategy == real.ExecutionContextAllocationStrategy.ON_PROFILE_CHANGE
+        profiles = self._note["profiles"]
+        return context if context._allocate(profiles[:1] if first else profiles) else None
 
     def create_engine_inspector(self) -> "EngineInspector":
         return EngineInspector(self)
@@ -280,7 +313,14 @@ class EngineInspector:
 
     def get_engine_information(self, format: real.LayerInformationFormat) -> str:
         assert format == real.LayerInformationFormat.JSON
-        layers = [{"Name": node.name, "LayerType": node.op_type} for node in self._engine._graph.node]
+        fallen = os.environ.get("CATRO_DOUBLE_DLA_REFUSES", "").split(",")
+        on_dla = self._engine._note["dla"] is not None
+        layers: list[dict[str, str]] = []
+        for node in self._engine._graph.node:
+            if not on_dla or node.op_type in fallen:
+                layers.append({"Name": node.name, "LayerType": node.op_type})
+            elif not layers or layers[-1]["LayerType"] != "DLA":  # what follows becomes part of it
+                layers.append({"Name": f"{{ForeignNode[{node.name}...]}}", "LayerType": "DLA"})
         ends = "Bindings" if int(real.__version__.split(".")[0]) < 11 else "I/O Tensors"
         return json.dumps({"Layers": layers, ends: [tensor.name for tensor in self._engine._tensors]})
 
@@ -296,13 +336,34 @@ class IExecutionContext:
         self._addresses: dict[str, int] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._cudart = ctypes.CDLL("libcudart.so")
+        self._profile, self._memory, self._ran = 0, ctypes.c_void_p(), False
         self._call = CALL(lambda _: self._compute())
         self.profiler: Any = None
 
+    def __del__(self) -> None:
+        self._cudart.cudaFree(self._memory)
+
+    def _allocate(self, profiles: list[dict[str, list[list[int]]]]) -> bool:
+        """Take the memory that activations need in the largest of ``profiles``."""
+        self._cudart.cudaFree(self._memory)
+        self._memory = ctypes.c_void_p()
+        images = max(most[0] for profile in profiles for _, _, most in profile.values())
+        size = ctypes.c_size_t(images * BYTES_PER_IMAGE)
+        return self._cudart.cudaMalloc(ctypes.byref(self._memory), size) == 0
+
+    def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
+        if not stream_handle or not 0 <= profile_index < self._engine.num_optimization_profiles:
+            return False
+        if profile_index != self._profile:
+            self._profile, self._shapes, self._ran = profile_index, {}, False
+            return self._allocate([self._engine._note["profiles"][profile_index]])
+        return True
+
     def set_input_shape(self, name: str, shape: Any) -> bool:
-        least, _, most = self._engine._note["shapes"][name]
+        least, _, most = self._engine._note["profiles"][self._profile][name]
         fits = all(low <= size <= high for low, size, high in zip(least, shape, most, strict=True))
         if fits:
+            self._ran = self._ran and self._shapes.get(name) == tuple(shape)
             self._shapes[name] = tuple(shape)
         return fits
 
@@ -320,6 +381,9 @@ class IExecutionContext:
     def execute_async_v3(self, stream_handle: int) -> bool:
         if not stream_handle or len(self._addresses) < self._engine.num_io_tensors or self.infer_shapes():
             return False
+        if self._cudart.doubleCaptures() and (not self._ran or os.environ.get("CATRO_DOUBLE_NO_CAPTURE")):
+            return False  # what TensorRT does in a first inference cannot be captured
+        self._ran = True
         return self._cudart.doubleEnqueue(self._call, None) == 0
 
     def _compute(self) -> None:
