@@ -25,7 +25,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def rehearse(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Enter], Rehearsal]]:
+def rehearse(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str, Enter], Rehearsal]]:
     """Make a rehearsal for a target on a far side; the working folder of tests.tiny is the current one."""
     if MISSING:
         pytest.skip(MISSING)

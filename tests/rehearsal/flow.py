@@ -11,21 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.tiny import command, exit_code_of
+from tests.tiny import PROTOCOL, command, exit_code_of
 from tests.transports.sshd import Server
 
-__all__ = ["BUDGET", "Rehearsal"]
+__all__ = ["Rehearsal", "read", "same_as_here"]
 
 NAME = "van"
 BUDGET = ("--budget", "50%flops")
 FAR_FOLDER = ".cache/catro-deploy"
 POLL_S = 0.05
-START_THE_AGENT = "import os, sys; os.chdir('catro-bundle'); os.execv(sys.executable, [sys.executable, 'agent.pyz', 'do'])"
+LARGEST_DIFFERENCE = 1e-6
+START_THE_AGENT = (
+    "import os, sys; os.chdir('catro-bundle'); os.execv(sys.executable, [sys.executable, 'agent.pyz', 'do'])"
+)
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A device ``van`` of ``target`` behind ``server``: ``python`` is its Python, ``home`` its user's home seen from here."""
+    """A device ``van`` of ``target`` behind ``server``: ``python`` is its Python, ``home`` its user's home."""
 
     server: Server
     target: str
@@ -43,25 +46,27 @@ class Rehearsal:
         """What ``device check`` says."""
         done = command("device", "check", NAME, "--json")
         assert done.exit_code == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
+        found: dict[str, Any] = json.loads(done.stdout)["facts"]
         return found
 
     def doctor(self, code: int = 0) -> dict[str, dict[str, Any]]:
         """Findings of ``doctor --device`` by what they are of."""
         done = command("doctor", "--device", NAME, "--json")
         assert done.exit_code == code, done.stderr
-        return {finding["name"]: finding for finding in json.loads(done.stdout)["checks"]}
+        return {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
 
     def run(self, *flags: str) -> Path:
         """Prune the tiny network for the device and judge it there; return the run folder."""
-        done = command("run", "--target", self.target, *BUDGET, *flags, "--run", "run")
+        done = command("run", "--device", NAME, *BUDGET, *flags, "--run", "run")
         assert done.exit_code == exit_code_of(Path("run")), done.stderr
         return Path("run")
 
     def run_with_a_cut(self, *flags: str) -> Path:
         """The same, with all connections cut when the first job on the device has something to say."""
+        Path("long.toml").write_text(PROTOCOL.replace("seconds = 0.05", "seconds = 2.0"))
         with self._cut() as cuts:
-            done = command("run", "--target", self.target, *BUDGET, *flags, "--run", "run")
+            flags = ("--device", NAME, *BUDGET, "-o", "bench.protocol=./long.toml", *flags)
+            done = command("run", *flags, "--run", "run")
         assert done.exit_code == exit_code_of(Path("run")), done.stderr
         assert cuts
         lost = f"the connection to {NAME} was lost; the job goes on there"
@@ -105,3 +110,15 @@ class Rehearsal:
         finally:
             over.set()
             thread.join()
+
+
+def read(run: Path, name: str) -> dict[str, Any]:
+    """A record of a run folder."""
+    found: dict[str, Any] = json.loads((run / f"{name}.json").read_text())
+    return found
+
+
+def same_as_here(verify: dict[str, Any], *names: str) -> bool:
+    """Whether logits of networks (none: of both) are those of this computer's PyTorch but for rounding."""
+    differences = [verify[name]["largest_logit_difference"] for name in names or ("original", "pruned")]
+    return max(differences) < LARGEST_DIFFERENCE
