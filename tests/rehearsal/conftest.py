@@ -11,6 +11,15 @@ from tests.transports.sshd import MISSING, serving
 
 FULL = os.environ.get("CATRO_REHEARSAL") == "full"
 
+# In fp32 an engine gives what PyTorch gives; the double computes fp16 as the processor does.
+FP32 = """\
+extends = "jetson-orin"
+title = "A Jetson AGX Orin in fp32"
+precision = "fp32"
+[sources]
+precision = "a choice"
+"""
+
 Enter = Callable[[Path], Path]
 
 
@@ -32,6 +41,8 @@ def rehearse(
     if MISSING:
         pytest.skip(MISSING)
     monkeypatch.setenv("CATRO_CONFIG", str(tmp_path / "config"))
+    (tmp_path / "config" / "targets").mkdir(parents=True)
+    (tmp_path / "config" / "targets" / "jetson-fp32.toml").write_text(FP32)
     (tmp_path / "sshd").mkdir()
     with serving(tmp_path / "sshd") as server:
         monkeypatch.setenv("PATH", f"{tmp_path / 'sshd' / 'bin'}{os.pathsep}{os.environ['PATH']}")

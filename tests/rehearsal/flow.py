@@ -61,12 +61,12 @@ class Rehearsal:
         assert done.exit_code == exit_code_of(Path("run")), done.stderr
         return Path("run")
 
-    def run_with_a_cut(self, *flags: str) -> Path:
+    def run_with_a_cut(self) -> Path:
         """The same, with all connections cut when the first job on the device has something to say."""
         Path("long.toml").write_text(PROTOCOL.replace("seconds = 0.05", "seconds = 2.0"))
         with self._cut() as cuts:
-            flags = ("--device", NAME, *BUDGET, "-o", "bench.protocol=./long.toml", *flags)
-            done = command("run", *flags, "--run", "run")
+            long = ("-o", "bench.protocol=./long.toml")
+            done = command("run", "--device", NAME, *BUDGET, *long, "--run", "run")
         assert done.exit_code == exit_code_of(Path("run")), done.stderr
         assert cuts
         lost = f"the connection to {NAME} was lost; the job goes on there"
@@ -118,7 +118,7 @@ def read(run: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def same_as_here(verify: dict[str, Any], *names: str) -> bool:
-    """Whether logits of networks (none: of both) are those of this computer's PyTorch but for rounding."""
-    differences = [verify[name]["largest_logit_difference"] for name in names or ("original", "pruned")]
+def same_as_here(verify: dict[str, Any]) -> bool:
+    """Whether logits of both networks are those of this computer's PyTorch but for rounding."""
+    differences = [verify[name]["largest_logit_difference"] for name in ("original", "pruned")]
     return max(differences) < LARGEST_DIFFERENCE

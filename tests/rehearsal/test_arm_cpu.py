@@ -37,7 +37,7 @@ def test_a_measured_budget_and_every_way_to_bench(rehearse):
     profiled = command("profile", "--device", "van")
     assert profiled.exit_code == 0, profiled.stderr
     run = device.run("--dynamic-batch", "-o", "bench.batches=[4]")
-    assert [mode["batch"] for mode in read(run, "bench")["further"]] == [4]
+    assert [times["mode"]["batch"] for times in read(run, "bench")["further"]] == [4]
     again = command("bench", "--run", "run", "--threads", "2")
     assert again.exit_code == exit_code_of(run, "bench"), again.stderr
     assert read(run, "bench")["environment"]["threads"] == 2
