@@ -4,7 +4,7 @@
 # outlives the connection. FAR_MOUNTS: pairs of a folder and where it is seen, one a line; FAR_UID: who the user is there.
 exec unshare --user --map-root-user --mount /bin/bash -euc '
 mount --rbind "$FAR_ROOT" "$FAR_ROOT"
-cd "$FAR_ROOT/../$(basename "$FAR_ROOT")"
+cd "$FAR_ROOT"
 mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
 magic="\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
 mask="\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"

@@ -6,7 +6,7 @@ import subprocess
 import tarfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,8 +62,8 @@ class Rehearsal:
         return Path("run")
 
     def run_with_a_cut(self) -> Path:
-        """The same, with all connections cut when the first job on the device has something to say."""
-        Path("long.toml").write_text(PROTOCOL.replace("seconds = 0.05", "seconds = 2.0"))
+        """The same, with all connections cut when the bench has begun to measure."""
+        Path("long.toml").write_text(PROTOCOL.replace("seconds = 0.05", "seconds = 1.0"))
         with self._cut() as cuts:
             long = ("-o", "bench.protocol=./long.toml")
             done = command("run", "--device", NAME, *BUDGET, *long, "--run", "run")
@@ -98,10 +98,11 @@ class Rehearsal:
 
         def cut() -> None:
             while not over.wait(POLL_S):
-                events = (self.home / FAR_FOLDER / "jobs").glob("*/events.jsonl")
-                if any(path.stat().st_size for path in events):
-                    cuts.append(self.server.drop_connections())
-                    return
+                with suppress(FileNotFoundError):  # jobs that have ended are removed
+                    events = (self.home / FAR_FOLDER / "jobs").glob("*/events.jsonl")
+                    if any(b'"progress"' in path.read_bytes() for path in events):
+                        cuts.append(self.server.drop_connections())
+                        return
 
         thread = threading.Thread(target=cut)
         thread.start()
