@@ -40,7 +40,7 @@ def aarch64(folder: Path, *, uid: int = 0, mounts: Mapping[str, Path] | None = N
         "FAR_PYTHONPATH": path,
     }
     _require_namespaces()
-    return _python(folder, variables, f"{ENTER} /usr/bin/python3")
+    return _python(folder, variables, f"/bin/bash {shlex.quote(str(ENTER))} /usr/bin/python3")
 
 
 def aarch64_tensorrt(folder: Path, *, uid: int = 0) -> Path:
