@@ -1,4 +1,5 @@
 # make demo: prune a classifier of drawn traffic signs and show what it gained.   make test: all checks.
+# make rehearsal: all that is tried on emulated devices and older Pythons, of which make test tries a part.
 # make docs: the guide, into build/site.   make reference: what is written from the settings
 # and commands, after a change of them.   make dist: wheel and sdist, checked and tried in a fresh environment.
 # All set up .venv by themselves; a second call finds everything done and is quick.
@@ -6,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SMALLEST := --budget 50%flops --epochs 0 -o train.epochs=2 -o verify.max_drop=100
 .DELETE_ON_ERROR:
-.PHONY: demo test docs reference dist clean
+.PHONY: demo test rehearsal docs reference dist clean
 
 demo: .venv/installed
 	@mkdir -p demo
@@ -17,7 +18,12 @@ test: .venv/installed-dev .venv/tensorrt/installed .venv/cuda/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.rehearsal.parts
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+rehearsal: .venv/installed-dev .venv/tensorrt/installed
+	$(BIN)/python -m tests.rehearsal.parts
+	CATRO_REHEARSAL=full OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/rehearsal -rs --numprocesses auto --dist loadfile
 
 docs: .venv/installed-dev
 	$(BIN)/python -m mkdocs build --strict

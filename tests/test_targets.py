@@ -56,10 +56,17 @@ def test_x86_cpu():
     assert (target.transport, target.gpu) == ("local", None)
 
 
+def test_arm_cpu():
+    """What an x86 computer measures would not be an Arm processor's: it is measured on a device."""
+    target = load_target("arm-cpu")
+    assert (target.kind, target.runtime, target.precision) == ("cpu", "onnxruntime", "fp32")
+    assert (target.threads, target.batch, target.transport) == (1, 1, "bundle")
+
+
 def test_what_comes_with_the_package():
     jetsons = {f"jetson-{module}-{mode}" for module, modes in MODULES_AND_MODES.items() for mode in modes}
     gpus = {f"x86-gpu-{name}" for name in ("t4", "l4", "a10", "a100", "h100", "h200", "rtx4090")}
-    named = {"x86-cpu", "x86-gpu", "jetson-orin", "jetson-thor", "jetson-xavier-nx"}
+    named = {"arm-cpu", "x86-cpu", "x86-gpu", "jetson-orin", "jetson-thor", "jetson-xavier-nx"}
     assert set(SHIPPED) == jetsons | gpus | named
 
 
@@ -79,7 +86,7 @@ def test_titles_tell_them_apart():
     assert len({load_target(name).title for name in SHIPPED}) == len(SHIPPED)
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if not name.startswith("x86-cpu")])
+@pytest.mark.parametrize("name", [name for name in SHIPPED if not name.endswith("-cpu")])
 def test_the_rates_of_one_chip_are_those_of_its_generation(name):
     """fp16 tensor cores: 1024 operations a clock and SM on Volta, Turing and Ada, 2048 on Orin and A100; int8 twice."""
     gpu = load_target(name).gpu

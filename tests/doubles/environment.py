@@ -4,11 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-__all__ = ["VERSIONS", "tensorrt_environment"]
+__all__ = ["VERSIONS", "build_libraries", "tensorrt_environment"]
 
 VERSIONS = ("10.3.0", "10.16.1.11", "11.4.0.106")
 """Of the real bindings: JetPack 6.1's, the last of 10, and the newest."""
@@ -28,13 +29,18 @@ def tensorrt_environment(version: str, folder: Path) -> dict[str, str]:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("there is no C compiler")
+    build_libraries([compiler], version, folder)
+    # The root, for what the double itself imports.
+    path = [SOURCES, SOURCES.parents[1], bindings]
+    return {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": os.pathsep.join(map(str, path))}
+
+
+def build_libraries(compiler: Sequence[str], version: str, folder: Path) -> None:
+    """Compile stand-ins for the libraries of TensorRT ``version`` and CUDA that are not in ``folder`` yet."""
     major = version.partition(".")[0]
     folder.mkdir(parents=True, exist_ok=True)
     sonames = {f"lib{name}.so.{major}": "nvinfer.c" for name in LIBRARIES} | {"libcudart.so": "cudart.c"}
     for soname, source in sonames.items():
         if not (folder / soname).exists():
-            command = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{soname}", "-o", folder / soname, SOURCES / source]
-            subprocess.run(command, check=True)
-    # The root, for what the double itself imports.
-    path = [SOURCES, SOURCES.parents[1], bindings]
-    return {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": os.pathsep.join(map(str, path))}
+            options = ("-shared", "-fPIC", f"-Wl,-soname,{soname}", "-o", str(folder / soname), str(SOURCES / source))
+            subprocess.run([*compiler, *options], check=True)
