@@ -7,7 +7,18 @@ from typing import Any, Callable, ClassVar, Dict, Optional, Tuple, Type
 
 from catro_deploy.agent.wire import Tagged
 
-__all__ = ["Emit", "EngineBuilt", "Event", "FilePiece", "ImagesDone", "NodeTimes", "Note", "Progress", "Sample"]
+__all__ = [
+    "Emit",
+    "EngineBuilt",
+    "Event",
+    "FilePiece",
+    "ImagesDone",
+    "LogitsPiece",
+    "NodeTimes",
+    "Note",
+    "Progress",
+    "Sample",
+]
 
 
 class Event(Tagged):
@@ -45,6 +56,16 @@ class ImagesDone(Event):
     NAME: ClassVar[str] = "images"
 
     images: int
+
+
+@dataclass(frozen=True)
+class LogitsPiece(Event):
+    """The next bytes of the logits of ``model``: little-endian float32 (images, classes), row by row."""
+
+    NAME: ClassVar[str] = "logits"
+
+    model: str
+    base64: str
 
 
 @dataclass(frozen=True)
