@@ -1,7 +1,10 @@
 """The run folder: the names of its files, its lock, and which of its stages are done."""
 
+import errno
 import fcntl
 import json
+import os
+import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -274,17 +277,21 @@ def hold(lock: Path, where: str) -> Iterator[None]:
     """
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        handle = lock.open("w")
+        handle = os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666), "r+b", 0)
     except (FileExistsError, NotADirectoryError):
         raise RunFolderError(
             f"{lock.parent} cannot be a folder: a file stands there or above it.", "Choose another one with --run."
         ) from None
     except OSError as error:
+        if error.errno in (errno.EISDIR, errno.ELOOP):
+            raise _not_a_lock(lock) from None
         raise StorageError(
             f"{lock.parent} cannot be written: {error.strerror}.",
             "Choose another folder, or free some space.",
         ) from error
     with handle:
+        if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+            raise _not_a_lock(lock)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -293,6 +300,10 @@ def hold(lock: Path, where: str) -> Iterator[None]:
                 "Wait until it ends, or choose another folder with --run.",
             ) from None
         yield
+
+
+def _not_a_lock(lock: Path) -> RunFolderError:
+    return RunFolderError(f"{lock} is not a regular file, so it cannot be a lock.", "Remove it, and run again.")
 
 
 def _digest(inputs: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ __all__ = [
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 NO_ANSWER = -1
-BLOCK_VALUES = 1 << 20
+BLOCK_VALUES = 1 << 18
 """Logits that are computed with at a time: those of many images and classes may lie in files larger than memory."""
 
 
