@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from catro_deploy.errors import RunFolderError
 from catro_deploy.files import file_hash, replacing
