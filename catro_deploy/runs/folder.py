@@ -1,10 +1,6 @@
 """The run folder: the names of its files, its lock, and which of its stages are done."""
 
-import errno
-import fcntl
 import json
-import os
-import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from catro_deploy.errors import MissedError, RunFolderError, StorageError
+from catro_deploy.errors import MissedError, RunFolderError
 from catro_deploy.files import UNFINISHED, file_hash, text_hash
+from catro_deploy.runs.holding import hold
 
 if TYPE_CHECKING:
     from catro_deploy.records import StageRecord
 
-__all__ = ["RunFolder", "hold"]
+__all__ = ["RunFolder"]
 
 LOCK = ".lock"
 
@@ -265,45 +262,6 @@ class RunFolder:
         from catro_deploy.records.files import write_record
 
         write_record(Stages(stages), self.stages)
-
-
-@contextmanager
-def hold(lock: Path, where: str) -> Iterator[None]:
-    """Hold the file ``lock`` for this process; ``where`` names in the error what it guards.
-
-    Raises:
-        RunFolderError: another process holds it, or a file is where its folder must be.
-        StorageError: it cannot be made.
-    """
-    try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666), "r+b", 0)
-    except (FileExistsError, NotADirectoryError):
-        raise RunFolderError(
-            f"{lock.parent} cannot be a folder: a file stands there or above it.", "Choose another one with --run."
-        ) from None
-    except OSError as error:
-        if error.errno in (errno.EISDIR, errno.ELOOP):
-            raise _not_a_lock(lock) from None
-        raise StorageError(
-            f"{lock.parent} cannot be written: {error.strerror}.",
-            "Choose another folder, or free some space.",
-        ) from error
-    with handle:
-        if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
-            raise _not_a_lock(lock)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunFolderError(
-                f"Another catro-deploy is at work {where}.",
-                "Wait until it ends, or choose another folder with --run.",
-            ) from None
-        yield
-
-
-def _not_a_lock(lock: Path) -> RunFolderError:
-    return RunFolderError(f"{lock} is not a regular file, so it cannot be a lock.", "Remove it, and run again.")
 
 
 def _digest(inputs: Mapping[str, Any]) -> str:
