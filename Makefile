@@ -12,7 +12,7 @@ demo: .venv/installed
 	@mkdir -p demo
 	@cd demo && { test -f catro.toml || ../$(BIN)/catro-deploy init --demo; } && ../$(BIN)/catro-deploy run
 
-test: .venv/installed-dev .venv/tensorrt/installed
+test: .venv/installed-dev .venv/tensorrt/installed .venv/cuda/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -55,6 +55,12 @@ dist: .venv/installed-dev
 	$(BIN)/python -m pip install --quiet --no-deps --target .venv/tensorrt/10.3.0 tensorrt-cu12-bindings==10.3.0
 	$(BIN)/python -m pip install --quiet --no-deps --target .venv/tensorrt/10.16.1.11 tensorrt-cu13-bindings==10.16.1.11
 	$(BIN)/python -m pip install --quiet --no-deps --target .venv/tensorrt/11.4.0.106 tensorrt-cu13-bindings==11.4.0.106
+	@touch $@
+
+# CUDA's runtime library, 4 MB for each version: it loads without a GPU, and its errors are those that users meet.
+.venv/cuda/installed: .venv/installed
+	$(BIN)/python -m pip install --quiet --no-deps --target .venv/cuda/12 nvidia-cuda-runtime-cu12==12.9.79
+	$(BIN)/python -m pip install --quiet --no-deps --target .venv/cuda/13 nvidia-cuda-runtime==13.2.86
 	@touch $@
 
 clean:

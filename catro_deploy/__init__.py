@@ -22,7 +22,7 @@ _HOMES = {"PrunedModel": "catro_deploy.api", "load": "catro_deploy.networks", "p
 
 
 def __getattr__(name: str) -> object:
-    # torch takes seconds to import; those who only ask for --help or for a target shall not wait for it.
+    # torch takes seconds to import; --help and target queries must not wait for it.
     if name in _HOMES:
         from importlib import import_module
 

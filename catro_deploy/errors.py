@@ -61,7 +61,7 @@ class CatroError(Exception):
 
 
 class CatroWarning(UserWarning):
-    """The Python API goes on, but the result is probably not what was meant."""
+    """The Python API continues, but the result is probably not what was intended."""
 
 
 class UsageError(CatroError):

@@ -122,10 +122,12 @@ def judge(pair: str, criterion: str, training: str, args: argparse.Namespace) ->
     )
     pixels, options = (original.mean, original.std), follow_recipe(settings.finetune, reconstructed=True)
     if options.epochs:
-        teacher = (original.model, options.distill or 0.0, options.temperature)
         with tempfile.TemporaryDirectory() as folder:
             state = Path(folder) / "state.safetensors"
-            job = TrainingJob(pruned.model, train, validation, options, *pixels, "fine-tuning", *teacher)
+            distill, temperature = options.distill or 0.0, options.temperature
+            job = TrainingJob(
+                pruned.model, train, validation, options, *pixels, "fine-tuning", original.model, distill, temperature
+            )
             fit(job, state, Silent())
     device = torch.device("cpu")
     answers = [predict(model, validation, *pixels, 256, device) for model in (original.model, pruned.model)]

@@ -42,8 +42,14 @@ def photographs(settings: DataSettings, size: tuple[int, int], channels: int) ->
     names = [f"class {index}" for index in range(CLASSES)]
     for name, index in PHOTOGRAPHED.items():
         names[index] = name
-    splits = {split: _relabelled(getattr(found, split)) for split in ("train", "validation", "test")}
-    return dataclasses.replace(found, name="photographs", classes=tuple(names), **splits)
+    return dataclasses.replace(
+        found,
+        name="photographs",
+        classes=tuple(names),
+        train=_relabelled(found.train),
+        validation=_relabelled(found.validation),
+        test=_relabelled(found.test),
+    )
 
 
 def _relabelled(split: Split) -> Split:

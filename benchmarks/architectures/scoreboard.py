@@ -161,8 +161,8 @@ def main() -> None:
     missing = [name for name in names if name not in refused and not is_done(rows.get(name), name, args)]
     missing += [name for name in names if name in rows and name not in missing and wants_latency(rows[name], args)]
     with ThreadPoolExecutor(args.jobs) as pool:
-        found = pool.map(lambda name: bring_up_to_date(name, rows.get(name), args), missing)
-        for name, row in zip(missing, found, strict=True):
+        checked = pool.map(lambda name: bring_up_to_date(name, rows.get(name), args), missing)
+        for name, row in zip(missing, checked, strict=True):
             rows[name] = row
             content = {"rows": dict(sorted(rows.items())), "out_of_scope": refused, "environment": environment()}
             write_result(RESULT, content)

@@ -15,6 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -96,18 +97,16 @@ def compare(model: str, network: Network, depth: bool, budgets: list[float]) -> 
     """Greedy and exact on one network."""
     groups = [group for group in network.groups if not group.fixed]
     branches = branches_of(network) if depth else []
-    vanishing = {name for branch in branches for name in branch.groups}
-    values = [make_value(group, group.name in vanishing) for group in groups]
+    removable = {name for branch in branches for name in branch.groups}
+    values = [make_value(group, group.name in removable) for group in groups]
     rows = []
     for share in budgets:
         # A cost of its own for each: none profits from what another has evaluated.
         costs = [LayerCost(network.layers, groups, layer_cost) for _ in range(2)]
         full = LayerCost(network.layers, groups, layer_cost).predict({group.name: group.width for group in groups})
         solvers: Mapping[str, Callable[[], Allocation]] = {
-            "greedy": lambda cost=costs[0], limit=share * full: greedy(values, cost, limit, branches),
-            "exact": lambda cost=costs[1], limit=share * full: exact(
-                values, cost, limit, branches, limit_s=LIMITS_S[model], gap=GAP
-            ),
+            "greedy": partial(greedy, values, costs[0], share * full, branches),
+            "exact": partial(exact, values, costs[1], share * full, branches, limit_s=LIMITS_S[model], gap=GAP),
         }
         rows += [timed(model, depth, share, name, full, solve) for name, solve in solvers.items()]
         print(f"{model}, {'width and depth' if depth else 'width'}, {share:g}x: done", file=sys.stderr)

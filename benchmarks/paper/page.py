@@ -115,7 +115,7 @@ def _cells(row: Row, found: Sequence[Mapping[str, Any]]) -> list[object]:
 
 def _paper(row: Row) -> str:
     """The paper's accuracy for this row, if it gives one."""
-    key: tuple[object, ...] = (row.table, row.model, row.method)
+    key: tuple[int | str, ...] = (row.table, row.model, row.method)
     if row.table == 1:
         subtask, _, cut = row.case.rpartition("-")
         key = (1, subtask, int(cut) if cut.isdigit() else cut, row.method)

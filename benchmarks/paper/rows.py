@@ -94,7 +94,7 @@ def _table_1(seed: int) -> list[Row]:
     other = {SPEED: DIRECTION, DIRECTION: SPEED}
     rows = []
     for (subtask, cut), kept in SUBTASKS.items():
-        fixed = {"model": "cifar_resnet20", "kept_percent": kept, "classes": (subtask,), "seed": seed}
+        fixed: dict[str, Any] = {"model": "cifar_resnet20", "kept_percent": kept, "classes": (subtask,), "seed": seed}
         capped = {"max_width": MAX_WIDTH[cut]}
         for method in ("catro", "l1", "l1-uniform"):
             prune = None if method == "l1-uniform" else capped

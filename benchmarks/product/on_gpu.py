@@ -78,11 +78,12 @@ def run(python: Path, arguments: Sequence[str], folder: Path, limit_s: float) ->
     print("catro-deploy", *arguments, flush=True)
     start = time.monotonic()
     try:
-        command = [python, "-m", "catro_deploy", *arguments]
+        command = [str(python), "-m", "catro_deploy", *arguments]
         done = subprocess.run(
             command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit_s
         )
-        code, output = done.returncode, done.stdout
+        code: int | None = done.returncode
+        output = done.stdout
     except subprocess.TimeoutExpired as late:
         code, output = None, (late.stdout or b"").decode(errors="replace")
     print(output, flush=True)

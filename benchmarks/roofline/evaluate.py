@@ -131,7 +131,7 @@ def form_table(judged: dict[str, Any]) -> str:
 
 
 def width_table(judged: dict[str, Any]) -> str:
-    """How well another width of the same layer is foretold."""
+    """How well another width of the same layer is predicted."""
     rows = [
         [p, batch, pairs["pairs"], f"{pairs['ratio_within_20']:.0%}", f"{pairs['order']:.0%}"]
         for p, one in judged.items()

@@ -134,13 +134,14 @@ def _fit(records: Records, kernels: Kernels, precision: str, names: list[str]) -
     draw = np.random.default_rng(SEED)
 
     def with_values(logs: Floats) -> Kernels:
-        return replace(kernels, **{n: float(f"{v:.4g}") for n, v in zip(names, np.exp(logs), strict=True)})
+        rounded: dict[str, Any] = {n: float(f"{v:.4g}") for n, v in zip(names, np.exp(logs), strict=True)}
+        return replace(kernels, **rounded)
 
     def errors(logs: Floats) -> Floats:
-        unrounded = replace(kernels, **dict(zip(names, map(float, np.exp(logs)), strict=True)))
-        return np.log(alone_us(conv, V100, unrounded, RATES[precision])) - measured
+        unrounded: dict[str, Any] = dict(zip(names, map(float, np.exp(logs)), strict=True))
+        return np.log(alone_us(conv, V100, replace(kernels, **unrounded), RATES[precision])) - measured
 
-    best = None
+    fits = []
     for spread in (0.0, 0.5, 0.5):
         start = np.clip(middle + draw.normal(0, spread, len(names)), lower + 0.02, upper - 0.02)
         # Steps well above the width of a stair in the predictions, whose slope is zero or infinite.
@@ -154,9 +155,8 @@ def _fit(records: Records, kernels: Kernels, precision: str, names: list[str]) -
             diff_step=3e-3,
             max_nfev=80,
         )
-        if best is None or found.cost < best.cost:
-            best = found
-    return with_values(best.x)
+        fits.append(found)
+    return with_values(min(fits, key=lambda fit: float(fit.cost)).x)
 
 
 def plain(train: Records, rest: Records, precision: str) -> Floats:
@@ -201,21 +201,21 @@ def accuracy(predicted: Floats, measured: Floats) -> dict[str, float]:
 def width_pairs(predicted: Floats, records: Records) -> dict[str, float]:
     """How well the estimate tells what another width of the same layer costs: random pairs alike in all but channels.
 
-    ``ratio_within_20``: share of pairs whose ratio of latencies is foretold within 20%. ``order``: share of pairs
+    ``ratio_within_20``: share of pairs whose ratio of latencies is predicted within 20%. ``order``: share of pairs
     measured 10% or more apart of which the estimate says that the slower one is slower.
     """
     shuffled = np.random.default_rng(SEED).permutation(len(records))
     shape = records[["depthwise", "batch", "in_size", "kernel", "stride", "fused"]][shuffled]
     order = shuffled[np.argsort(shape, kind="stable")]
     one, other = order[:-1], order[1:]
-    alike = np.all([records[name][one] == records[name][other] for name in shape.dtype.names], axis=0)
-    foretold = np.log(predicted[one] / predicted[other])[alike]
+    alike = np.all([records[name][one] == records[name][other] for name in shape.dtype.names or ()], axis=0)
+    ratio = np.log(predicted[one] / predicted[other])[alike]
     true = np.log(records["latency_us"][one] / records["latency_us"][other])[alike]
     apart = np.abs(true) >= np.log(1.1)
     return {
         "pairs": int(alike.sum()),
-        "ratio_within_20": float(np.mean(np.abs(np.expm1(foretold - true)) <= 0.2)),
-        "order": float(np.mean((foretold * true > 0)[apart])),
+        "ratio_within_20": float(np.mean(np.abs(np.expm1(ratio - true)) <= 0.2)),
+        "order": float(np.mean((ratio * true > 0)[apart])),
     }
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.training.throughput --data FOLDER --checkpoint gtsrb_resnet20.pth [--epochs 3] [--rounds 3]
 
 One network, ResNet-20 pruned for GTSRB's speed limits to a tenth of its multiply-accumulates, fine-tuned from the same
-weights by both, with the same optimiser, schedule, epochs and kind of augmentation, in turns. The plain loop keeps
+weights by both, with the same optimiser, schedule, epochs and kind of augmentation, interleaved. The plain loop keeps
 its images decoded in memory, so that no disk is measured. Seconds of an epoch include the validation after it;
 compiling, which happens once before the first epoch, stands beside them. Prints a table; writes
 benchmarks/results/throughput.json.
@@ -39,6 +39,8 @@ from catro_deploy.training import TrainingJob, accuracy, fit, predict
 from catro_deploy.training.schedule import learning_rate_factor
 
 WORKERS = 2
+# Of both trainings.
+BATCH_SIZE, LEARNING_RATE = 128, 0.1
 
 
 def arguments() -> argparse.Namespace:
@@ -58,7 +60,13 @@ def settings_of(args: argparse.Namespace) -> Settings:
         "model": {"name": "cifar_resnet20", "checkpoint": args.checkpoint, **normalisation},
         "data": {"name": "gtsrb", "root": args.data},
         "prune": {"classes": ["speed_limits"], "budget": "9.25%flops", "max_width": 0.5},
-        "finetune": {"recipe": "none", "epochs": args.epochs, "learning_rate": 0.1, "compile": True},
+        "finetune": {
+            "recipe": "none",
+            "epochs": args.epochs,
+            "batch_size": BATCH_SIZE,
+            "learning_rate": LEARNING_RATE,
+            "compile": True,
+        },
     }
     return load_settings(None, sections)
 
@@ -78,7 +86,7 @@ class Decoded(TorchDataset[tuple[torch.Tensor, int]]):
         return self._transform(self._images[place]), int(self._labels[place])
 
 
-def plain_loader(train: Split, plan: Plan, settings: FinetuneSettings) -> DataLoader[tuple[torch.Tensor, int]]:
+def plain_loader(train: Split, plan: Plan) -> DataLoader[tuple[torch.Tensor, int]]:
     """Images varied as the kind ``signs`` varies them."""
     transform = v2.Compose(
         [
@@ -90,7 +98,7 @@ def plain_loader(train: Split, plan: Plan, settings: FinetuneSettings) -> DataLo
         ]
     )
     return DataLoader(
-        Decoded(train, transform), settings.batch_size, shuffle=True, drop_last=True, num_workers=WORKERS,
+        Decoded(train, transform), BATCH_SIZE, shuffle=True, drop_last=True, num_workers=WORKERS,
         persistent_workers=True,
     )  # fmt: skip
 
@@ -99,9 +107,13 @@ def train_plainly(
     model: nn.Module, train: Split, validation: Split, plan: Plan, settings: FinetuneSettings
 ) -> tuple[list[float], float]:
     """Seconds of each epoch, and the validation accuracy in the end."""
-    loader = plain_loader(train, plan, settings)
+    loader = plain_loader(train, plan)
     optimizer = torch.optim.SGD(
-        model.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay, nesterov=True
+        model.parameters(),
+        LEARNING_RATE,
+        settings.momentum,
+        weight_decay=settings.weight_decay,
+        nesterov=True,
     )
     total = settings.epochs * len(loader)
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -117,7 +129,7 @@ def train_plainly(
             loss.backward()
             optimizer.step()
             schedule.step()
-        logits = predict(model, validation, plan.mean, plan.std, settings.batch_size)
+        logits = predict(model, validation, plan.mean, plan.std, BATCH_SIZE)
         reached = accuracy(logits, validation.labels)
         seconds.append(time.monotonic() - began)
     return seconds, reached
@@ -135,9 +147,10 @@ def train_ours(
 
 
 def main() -> None:
-    """Train in turns, print, write."""
+    """Train both, interleaved; print, write."""
     args = arguments()
-    settings, turns = settings_of(args), []
+    settings = settings_of(args)
+    turns: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder))
         prune(settings, run, Silent())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from catro_deploy.agent.results import FactsResult
@@ -48,13 +47,14 @@ def run(job: Job[R], workspace: Workspace, emit: Emit) -> R:
 
 
 def facts(job: FactsJob, workspace: Workspace, emit: Emit) -> FactsResult:
-    """What the device is, and the version of the runtime.
+    """What the device is, and the version of the runtime, which is used for a moment.
 
     Raises:
-        RuntimeMissingError: the runtime is not installed.
+        RuntimeMissingError: the runtime is not installed, finds no GPU, or may not use it.
+        FaultError: it does not work.
     """
     from catro_deploy.agent.facts import device_facts
-    from catro_deploy.runtimes import open_runner
+    from catro_deploy.runtimes.trial import try_runtime
 
-    version = open_runner(job.runtime, Path(), 1).version
+    version = try_runtime(job.runtime)
     return FactsResult(device_facts(), f"{job.runtime} {version}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from catro_deploy.agent import trtexec
+from catro_deploy.agent.clocks import watched_clocks
 from catro_deploy.agent.energy import energy, open_meter
 from catro_deploy.agent.events import Progress
 from catro_deploy.agent.facts import LoadMeter, device_facts, state
@@ -73,10 +74,16 @@ def _measured(
 ) -> tuple[ModeResult, BenchFacts]:
     enqueue_us: dict[str, list[float]] = {name: [] for name in runners}
     calls = {name: _call(runner, mode, protocol.seed, enqueue_us[name]) for name, runner in runners.items()}
-    before, meter = state(), LoadMeter()
-    blocks = measure(calls, protocol, report)
-    other_load_cores = meter.other_load_cores()
     original = runners["original"]
+    with watched_clocks(gpu=_on_gpu(runners)) as watch:
+
+        def between_turns(seconds: float) -> None:
+            watch.sample(counts=seconds >= protocol.warmup_s)
+            report(seconds)
+
+        before, meter = state(), LoadMeter()
+        blocks = measure(calls, protocol, between_turns)
+        during, other_load_cores = watch.found(), meter.other_load_cores()
     facts = BenchFacts(
         device=device,
         runtime=f"{original.name} {original.version}",
@@ -84,6 +91,7 @@ def _measured(
         before=before,
         after=state(),
         other_load_cores=other_load_cores,
+        during=during,
     )
     timings = {name: replace(timing(times), enqueue_p50_us=_median(enqueue_us[name])) for name, times in blocks.items()}
     ratio = speedup(blocks["original"], blocks["pruned"], protocol)
@@ -91,11 +99,14 @@ def _measured(
     return ModeResult(timings["original"], timings["pruned"], ratio, mode, warnings), facts
 
 
+def _on_gpu(runners: Mapping[str, Runner]) -> bool:
+    return runners["original"].providers[0] != CPU_PROVIDER
+
+
 def _with_energy_and_trtexec(result: BenchResult, runners: Mapping[str, Runner], job: BenchJob) -> BenchResult:
     """``result`` with energy and trtexec's times, where the device has them."""
-    on_gpu = runners["original"].providers[0] != CPU_PROVIDER
     calls = {name: _call(runner, result.mode, job.protocol.seed) for name, runner in runners.items()}
-    with open_meter(gpu=on_gpu) as meter:
+    with open_meter(gpu=_on_gpu(runners)) as meter:
         result = replace(result, energy=energy(calls, meter) if meter else None)
     binary = None if result.mode.cuda_graph is None else trtexec.find_trtexec()
     if binary:

@@ -7,7 +7,16 @@ from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
 from catro_deploy.agent.wire import to_json
 
-__all__ = ["DeviceFacts", "DeviceState", "GpuState", "JetsonFacts", "JetsonState", "flat"]
+__all__ = [
+    "ClockRange",
+    "DeviceFacts",
+    "DeviceState",
+    "GpuState",
+    "JetsonFacts",
+    "JetsonState",
+    "MeasuredClocks",
+    "flat",
+]
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,25 @@ class DeviceState:
     load_average: Optional[float]
     jetson: Optional[JetsonState] = None
     gpus: Optional[Tuple[GpuState, ...]] = None
+
+
+@dataclass(frozen=True)
+class ClockRange:
+    """A clock in MHz, read ``samples`` times during a measurement; ``allowed`` is the maximum that it may reach."""
+
+    lowest: float
+    median: float
+    highest: float
+    allowed: Optional[float]
+    samples: int
+
+
+@dataclass(frozen=True)
+class MeasuredClocks:
+    """During a measurement: clocks of the GPU, or of the CPU if networks ran there; reasons for which they fell."""
+
+    clocks_mhz: Mapping[str, ClockRange]
+    throttled: Tuple[str, ...]
 
 
 def flat(found: Union[DeviceFacts, DeviceState]) -> Dict[str, Any]:

@@ -6,12 +6,14 @@ import importlib
 import platform
 import shutil
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from catro_deploy.agent.facts import device_facts
 from catro_deploy.agent.results import DoctorResult, Finding
 from catro_deploy.agent.store import Store
 from catro_deploy.errors import CatroError
+from catro_deploy.runtimes.cuda_files import gpu_build_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,13 +47,18 @@ def _findings(runtime: str) -> Iterator[Finding]:
     yield Finding("processor", "works", _processor(facts), False)
     yield _package("numpy", "numpy", "python3-numpy", True, jetson)
     for name, (module, pip, apt) in RUNTIMES.items():
-        yield _package(module, pip, apt, runtime in (name, f"{name}-cuda", f"{name}-tensorrt"), jetson)
+        needed = runtime in (name, f"{name}-cuda", f"{name}-tensorrt")
+        found = _package(module, pip, apt, needed, jetson)
+        by_gpu = needed and runtime != name and found.state != "works"
+        yield replace(found, remedy=gpu_build_hint()) if by_gpu else found
     if facts.jetson:
         yield from _jetson(facts.jetson)
     for gpu in facts.gpus or ():
         yield Finding("GPU", "works", gpu, False)
     if runtime == "tensorrt":
-        yield _cuda(jetson)
+        yield _cuda()
+    elif runtime != "onnxruntime":
+        yield _tried(runtime)
     yield _disk()
 
 
@@ -88,7 +95,7 @@ def _jetson(facts: JetsonFacts) -> Iterator[Finding]:
     yield Finding("Jetson", "works", f"L4T {facts.l4t}, power mode {facts.power_mode or 'not known'}", False)
     clocks = facts.gpu_clock_range_mhz
     if clocks is None:
-        detail = "jetson_clocks tells root only what the clocks are; they are noted while it measures"
+        detail = "the GPU's clock cannot be read (/sys/class/devfreq)"
         yield Finding("clocks", "missing", detail, False, "sudo jetson_clocks")
     elif clocks[0] < clocks[1]:
         detail = f"the GPU's clock moves between {clocks[0]:g} and {clocks[1]:g} MHz"
@@ -97,19 +104,31 @@ def _jetson(facts: JetsonFacts) -> Iterator[Finding]:
         yield Finding("clocks", "works", f"the GPU's clock is fixed at {clocks[1]:g} MHz", False)
 
 
-def _cuda(jetson: bool) -> Finding:
+def _cuda() -> Finding:
     """CUDA's runtime library, as TensorRT's networks will use it, and the GPU that it finds."""
     try:
-        from catro_deploy.runtimes.cuda import gpu_identity
+        from catro_deploy.runtimes.cuda import gpu_identity, try_gpu
 
         gpu = gpu_identity()
+        try_gpu()
     except CatroError as error:
-        remedy = "sudo apt-get install nvidia-jetpack" if jetson else error.hint
-        return Finding("CUDA", "broken", error.problem, True, remedy)
+        return Finding("CUDA", "broken", error.problem, True, error.hint)
     except ImportError as error:  # numpy, which stands in a line of its own
         return Finding("CUDA", "missing", f"not tried: {error}", True)
     capability, sms = gpu["compute_capability"], gpu["sms"]
     return Finding("CUDA", "works", f"{gpu['gpu']}, compute capability {capability}, {sms} SMs", True)
+
+
+def _tried(runtime: str) -> Finding:
+    """Whether a tiny network runs by ONNX Runtime on the GPU."""
+    try:
+        from catro_deploy.runtimes.trial import try_runtime
+
+        return Finding(runtime, "works", f"{try_runtime(runtime)} runs a network", True)
+    except CatroError as error:
+        return Finding(runtime, "broken", error.problem, True, error.hint)
+    except ImportError as error:  # as above
+        return Finding(runtime, "missing", f"not tried: {error}", True)
 
 
 def _disk() -> Finding:

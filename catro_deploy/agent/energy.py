@@ -1,34 +1,40 @@
 """Energy of an inference, where the device tells what power it draws: a Jetson's sensors, or nvidia-smi.
 
 Power is sampled some ten times a second, for which single inferences are far too short: each model runs back to back
-for a while, alternately, and the energy of a turn is divided by its inferences. What else the device does is included;
-what it draws when it idles is reported beside it.
+for some seconds, alternately, and the energy of a turn is divided by its inferences. On most GPUs the driver reports
+power as an average over one second (Ampere and later, except GA100: nvidia-smi --help-query-gpu), so the instantaneous
+power is asked for where the driver has it, and the first second of a turn, which the average of the turn before reaches
+into, does not count. What else the device does is included; what it draws when it idles is reported beside it.
 """
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from catro_deploy.agent.nvidia import number
+from catro_deploy.agent.nvidia_query import NVIDIA_SMI, nvidia_query
 from catro_deploy.agent.results import Energy, ModelEnergy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from catro_deploy.agent.nvidia_query import NvidiaQuery
+
 __all__ = ["energy", "open_meter"]
 
-TURNS, TURN_S, IDLE_S = 3, 2.0, 1.0
-EVERY_S = 0.05
+TURNS, TURN_S, IDLE_S = 3, 4.0, 1.0
+# What passes before a turn counts: an average over a second, and the age of the newest reading.
+SETTLE_S = 1.25
+EVERY_S, EVERY_MS = 0.05, 100
 SENSOR = "ina3221"
 # The rail of the whole module, on boards that have one; on the others all rails together are that.
 WHOLE = ("VDD_IN", "POM_5V_IN", "VIN")
-NVIDIA_SMI = (
-    "nvidia-smi", "--id=0", "--query-gpu=power.draw", "--format=csv,noheader,nounits", "--loop-ms=100",
-)  # fmt: skip
+# The first that has a value counts.
+POWER_FIELDS = ("power.draw.instant", "power.draw")
 
 
 class Meter:
@@ -55,12 +61,10 @@ class Meter:
 
 
 @contextmanager
-def open_meter(
-    root: Path = Path("/"), command: Sequence[str] = NVIDIA_SMI, *, gpu: bool = True
-) -> Iterator[Meter | None]:
-    """A meter that samples as long as the block lasts; None on a device that does not tell its power.
+def open_meter(root: Path = Path("/"), program: str = NVIDIA_SMI, *, gpu: bool = True) -> Iterator[Meter | None]:
+    """A meter that samples as long as the block lasts; None on a device that does not report its power.
 
-    A Jetson tells that of all; nvidia-smi that of the GPU, which means something only if networks run on the ``gpu``.
+    A Jetson reports that of the board; nvidia-smi that of the GPU, which counts only if networks run on the ``gpu``.
     """
     rails = _rails(root)
     if rails:
@@ -70,48 +74,51 @@ def open_meter(
     if not gpu:
         yield None
         return
-    try:
-        process = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    except OSError:
-        yield None
-        return
-    said: list[float | None] = [None]
+    with nvidia_query(POWER_FIELDS, EVERY_MS, program) as query:
+        if query is None:
+            yield None
+            return
+        with _sampled(Meter("GPU board, by nvidia-smi", _newest(query))) as meter:
+            yield meter
 
-    def listen() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            try:
-                said[0] = float(line)
-            except ValueError:  # [N/A]
-                said[0] = None
 
-    with process:
-        threading.Thread(target=listen, daemon=True).start()
-        try:
-            with _sampled(Meter("GPU board, by nvidia-smi", lambda: said[0])) as meter:
-                yield meter
-        finally:
-            process.kill()
+def _newest(query: NvidiaQuery) -> Callable[[], float | None]:
+    """What returns the newest power in watts, if there is a reading since the last call that has one."""
+
+    def read() -> float | None:
+        readings = query.readings()
+        values = [number(readings[-1].get(field)) for field in POWER_FIELDS] if readings else []
+        return next((watts for watts in values if watts is not None), None)
+
+    return read
 
 
 def energy(calls: Mapping[str, Callable[[], object]], meter: Meter) -> Energy | None:
     """Energy of an inference of ``original`` and ``pruned``, which ``calls`` run; None if the meter has no reading."""
+    time.sleep(SETTLE_S)
     meter.mean_w()
     time.sleep(IDLE_S)
     idle_w = meter.mean_w()
     turns: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for _ in range(TURNS):
         for name, infer in calls.items():
+            _repeated(infer, SETTLE_S)
             meter.mean_w()
-            began, count = time.monotonic(), 0
-            while time.monotonic() - began < TURN_S:
-                infer()
-                count += 1
-            elapsed_s, watts = time.monotonic() - began, meter.mean_w()
+            elapsed_s, count = _repeated(infer, TURN_S)
+            watts = meter.mean_w()
             if watts is None:
                 return None
             turns[name].append((watts, watts * elapsed_s / count * 1e3))
     return Energy(meter.rails, idle_w, _model_energy(turns["original"]), _model_energy(turns["pruned"]))
+
+
+def _repeated(infer: Callable[[], object], seconds: float) -> tuple[float, int]:
+    """Infer for ``seconds``, once at least; return how long that was, and how often."""
+    began, count = time.monotonic(), 0
+    while count == 0 or time.monotonic() - began < seconds:
+        infer()
+        count += 1
+    return time.monotonic() - began, count
 
 
 def _model_energy(turns: Sequence[tuple[float, float]]) -> ModelEnergy:

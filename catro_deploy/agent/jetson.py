@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from catro_deploy.agent.devfreq import gpu_clock_mhz
 from catro_deploy.agent.device import JetsonFacts, JetsonState
 
 __all__ = ["jetson_clocks", "jetson_facts", "jetson_state", "l4t_release", "power_mode", "tegrastats"]
@@ -22,17 +23,19 @@ SMS_PER_TPC = 2
 def jetson_facts(root: Path = Path("/")) -> JetsonFacts | None:
     """What stays the same while a measurement runs; None on a computer that is not a Jetson.
 
-    Only root can read the GPU's clocks and its SMs, of which a power mode may switch some off.
+    Only root is told the number of SMs, of which a power mode may switch some off.
     """
     release = _read(root / "etc/nv_tegra_release")
     if release is None:
         return None
     clocks = jetson_clocks(_said("jetson_clocks", "--show"))
     tpcs = clocks.get("gpu_tpcs")
+    lowest, highest = (gpu_clock_mhz(which, root) for which in ("min", "max"))
+    readable = None if lowest is None or highest is None else (lowest, highest)
     return JetsonFacts(
         l4t=l4t_release(release),
         power_mode=power_mode(_said("nvpmodel", "-q")),
-        gpu_clock_range_mhz=clocks["gpu"][:2] if "gpu" in clocks else None,
+        gpu_clock_range_mhz=clocks["gpu"][:2] if "gpu" in clocks else readable,
         gpu_sms=None if tpcs is None else SMS_PER_TPC * tpcs,
     )
 
@@ -42,8 +45,9 @@ def jetson_state(root: Path = Path("/")) -> JetsonState | None:
     if not (root / "etc/nv_tegra_release").is_file():
         return None
     said = tegrastats(_first_line("tegrastats", "--interval", "100"))
+    clock_mhz = said.get("gpu_clock_mhz")
     return JetsonState(
-        gpu_clock_mhz=said.get("gpu_clock_mhz"),
+        gpu_clock_mhz=gpu_clock_mhz("cur", root) if clock_mhz is None else clock_mhz,
         power_w=said["power_w"] or None,
         overcurrent_events=_overcurrent_events(root),
     )

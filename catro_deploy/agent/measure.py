@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from catro_deploy.agent.clocks import clock_remarks
 from catro_deploy.agent.results import Speedup, Timing
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ NOISY_CV = 0.15
 NOISY_GPU_CV, HOST_BOUND = 0.025, 0.8
 DRIFT = 0.05
 BUSY_SHARE = 0.25
-CLOCK_MOVED = 0.02
 CPU_PROVIDER = "CPUExecutionProvider"
 
 
@@ -183,7 +183,8 @@ def remarks(timings: Mapping[str, Timing], ratio: Speedup, protocol: BenchProtoc
     if low <= 1 <= high:
         found.append(f"The interval {low:.3f} to {high:.3f} holds 1: no difference in speed is shown.")
     found += _remarks_on_drift(*(_drift(timings[name].samples_us or ()) for name in ("original", "pruned")))
-    return found + _remarks_on_clocks(facts) + _remarks_on_load(facts)
+    on_gpu = any(provider != CPU_PROVIDER for provider in facts.providers)
+    return found + clock_remarks(facts, gpu=on_gpu) + _remarks_on_load(facts)
 
 
 def _remarks_on_drift(original: float, pruned: float) -> list[str]:
@@ -203,24 +204,6 @@ def _drift(samples_us: Sequence[float]) -> float:
     third = max(len(samples_us) // 3, 1)
     first, last = (percentile(sorted(part), 50) for part in (samples_us[:third], samples_us[-third:]))
     return last / first - 1
-
-
-def _remarks_on_clocks(facts: BenchFacts) -> list[str]:
-    """Which clocks were lowered during the measurement; those of a GPU if that is what ran."""
-    found, on_gpu = [], any(provider != CPU_PROVIDER for provider in facts.providers)
-    reasons = sorted({reason for gpu in facts.after.gpus or () for reason in gpu.throttled})
-    if on_gpu and reasons:
-        found.append(f"The GPU's clock was lowered when the measurement ended: {', '.join(reasons)}.")
-    before, after = facts.before.jetson, facts.after.jetson
-    if before is None or after is None:
-        return found
-    first, last = before.overcurrent_events, after.overcurrent_events
-    if first is not None and last is not None and last > first:
-        found.append(f"The board throttled {last - first} times during the measurement: it drew too much current.")
-    start_mhz, end_mhz = before.gpu_clock_mhz, after.gpu_clock_mhz
-    if on_gpu and start_mhz and end_mhz and abs(end_mhz / start_mhz - 1) > CLOCK_MOVED:
-        found.append(f"The GPU's clock moved from {start_mhz:g} to {end_mhz:g} MHz: fix it with jetson_clocks.")
-    return found
 
 
 def _remarks_on_load(facts: BenchFacts) -> list[str]:

@@ -30,7 +30,20 @@ def open_model(job: ModelJob[Any], file: str, workspace: Workspace, emit: Emit) 
         from catro_deploy.agent.engines import engine_of
 
         model = engine_of(model, engine_settings(job), Path(workspace.home), emit)
+    if job.runtime == "onnxruntime-tensorrt":
+        return _by_provider(job, model, Path(workspace.home))
     return open_runner(job.runtime, model, job.threads)
+
+
+def _by_provider(job: ModelJob[Any], model: Path, home: Path) -> Runner:
+    """A runner whose engine ONNX Runtime builds, or finds where it kept it."""
+    from catro_deploy.agent.ort_engines import provider_options
+    from catro_deploy.runtimes.ort_gpu import OrtTensorrtRunner
+
+    settings = engine_settings(job)
+    version = OrtTensorrtRunner(model, job.threads).version
+    options = provider_options(model, settings, version, home) if model.is_file() else None
+    return OrtTensorrtRunner(model, job.threads, options=options, batches=settings.batches)
 
 
 def engine_settings(job: ModelJob[Any]) -> EngineSettings:

@@ -11,7 +11,7 @@ from catro_deploy.agent.device import GpuState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["gpus", "nvidia_smi"]
+__all__ = ["gpus", "number", "nvidia_smi"]
 
 PATIENCE_S = 20
 # Reasons for a lower clock that are no fault: nothing to do, or what the user has set.
@@ -45,11 +45,11 @@ def _gpu(gpu: ElementTree.Element, driver: str | None, cuda: str | None) -> GpuS
         name=gpu.findtext("product_name"),
         driver=driver,
         cuda=cuda,
-        clock_mhz=_number(gpu.findtext("clocks/sm_clock")),
-        memory_clock_mhz=_number(gpu.findtext("clocks/mem_clock")),
-        highest_clock_mhz=_number(gpu.findtext("max_clocks/sm_clock")),
-        temperature_c=_number(gpu.findtext("temperature/gpu_temp")),
-        power_w=next((watts for watts in map(_number, draws) if watts is not None), None),
+        clock_mhz=number(gpu.findtext("clocks/sm_clock")),
+        memory_clock_mhz=number(gpu.findtext("clocks/mem_clock")),
+        highest_clock_mhz=number(gpu.findtext("max_clocks/sm_clock")),
+        temperature_c=number(gpu.findtext("temperature/gpu_temp")),
+        power_w=next((watts for watts in map(number, draws) if watts is not None), None),
         throttled=tuple(_reasons(gpu)),
     )
 
@@ -64,8 +64,8 @@ def _reasons(gpu: ElementTree.Element) -> list[str]:
     return found
 
 
-def _number(text: str | None) -> float | None:
-    """Of ``67.03 W``; None of ``N/A``."""
+def number(text: str | None) -> float | None:
+    """67.03 of ``67.03 W``; None of ``N/A``."""
     try:
         return float((text or "").split()[0])
     except (IndexError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Dict, Mapping, Optional, Tuple, Type
 
-from catro_deploy.agent.device import DeviceFacts, DeviceState, flat
+from catro_deploy.agent.device import DeviceFacts, DeviceState, MeasuredClocks, flat
 from catro_deploy.agent.wire import FORMAT, Tagged
 
 __all__ = [
@@ -42,7 +42,10 @@ class Result(Tagged):
 
 @dataclass(frozen=True)
 class BenchFacts:
-    """The device, and its state before and after a measurement; ``other_load_cores`` is what other processes used."""
+    """The device, and its state before, ``during`` and after a measurement.
+
+    ``other_load_cores`` is what other processes used.
+    """
 
     device: DeviceFacts
     runtime: str
@@ -50,6 +53,7 @@ class BenchFacts:
     before: DeviceState
     after: DeviceState
     other_load_cores: Optional[float]
+    during: Optional[MeasuredClocks] = None
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,8 @@ class Store:
         now, jobs = time.time(), list((self.home / "jobs").glob("*"))
         if any(is_locked(folder / LOCK) for folder in jobs):
             return
-        for folder in jobs:  # their hosts never came back
+        # Jobs whose hosts never came back, and engines that ONNX Runtime keeps.
+        for folder in (*jobs, *(self.home / "ort-engines").glob("*")):
             with suppress(FileNotFoundError):
                 if now - folder.stat().st_mtime > UNUSED_S:
                     shutil.rmtree(str(folder), ignore_errors=True)

@@ -57,7 +57,7 @@ def prune(
             the first ones of each class decide. It may give images alone, as tensors or tuples of one: then
             ``reconstruct`` and ``worth`` stay at their defaults, and as many images count as would of all classes.
         target: a device of ``catro-deploy targets list``, or the path of a target file.
-        classes: those that the pruned network shall tell apart, by index or by one of ``class_names``; None: all. Its
+        classes: those that the pruned network distinguishes, by index or by one of ``class_names``; None: all. Its
             logits are theirs, in the order in which they are named here.
         budget: what may be used: ``0.5x`` of the original's latency, ``400us``, ``1.5ms``, or ``50%flops`` of its
             multiply-accumulates, for which nothing is measured.

@@ -209,10 +209,10 @@ def check_branches(values: Sequence[GroupValue], branches: Sequence[Branch]) -> 
     Raises:
         ValueError: a branch names a group that is not there, cannot go to 0, or is in two; or another group can.
     """
-    vanishing = {group.choice.name for group in values if group.choice.widths[0] == 0}
+    removable = {group.choice.name for group in values if group.choice.widths[0] == 0}
     named = [name for branch in branches for name in branch.groups]
-    if sorted(named) != sorted(vanishing):
-        raise ValueError(f"groups with a candidate 0 are {sorted(vanishing)}, those of the branches {sorted(named)}")
+    if sorted(named) != sorted(removable):
+        raise ValueError(f"groups with a candidate 0 are {sorted(removable)}, those of the branches {sorted(named)}")
     together = {group.choice.name: (group.choice.name,) for group in values}
     return together | {name: branch.groups for branch in branches for name in branch.groups}
 

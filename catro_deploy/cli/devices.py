@@ -72,7 +72,7 @@ def list_(json: Json = False) -> None:
 
 @app.command(epilog=examples("device check press-3", "device check press-3 --json"))
 def check(name: Name, json: Json = False) -> None:
-    """Log in, send the agent there, and show what the device is."""
+    """Log in, send the agent there, try the target's runtime, and show what the device is."""
     from pathlib import Path
 
     from catro_deploy.agent.jobs import FactsJob

@@ -35,7 +35,7 @@ CUT = "target classes budget"
 def train(flags: Flags, config: o.Config = None) -> None:
     """Train a baseline from nothing into \\[model] checkpoint, if you have no trained model.
 
-    A file that is there is never overwritten. Goes on from the last epoch if it was stopped.
+    An existing file is never overwritten. Resumes from the last epoch if it was stopped.
     """
     from catro_deploy.pipeline import train_checkpoint
     from catro_deploy.settings import TrainSettings
@@ -94,7 +94,7 @@ def finetune(
     keep: o.Keep = False,
     json: o.Json = False,
 ) -> None:
-    """Give the pruned network its accuracy back. Goes on from the last epoch if it was stopped."""
+    """Fine-tune the pruned network to recover its accuracy. Resumes from the last epoch if it was stopped."""
     continue_run("finetune", flags, config, run, force=force, keep=keep, as_json=json)
 
 

@@ -171,7 +171,7 @@ def _on_its_device(settings: "Settings", progress: Progress) -> "Settings":
 def settings_to_continue(
     stage: str, flags: Flags, config: Path | None, folder: Path | None
 ) -> "tuple[Settings, RunFolder]":
-    """The settings with which ``stage`` goes on in ``folder`` or the newest run, and that run.
+    """The settings with which ``stage`` continues in ``folder`` or the newest run, and that run.
 
     Raises:
         RunFolderError: there is no such run.

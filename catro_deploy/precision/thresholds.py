@@ -1,4 +1,4 @@
-"""From a histogram of a tensor's values to the range that integers shall stand for.
+"""From a histogram of a tensor's values to the range that integers represent.
 
 What lies outside is clipped. A small range has fine steps and clips much, a large one the other way round; methods
 differ in how they weigh the two.

@@ -102,14 +102,14 @@ def by_latency(problem: Problem, pricing: Pricing, measure: Measure | None, prog
     solver = solver_of(problem, pricing, budget_us)
     taken: int | None = None
     if measure is None:
-        turns, found = [], _estimated(solver, budget, budget_us, pricing.original_us)
+        attempts, found = [], _estimated(solver, budget, budget_us, pricing.original_us)
         warnings = [*pricing.warnings, *_not_measured(pricing, found)]
     else:
-        turns = _closed_loop(solver, measure, budget, budget_us, progress)
-        taken = _best(turns, solver, budget, pricing.original_us)
-        found = turns[taken].allocation
+        attempts = _closed_loop(solver, measure, budget, budget_us, progress)
+        taken = _best(attempts, solver, budget, pricing.original_us)
+        found = attempts[taken].allocation
         warnings = [*pricing.warnings, *_not_measured(pricing, found)]
-        warnings += [f"Closed loop, round {taken + 1}: {warning}" for warning in turns[taken].result.warnings]
+        warnings += [f"Closed loop, round {taken + 1}: {warning}" for warning in attempts[taken].result.warnings]
     before, after = pricing.cost.by_layer(full), pricing.cost.by_layer(found.widths)
     plan = LatencyPlan(
         how=pricing.how,
@@ -117,7 +117,7 @@ def by_latency(problem: Problem, pricing: Pricing, measure: Measure | None, prog
         budget_us=budget_us,
         original_us=pricing.original_us,
         predicted_us=found.cost,
-        rounds=tuple(turn.record(taken=place == taken) for place, turn in enumerate(turns)),
+        rounds=tuple(attempt.record(taken=place == taken) for place, attempt in enumerate(attempts)),
         by_layer={layer: (before[layer], after[layer]) for layer in before},
         staircases=dict(pricing.staircases),
         errors=pricing.errors,
@@ -143,7 +143,7 @@ def _estimated(solver: Solver, budget: Budget, budget_us: float, original_us: fl
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _Attempt:
     """One round of the loop; ``used`` is the measured share of the budget."""
 
     allocation: Allocation
@@ -161,66 +161,68 @@ class _Turn:
         )
 
 
-def _closed_loop(solver: Solver, measure: Measure, budget: Budget, budget_us: float, progress: Progress) -> list[_Turn]:
+def _closed_loop(
+    solver: Solver, measure: Measure, budget: Budget, budget_us: float, progress: Progress
+) -> list[_Attempt]:
     """Allocate and measure until the budget is nearly used up, or nothing new would be measured."""
-    turns: list[_Turn] = []
+    attempts: list[_Attempt] = []
     allowed_us = budget_us
     with progress.task("Meeting the budget", ROUNDS) as task:
-        while len(turns) < ROUNDS:
-            allocation = _next(solver, allowed_us, turns)
+        while len(attempts) < ROUNDS:
+            allocation = _next(solver, allowed_us, attempts)
             if allocation is None:
                 break
             result = measure(allocation.widths)
-            turn = _Turn(allocation, result, result.candidate_us / budget.limit(result.original_us))
-            turns.append(turn)
+            attempt = _Attempt(allocation, result, result.candidate_us / budget.limit(result.original_us))
+            attempts.append(attempt)
             progress.note(
-                f"round {len(turns)}: predicted {allocation.cost:.0f} us, measured {result.candidate_us:.0f} us, "
-                f"{result.speedup.ratio:.3f} of the original; {turn.used:.1%} of the budget"
+                f"round {len(attempts)}: predicted {allocation.cost:.0f} us, measured {result.candidate_us:.0f} us, "
+                f"{result.speedup.ratio:.3f} of the original; {attempt.used:.1%} of the budget"
             )
             task.advance()
-            if NEARLY_ALL <= turn.used <= 1:
+            if NEARLY_ALL <= attempt.used <= 1:
                 break
-            allowed_us = _aim(turns)
-    return turns
+            allowed_us = _aim(attempts)
+    return attempts
 
 
-def _aim(turns: list[_Turn]) -> float:
+def _aim(attempts: list[_Attempt]) -> float:
     """What the next network may take by the cost model.
 
     With networks on both sides of the budget it lies between the nearest two, where a power law through them says.
     Before that the model is taken to be wrong by the factor by which it was wrong last.
     """
-    within = max((turn for turn in turns if turn.used <= 1), key=lambda turn: turn.used, default=None)
-    above = min((turn for turn in turns if turn.used > 1), key=lambda turn: turn.used, default=None)
-    exceeded = sum(turn.used > 1 for turn in turns)
+    within = max((attempt for attempt in attempts if attempt.used <= 1), key=lambda attempt: attempt.used, default=None)
+    above = min((attempt for attempt in attempts if attempt.used > 1), key=lambda attempt: attempt.used, default=None)
+    exceeded = sum(attempt.used > 1 for attempt in attempts)
     wanted = 1 - MARGIN * 2.0 ** max(0, exceeded - 1)
     if within is None or above is None or within.allocation.cost >= above.allocation.cost:
-        return wanted * turns[-1].allocation.cost / turns[-1].used
+        return wanted * attempts[-1].allocation.cost / attempts[-1].used
     share = max(0.0, math.log(wanted / within.used)) / math.log(above.used / within.used)
     return within.allocation.cost * math.pow(above.allocation.cost / within.allocation.cost, share)
 
 
-def _next(solver: Solver, allowed_us: float, turns: list[_Turn]) -> Allocation | None:
+def _next(solver: Solver, allowed_us: float, attempts: list[_Attempt]) -> Allocation | None:
     """The network to measure next; None if it has been measured, or one within the budget has and no other is."""
     try:
         found = solver.solve(allowed_us)
     except BudgetError:
-        if any(turn.used <= 1 for turn in turns):
+        if any(attempt.used <= 1 for attempt in attempts):
             return None
         found = solver.fastest  # by the model it is too slow, but the model may be wrong
-    return None if found.widths in [turn.allocation.widths for turn in turns] else found
+    return None if found.widths in [attempt.allocation.widths for attempt in attempts] else found
 
 
-def _best(turns: list[_Turn], solver: Solver, budget: Budget, profiled_us: float) -> int:
-    """Which of ``turns`` uses most of the budget and not more; ``profiled_us`` is the original's in the profile.
+def _best(attempts: list[_Attempt], solver: Solver, budget: Budget, profiled_us: float) -> int:
+    """Which of ``attempts`` uses most of the budget and not more; ``profiled_us`` is the original's in the profile.
 
     Raises:
         MissedError: none.
     """
-    within = [place for place, turn in enumerate(turns) if turn.used <= 1]
+    within = [place for place, attempt in enumerate(attempts) if attempt.used <= 1]
     if within:
-        return max(within, key=lambda place: turns[place].used)
-    result = min(turns, key=lambda turn: turn.used).result
+        return max(within, key=lambda place: attempts[place].used)
+    result = min(attempts, key=lambda attempt: attempt.used).result
     off = profiled_us / result.original_us - 1
     if abs(off) > STALE:
         raise MissedError(
@@ -229,10 +231,10 @@ def _best(turns: list[_Turn], solver: Solver, budget: Budget, profiled_us: float
             f"{profiled_us:.0f} us, {off:+.0%} from the {result.original_us:.0f} us measured now.",
             "Measure it again on a quiet machine: catro-deploy profile --force",
         )
-    if solver.fastest.widths in [turn.allocation.widths for turn in turns]:
+    if solver.fastest.widths in [attempt.allocation.widths for attempt in attempts]:
         raise _cannot(budget, result.candidate_us, result.speedup.ratio, "measured")
     raise MissedError(
-        f"The budget {budget} was not met in {len(turns)} rounds: the fastest of their networks took "
+        f"The budget {budget} was not met in {len(attempts)} rounds: the fastest of their networks took "
         f"{result.candidate_us:.0f} us, {result.speedup.ratio:.3f} of the original (measured).",
         f"{_suggestion(budget, result.candidate_us, result.speedup.ratio)}, or run it again on a quieter machine.",
     )

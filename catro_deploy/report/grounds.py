@@ -1,5 +1,10 @@
 """What the figures of a report rest on, in plain words: what was measured, where and how, and what was not."""
 
+from typing import Any
+
+from catro_deploy.agent.device import MeasuredClocks
+from catro_deploy.agent.wire import read
+from catro_deploy.errors import MessageError
 from catro_deploy.records import Protocol
 from catro_deploy.records.figures import ImageFigures, Verification
 from catro_deploy.records.report import Report
@@ -29,7 +34,20 @@ def conditions(report: Report) -> list[tuple[str, str]]:
     timed = [("Timed calls of each", " / ".join(map(count, calls)))] if calls else [("Timed calls", "none")]
     places = {engine.place.gpu for engine in report.engines.values()}
     gpu = [("GPU", place) for place in places]
-    return [("Target", report.target), *gpu, *found, *timed, *_images(report.images)]
+    return [("Target", report.target), *gpu, *found, *_clocks(recorded), *timed, *_images(report.images)]
+
+
+def _clocks(recorded: dict[str, Any]) -> list[tuple[str, str]]:
+    """Clocks while it was measured, where they could be read."""
+    content = {name: recorded.get(f"{name}_during") for name in ("clocks_mhz", "throttled")}
+    try:
+        found = read(MeasuredClocks, content, "clocks")
+    except MessageError:  # they were not recorded
+        return []
+    return [
+        (f"{name} clock while measuring", f"{clock.lowest:g} to {clock.highest:g} MHz, median {clock.median:g} MHz")
+        for name, clock in found.clocks_mhz.items()
+    ]
 
 
 def _images(images: ImageFigures) -> list[tuple[str, str]]:

@@ -19,8 +19,8 @@ __all__ = ["RUNTIMES", "GpuRunner", "Runner", "check_metadata", "open_runner"]
 # Name -> the module and class that implement Runner.
 RUNTIMES = {
     "onnxruntime": ("catro_deploy.runtimes.ort", "OrtRunner"),
-    "onnxruntime-cuda": ("catro_deploy.runtimes.ort", "OrtCudaRunner"),
-    "onnxruntime-tensorrt": ("catro_deploy.runtimes.ort", "OrtTensorrtRunner"),
+    "onnxruntime-cuda": ("catro_deploy.runtimes.ort_gpu", "OrtCudaRunner"),
+    "onnxruntime-tensorrt": ("catro_deploy.runtimes.ort_gpu", "OrtTensorrtRunner"),
     "tensorrt": ("catro_deploy.runtimes.trt", "TrtRunner"),
 }
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from catro_deploy.errors import FaultError, RuntimeMissingError
+from catro_deploy.runtimes.cuda_files import access_problem, library_path, no_gpu_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Event", "Graph", "Pinned", "captured", "cuda_error", "gpu_identity"]
+__all__ = ["Event", "Graph", "Pinned", "captured", "cuda_error", "gpu_identity", "try_gpu"]
 
 OUT_OF_MEMORY, NO_DEVICE, NO_DRIVER = 2, 100, 35
 # Of cudaDeviceAttr.
@@ -23,26 +26,49 @@ SM_COUNT, MAJOR, MINOR = 16, 75, 76
 # The properties begin with the name, and were never so long.
 PROPERTIES_BYTES, NAME_BYTES = 8192, 256
 CAPTURE_THREAD_LOCAL = 1
+# cudaMemcpyDefault: the direction follows from the addresses.
+COPY = 4
+TRIAL_FLOATS = 1024
+LIBRARY_PATH = "LD_LIBRARY_PATH"
 
 
+@lru_cache(None)
 def _cuda() -> Any:  # noqa: ANN401 - ctypes.CDLL, every function of which is an attribute
-    """The library, as Polygraphy finds it.
+    """The library, as Polygraphy finds it: in LD_LIBRARY_PATH, in the wheel that fits TensorRT, or in the system.
 
     Raises:
-        RuntimeMissingError: it is not there, or Polygraphy is not.
+        RuntimeMissingError: it is not there, or Polygraphy is not; or this user may not use the GPU.
     """
+    if no_gpu_memory() and (closed := access_problem()):
+        raise RuntimeMissingError(*closed)
     try:
         from polygraphy.cuda import wrapper
 
-        return wrapper().handle
+        with _searching(library_path(os.environ.get(LIBRARY_PATH, ""))):
+            return wrapper().handle
     except ImportError as error:
         raise RuntimeMissingError(f"Polygraphy cannot be imported ({error}).", "pip install polygraphy") from None
     except OSError as error:
         raise RuntimeMissingError(
             f"CUDA's runtime library cannot be loaded ({error}).",
-            "Install CUDA's runtime (on a Jetson: sudo apt-get install nvidia-jetpack), or name its folder in "
+            "Install CUDA's runtime (on a Jetson: sudo apt-get install nvidia-jetpack; for tensorrt-cu13: python3 -m "
+            "pip install nvidia-cuda-runtime; for tensorrt-cu12: nvidia-cuda-runtime-cu12), or name its folder in "
             "LD_LIBRARY_PATH.",
         ) from None
+
+
+@contextmanager
+def _searching(folders: str) -> Iterator[None]:
+    """Set LD_LIBRARY_PATH to ``folders`` for the block; processes that are started later get the user's own."""
+    before = os.environ.get(LIBRARY_PATH)
+    os.environ[LIBRARY_PATH] = folders
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[LIBRARY_PATH]
+        else:
+            os.environ[LIBRARY_PATH] = before
 
 
 def _called(function: str, *arguments: Any) -> None:  # noqa: ANN401 - whatever ctypes takes
@@ -63,16 +89,66 @@ def _called(function: str, *arguments: Any) -> None:  # noqa: ANN401 - whatever 
 
 def cuda_error(status: int, otherwise: str) -> FaultError:
     """What a status of CUDA means to the user; ``otherwise``, if it is not one of the usual ones."""
-    if status in (NO_DEVICE, NO_DRIVER):
-        return RuntimeMissingError(
-            "CUDA finds no GPU that it can use.", "Is the driver installed, and as new as CUDA? See: nvidia-smi"
-        )
     if status == OUT_OF_MEMORY:
         return FaultError(
             "The GPU's memory is too small, or others use it.",
             "End what else runs there, or take fewer images at a time (verify.batch_size, bench.batch).",
         )
+    if status and (closed := access_problem()):  # CUDA reports that as one of several errors
+        return RuntimeMissingError(*closed)
+    if status == NO_DRIVER:
+        return _driver_error()
+    if status == NO_DEVICE:
+        return RuntimeMissingError("CUDA finds no GPU that it can use.", "Does the driver list it? See: nvidia-smi")
     return FaultError(otherwise)
+
+
+def _driver_error() -> RuntimeMissingError:
+    """The driver is missing, or for an older CUDA than the runtime library."""
+    runtime, driver = _version("cudaRuntimeGetVersion"), _version("cudaDriverGetVersion")
+    if not driver:
+        return RuntimeMissingError(
+            f"CUDA {runtime}'s runtime library finds no NVIDIA driver (CUDA error {NO_DRIVER}).",
+            "Install the driver of the GPU; nvidia-smi shows whether it works.",
+        )
+    return RuntimeMissingError(
+        f"The NVIDIA driver is for CUDA {driver}, and the runtime library for {runtime} (CUDA error {NO_DRIVER}).",
+        f"Install a newer driver, or TensorRT for CUDA {driver}: python3 -m pip install "
+        f"tensorrt-cu{driver.partition('.')[0]}",
+    )
+
+
+def _version(function: str) -> str:
+    """``13.2`` of 13020; empty if there is none."""
+    version = ctypes.c_int()
+    getattr(_cuda(), function)(ctypes.byref(version))
+    return f"{version.value // 1000}.{version.value % 1000 // 10}" if version.value else ""
+
+
+def try_gpu() -> None:
+    """Copy some numbers to the GPU's memory and back on a stream: what every inference needs first.
+
+    Raises:
+        RuntimeMissingError: there is no GPU, or this user may not use it.
+        FaultError: it does not work.
+    """
+    stream, there = ctypes.c_void_p(), ctypes.c_void_p()
+    size = ctypes.c_size_t(TRIAL_FLOATS * np.dtype(np.float32).itemsize)
+    _called("cudaStreamCreate", ctypes.byref(stream))
+    _called("cudaMalloc", ctypes.byref(there), size)
+    sent, returned = (Pinned((TRIAL_FLOATS,), np.float32) for _ in range(2))
+    sent.array[:] = np.arange(TRIAL_FLOATS)
+    returned.array[:] = -1
+    _called("cudaMemcpyAsync", there, sent.address, size, COPY, stream)
+    _called("cudaMemcpyAsync", returned.address, there, size, COPY, stream)
+    _called("cudaStreamSynchronize", stream)
+    same = bool((sent.array == returned.array).all())
+    sent.free()
+    returned.free()
+    _called("cudaFree", there)
+    _called("cudaStreamDestroy", stream)
+    if not same:
+        raise FaultError("The GPU's memory does not return what was written to it.")
 
 
 def gpu_identity() -> dict[str, Any]:
@@ -158,13 +234,13 @@ class Pinned:
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
         count = int(np.prod(shape))
-        self._address = ctypes.c_void_p()
+        self.address = ctypes.c_void_p()
         size = max(1, count * np.dtype(dtype).itemsize)
-        _called("cudaMallocHost", ctypes.byref(self._address), ctypes.c_size_t(size))
-        memory = memoryview((ctypes.c_byte * size).from_address(self._address.value or 0)).cast("B")
+        _called("cudaMallocHost", ctypes.byref(self.address), ctypes.c_size_t(size))
+        memory = memoryview((ctypes.c_byte * size).from_address(self.address.value or 0)).cast("B")
         self.array: NDArray[Any] = np.frombuffer(memory, dtype, count).reshape(shape)
 
     def free(self) -> None:
         """Give it back; the array is gone."""
         self.array = np.empty(0)
-        _called("cudaFreeHost", self._address)
+        _called("cudaFreeHost", self.address)

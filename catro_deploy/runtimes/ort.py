@@ -1,4 +1,4 @@
-"""ONNX Runtime, on the CPU or an NVIDIA GPU. Runs on devices too: Python 3.8, numpy and onnxruntime suffice."""
+"""ONNX Runtime on the CPU. Runs on devices too: Python 3.8, numpy and onnxruntime suffice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["OrtCudaRunner", "OrtRunner", "OrtTensorrtRunner"]
+__all__ = ["OrtRunner"]
 
 ERRORS_ONLY = 3
 # Rounds float biases to multiples of the input's scale times the weights': a product that half precision cannot hold.
@@ -48,9 +48,9 @@ class OrtRunner:
         self._ort = _import_onnxruntime()
         if self.wanted[0] not in self._ort.get_available_providers():
             raise RuntimeMissingError(
-                f"ONNX Runtime {self.version} has no {self.wanted[0]} here.",
-                "Install the build for NVIDIA GPUs: python3 -m pip install onnxruntime-gpu",
+                f"ONNX Runtime {self.version} has no {self.wanted[0]} here.", self._install_hint()
             )
+        self._prepare()
         try:
             self._load(_session_options(self._ort, self.threads))
         except CatroError:
@@ -71,15 +71,12 @@ class OrtRunner:
             options.profile_file_prefix = str(Path(self._profiles.name) / "ort")
         try:
             self._session = self._ort.InferenceSession(
-                str(self.model), options, providers=list(self.wanted), disabled_optimizers=[ROUNDS_BIASES]
+                str(self.model), options, providers=self._providers(), disabled_optimizers=[ROUNDS_BIASES]
             )
         except Exception as error:  # what ONNX Runtime raises has no common class but this one
             raise self._explain_load(error) from None
         if self._session.get_providers()[0] != self.wanted[0]:
-            raise RuntimeMissingError(
-                f"ONNX Runtime {self.version} could not start its {self.wanted[0]}, and would compute on the CPU.",
-                "Do CUDA, cuDNN and TensorRT fit its version? See onnxruntime.ai/docs/execution-providers.",
-            )
+            raise self._explain_fallback()
         self._input, self._shape = self._session.get_inputs()[0].name, self._session.get_inputs()[0].shape
         if len(self._shape) < 2 or not all(isinstance(size, int) for size in self._shape[1:]):
             raise ModelError(
@@ -143,6 +140,22 @@ class OrtRunner:
         names = [e["name"][: -len(KERNEL_TIME)] for e in nodes[: len(nodes) // max(1, runs)]]
         return names, np.array([e["dur"] for e in nodes], dtype=np.float64).reshape(runs, len(names))
 
+    def _prepare(self) -> None:
+        """What must be done before a session is made."""
+
+    def _providers(self) -> list[Any]:
+        """Providers as a session takes them: names, or a name with its options."""
+        return list(self.wanted)
+
+    def _install_hint(self) -> str:
+        return "Install it: python3 -m pip install onnxruntime"
+
+    def _explain_fallback(self) -> RuntimeMissingError:
+        return RuntimeMissingError(
+            f"ONNX Runtime {self.version} could not start its {self.wanted[0]}.",
+            "Install it again: python3 -m pip install --force-reinstall onnxruntime",
+        )
+
     def _explain_load(self, error: Exception) -> CatroError:
         reason = str(error)
         if any(sign in reason for sign in CORRUPT):
@@ -160,20 +173,6 @@ class OrtRunner:
                 "For more than one image at a time set export.dynamic_batch = true and export again.",
             )
         return FaultError(f"ONNX Runtime {self.version} failed on {self.model}: {error}")
-
-
-class OrtCudaRunner(OrtRunner):
-    """A model in ONNX Runtime's CUDA provider; its times have the copies to the GPU and back in them."""
-
-    name = "onnxruntime-cuda"
-    wanted = ("CUDAExecutionProvider", "CPUExecutionProvider")
-
-
-class OrtTensorrtRunner(OrtRunner):
-    """A model in ONNX Runtime's TensorRT provider, likewise; what TensorRT cannot compute falls to CUDA."""
-
-    name = "onnxruntime-tensorrt"
-    wanted = ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider")
 
 
 def _import_onnxruntime() -> Any:  # noqa: ANN401 - a module without annotations

@@ -152,6 +152,7 @@ def _recorded(facts: BenchFacts) -> dict[str, Any]:
         "providers": list(facts.providers),
         **{f"{key}_before": value for key, value in flat(facts.before).items()},
         "other_load_cores": facts.other_load_cores,
+        **({f"{key}_during": value for key, value in to_json(facts.during).items()} if facts.during else {}),
         **{f"{key}_after": value for key, value in flat(facts.after).items()},
     }
 

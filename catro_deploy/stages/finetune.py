@@ -31,8 +31,9 @@ __all__ = ["finetune"]
 def finetune(settings: Settings, run: RunFolder, progress: Progress) -> Finetune:
     """Train the pruned network of ``run`` on its classes; write its weights and finetune.json.
 
-    Without labels it learns from the original's answers. An interrupted fine-tuning goes on after its last whole epoch.
-    With 0 epochs, or if training made the network worse on validation images, the weights are those of the pruning.
+    Without labels it learns from the original's answers. An interrupted fine-tuning resumes after its last
+    complete epoch. With 0 epochs, or if training made the network worse on validation images, the weights are those of
+    the pruning.
 
     Raises:
         SettingsError: the images have no labels, and the loss needs them.
@@ -68,7 +69,7 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> Finetune
         network = networks.load(run, weights="pruned")
         history = replace(history, validation_accuracy=history.baseline_validation_accuracy)
         progress.note(kept_words(choice))
-    # One entry only: safetensors writes several in a random order, and equal weights shall make equal files.
+    # One entry only: safetensors writes several in a random order, and equal weights must make equal files.
     save_weights(network, run.weights, {"plan": file_hash(run.plan)})
     record = Finetune(
         **vars(history),

@@ -73,7 +73,7 @@ class Int8Job:
 
 @dataclass(frozen=True)
 class _Quantiser:
-    """Gives ``source``, the network in float32, in integers but for the layers that shall not be."""
+    """Gives ``source``, the network in float32, in integers except for the excluded layers."""
 
     source: Proto
     ranges: dict[str, Range]

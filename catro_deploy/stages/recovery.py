@@ -21,7 +21,7 @@ __all__ = ["Intermediates"]
 Floats = NDArray[np.float32]
 
 MACS = 2e12
-"""Multiply-accumulates that the networks in between shall take: half a minute of one core."""
+"""Multiply-accumulates that the intermediate networks may take: half a minute of one core."""
 FEWEST_IMAGES = 1000
 
 

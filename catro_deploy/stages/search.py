@@ -65,7 +65,7 @@ class _HeldOut:
 def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
     """Find the smallest budget that loses no more on validation images than ``[verify] max_drop``; write search.json.
 
-    A budget whose trial has ended is not tried again; one that was interrupted goes on.
+    A budget whose trial has ended is not tried again; one that was interrupted resumes.
 
     Raises:
         TargetError: the target cannot be measured from here.

@@ -1,6 +1,6 @@
 """The training loop: from starting weights to final ones, wherever the batches come from, resumable after every epoch.
 
-On a CPU the outcome follows from the arguments alone: a training that was interrupted and goes on ends with the same
+On a CPU the outcome follows from the arguments alone: a resumed training ends with the same
 bits as an unbroken one.
 """
 

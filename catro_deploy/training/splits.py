@@ -1,4 +1,4 @@
-"""Training on a dataset's splits: images are augmented on the device, and an interrupted training goes on."""
+"""Training on a dataset's splits: images are augmented on the device, and an interrupted training resumes."""
 
 import json
 from collections.abc import Sequence

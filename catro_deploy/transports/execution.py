@@ -14,6 +14,9 @@ from catro_deploy.transports.registry import HERE
 
 __all__ = ["Use", "bench_job", "speedup_of", "use_of"]
 
+# Runtimes that build TensorRT engines.
+WITH_ENGINES = ("tensorrt", "onnxruntime-tensorrt")
+
 
 @dataclass(frozen=True)
 class Use:
@@ -76,9 +79,10 @@ def use_of(target: Target, settings: Settings) -> Use:
     batch = bench.batch or target.batch
     engine: EngineSettings | None = None
     ways: list[dict[str, bool]] = [{}]
-    if target.runtime == "tensorrt":
+    if target.runtime in WITH_ENGINES:
         most = max(batch, *bench.batches, settings.verify.batch_size)
         engine = EngineSettings(**settings.build.model_dump(exclude={"rebuilds"}), batches=(1, batch, most))
+    if target.runtime == "tensorrt":
         counted = (bench.transfers, bench.cuda_graph)
         every = [counted, *(mode for mode in itertools.product((False, True), repeat=2) if mode != counted)]
         ways = [{"transfers": transfers, "cuda_graph": graph} for transfers, graph in every]

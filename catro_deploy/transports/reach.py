@@ -5,6 +5,7 @@ from importlib import metadata
 
 from catro_deploy.errors import TargetError
 from catro_deploy.runtimes import RUNTIMES
+from catro_deploy.runtimes.cuda_files import gpu_build_hint
 from catro_deploy.targets import ON_GPU, Target
 from catro_deploy.transports.registry import HERE
 
@@ -58,9 +59,10 @@ def require_reachable(target: Target, device: str, stage: str) -> None:
         )
     if target.runtime in ON_GPU:
         package = ON_GPU[target.runtime]
+        hint = f"Install it here: python3 -m pip install {package}" if package == "tensorrt" else gpu_build_hint()
         raise TargetError(
             f"{stage} cannot run on {target.name}: that is {target.title}, and this machine has no {package}.",
-            f"Install it here (python -m pip install {package}). {own}",
+            f"{hint}. {own}",
         )
     raise TargetError(
         f"{stage} cannot run on {target.name}: this version has no {target.runtime} for a {target.kind}.",

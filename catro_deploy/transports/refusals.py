@@ -14,7 +14,7 @@ SSH = (
      "Log in once and compare the key: ssh {ssh}"),
     ("Permission denied", "It does not let you in.",
      "Try it: ssh {ssh}. Put your public key there (ssh-copy-id {ssh}), or start your ssh-agent."),
-    ("Could not resolve hostname", "Nobody knows this host's name.",
+    ("Could not resolve hostname", "The host name cannot be resolved.",
      "Check the name: catro-deploy device list; or add it to ~/.ssh/config."),
     ("Connection refused", "Nothing answers at its ssh port.",
      "Is sshd running there? It may still be starting."),

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from catro_deploy.agent.device import DeviceFacts, DeviceState, GpuState, JetsonState
+from catro_deploy.agent.device import DeviceFacts, DeviceState, GpuState, JetsonFacts, JetsonState, MeasuredClocks
 from catro_deploy.agent.measure import CPU_PROVIDER
 from catro_deploy.agent.results import BenchFacts
 
@@ -30,14 +30,17 @@ def facts_of(
     providers: tuple[str, ...] = (CPU_PROVIDER,),
     gpus_after: tuple[GpuState, ...] = (),
     jetson: tuple[JetsonState | None, JetsonState | None] = (None, None),
+    during: MeasuredClocks | None = None,
+    jetson_facts: JetsonFacts | None = None,
 ) -> BenchFacts:
     """Of a measurement of which nothing else is known; ``jetson`` is its state before and after."""
     before, after = (DeviceState(None, None, None, jetson=one) for one in jetson)
     return BenchFacts(
-        device=replace(DEVICE, cores=cores),
+        device=replace(DEVICE, cores=cores, jetson=jetson_facts),
         runtime="onnxruntime 1",
         providers=providers,
         before=replace(before, load_average=load_average),
         after=replace(after, gpus=gpus_after or None),
         other_load_cores=other_load_cores,
+        during=during,
     )

@@ -79,7 +79,8 @@ def test_a_jetson_is_told_its_own_commands(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("clocks", "state", "said"), [((624.75, 624.75), "works", "is fixed at 624.75 MHz"), (None, "missing", "root only")]
+    ("clocks", "state", "said"),
+    [((624.75, 624.75), "works", "is fixed at 624.75 MHz"), (None, "missing", "cannot be read")],
 )
 def test_clocks_that_are_fixed_and_clocks_that_nobody_tells(monkeypatch, clocks, state, said):
     monkeypatch.setattr(

@@ -130,6 +130,18 @@ def test_a_jetson_tells_its_mode_clocks_and_power(tmp_path, monkeypatch):
     assert now.power_w["VDD_GPU_SOC"] == 3.15
 
 
+def test_every_user_can_read_the_clock_of_the_gpu(tmp_path, monkeypatch):
+    """jetson_clocks is for root, and tegrastats of JetPack 6 reports no clock: the kernel does."""
+    devfreq = "sys/class/devfreq/17000000.gpu"
+    root = planted(tmp_path, JETSON | {
+        "etc/nv_tegra_release": RELEASE, f"{devfreq}/cur_freq": "510000000\n", f"{devfreq}/min_freq": "306000000\n",
+        f"{devfreq}/max_freq": "1020000000\n", "sys/class/devfreq/15480000.nvdec/cur_freq": "793600000\n",
+    })  # fmt: skip
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert device_facts(root).jetson.gpu_clock_range_mhz == (306, 1020)
+    assert state(root).jetson.gpu_clock_mhz == 510
+
+
 def test_a_jetson_without_its_programs_tells_what_it_can(tmp_path, monkeypatch):
     root = planted(tmp_path, JETSON | {"etc/nv_tegra_release": RELEASE})
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -59,7 +59,10 @@ int cudaMemcpyAsync(void *dst, const void *src, size_t bytes, int kind, void *st
     return stream ? enqueue((work){NULL, dst, src, bytes}) : INVALID;
 }
 
-int cudaStreamCreate(void **stream) { return (*stream = malloc(1)) ? SUCCESS : OUT_OF_MEMORY; }
+int cudaStreamCreate(void **stream) {
+    if (getenv("CATRO_DOUBLE_NO_GPU")) return NO_DEVICE;
+    return (*stream = malloc(1)) ? SUCCESS : OUT_OF_MEMORY;
+}
 int cudaStreamDestroy(void *stream) { free(stream); return SUCCESS; }
 int cudaStreamSynchronize(void *stream) { return capturing ? INVALID : SUCCESS; }
 int cudaStreamBeginCapture(void *stream, int mode) {

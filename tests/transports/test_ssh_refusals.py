@@ -60,7 +60,7 @@ def test_nobody_listens(device):
 
 def test_a_name_that_nobody_knows(device):
     error = refusal(device.model_copy(update={"ssh": "no-such-host.invalid"}))
-    assert "Nobody knows this host's name" in error.problem
+    assert "The host name cannot be resolved" in error.problem
 
 
 def test_there_is_no_ssh(device, tmp_path, monkeypatch):

@@ -141,7 +141,7 @@ def _held(follower: Follower, parts: Sequence[Labels], *, together: bool) -> boo
         return False
     if follower.held(*parts):
         return True
-    each = [follower.held(part) for part in parts]  # all of them are asked: those that are held shall follow
+    each = [follower.held(part) for part in parts]  # ask for each: those that the module stores must follow
     return all(each)
 
 

@@ -1,7 +1,7 @@
 """Layer by layer with pruned inputs: each group of channels is decided when its first producer has run.
 
-Each decision needs a pass over all batches. A pass goes on from values that an earlier one kept, the checkpoint; where
-keeping more would cost more than computing it again, as with the large first maps of many images, less is kept.
+Each decision needs a pass over all batches. A pass continues from the values that an earlier one kept, the checkpoint;
+where keeping more would cost more than computing it again, as with the large first maps of many images, less is kept.
 """
 
 import time
@@ -143,7 +143,7 @@ class _Walk:
         return [node for node in nodes if self._graph.last_use[node] >= place and node is not self._graph.input]
 
     def _checkpoint(self, first: int, end: int, complete: bool) -> int:
-        """Where the next passes shall start from: the place that saves most time.
+        """Where the next passes start: the place that saves most time.
 
         That may be anywhere to ``first``, the call that is measured next, or at its feature map's ``end`` if all that
         ran until there is decided then (``complete``).

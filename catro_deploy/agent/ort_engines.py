@@ -1,0 +1,63 @@
+"""Options of ONNX Runtime's TensorRT provider: how it builds engines, and where it keeps them.
+
+It names a cached engine by the network's structure: one with other weights, such as the same network after fine-tuning,
+would get the engine of the first (onnxruntime issues 6455 and 32254). So each ONNX file has a folder of its own, for
+this ONNX Runtime on this device. What TensorRT timed is kept for all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import TYPE_CHECKING
+
+from catro_deploy.agent.facts import device_facts
+from catro_deploy.agent.store import told_if_full
+from catro_deploy.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from catro_deploy.agent.results import EngineSettings
+
+__all__ = ["FOLDER", "provider_options"]
+
+FOLDER = "ort-engines"
+MIB = 1 << 20
+
+
+def provider_options(onnx: Path, settings: EngineSettings, version: str, home: Path) -> dict[str, str]:
+    """Options for the engine of ``onnx`` by ONNX Runtime ``version``; its folder is made.
+
+    Raises:
+        UsageError: a DLA is wanted, which the provider uses in weakly typed networks only.
+        StorageError: the disk is full.
+    """
+    if settings.dla is not None:
+        raise UsageError(
+            f"DLA core {settings.dla} is wanted; ONNX Runtime uses one only if TensorRT may choose the precision.",
+            'Leave out [build] dla, or use a target with runtime = "tensorrt".',
+        )
+    options = {"trt_builder_optimization_level": str(settings.level)}
+    if settings.workspace_mib is not None:
+        options["trt_max_workspace_size"] = str(settings.workspace_mib * MIB)
+    device = device_facts()
+    place = [version, device.device, device.gpus, device.jetson and [device.jetson.l4t, device.jetson.power_mode]]
+    engines = home / FOLDER / _digest(hashlib.sha256(onnx.read_bytes()).hexdigest(), options, settings.batches, place)
+    timings = home / FOLDER / f"timings-{_digest(place)}"
+    for folder in (engines, timings):
+        with told_if_full(home):
+            folder.mkdir(parents=True, exist_ok=True)
+            os.utime(str(folder))  # it is kept as long as it is used
+    return {
+        **options,
+        "trt_engine_cache_enable": "1",
+        "trt_engine_cache_path": str(engines),
+        "trt_timing_cache_enable": "1",
+        "trt_timing_cache_path": str(timings),
+    }
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
