@@ -1,5 +1,6 @@
 """Files that are either the old ones or whole new ones: write to a temporary name, flush to disk, rename."""
 
+import errno
 import hashlib
 import json
 import os
@@ -8,10 +9,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from catro_deploy.errors import StorageError
+from catro_deploy.errors import StorageError, UsageError
 
-__all__ = ["UNFINISHED", "file_hash", "replacing", "text_hash", "write_bytes", "write_json", "write_text"]
+__all__ = ["UNFINISHED", "UNUSABLE", "file_hash", "replacing", "text_hash", "write_bytes", "write_json", "write_text"]
 
+UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
+"""Errors of a path that the user gave and that cannot be one."""
 UNFINISHED = ".*.part"
 """Matches the temporary files of a process that was killed while it wrote."""
 
@@ -22,6 +25,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Raises:
         StorageError: the disk is full, or the folder cannot be written.
+        UsageError: ``path`` is a folder, or cannot be a path.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -32,6 +36,8 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         temporary.replace(path)
     except OSError as error:
+        if error.errno in UNUSABLE:
+            raise UsageError(f"{path} cannot be written: {error.strerror}.", "Remove what is there.") from None
         raise StorageError(
             f"{path} could not be written: {error.strerror or error}.",
             "What stood there before is untouched. Free some space or choose another folder, then run again.",

@@ -16,7 +16,8 @@ from catro_deploy.calibration import load_int8_recipe, load_latency_protocol, lo
 from catro_deploy.errors import MissedError, RunFolderError, SettingsError, TargetError
 from catro_deploy.files import text_hash, write_text
 from catro_deploy.progress import Progress
-from catro_deploy.runs.folder import RunFolder, hold
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.holding import hold
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
 from catro_deploy.settings.labels import require_labels_unneeded
 from catro_deploy.stages.applicable import applicable

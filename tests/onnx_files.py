@@ -32,6 +32,14 @@ def write_conv_chain(
     return write_graph(path, nodes, weights, [batch, 3, size, size], [batch, channels], metadata)
 
 
+def write_linear(path: Path, weights: np.ndarray) -> Path:
+    """A network that is one product of flat images and ``weights`` (pixels, classes), for any batch."""
+    nodes = [helper.make_node("Flatten", ["image"], ["flat"]), helper.make_node("MatMul", ["flat", "w"], ["logits"])]
+    pixels, classes = weights.shape
+    tensors = [numpy_helper.from_array(weights, "w")]
+    return write_graph(path, nodes, tensors, ["batch", 1, pixels, 1], ["batch", classes])
+
+
 def write_graph(
     path: Path,
     nodes: list[onnx.NodeProto],

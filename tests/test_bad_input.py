@@ -227,11 +227,23 @@ def test_a_checkpoint_that_is_none(tiny, kind):
         ),
         ("epochs", "epochs = ", 2, "catro.toml cannot be read: Invalid value (at line"),
         ("epochs", "epochs = -1", 2, "finetune.epochs = -1 does not fit"),
+        ("compute", "activation_memory = 1e308", 2, "activation_memory = 1e+308 does not fit"),
     ],
 )
 def test_wrong_lines_of_catro_toml(tiny, key, line, code, said):
     replace_line(tiny, key, line)
     refused(command("run"), code, said)
+    nothing_is_written(tiny)
+
+
+def test_more_threads_than_a_machine_has_are_refused_before_any_work(tiny):
+    refused(command("run", "--threads", "100000"), 2, "bench.threads = 100000 does not fit")
+    nothing_is_written(tiny)
+
+
+def test_a_checkpoint_whose_keys_are_numbers(tiny):
+    torch.save({0: torch.zeros(3), 1: torch.ones(3)}, tiny / "numbers.pth")
+    refused(command("run", "--checkpoint", "numbers.pth"), 2, "not a mapping of names to tensors")
     nothing_is_written(tiny)
 
 

@@ -1,42 +1,54 @@
-"""Jobs that were carried to a device which cannot be reached, beside this agent: ``python3 agent.pyz do``."""
+"""Jobs that were carried to a device which cannot be reached, beside this agent: ``python3 agent.pyz do``.
+
+The answers are lines of JSON in one file: logits may be many, and neither side has to hold all of them in memory.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
 import sys
 import time
-from collections import deque
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from catro_deploy.agent.jobs import Bundle, BundleResults, CarriedJob, Workspace, read_result
+from catro_deploy.agent.events import LogitsPiece
+from catro_deploy.agent.jobs import Bundle, BundleResults, CarriedEvent, CarriedJob, Workspace, read_result
 from catro_deploy.agent.process import job_events
-from catro_deploy.agent.results import Result
 from catro_deploy.agent.store import told_if_full
 from catro_deploy.agent.wire import parse, read, to_json
 from catro_deploy.errors import CatroError, MessageError
 
-__all__ = ["JOBS", "RESULT", "do", "read_results"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["JOBS", "RESULT", "carried_events", "do", "job_name"]
 
 JOBS = "jobs.json"
 """A ``Bundle``; the files of its jobs are in the folder ``files``."""
 RESULT = "result.json"
-"""``BundleResults``: of each job that was done."""
+"""A line with ``BundleResults``, then one for each ``CarriedEvent``."""
+ANSWERS = (LogitsPiece.NAME, "result")
+"""Events that hold a part of a job's answer; the engines of a device stay there."""
 COPY_AGAIN = "Copy it from the device again."
+COPY_BUNDLE_AGAIN = "Copy the bundle to the device again."
+LONGEST_LINE = 1 << 28
+CHUNK_BYTES = 1 << 20
 
 
 def do(folder: Path) -> int:
     """Do the jobs of ``folder`` that are not done yet, show progress, and return the exit code."""
     place = folder / RESULT
     try:
-        bundle = read(Bundle, parse((folder / JOBS).read_bytes(), JOBS), JOBS)
-        results = dict(read_results(place).results) if place.is_file() else {}
-        for name, job in bundle.jobs.items():
-            if name not in results:
-                results[name] = _done(job, folder)
-                with told_if_full(folder):
-                    unfinished = place.with_name(f".{RESULT}.part")
-                    unfinished.write_text(json.dumps(to_json(BundleResults(results))), encoding="utf-8")
-                    unfinished.replace(place)
+        jobs = _jobs(folder)
+        done = set()
+        if place.exists():
+            done = {one.job for one in carried_events(place) if one.event["event"] == "result"}
+        for name, job in jobs.items():
+            if name not in done:
+                _do(name, job, folder)
     except CatroError as error:
         _say(f"\n{error}\n")
         return error.exit_code
@@ -44,30 +56,98 @@ def do(folder: Path) -> int:
     return 0
 
 
-def read_results(path: Path) -> BundleResults:
-    """The results in the file ``path``, which ``do`` wrote.
+def carried_events(path: Path) -> Iterator[CarriedEvent]:
+    """What is in the file ``path``, which ``do`` wrote.
 
     Raises:
         MessageError: it cannot be read, is damaged, or of another version.
     """
     try:
-        text = path.read_bytes()
+        lines = _lines(path)
+        read(BundleResults, parse(next(lines, b""), "file"))
+        for line in lines:
+            found = read(CarriedEvent, parse(line, "file"), "file")
+            if found.event.get("event") not in ANSWERS:
+                raise MessageError("The file has an event that is no answer.")
+            yield found
     except OSError as error:
         raise MessageError(f"{path} cannot be read: {error.strerror or error}.", COPY_AGAIN) from None
-    try:
-        return read(BundleResults, parse(text, "file"))
     except MessageError as error:
         raise MessageError(f"{path} cannot be read: {error.problem}", f"{COPY_AGAIN} {error.hint}") from None
 
 
-def _done(carried: CarriedJob, folder: Path) -> Result:
-    began = time.monotonic()
+def job_name(job: Any, files: Mapping[str, str]) -> str:  # noqa: ANN401 - what JSON can hold
+    """What a job is called that is ``job`` as JSON and has these ``files`` by SHA-256."""
+    return hashlib.sha256(json.dumps([job, dict(files)], sort_keys=True).encode()).hexdigest()
+
+
+def _jobs(folder: Path) -> Mapping[str, CarriedJob]:
+    """The jobs in ``folder``, by name.
+
+    Raises:
+        MessageError: they, or a file of theirs, are missing or damaged.
+    """
+    try:
+        content = parse(_content(folder / JOBS), JOBS)
+        jobs = read(Bundle, content, JOBS).jobs
+        for name, carried in jobs.items():
+            if job_name(content["jobs"][name]["job"], carried.files) != name:
+                raise MessageError(f"{JOBS} is damaged: the job {carried.title!r} was changed.", COPY_BUNDLE_AGAIN)
+            for file, digest in carried.files.items():
+                if _hash_of(folder / "files" / file) != digest:
+                    raise MessageError(f"The file files/{file} is damaged.", COPY_BUNDLE_AGAIN)
+    except OSError as error:
+        problem = f"{error.filename or folder} cannot be read: {error.strerror or error}."
+        raise MessageError(problem, COPY_BUNDLE_AGAIN) from None
+    return jobs
+
+
+def _do(name: str, carried: CarriedJob, folder: Path) -> None:
+    """Do one job, and add what it answers to the results."""
+    began, place = time.monotonic(), folder / RESULT
     _say(f"{carried.title} ...")
+    unfinished = place.with_name(f".{RESULT}.part")
     workspace = Workspace(str(folder / "files"), str(folder))
-    (last,) = deque(job_events(carried.job, workspace, carried.limit_s), maxlen=1)
+    with told_if_full(folder):
+        if place.exists():
+            shutil.copyfile(str(place), str(unfinished))
+        else:
+            unfinished.write_text(json.dumps(to_json(BundleResults())) + "\n", encoding="utf-8")
+        with unfinished.open("a", encoding="utf-8") as file:
+            for event in job_events(carried.job, workspace, carried.limit_s):
+                if event["event"] in ANSWERS:
+                    file.write(json.dumps(to_json(CarriedEvent(name, event))) + "\n")
+            read_result(carried.job, event.get("result"))
+        unfinished.replace(place)
     _say(f" {time.monotonic() - began:.0f} s\n")
-    result: Result = read_result(carried.job, last["result"])
-    return result
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    _require_regular(path)
+    with path.open("rb") as file:
+        while line := file.readline(LONGEST_LINE):
+            yield line
+
+
+def _content(path: Path) -> bytes:
+    _require_regular(path)
+    return path.read_bytes()
+
+
+def _hash_of(path: Path) -> str:
+    _require_regular(path)
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        for chunk in iter(lambda: file.read(CHUNK_BYTES), b""):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def _require_regular(path: Path) -> None:
+    """Raise OSError for what has no end, or none that comes by itself: a pipe or a device."""
+    if not path.is_file():
+        os.stat(str(path))  # noqa: PTH116 - what is not there is named as such
+        raise OSError(f"{path} is not a regular file")
 
 
 def _say(text: str) -> None:

@@ -14,6 +14,7 @@ __all__ = [
     "Event",
     "FilePiece",
     "ImagesDone",
+    "LogitsPiece",
     "NodeTimes",
     "Note",
     "Progress",
@@ -63,6 +64,16 @@ class EngineBuilding(Event):
     """An engine is being built: what that takes does not count in the job's time limit."""
 
     NAME: ClassVar[str] = "building"
+
+
+@dataclass(frozen=True)
+class LogitsPiece(Event):
+    """The next bytes of the logits of ``model``: little-endian float32 (images, classes), row by row."""
+
+    NAME: ClassVar[str] = "logits"
+
+    model: str
+    base64: str
 
 
 @dataclass(frozen=True)

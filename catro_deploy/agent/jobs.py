@@ -24,6 +24,7 @@ __all__ = [
     "BuildJob",
     "Bundle",
     "BundleResults",
+    "CarriedEvent",
     "CarriedJob",
     "DoctorJob",
     "FactsJob",
@@ -220,10 +221,11 @@ class StartRequest:
 
 @dataclass(frozen=True)
 class CarriedJob:
-    """A job in a bundle; its ``title`` is shown while it is done."""
+    """A job in a bundle, and its files by SHA-256; its ``title`` is shown while it is done."""
 
     title: str
     job: Job[Any]
+    files: Mapping[str, str]
     limit_s: float
 
 
@@ -246,8 +248,14 @@ class Bundle(Carried):
 
 @dataclass(frozen=True)
 class BundleResults(Carried):
-    """The results that are carried back, by the names of their jobs."""
+    """The first line of what is carried back; each further line is a ``CarriedEvent``."""
 
     NAME: ClassVar[str] = "results"
 
-    results: Mapping[str, Result]
+
+@dataclass(frozen=True)
+class CarriedEvent:
+    """What the job of this name reported: an event with a part of its answer or, as the last one, its result."""
+
+    job: str
+    event: Mapping[str, Any]

@@ -185,12 +185,11 @@ class BuildResult(Result):
 
 @dataclass(frozen=True)
 class VerifyResult(Result):
-    """``logits`` of each model: base64 of little-endian float32 (images, classes), row by row."""
+    """What computed the logits, which were events."""
 
     NAME: ClassVar[str] = "verify"
 
     runtime: str
-    logits: Mapping[str, str]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -199,8 +200,8 @@ def _has_ended(folder: Path) -> bool:
     if not (folder / EVENTS).is_file():
         return False
     with (folder / EVENTS).open(encoding="utf-8") as file:
-        lines = list(_whole_lines(file))
-    return any(json.loads(line)["event"] == "result" for line in lines[-1:]) or bool(_error(folder))
+        last = deque(_whole_lines(file), maxlen=1)
+    return any(json.loads(line)["event"] == "result" for line in last) or bool(_error(folder))
 
 
 def _error(folder: Path) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from catro_deploy.agent.events import ImagesDone
+from catro_deploy.agent.events import ImagesDone, LogitsPiece
 from catro_deploy.agent.models import open_model
+from catro_deploy.agent.pieces import pieces
 from catro_deploy.agent.results import VerifyResult
 from catro_deploy.runtimes import Runner, check_metadata
 
@@ -25,25 +25,24 @@ __all__ = ["normalise", "verify"]
 
 
 def verify(job: VerifyJob, workspace: Workspace, emit: Emit) -> VerifyResult:
-    """Run each model of ``job`` on all images.
+    """Run each model of ``job`` on all images; the logits are events, so that no more than a batch is in memory.
 
     Raises:
         ModelError: a model cannot be run, or is not the one that was meant.
         RuntimeMissingError: the runtime is not installed.
     """
-    logits, runtime = {}, ""
+    runtime = ""
     images = np.load(str(Path(workspace.folder, job.images)), mmap_mode="r")
     for name, model in job.models.items():
         with open_model(job, model.file, workspace, emit) as runner:
             check_metadata(runner, model.metadata)
             runtime = f"{runner.name} {runner.version}"
-            parts = []
             for start in range(0, len(images), job.batch_size):
                 some = normalise(images[start : start + job.batch_size], job.mean, job.std)
-                parts.append(_infer(runner, some))
+                for piece in pieces(_infer(runner, some).astype("<f4").tobytes()):
+                    emit(LogitsPiece(name, piece))
                 emit(ImagesDone(len(some)))
-            logits[name] = base64.b64encode(np.concatenate(parts).astype("<f4").tobytes()).decode()
-    return VerifyResult(runtime, logits)
+    return VerifyResult(runtime)
 
 
 def normalise(pixels: NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:

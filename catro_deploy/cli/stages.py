@@ -198,7 +198,7 @@ def import_(
     from catro_deploy.stages.bundle import take_in
 
     settings, folder = settings_to_continue("verify", flags, None, run)
-    take_in(results, folder)
+    take_in(results, settings, folder)
     work(("build", "verify", "bench", "report"), settings, folder, make_progress(), force=False, as_json=json)
 
 

@@ -133,6 +133,8 @@ def decode(path: Path, size: tuple[int, int], channels: int) -> NDArray[np.uint8
         DataError: the file is missing, is not a whole image, or is too large to be decoded safely.
     """
     height, width = size
+    if path.exists() and not path.is_file():
+        raise DataError(f"The image {path} is not a regular file.", "Replace or remove it.")
     try:
         with Image.open(path, formats=FORMATS) as file:
             image = _eight_bit(file).convert("RGB" if channels == 3 else "L")

@@ -42,7 +42,7 @@ def image_sizes(dataset: Dataset) -> ImageSizes | None:
 
 
 def _read(paths: Iterable[Path]) -> Iterable[tuple[int, int]]:
-    for path in paths:
+    for path in filter(Path.is_file, paths):  # opening a pipe would wait for its other end
         try:
             with Image.open(path, formats=FORMATS) as file:  # reads no pixels
                 yield file.size

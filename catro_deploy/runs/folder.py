@@ -1,6 +1,5 @@
 """The run folder: the names of its files, its lock, and which of its stages are done."""
 
-import fcntl
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from catro_deploy.errors import MissedError, RunFolderError, StorageError
+from catro_deploy.errors import MissedError, RunFolderError
 from catro_deploy.files import UNFINISHED, file_hash, text_hash
+from catro_deploy.runs.holding import hold
 
 if TYPE_CHECKING:
     from catro_deploy.records import StageRecord
 
-__all__ = ["RunFolder", "hold"]
+__all__ = ["RunFolder"]
 
 LOCK = ".lock"
 
@@ -262,37 +262,6 @@ class RunFolder:
         from catro_deploy.records.files import write_record
 
         write_record(Stages(stages), self.stages)
-
-
-@contextmanager
-def hold(lock: Path, where: str) -> Iterator[None]:
-    """Hold the file ``lock`` for this process; ``where`` names in the error what it guards.
-
-    Raises:
-        RunFolderError: another process holds it, or a file is where its folder must be.
-        StorageError: it cannot be made.
-    """
-    try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        handle = lock.open("w")
-    except (FileExistsError, NotADirectoryError):
-        raise RunFolderError(
-            f"{lock.parent} cannot be a folder: a file stands there or above it.", "Choose another one with --run."
-        ) from None
-    except OSError as error:
-        raise StorageError(
-            f"{lock.parent} cannot be written: {error.strerror}.",
-            "Choose another folder, or free some space.",
-        ) from error
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunFolderError(
-                f"Another catro-deploy is at work {where}.",
-                "Wait until it ends, or choose another folder with --run.",
-            ) from None
-        yield
 
 
 def _digest(inputs: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from catro_deploy.errors import DeviceError, RunFolderError
+from catro_deploy.errors import MessageError, RunFolderError
 from catro_deploy.records import Bench, Build, Finetune, Plan, Quantize, Record, Search, Shipped, TriedPoint, Verify
 from catro_deploy.records.files import read_record, record_of, write_record
 from catro_deploy.records.report import Report
@@ -64,10 +64,10 @@ def from_device(kind: type[R], content: Mapping[str, Any], device: str) -> R:
     """The record of this ``kind`` with the ``content`` that the agent on ``device`` reported.
 
     Raises:
-        DeviceError: it is none.
+        MessageError: it is none.
     """
     text = json.dumps({**content, "format": kind.FORMAT})
     try:
         return record_of(kind, text, f"The result of {device}", "Update catro-deploy there, and run it again.")
     except RunFolderError as error:
-        raise DeviceError(error.problem, error.hint) from None
+        raise MessageError(error.problem, error.hint) from None

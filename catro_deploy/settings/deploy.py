@@ -87,7 +87,7 @@ class BenchSettings(Section):
         "standard", description="How long to measure: quick, standard or thorough, or a file like calibration/latency"
     )
     batch: PositiveInt | None = Field(None, description="Images per inference; default: the target's")
-    threads: PositiveInt | None = Field(None, description="Threads of the runtime; default: the target's")
+    threads: PositiveInt | None = Field(None, le=1024, description="Threads of the runtime; default: the target's")
     batches: list[PositiveInt] = Field(
         default_factory=list, description="Further batch sizes to measure; they need export.dynamic_batch"
     )

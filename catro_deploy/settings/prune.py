@@ -76,7 +76,9 @@ class PruneSettings(Section):
     batch_size: PositiveInt = Field(
         128, description="Images per batch when channels are scored; less on a CPU if images are large"
     )
-    activation_memory: PositiveFloat = Field(2.0, description="GiB of feature maps kept in memory; the rest on disk")
+    activation_memory: PositiveFloat = Field(
+        2.0, le=1e6, description="GiB of feature maps kept in memory; the rest on disk"
+    )
     compute: Compute = Field("auto", description="Where channels are scored; auto: the GPU if PyTorch sees one")
     seed: NonNegativeInt = Field(0, description="Seed of the selection's random start")
 

@@ -19,6 +19,7 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import from_device, save
 from catro_deploy.settings import Settings
+from catro_deploy.stages.recount import recounted
 from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports import device_of, reached, run_job
@@ -26,7 +27,7 @@ from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.execution import bench_job, use_of
 from catro_deploy.transports.reach import require_reachable
 
-__all__ = ["bench", "bench_errand"]
+__all__ = ["bench", "bench_errand", "measured"]
 
 # For loading both models, one last turn of very slow ones, and the bootstrap.
 GRACE_S = 600
@@ -44,20 +45,8 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> Bench:
         FaultError: the agent crashed or did not end.
         MissedError: the pruned model is slower, or misses its budget of latency; bench.json is written before.
     """
-    target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
-    require_reachable(target, device, "bench")
-    errand = bench_errand(settings, run)
-    measured = _measure(device, errand, run, progress)
-    found = to_json(measured)
-    content = {
-        **{key: found[key] for key in RECORDED if key in found},
-        "protocol": {"name": settings.bench.protocol, **to_json(errand.job.protocol)},
-        "environment": {
-            "reached": reached(device),
-            **_environment(target, errand.job, measured, run, served_precisions(run, settings)),
-        },
-    }
-    record = from_device(Bench, content, device)
+    device = device_of(settings.prune.device, run)
+    record = measured(settings, run, device, progress)
     save(record, run)
     low, high = record.speedup.ci95
     if high < 1:
@@ -73,6 +62,29 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> Bench:
             "Prune again with what is measured now: catro-deploy run --force; or allow more with --budget.",
         )
     return record
+
+
+def measured(settings: Settings, run: RunFolder, device: str, progress: Progress) -> Bench:
+    """What ``device`` measures, as it is recorded; nothing is written.
+
+    Raises:
+        As ``bench``, but for MissedError.
+        MessageError: what the device reported is no such measurement.
+    """
+    target = load_target(settings.prune.target)
+    require_reachable(target, device, "bench")
+    errand = bench_errand(settings, run)
+    result = recounted(_measure(device, errand, run, progress), errand.job)
+    found = to_json(result)
+    content = {
+        **{key: found[key] for key in RECORDED if key in found},
+        "protocol": {"name": settings.bench.protocol, **to_json(errand.job.protocol)},
+        "environment": {
+            "reached": reached(device),
+            **_environment(target, errand.job, result, run, served_precisions(run, settings)),
+        },
+    }
+    return from_device(Bench, content, device)
 
 
 def bench_errand(settings: Settings, run: RunFolder) -> Errand[BenchJob]:

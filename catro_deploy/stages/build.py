@@ -1,11 +1,11 @@
 """``build``: TensorRT engines of both networks, built on the device that will run them."""
 
-import base64
 from contextlib import ExitStack
 from typing import BinaryIO
 
 from catro_deploy.agent.events import EngineBuilt, Event, FilePiece
 from catro_deploy.agent.jobs import BuildJob
+from catro_deploy.agent.pieces import decoded
 from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import DeviceError, TargetError
 from catro_deploy.files import replacing
@@ -66,7 +66,7 @@ def build(settings: Settings, run: RunFolder, progress: Progress) -> Build:
                 if event.name not in files:
                     files[event.name] = stack.enter_context(replacing(run.engine(event.name))).open("wb")
                     stack.callback(files[event.name].close)
-                files[event.name].write(base64.b64decode(event.base64))
+                files[event.name].write(decoded(event.base64))
 
         result = run_job(
             device,

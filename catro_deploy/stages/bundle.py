@@ -3,16 +3,21 @@
 import shutil
 from pathlib import Path
 
-from catro_deploy.agent.carried import read_results
+from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import RunFolderError
 from catro_deploy.files import replacing, write_text
-from catro_deploy.progress import Progress
+from catro_deploy.progress import Progress, Silent
+from catro_deploy.records import Build
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
+from catro_deploy.runs.records import from_device
 from catro_deploy.settings import Settings, settings_text
-from catro_deploy.stages.bench import bench_errand
+from catro_deploy.stages.bench import bench_errand, measured
 from catro_deploy.stages.build import build_errand, needs_engines
+from catro_deploy.stages.logits import logits_on_device
 from catro_deploy.stages.verify import verify_errand
 from catro_deploy.targets import load_target
+from catro_deploy.transports import run_job
 from catro_deploy.transports.bundle import write_bundle
 from catro_deploy.transports.reach import require_reachable
 
@@ -40,15 +45,28 @@ def bundle(settings: Settings, run: RunFolder, progress: Progress) -> Path:
     return run.bundle
 
 
-def take_in(results: Path, run: RunFolder) -> None:
+def take_in(results: Path, settings: Settings, run: RunFolder) -> None:
     """Keep ``results``, which the device wrote, in ``run``: verify and bench then take theirs from there.
 
     Raises:
-        RunFolderError: there is no such file.
-        MessageError: it is damaged, or of another version; earlier results stay.
+        RunFolderError: there is no such file, it is damaged, or of another run; earlier results stay.
+        MessageError: an answer in it cannot be one; earlier results stay.
     """
     if not results.is_file():
         raise RunFolderError(f"There is no file {results}.", "On the device: python3 agent.pyz do")
-    read_results(results)
-    with run.lock(), replacing(run.carried) as temporary:
-        shutil.copyfile(results, temporary)
+    source = str(results.absolute())
+    with run.lock():
+        _require_answers(source, settings, run)
+        with replacing(run.carried) as temporary:
+            shutil.copyfile(source, temporary)
+
+
+def _require_answers(source: str, settings: Settings, run: RunFolder) -> None:
+    """See to it that the file ``source`` has what the stages will take from it."""
+    quiet = Silent()
+    if needs_engines(load_target(settings.prune.target)):
+        building = build_errand(settings, run)
+        from_device(Build, to_json(run_job(source, building.job, run.path, building.files).engines), source)
+    with verify_errand(settings, run) as verifying, quiet.task("", 0) as task:
+        logits_on_device(run, verifying, source, len(load_plan(run).classes), task, quiet.note)
+    measured(settings, run, source, quiet)

@@ -1,6 +1,5 @@
 """Images packed for the device, and what networks say of them there and in PyTorch."""
 
-import base64
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -10,17 +9,19 @@ from numpy.lib.format import write_array_header_1_0
 from numpy.typing import NDArray
 from torch import nn
 
-from catro_deploy.agent.events import Event, ImagesDone
+from catro_deploy.agent.events import Event, ImagesDone, LogitsPiece
 from catro_deploy.agent.jobs import ModelFile, VerifyJob
+from catro_deploy.agent.pieces import decoded
 from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Dataset, Split
 from catro_deploy.data.pixels import normalise
-from catro_deploy.errors import DataError
+from catro_deploy.errors import DataError, MessageError
 from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Task
 from catro_deploy.records import Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
+from catro_deploy.stages.stored_logits import stored_logits
 from catro_deploy.transports import run_job
 from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.execution import Use
@@ -70,6 +71,7 @@ def packed(run: RunFolder, images: Split, plan: Plan, batch_size: int) -> Iterat
 
 
 def logits_by_torch(
+    run: RunFolder,
     models: Mapping[str, nn.Module],
     pixels: NDArray[np.uint8],
     plan: Plan,
@@ -77,17 +79,16 @@ def logits_by_torch(
     task: Task,
     indices: NDArray[np.int64] | None = None,
 ) -> dict[str, Floats]:
-    """Logits of ``models``, on the CPU, for packed images; of those at ``indices`` only, if given."""
+    """Logits of ``models``, on the CPU, for packed images of ``run``; of those at ``indices`` only, if given."""
     chosen = np.arange(len(pixels)) if indices is None else indices
-    logits: dict[str, list[Floats]] = {name: [] for name in models}
-    with torch.inference_mode(), reused_pages():
+    with stored_logits(run.path, models) as logits, torch.inference_mode(), reused_pages():
         for start in range(0, len(chosen), at_once):
             part = pixels[chosen[start : start + at_once]]
             images = normalise(torch.from_numpy(part), plan.mean, plan.std)
             for name, model in models.items():
-                logits[name].append(model(images).numpy())
+                logits[name].append(model(images).numpy().astype("<f4").tobytes())
                 task.advance(len(images))
-    return {name: np.concatenate(parts) for name, parts in logits.items()}
+        return {name: stored.array(len(chosen), len(plan.classes)) for name, stored in logits.items()}
 
 
 def logits_errand(
@@ -112,17 +113,24 @@ def logits_on_device(
 ) -> tuple[dict[str, Floats], str]:
     """Logits (n, classes) of each network of ``errand`` by the runtime on the ``device``; and what that runtime is.
 
+    The packed images must be there.
+
     Raises:
+        MessageError: logits are of another network, or more or fewer than the images need.
         ModelError, RuntimeMissingError, DeviceError: they cannot be run there.
         FaultError: the agent crashed or did not end.
     """
 
-    def advance(event: Event) -> None:
-        if isinstance(event, ImagesDone):
-            task.advance(event.images)
+    with stored_logits(run.path, errand.job.models) as stored:
 
-    found = run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=note, on_event=advance)
-    logits = {
-        name: np.frombuffer(base64.b64decode(text), "<f4").reshape(-1, classes) for name, text in found.logits.items()
-    }
-    return logits, found.runtime
+        def take(event: Event) -> None:
+            if isinstance(event, ImagesDone):
+                task.advance(event.images)
+            elif isinstance(event, LogitsPiece):
+                if event.model not in stored:
+                    raise MessageError(f"There are logits of {event.model!r}, which was not asked for.")
+                stored[event.model].append(decoded(event.base64))
+
+        found = run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=note, on_event=take)
+        images = len(np.load(run.path / errand.job.images, mmap_mode="r"))
+        return {name: one.array(images, classes) for name, one in stored.items()}, found.runtime

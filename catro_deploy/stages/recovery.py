@@ -14,7 +14,7 @@ from catro_deploy.progress import Task
 from catro_deploy.records import Measure, Plan, Recovery
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.stages.logits import logits_by_torch
-from catro_deploy.statistics.agreement import accuracy_of, answers_of
+from catro_deploy.statistics.agreement import answers_of, share_right
 
 __all__ = ["Intermediates"]
 
@@ -58,6 +58,7 @@ class Intermediates:
 
     def measure(
         self,
+        run: RunFolder,
         pixels: NDArray[np.uint8],
         labels: NDArray[np.int64],
         known: Mapping[str, Floats],
@@ -66,18 +67,19 @@ class Intermediates:
         task: Task,
     ) -> Recovery:
         """Show them images of the packed ``pixels``; ``known`` are the original's and the final network's logits."""
-        logits = {name: all_logits[self.indices] for name, all_logits in known.items()}
-        found = logits_by_torch(self.models, pixels, plan, at_once, task, self.indices)
+        answers = {name: answers_of(all_logits)[self.indices] for name, all_logits in known.items()}
+        between = logits_by_torch(run, self.models, pixels, plan, at_once, task, self.indices)
+        found = {name: answers_of(logits) for name, logits in between.items()}
         measure: Measure = "agreement" if is_unlabelled(labels) else "accuracy"
-        expected = answers_of(logits["original"]) if measure == "agreement" else labels[self.indices]
-        after_pruning = found["pruned"] if self.trained else logits["pruned"]
+        expected = answers["original"] if measure == "agreement" else labels[self.indices]
+        after_pruning = found["pruned"] if self.trained else answers["pruned"]
         return Recovery(
             measure,
             len(self.indices),
-            accuracy_of(logits["original"], expected),
-            accuracy_of(found["cut"] if self.reconstructed else after_pruning, expected),
-            accuracy_of(after_pruning, expected) if self.reconstructed else None,
-            accuracy_of(logits["pruned"], expected) if self.trained else None,
+            share_right(answers["original"], expected),
+            share_right(found["cut"] if self.reconstructed else after_pruning, expected),
+            share_right(after_pruning, expected) if self.reconstructed else None,
+            share_right(answers["pruned"], expected) if self.trained else None,
         )
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from catro_deploy.errors import RunFolderError
 from catro_deploy.files import file_hash, replacing
 from catro_deploy.progress import Progress
 from catro_deploy.records import Input, Plan, Port, Shipped
@@ -25,7 +27,7 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
     Name, type and shape of input and output are read from the file itself. Files of an earlier ``ship`` are removed.
 
     Raises:
-        RunFolderError: the plan or the network's file is missing.
+        RunFolderError: the plan or the network's file is missing or damaged.
         TargetError: the target is not known.
         StorageError: the files could not be written.
     """
@@ -33,9 +35,9 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
     precision = served_precisions(run, settings)["pruned"]
     source = run.path / model_of(run, "pruned", precision).file
     folder = run.shipped.parent
+    takes, gives = _ports(source)
     with replacing(folder / source.name) as temporary:
         shutil.copyfile(source, temporary)
-    graph = onnx.load(source, load_external_data=False).graph
     shipped = Shipped(
         file=source.name,
         precision=precision,
@@ -44,14 +46,25 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
         sha256=file_hash(source),
         target=plan.target,
         runtime=load_target(settings.prune.target).runtime,
-        input=_input(_port(graph.input[0]), plan),
-        output=_port(graph.output[0]),
+        input=_input(takes, plan),
+        output=gives,
         classes=plan.classes,
         plan_sha256=file_hash(run.plan),
     )
     save(shipped, run)
     _remove_others(folder, {source.name, run.shipped.name})
     return shipped
+
+
+def _ports(source: Path) -> tuple[Port, Port]:
+    """The first input and output of the ONNX file ``source``."""
+    try:
+        graph = onnx.load(source, load_external_data=False).graph
+        return _port(graph.input[0]), _port(graph.output[0])
+    except (DecodeError, IndexError, KeyError) as error:
+        raise RunFolderError(
+            f"{source} is damaged: {error}.", f"Make it again: catro-deploy export --run {source.parent} --force"
+        ) from None
 
 
 def _port(value: Any) -> Port:  # noqa: ANN401 - onnx.ValueInfoProto

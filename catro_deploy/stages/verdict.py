@@ -13,6 +13,7 @@ from catro_deploy.statistics.agreement import (
     agreement_of,
     answers_of,
     gains_and_losses,
+    largest_difference,
 )
 from catro_deploy.statistics.intervals import paired_difference
 
@@ -31,7 +32,7 @@ def compare(by_torch: Floats, by_runtime: Floats, labels: NDArray[np.int64], nam
     """Accuracies of two sets of logits, both (images, classes), and how far they are apart."""
     answers = {"torch": answers_of(by_torch), "runtime": answers_of(by_runtime)}
     agreement = float((answers["torch"] == answers["runtime"]).mean())
-    largest = float(np.abs(by_torch - by_runtime).max())
+    largest = largest_difference(by_torch, by_runtime)
     difference = largest if math.isfinite(largest) else None
     if is_unlabelled(labels):
         return Accuracy(None, None, agreement, difference, ())

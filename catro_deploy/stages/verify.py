@@ -25,6 +25,7 @@ from catro_deploy.stages.logits import dataset_of, logits_by_torch, logits_erran
 from catro_deploy.stages.recovery import Intermediates
 from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.stages.verdict import TUNING, compare, compare_with_original, verdict_on
+from catro_deploy.statistics.agreement import largest_finite
 from catro_deploy.targets import Precision, load_target
 from catro_deploy.transports import device_of
 from catro_deploy.transports.bundle import Errand
@@ -68,15 +69,15 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
         packed(run, test, plan, settings.verify.batch_size) as images,
     ):
         errand = _errand(settings, run, plan)
-        by_torch = logits_by_torch(models, images, plan, at_once, task)
-        recovery = between.measure(images, test.labels, by_torch, plan, at_once, task) if between else None
+        by_torch = logits_by_torch(run, models, images, plan, at_once, task)
+        recovery = between.measure(run, images, test.labels, by_torch, plan, at_once, task) if between else None
         by_runtime, runtime = logits_on_device(run, errand, device, len(plan.classes), task, progress.note)
         if also_by_ort:
             by_ort, ort = logits_on_device(
                 run, _by_ort(settings, run, plan), HERE, len(plan.classes), task, progress.note
             )
     found = {name: compare(by_torch[name], by_runtime[name], test.labels, plan.classes) for name in by_torch}
-    largest = max(float(np.abs(logits[np.isfinite(logits)]).max(initial=0)) for logits in by_torch.values())
+    largest = max(largest_finite(logits) for logits in by_torch.values())
     tolerance = settings.verify.tolerance or _tolerance(target.precision, largest)
     in_integers = [name for name, precision in precisions.items() if precision == "int8"]
     agreement = compare_with_original(by_runtime["original"], by_runtime["pruned"], plan.classes, test.labels)

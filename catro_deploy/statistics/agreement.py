@@ -1,6 +1,6 @@
 """How the answers of classifiers compare: with labels, or with those of another network where there are none."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +13,27 @@ __all__ = [
     "agreement_of",
     "answers_of",
     "gains_and_losses",
+    "largest_difference",
+    "largest_finite",
     "log_softmax",
     "mean_confidence",
     "mean_kl_nats",
+    "share_right",
 ]
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 NO_ANSWER = -1
+BLOCK_VALUES = 1 << 18
+"""Logits that are computed with at a time: those of many images and classes may lie in files larger than memory."""
 
 
 def answers_of(logits: Floats) -> NDArray[np.int64]:
     """The class of each image, shape (n,), from ``logits`` (n, classes); -1 where a logit is not finite."""
-    return np.where(np.isfinite(logits).all(axis=1), logits.argmax(axis=1), NO_ANSWER).astype(np.int64)
+    answers = np.full(len(logits), NO_ANSWER, np.int64)
+    for rows in _blocks(logits):
+        finite = np.isfinite(logits[rows]).all(axis=1)
+        answers[rows][finite] = logits[rows].argmax(axis=1)[finite]
+    return answers
 
 
 def accuracy_of(logits: Floats, expected: NDArray[np.int64]) -> float:
@@ -32,8 +41,26 @@ def accuracy_of(logits: Floats, expected: NDArray[np.int64]) -> float:
 
     A row with a logit that is not finite is never right.
     """
-    answers = answers_of(logits)
+    return share_right(answers_of(logits), expected)
+
+
+def share_right(answers: NDArray[np.int64], expected: NDArray[np.int64]) -> float:
+    """The share of ``answers`` (n,), as ``answers_of`` gives them, that are the ``expected`` classes (n,), 0 to 1."""
     return float(((answers == expected) & (answers != NO_ANSWER)).mean())
+
+
+def largest_difference(one: Floats, other: Floats) -> float:
+    """The largest absolute difference of logits, both (n, classes); NaN or infinity where a logit is not finite."""
+    return float(np.max([np.abs(one[rows] - other[rows]).max() for rows in _blocks(one)]))
+
+
+def largest_finite(logits: Floats) -> float:
+    """The largest absolute value of those ``logits`` (n, classes) that are finite."""
+    found = 0.0
+    for rows in _blocks(logits):
+        values = logits[rows]
+        found = max(found, float(np.abs(values[np.isfinite(values)]).max(initial=0)))
+    return found
 
 
 def gains_and_losses(before: Floats, after: Floats, expected: NDArray[np.int64]) -> tuple[int, int]:
@@ -63,16 +90,18 @@ def agreement_by_class(reference: Floats, logits: Floats, names: Sequence[str]) 
     )
 
 
-def mean_kl_nats(reference: Floats, logits: Floats) -> float | None:
-    """Mean over the images of KL(softmax(reference) || softmax(logits)), in nats; both (n, classes).
+def mean_kl_nats(reference: Floats, logits: Floats, scale: float = 1.0) -> float | None:
+    """Mean over the images of KL(softmax(reference) || softmax(scale * logits)), in nats; both (n, classes).
 
     Computed in float64 from logarithms, so that no probability that rounds to 0 is divided by. None where a logit is
     not finite.
     """
-    if not (np.isfinite(reference).all() and np.isfinite(logits).all()):
-        return None
-    log_p, log_q = log_softmax(reference), log_softmax(logits)
-    divergence = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
+    divergence = np.empty(len(reference))
+    for rows in _blocks(reference):
+        if not (np.isfinite(reference[rows]).all() and np.isfinite(logits[rows]).all()):
+            return None
+        log_p, log_q = log_softmax(reference[rows]), log_softmax(logits[rows].astype(np.float64) * scale)
+        divergence[rows] = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
     return max(float(divergence.mean()), 0.0)  # rounding may put that of equal distributions below 0
 
 
@@ -86,3 +115,10 @@ def log_softmax(logits: Floats) -> NDArray[np.float64]:
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return result
+
+
+def _blocks(logits: Floats) -> Iterator[slice]:
+    """Slices of the rows of ``logits`` (n, classes), in order; at least one row each."""
+    rows = max(1, BLOCK_VALUES // max(1, logits.shape[1]))
+    for start in range(0, len(logits), rows):
+        yield slice(start, start + rows)

@@ -24,7 +24,7 @@ def scaled_kl_nats(reference: Floats, logits: Floats) -> float | None:
         return None
 
     def scaled(log_scale: float) -> float:
-        divergence = mean_kl_nats(reference, logits.astype(np.float64) * np.exp(log_scale))
+        divergence = mean_kl_nats(reference, logits, float(np.exp(log_scale)))
         return np.inf if divergence is None else divergence
 
     found = minimize_scalar(scaled, bounds=LOG_SCALES, method="bounded", options={"xatol": 1e-4})

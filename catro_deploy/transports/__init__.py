@@ -3,9 +3,10 @@
 A device is named by a string: HERE, the name of a device, or the path of a file of results that were carried back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from catro_deploy.agent.events import Event, Note
 from catro_deploy.agent.jobs import Job, R, Workspace, read_result
@@ -20,8 +21,8 @@ from catro_deploy.transports.ssh import run_far
 
 __all__ = ["device_of", "reached", "run_job"]
 
-CARRIED = ".json"
-"""What a file of results ends with, and no device's name."""
+CARRIED = "/"
+"""In the absolute path of a file of results, and in no device's name."""
 
 
 def device_of(device: str, run: RunFolder) -> str:
@@ -33,7 +34,7 @@ def reached(device: str) -> str:
     """How that is reached, in words."""
     if device == HERE:
         return "this machine"
-    return "by hand" if device.endswith(CARRIED) else f"{device}, by ssh to {find_device(device).ssh}"
+    return "by hand" if CARRIED in device else f"{device}, by ssh to {find_device(device).ssh}"
 
 
 def run_job(
@@ -60,9 +61,10 @@ def run_job(
         RunFolderError: the results that were carried back are damaged, or of another job.
         MessageError: an event or the result is damaged, or of another version.
     """
-    if device.endswith(CARRIED):
-        return answer(Path(device), job, folder, files)
-    if device == HERE:
+    events: Generator[dict[str, Any], None, None]
+    if CARRIED in device:
+        events = answer(Path(device), job, folder, files)
+    elif device == HERE:
         events = job_events(job, Workspace(str(folder), str(cache_folder())), limit_s)
     else:
         events = run_far(find_device(device), job, folder, files, limit_s, note)

@@ -3,16 +3,16 @@
 import io
 import json
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from catro_deploy.agent.carried import JOBS, RESULT, read_results
-from catro_deploy.agent.jobs import Bundle, CarriedJob, Job, R
+from catro_deploy.agent.carried import JOBS, RESULT, carried_events, job_name
+from catro_deploy.agent.jobs import Bundle, CarriedJob, Job, read_result
 from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import MessageError, RunFolderError
-from catro_deploy.files import file_hash, replacing, text_hash
+from catro_deploy.files import file_hash, replacing
 from catro_deploy.transports.agent_file import agent_file
 
 __all__ = ["Errand", "answer", "write_bundle"]
@@ -54,7 +54,10 @@ def write_bundle(path: Path, errands: Sequence[Errand[Job[Any]]], folder: Path, 
         StorageError: it cannot be written.
     """
     runtime = errands[0].job.runtime
-    jobs = {_name(one.job, folder, one.files): CarriedJob(one.title, one.job, one.limit_s) for one in errands}
+    jobs = {}
+    for one in errands:
+        hashes = _hashes(folder, one.files)
+        jobs[job_name(to_json(one.job), hashes)] = CarriedJob(one.title, one.job, hashes, one.limit_s)
     bundle = Bundle(jobs)
     needs = NEEDS.get(runtime, f"Python 3.8 or later with numpy and {runtime.partition('-')[0]}")
     texts = {
@@ -71,24 +74,35 @@ def write_bundle(path: Path, errands: Sequence[Errand[Job[Any]]], folder: Path, 
             tar.add(folder / file, f"{FOLDER}/files/{file}")
 
 
-def answer(results: Path, job: Job[R], folder: Path, files: Sequence[str]) -> R:
-    """The result of ``job`` among ``results``.
+def answer(results: Path, job: Job[Any], folder: Path, files: Sequence[str]) -> Generator[dict[str, Any], None, None]:
+    """The events of ``job`` among ``results`` that hold its answer, as JSON; the last one is its result.
 
     Raises:
         RunFolderError: it is not there: the results cannot be read, are damaged, or of other networks.
     """
+    name = job_name(to_json(job), _hashes(folder, files))
     try:
-        found = read_results(results).results.get(_name(job, folder, files))
+        for found in carried_events(results):
+            if found.job == name:
+                if found.event["event"] == "result":
+                    _require_result(job, found.event.get("result"), results)
+                yield dict(found.event)
+                if found.event["event"] == "result":
+                    return
     except MessageError as error:
         raise RunFolderError(error.problem, error.hint) from None
-    if not isinstance(found, job.RESULT):
-        raise RunFolderError(
-            f"{results} has no answer to this run's {job.NAME}: it is of another run, or of an older state of it.",
-            "Make a bundle of this run and carry it to the device: catro-deploy bundle",
-        )
-    result: R = found
-    return result
+    raise RunFolderError(
+        f"{results} has no answer to this run's {job.NAME}: it is of another run, or of an older state of it.",
+        "Make a bundle of this run and carry it to the device: catro-deploy bundle",
+    )
 
 
-def _name(job: Job[Any], folder: Path, files: Sequence[str]) -> str:
-    return text_hash(json.dumps([to_json(job), {file: file_hash(folder / file) for file in files}], sort_keys=True))
+def _require_result(job: Job[Any], content: Any, results: Path) -> None:  # noqa: ANN401 - what JSON can hold
+    try:
+        read_result(job, content)
+    except MessageError as error:
+        raise MessageError(f"{results} cannot be read: {error.problem}", error.hint) from None
+
+
+def _hashes(folder: Path, files: Sequence[str]) -> dict[str, str]:
+    return {file: file_hash(folder / file) for file in files}

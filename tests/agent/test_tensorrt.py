@@ -18,6 +18,7 @@ from catro_deploy.agent.wire import read, to_json
 from catro_deploy.errors import CatroError, FaultError, MessageError, ModelError, RuntimeMissingError, UsageError
 from catro_deploy.runtimes import open_runner
 from tests.agent.test_agent import PROTOCOL, with_pruned, workspace
+from tests.agent.test_verify import logits_of
 from tests.onnx_files import write_conv_chain
 
 ENGINE = EngineSettings(level=3, workspace_mib=64, dla=None, batches=(1, 2, 8))
@@ -81,10 +82,10 @@ def test_build_bench_and_verify(tmp_path):
 
     pixels = np.random.default_rng(0).integers(0, 256, (11, 3, 16, 16)).astype(np.uint8)
     np.save(tmp_path / "images.npy", pixels)
-    result, _ = done(job_for(tmp_path, VerifyJob), tmp_path)
+    _, events = done(job_for(tmp_path, VerifyJob), tmp_path)
     with open_runner("onnxruntime", tmp_path / "pruned.onnx", 1) as runner:
         expected = runner.infer(((pixels / 255 - 0.5) / 0.2).astype(np.float32))
-    found = np.frombuffer(base64.b64decode(result.logits["pruned"]), "<f4").reshape(expected.shape)
+    found = logits_of("pruned", events).reshape(expected.shape)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -140,7 +140,7 @@ def test_what_is_wrong_and_what_is_allowed(damage, says):
 
 @pytest.mark.parametrize("found", [FORMAT + 1, str(FORMAT), None])
 def test_sides_of_other_versions_refuse_each_other(found):
-    answer = to_json(VerifyResult("onnxruntime 1", {}))
+    answer = to_json(VerifyResult("onnxruntime 1"))
     for kind, data in ((Job, dict(BENCH)), (VerifyResult, answer)):
         says = refused(kind, {**data, "format": found, "new": 1})
         assert f"has format {json.dumps(found)}; this version of catro-deploy reads format {FORMAT}." in says

@@ -1,7 +1,9 @@
 """A device that cannot be reached: a bundle is carried there, and its results are carried back."""
 
+import base64
 import json
 import shutil
+import statistics
 import subprocess
 import sys
 import tarfile
@@ -10,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from catro_deploy.agent.jobs import BundleResults
-from catro_deploy.agent.results import VerifyResult
 from catro_deploy.agent.wire import to_json
 from catro_deploy.resources import folder
 from tests.tiny import command, exit_code_of
@@ -84,13 +85,80 @@ def test_there_and_back_again(run, tmp_path):
 
 def test_results_of_another_run_are_refused(run, tmp_path):
     assert command("bundle").exit_code == 0
-    another = BundleResults({64 * "0": VerifyResult("onnxruntime 1.0", {})})
-    (tmp_path / "result.json").write_text(json.dumps(to_json(another)))
+    (tmp_path / "result.json").write_text(json.dumps(to_json(BundleResults())))
     done = command("import", str(tmp_path / "result.json"))
     assert done.exit_code == 2
     assert "has no answer to this run's verify" in done.stderr
     assert "catro-deploy bundle" in done.stderr
     assert not (run / "bench.json").exists()
+    assert not (run / "device-results.json").exists()
+
+
+def negative_sample(result):
+    result["original"]["samples_us"][3] *= -1
+
+
+def half_a_block(result):
+    result["pruned"]["samples_us"].pop()
+
+
+def other_mode(result):
+    result["mode"]["batch"] = 4
+
+
+def one_row(event):
+    event["base64"] = base64.b64encode(base64.b64decode(event["base64"])[:12]).decode()
+
+
+def no_base64(event):
+    event["base64"] = "!"
+
+
+def edited(path: Path, kind: str, damage) -> None:
+    """Apply ``damage`` to the first piece of logits, or to the result of the job ``kind``, in a file of results."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    events = [line["event"] for line in lines[1:]]
+    if kind == "logits":
+        damage(next(event for event in events if event["event"] == kind))
+    else:
+        results = [event["result"] for event in events if event["event"] == "result"]
+        damage(next(result for result in results if result["result"] == kind))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_results_are_recounted_and_what_cannot_be_one_is_refused(run, tmp_path):
+    assert command("bundle").exit_code == 0
+    assert on_the_device(run, tmp_path).returncode == 0
+    result = tmp_path / "catro-bundle" / "result.json"
+    whole = result.read_bytes()
+    (run / "device-results.json").write_text("earlier")
+    for kind, damage, says in (
+        ("bench", negative_sample, "us is none."),
+        ("bench", half_a_block, "The original was measured in"),
+        ("bench", other_mode, "not those asked for"),
+        ("logits", one_row, "rows of 3 logits, and 24 images were sent"),
+        ("logits", no_base64, "is not base64"),
+    ):
+        edited(result, kind, damage)
+        done = command("import", str(result))
+        assert done.exit_code == 2, done.stderr
+        assert says in done.stderr
+        assert (run / "device-results.json").read_text() == "earlier"
+        result.write_bytes(whole)
+
+    def boast(found):
+        found["speedup"] = {"median": 9.0, "ci95": [8.0, 10.0]}
+        found["pruned"]["p50_us"] = 0.001
+
+    edited(result, "bench", boast)
+    taken = command("import", str(result))
+    assert taken.exit_code == exit_code_of(run, "verify", "bench"), taken.stderr
+    bench = json.loads((run / "bench.json").read_text())
+    medians = [statistics.median_low(bench[name]["samples_us"]) for name in ("original", "pruned")]
+    assert bench["speedup"]["median"] == pytest.approx(medians[0] / medians[1])
+    assert bench["pruned"]["p50_us"] == medians[1]
+    low, high = bench["speedup"]["ci95"]
+    assert low <= bench["speedup"]["median"] <= high
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '"x"'])
@@ -120,7 +188,7 @@ def test_a_bundle_that_lost_a_file_says_so(run, tmp_path):
         [sys.executable, "-I", "agent.pyz", "do"], cwd=there, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "There is no model file" in done.stdout
+    assert "files/pruned.onnx cannot be read: No such file or directory." in done.stdout
     assert not (there / "result.json").exists()
 
 

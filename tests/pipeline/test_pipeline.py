@@ -245,7 +245,7 @@ def test_a_baseline_is_trained_if_it_is_missing_and_wanted(tmp_path):
 
 
 def test_two_trainings_of_one_file_do_not_mix(tmp_path):
-    from catro_deploy.runs.folder import hold
+    from catro_deploy.runs.holding import hold
 
     with (
         hold(tmp_path / ".baseline.safetensors.lock", "here"),

@@ -1,6 +1,7 @@
 """Jobs and their results as callers see them: typed, whatever transport is between."""
 
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -92,10 +93,10 @@ def test_a_bundle_there_and_back(bundle, capsys):
 
 
 def damaged(path: Path, damage) -> None:
-    content = json.loads(path.read_text())
-    (one,) = (content.get("results") or content.get("jobs")).values()
-    damage(one)
-    path.write_text(json.dumps(content))
+    """Apply ``damage`` to the only result of a file of results, or the only job of a file of jobs."""
+    *before, last = map(json.loads, path.read_text().splitlines())
+    damage(last["event"]["result"] if "event" in last else next(iter(last["jobs"].values())))
+    path.write_text("".join(json.dumps(line) + "\n" for line in (*before, last)))
 
 
 @pytest.mark.parametrize(
@@ -130,9 +131,6 @@ def test_results_that_are_none(bundle, content):
     [
         ({"file": "results", "results": {}}, f"format null; this version of catro-deploy reads format {FORMAT}"),
         ({"file": "jobs", "format": FORMAT, "jobs": {}}, 'The file "jobs" is not one of: results.'),
-        ({"file": "results", "format": FORMAT, "results": []}, "has results = []. Allowed is an object; each value"),
-        ({"file": "results", "format": FORMAT, "results": {"a": 3}}, "has results.a = 3. Allowed is an object"),
-        ({"file": "results", "format": FORMAT}, "lacks results: an object"),
     ],
 )
 def test_results_are_refused_by_file_and_key(bundle, content, says):
@@ -144,9 +142,67 @@ def test_results_are_refused_by_file_and_key(bundle, content, says):
     assert says in caught.value.problem
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ({"job": "a"}, "The file lacks event: an object"),
+        ({"job": 3, "event": {}}, "has job = 3. Allowed is a string."),
+        ({"job": "a", "event": []}, "has event = []. Allowed is an object"),
+        ({"job": "a", "event": {"event": "note", "text": "x"}}, "an event that is no answer"),
+    ],
+)
+def test_lines_of_results_are_refused_by_file_and_key(bundle, line, says):
+    job, there = bundle
+    (there / "result.json").write_text(json.dumps({"file": "results", "format": FORMAT}) + "\n" + json.dumps(line))
+    with pytest.raises(RunFolderError) as caught:
+        carried_back(job, there)
+    assert caught.value.problem.startswith(f"{there / 'result.json'} cannot be read: The file")
+    assert says in caught.value.problem
+
+
+def test_without_a_result_there_is_no_answer(bundle, capsys):
+    """The device was switched off, or the copy was cut between two lines."""
+    job, there = bundle
+    do(there)
+    first, *_ = (there / "result.json").read_text().splitlines()
+    (there / "result.json").write_text(first + "\n")
+    with pytest.raises(RunFolderError, match="has no answer to this run's bench"):
+        carried_back(job, there)
+
+
 def test_a_damaged_job_in_a_bundle_is_refused_by_its_field(bundle, capsys):
     _, there = bundle
     damaged(there / "jobs.json", lambda carried: carried["job"]["protocol"].pop("seconds"))
     assert do(there) == 2
     assert "The job bench lacks protocol.seconds: a finite number." in capsys.readouterr().out
     assert not (there / "result.json").exists()
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("damage", [flipped, Path.unlink, pipe, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("name", ["files/pruned.onnx", "jobs.json"])
+def test_a_bundle_that_was_damaged_on_its_way_is_not_run(bundle, name, damage, capsys):
+    _, there = bundle
+    damage(there / name)
+    assert do(there) == 2
+    said = capsys.readouterr().out
+    assert Path(name).name in said or "The job bench" in said
+    assert "Copy the bundle to the device again." in said or "Use the same version" in said
+    assert not (there / "result.json").exists()
+
+
+def test_a_job_that_was_changed_on_its_way_is_not_run(bundle, capsys):
+    _, there = bundle
+    damaged(there / "jobs.json", lambda carried: carried["job"].update(threads=2))
+    assert do(there) == 2
+    assert "the job 'Measuring' was changed" in capsys.readouterr().out

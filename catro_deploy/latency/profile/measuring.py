@@ -32,7 +32,7 @@ from catro_deploy.latency.widths import latin_square, period, sweep_widths, usef
 from catro_deploy.progress import Progress
 from catro_deploy.records import Staircase
 from catro_deploy.resources import profiles_folder
-from catro_deploy.runs.folder import hold
+from catro_deploy.runs.holding import hold
 from catro_deploy.transports import run_job
 from catro_deploy.transports.execution import Use
 

@@ -34,7 +34,7 @@ from catro_deploy.latency.profile import (
 from catro_deploy.progress import Silent, Task
 from catro_deploy.records import Group
 from catro_deploy.resources import profiles_folder
-from catro_deploy.runs.folder import hold
+from catro_deploy.runs.holding import hold
 from catro_deploy.runtimes import open_runner
 from tests.latency.profile.quick import PROTOCOL, SHAPE, USE, tiny_network
 from tests.latency.profile.test_subject import Smooth, Switching

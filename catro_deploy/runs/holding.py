@@ -1,0 +1,52 @@
+"""One process at a time: a file that is locked as long as the process works."""
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from catro_deploy.errors import RunFolderError, StorageError
+
+__all__ = ["hold"]
+
+
+@contextmanager
+def hold(lock: Path, where: str) -> Iterator[None]:
+    """Hold the file ``lock`` for this process; ``where`` names in the error what it guards.
+
+    Raises:
+        RunFolderError: another process holds it, or a file is where its folder must be.
+        StorageError: it cannot be made.
+    """
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666), "r+b", 0)
+    except (FileExistsError, NotADirectoryError):
+        raise RunFolderError(
+            f"{lock.parent} cannot be a folder: a file stands there or above it.", "Choose another one with --run."
+        ) from None
+    except OSError as error:
+        if error.errno in (errno.EISDIR, errno.ELOOP):
+            raise _not_a_lock(lock) from None
+        raise StorageError(
+            f"{lock.parent} cannot be written: {error.strerror}.",
+            "Choose another folder, or free some space.",
+        ) from error
+    with handle:
+        if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+            raise _not_a_lock(lock)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(
+                f"Another catro-deploy is at work {where}.",
+                "Wait until it ends, or choose another folder with --run.",
+            ) from None
+        yield
+
+
+def _not_a_lock(lock: Path) -> RunFolderError:
+    return RunFolderError(f"{lock} is not a regular file, so it cannot be a lock.", "Remove it, and run again.")

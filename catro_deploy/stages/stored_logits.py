@@ -1,0 +1,59 @@
+"""Logits of many images and classes, in files without names: memory holds only what is computed with."""
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.errors import MessageError, StorageError
+
+__all__ = ["StoredLogits", "stored_logits"]
+
+ITEM_BYTES = 4
+
+
+@dataclass(frozen=True)
+class StoredLogits:
+    """The logits of one network, as they come."""
+
+    file: IO[bytes]
+
+    def append(self, rows: bytes) -> None:
+        """Add bytes of little-endian float32, row by row. Written, not mapped: a full disk is an OSError then."""
+        self.file.write(rows)
+
+    def array(self, images: int, classes: int) -> NDArray[np.float32]:
+        """All of them, (images, classes), read from the file where they are looked at. It may outlive the file.
+
+        Raises:
+            MessageError: they are more or fewer than that.
+        """
+        self.file.flush()
+        size = os.fstat(self.file.fileno()).st_size
+        if size != images * classes * ITEM_BYTES:
+            rows = f"{size / ITEM_BYTES / classes:g} rows of {classes} logits"
+            raise MessageError(f"There are {rows}, and {images} images were sent.", "Run it again on the device.")
+        if not size:
+            return np.empty((images, classes), np.float32)
+        return np.memmap(self.file, "<f4", "r", shape=(images, classes))
+
+
+@contextmanager
+def stored_logits(folder: Path, networks: Iterable[str]) -> Iterator[dict[str, StoredLogits]]:
+    """Where the logits of each of ``networks`` are put; the files are in ``folder`` and go with their last user.
+
+    Raises:
+        StorageError: ``folder`` cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            files = {name: stack.enter_context(tempfile.TemporaryFile(dir=folder)) for name in networks}
+        except OSError as error:
+            raise StorageError(f"{folder} could not be written: {error.strerror}.", "Free some space.") from None
+        yield {name: StoredLogits(file) for name, file in files.items()}

@@ -1,0 +1,54 @@
+"""Logits that come in pieces and stay in files."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from catro_deploy.errors import MessageError
+from catro_deploy.stages.stored_logits import stored_logits
+from catro_deploy.stages.verdict import compare, compare_with_original
+from catro_deploy.statistics.agreement import largest_finite, mean_kl_nats
+
+IMAGES, CLASSES = 4000, 3000
+
+
+def test_they_are_read_as_they_were_written_and_leave_no_file(tmp_path):
+    logits = np.arange(12, dtype=np.float32).reshape(4, 3)
+    with stored_logits(tmp_path, ["net"]) as stored:
+        for piece in (logits.tobytes()[:7], logits.tobytes()[7:]):
+            stored["net"].append(piece)
+        found = stored["net"].array(4, 3)
+    assert np.array_equal(found, logits)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_another_number_of_rows_is_refused(tmp_path, rows):
+    with stored_logits(tmp_path, ["net"]) as stored:
+        stored["net"].append(bytes(rows * 3 * 4))
+        with pytest.raises(MessageError, match=rf"There are {rows} rows of 3 logits, and 4 images were sent"):
+            stored["net"].array(4, 3)
+
+
+def test_memory_does_not_grow_with_images_and_classes(tmp_path):
+    """Three networks of 48 MB of logits each, compared in less than one of them would take."""
+    names = [str(label) for label in range(CLASSES)]
+    labels = np.arange(IMAGES) % CLASSES
+    tracemalloc.start()
+    try:
+        with stored_logits(tmp_path, ["torch", "original", "pruned"]) as stored:
+            for seed, one in enumerate(stored.values()):
+                generator = np.random.default_rng(seed)
+                for _ in range(IMAGES // 100):
+                    one.append(generator.standard_normal((100, CLASSES), np.float32).tobytes())
+            by_torch, original, pruned = (one.array(IMAGES, CLASSES) for one in stored.values())
+        compare(by_torch, original, labels, names)
+        compare_with_original(original, pruned, names, labels)
+        assert largest_finite(by_torch) > 3
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 45e6
+    whole = np.array(original[:50]), np.array(pruned[:50])
+    assert mean_kl_nats(original[:50], pruned[:50]) == pytest.approx(mean_kl_nats(*whole))
