@@ -33,7 +33,7 @@ class PruneOptions(TypedDict, total=False):
         epsilon: Algorithm 1 ends when the trace ratio grows by no more than this; x >= 0; default: 1e-09.
         ignore: Names of modules that keep all channels, including modules inside them.
         batch_size: Images per batch when channels are scored; less on a CPU if images are large; x > 0; default: 128.
-        activation_memory: GiB of feature maps kept in memory; the rest on disk; x > 0; default: 2.0.
+        activation_memory: GiB of feature maps kept in memory; the rest on disk; 0 < x <= 1e+06; default: 2.0.
         compute: Where channels are scored; auto: the GPU if PyTorch sees one; default: 'auto'.
         seed: Seed of the selection's random start; x >= 0; default: 0.
     """
