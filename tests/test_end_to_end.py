@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import random
 import re
 import shutil
 import signal
@@ -17,7 +18,8 @@ from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.pruning import classifier
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.stages import finetune as finetune_stage
-from tests.tiny import CLASSES, SIZE, Blocks, command, exit_code_of, start
+from tests.forked import Forked
+from tests.tiny import CLASSES, SIZE, Blocks, command, exit_code_of
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +30,7 @@ def report_size(run):
 
 STAGES = ("prune", "finetune", "export", "verify", "bench", "report")
 EPOCHS = 30
+RANDOM_MOMENTS, LONGEST_S = 20, 3.0
 TRAIN = "\n[train]\nepochs = 20\nbatch_size = 16\nlearning_rate = 0.1\ncompute = 'cpu'\n"
 SAME = (
     "plan.json",
@@ -52,11 +55,11 @@ MOMENTS = (
 )
 
 
-def finish(*arguments, cwd):
-    process = start(*arguments, cwd=cwd)
-    stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == exit_code_of(the_run(cwd).path), stderr
-    return stdout, stderr
+def finish(folder, epochs=EPOCHS):
+    """Run to the end: what it prints, and what it says."""
+    process = begin(folder, epochs)
+    assert process.end() == exit_code_of(the_run(folder).path), process.stderr()
+    return process.stdout(), process.stderr()
 
 
 def the_run(folder):
@@ -69,30 +72,19 @@ def hashes(folder):
     return {name: file_hash(run.path / name) for name in SAME}
 
 
+def begin(folder, epochs=EPOCHS):
+    return Forked("run", "--epochs", str(epochs), cwd=folder, output=folder.with_name("said"))
+
+
 def stop(folder, moment, code):
     """Start a run and send it the signal ``code`` at ``moment``: what it has said, and its exit code."""
-    process = start("run", "--epochs", str(EPOCHS), cwd=folder)
-    said = _wait_for_file(folder, moment, process) if "safetensors" in moment else _wait_for_line(moment, process)
-    process.send_signal(code)
-    said += process.communicate(timeout=60)[1]
-    return said, process.returncode
-
-
-def _wait_for_line(beginning, process):
-    said = ""
-    for line in process.stderr:
-        said += line
-        if line.startswith(beginning):
-            return said
-    raise AssertionError(f"never said {beginning}: {said}")
-
-
-def _wait_for_file(folder, pattern, process):
-    while process.poll() is None:
-        if any(folder.glob(pattern)):
-            return ""
-        time.sleep(0.002)
-    raise AssertionError(f"no {pattern}: {process.communicate()}")
+    process = begin(folder)
+    if "safetensors" in moment:
+        process.wait_until(lambda said: any(folder.glob(moment)))
+    else:
+        process.wait_until(lambda said: f"\n{moment}" in f"\n{said}")
+    ended = process.end(code)
+    return process.stderr(), ended
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +103,7 @@ def unbroken(untrained, tmp_path_factory):
     """The working folder after a run that nobody stopped."""
     folder = tmp_path_factory.mktemp("unbroken") / "work"
     shutil.copytree(untrained, folder)
-    stdout, stderr = finish("run", "--epochs", str(EPOCHS), cwd=folder)
+    stdout, stderr = finish(folder)
     assert "report.html" in stdout
     assert [stage for stage in STAGES if f"{stage}: done in" in stderr] == list(STAGES)
     return folder
@@ -163,10 +155,26 @@ def test_stopped_in_every_stage_it_ends_as_if_nobody_had(untrained, unbroken, tm
             assert said.endswith("the same command continues from there.\n")
             assert not list(temporary.iterdir())
             assert not list(folder.rglob(".images.npy"))
-    _, stderr = finish("run", "--epochs", str(EPOCHS), cwd=folder)
+    _, stderr = finish(folder)
     assert hashes(folder) == hashes(unbroken)
     assert "finetune: unchanged, skipped" in stderr
     assert not list(the_run(folder).path.glob("*.part")) + list(the_run(folder).path.glob(".*.part"))
+
+
+def test_stopped_at_random_moments_it_ends_as_if_nobody_had(untrained, unbroken, tmp_path):
+    folder, generator = tmp_path / "work", random.Random(0)
+    shutil.copytree(untrained, folder)
+    codes = [signal.SIGTERM, signal.SIGKILL] * (RANDOM_MOMENTS // 2)
+    generator.shuffle(codes)
+    for code in codes:
+        process = begin(folder)
+        process.wait_until(bool)
+        time.sleep(generator.uniform(0, LONGEST_S))
+        ended = process.end(code)
+        assert "Traceback" not in process.stderr()
+        assert ended in (-code if code == signal.SIGKILL else 128 + code, 0), process.stderr()
+    finish(folder)
+    assert hashes(folder) == hashes(unbroken)
 
 
 def test_a_killed_fine_tuning_goes_on_from_its_last_epoch(unbroken, tmp_path):
@@ -175,7 +183,7 @@ def test_a_killed_fine_tuning_goes_on_from_its_last_epoch(unbroken, tmp_path):
     shutil.rmtree(folder / "runs")
     _, ended = stop(folder, TUNING, signal.SIGKILL)
     assert ended == -signal.SIGKILL
-    _, stderr = finish("run", "--epochs", str(EPOCHS), cwd=folder)
+    _, stderr = finish(folder)
     assert re.search(rf"going on from epoch [1-9]\d* of {EPOCHS}", stderr)
     assert hashes(folder)["weights.safetensors"] == hashes(unbroken)["weights.safetensors"]
 
@@ -196,10 +204,10 @@ def test_loaded_from_the_run_folder_it_answers_to_the_bit_as_in_memory(tiny, mon
 
 
 def test_a_second_run_does_nothing_and_other_epochs_only_what_follows(unbroken):
-    _, stderr = finish("run", "--epochs", str(EPOCHS), cwd=unbroken)
+    _, stderr = finish(unbroken)
     assert "done in" not in stderr
     before = hashes(unbroken)
-    _, stderr = finish("run", "--epochs", "2", cwd=unbroken)
+    _, stderr = finish(unbroken, epochs=2)
     assert "prune: unchanged, skipped" in stderr
     assert [stage for stage in STAGES if f"{stage}: done in" in stderr] == list(STAGES[1:])
     changed = {name for name, found in hashes(unbroken).items() if found != before[name]}

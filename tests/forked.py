@@ -1,0 +1,66 @@
+"""Command lines as processes of their own that start at once: forked from a process that has imported all packages."""
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["Forked"]
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(
+    ["catro_deploy.cli.main", "catro_deploy.pipeline", "onnx", "onnxscript", "scipy.optimize", "torch", "torchvision"]
+)
+
+
+class Forked:
+    """``catro-deploy`` with ``arguments`` in the folder ``cwd``; what it prints goes into files in ``output``."""
+
+    def __init__(self, *arguments: str, cwd: Path, output: Path) -> None:
+        output.mkdir(exist_ok=True)
+        self._streams = output / "stdout", output / "stderr"
+        for stream in self._streams:
+            stream.write_text("")
+        self._process = CONTEXT.Process(target=_run, args=(arguments, cwd, dict(os.environ), self._streams))
+        self._process.start()
+
+    def wait_until(self, happened: Callable[[str], bool], timeout_s: float = 60) -> None:
+        """Wait until ``happened`` is true of what the process has said; it may have ended before."""
+        last_s = time.monotonic() + timeout_s
+        while not happened(self.stderr()):
+            if not self._process.is_alive() or time.monotonic() > last_s:
+                raise AssertionError(f"this never happened: {self.stderr()}")
+            time.sleep(0.002)
+
+    def end(self, code: int | None = None, timeout_s: float = 120) -> int:
+        """Send the signal ``code``, if any, and return how the process ends: minus the signal if that has killed it."""
+        if code is not None and self._process.is_alive():
+            os.kill(self._process.pid, code)
+        self._process.join(timeout_s)
+        assert self._process.exitcode is not None, self.stderr()
+        return self._process.exitcode
+
+    def stdout(self) -> str:
+        """What was printed so far."""
+        return self._streams[0].read_text()
+
+    def stderr(self) -> str:
+        """What was said so far."""
+        return self._streams[1].read_text()
+
+
+def _run(arguments: tuple[str, ...], cwd: Path, environment: dict[str, str], streams: tuple[Path, Path]) -> None:
+    os.setsid()
+    for number, stream in enumerate(streams, 1):
+        os.dup2(os.open(stream, os.O_WRONLY | os.O_APPEND), number)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - for as long as the process lives
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.argv = ["catro-deploy", *arguments]
+    from catro_deploy.cli.main import main
+
+    main()
