@@ -11,10 +11,8 @@ from typing import Any
 
 from catro_deploy.errors import StorageError, UsageError
 
-__all__ = ["UNFINISHED", "UNUSABLE", "file_hash", "replacing", "text_hash", "write_bytes", "write_json", "write_text"]
+__all__ = ["UNFINISHED", "file_hash", "replacing", "text_hash", "write_bytes", "write_json", "write_text"]
 
-UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
-"""Errors of a path that the user gave and that cannot be one."""
 UNFINISHED = ".*.part"
 """Matches the temporary files of a process that was killed while it wrote."""
 
@@ -25,7 +23,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Raises:
         StorageError: the disk is full, or the folder cannot be written.
-        UsageError: ``path`` is a folder, or cannot be a path.
+        UsageError: ``path`` is a folder.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -36,8 +34,8 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         temporary.replace(path)
     except OSError as error:
-        if error.errno in UNUSABLE:
-            raise UsageError(f"{path} cannot be written: {error.strerror}.", "Remove what is there.") from None
+        if error.errno == errno.EISDIR:
+            raise UsageError(f"{path} cannot be written: a folder is in its place.", "Remove the folder.") from None
         raise StorageError(
             f"{path} could not be written: {error.strerror or error}.",
             "What stood there before is untouched. Free some space or choose another folder, then run again.",
