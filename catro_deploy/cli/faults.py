@@ -7,11 +7,12 @@ import traceback
 from pathlib import Path
 
 from catro_deploy.errors import CatroError, FaultError, StorageError, UsageError
-from catro_deploy.files import UNUSABLE
 
 __all__ = ["as_catro_error"]
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
+"""A path that the user gave cannot be one."""
 REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
