@@ -16,6 +16,7 @@ from catro_deploy.cli.work import (
     quantize_run,
     settings_to_continue,
     start_run,
+    with_weights,
     work,
 )
 
@@ -61,7 +62,9 @@ def profile(flags: Flags, config: o.Config = None, force: o.Force = False, json:
     from catro_deploy.pipeline import with_target_of_device
     from catro_deploy.stages.profile import profile as measure
 
-    found = measure(with_target_of_device(own_settings(config, flags)), make_progress(), force=force)
+    progress = make_progress()
+    settings = with_target_of_device(with_weights(own_settings(config, flags), progress))
+    found = measure(settings, progress, force=force)
     if json:
         print_json(profile_json(found))
     else:

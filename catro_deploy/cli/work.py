@@ -15,7 +15,16 @@ from catro_deploy.runs.listing import RUNS, WORK_FILE, newest_run, run_folders
 if TYPE_CHECKING:
     from catro_deploy.settings import Settings
 
-__all__ = ["CONFIG", "continue_run", "export_run", "own_settings", "settings_to_continue", "start_run", "work"]
+__all__ = [
+    "CONFIG",
+    "continue_run",
+    "export_run",
+    "own_settings",
+    "settings_to_continue",
+    "start_run",
+    "with_weights",
+    "work",
+]
 
 CONFIG = Path(WORK_FILE)
 
@@ -57,7 +66,7 @@ def start_run(
 
     progress, whole = make_progress(), len(stages) > 1
     settings = _settings_of(folder, flags) if folder and not config else None
-    settings = settings or own_settings(config, flags)
+    settings = settings or with_weights(own_settings(config, flags), progress)
     settings = _on_its_device(settings, progress)
     if whole:
         settings = pipeline.with_search(settings)
@@ -148,6 +157,15 @@ def export_run(
 
         progress.note(f"{target.name} cannot be reached from here: build the engines there")
         bundle(settings, run, progress)
+
+
+def with_weights(settings: "Settings", progress: Progress) -> "Settings":
+    """``settings`` with what follows from the pretrained weights that they name, see ``with_pretrained``."""
+    if settings.model.weights is None:
+        return settings
+    from catro_deploy.stages.pretrained import with_pretrained
+
+    return with_pretrained(settings, progress)
 
 
 def _with_size(settings: "Settings") -> "Settings":

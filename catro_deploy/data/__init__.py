@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from catro_deploy.data.base import Dataset, MemorySplit, Split, Subset, is_unlabelled
-from catro_deploy.data.classes import NAMES_SHOWN, resolve_classes, resolve_group
+from catro_deploy.data.classes import resolve_classes, resolve_group
 from catro_deploy.data.gtsrb import open_gtsrb
 from catro_deploy.data.imagefolder import open_imagefolder
 from catro_deploy.data.images import open_images
@@ -47,12 +47,11 @@ FACTORY_FORM = (
 def open_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
     """Open ``settings.name`` with images of ``size`` (height, width) and 3 (RGB) or 1 (grey) ``channels``.
 
-    The groups of ``settings.groups`` are added to the dataset's own, and win over those of the same name. A dataset
-    without class names gets those of ``settings.classes``; if there are none either, it is returned without.
+    The groups of ``settings.groups`` are added to the dataset's own, and win over those of the same name; not so if
+    the dataset has no class names.
 
     Raises:
-        DataError: the name is not known, the images are not there, a group names no class, or ``settings.classes``
-            are not the dataset's.
+        DataError: the name is not known, the images are not there, or a group names no class.
     """
     if channels not in (1, 3):
         raise DataError(
@@ -68,13 +67,7 @@ def open_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -
             f"There is no dataset {settings.name!r}. {did_you_mean(settings.name, DATASETS)}".rstrip(),
             f"Known are {', '.join(DATASETS)} and package.module:factory.",
         )
-    names = tuple(settings.classes) or dataset.classes
-    if dataset.classes and names != dataset.classes:
-        raise DataError(
-            f"The classes of {dataset.name} are {_shortened(dataset.classes)}; data.classes has {_shortened(names)}.",
-            "Leave data.classes out: it is for images without labels.",
-        )
-    return with_class_names(dataset, names, settings) if names else dataset
+    return with_class_names(dataset, dataset.classes, settings) if dataset.classes else dataset
 
 
 def with_class_names(dataset: Dataset, names: Sequence[str], settings: DataSettings) -> Dataset:
@@ -83,12 +76,12 @@ def with_class_names(dataset: Dataset, names: Sequence[str], settings: DataSetti
     Raises:
         DataError: a group names no class.
     """
-    own = {name: resolve_group(name, members, names) for name, members in settings.groups.items()}
+    alone = {name: members[0] for name, members in dataset.groups.items() if len(members) == 1}
+    own = {
+        name: resolve_group(name, [alone.get(str(member), member) for member in members], names)
+        for name, members in settings.groups.items()
+    }
     return dataclasses.replace(dataset, classes=tuple(names), groups={**dataset.groups, **own})
-
-
-def _shortened(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMES_SHOWN]) + (" ..." if len(names) > NAMES_SHOWN else "")
 
 
 def _from_factory(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:

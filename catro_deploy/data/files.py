@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from catro_deploy.data.form import ImageForm
 from catro_deploy.errors import DataError
 
 __all__ = [
@@ -57,15 +58,13 @@ class FileSplit:
         self,
         paths: Sequence[Path],
         labels: NDArray[np.int64],
-        size: tuple[int, int],
-        channels: int,
+        form: ImageForm,
         *,
         remember: bool,
     ) -> None:
         self.paths = tuple(paths)
         self.labels = labels
-        self._size = size
-        self._channels = channels
+        self._form = form
         # The system gives memory to pages of the array as they are written, so unread images cost none.
         self._remembered = np.empty(self._shape(len(paths)), np.uint8) if remember else None
         self._decoded = np.zeros(len(paths), dtype=bool)
@@ -86,12 +85,12 @@ class FileSplit:
         return torch.from_numpy(self._remembered[wanted])
 
     def _shape(self, images: int) -> tuple[int, int, int, int]:
-        return images, self._channels, *self._size
+        return images, self._form.channels, *self._form.size
 
     def _decode(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
         pixels = np.empty(self._shape(len(indices)), np.uint8)
         paths = [self.paths[index] for index in indices]
-        for place, image in enumerate(_decode_all(paths, self._size, self._channels)):
+        for place, image in enumerate(_decode_all(paths, self._form)):
             pixels[place] = image
         return pixels
 
@@ -105,26 +104,24 @@ def image_files(folder: Path) -> list[Path]:
     )
 
 
-def file_splits(
-    parts: Sequence[tuple[Sequence[Path], NDArray[np.int64]]], size: tuple[int, int], channels: int
-) -> tuple[FileSplit, ...]:
+def file_splits(parts: Sequence[tuple[Sequence[Path], NDArray[np.int64]]], form: ImageForm) -> tuple[FileSplit, ...]:
     """A FileSplit for each (paths, labels), remembered if all of them together fit into REMEMBERED_BYTES."""
-    total_bytes = sum(len(paths) for paths, _ in parts) * channels * size[0] * size[1]
+    total_bytes = sum(len(paths) for paths, _ in parts) * form.channels * form.size[0] * form.size[1]
     remember = total_bytes <= REMEMBERED_BYTES
-    return tuple(FileSplit(paths, labels, size, channels, remember=remember) for paths, labels in parts)
+    return tuple(FileSplit(paths, labels, form, remember=remember) for paths, labels in parts)
 
 
-def _decode_all(paths: Sequence[Path], size: tuple[int, int], channels: int) -> Iterator[NDArray[np.uint8]]:
+def _decode_all(paths: Sequence[Path], form: ImageForm) -> Iterator[NDArray[np.uint8]]:
     threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
     if len(paths) < POOLED_IMAGES or threads == 1:
-        yield from (decode(path, size, channels) for path in paths)
+        yield from (decode(path, form) for path in paths)
         return
     with ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(lambda path: decode(path, size, channels), paths)
+        yield from pool.map(lambda path: decode(path, form), paths)
 
 
-def decode(path: Path, size: tuple[int, int], channels: int) -> NDArray[np.uint8]:
-    """One image file as uint8 (channels, height, width), resized with antialiasing if it has another size.
+def decode(path: Path, form: ImageForm) -> NDArray[np.uint8]:
+    """One image file as uint8 (channels, height, width), resized and cropped to ``form``.
 
     Transparency is dropped and EXIF orientation is not applied, as in torchvision's loaders, with which most
     checkpoints were trained. 16 bits are scaled to 8.
@@ -132,12 +129,11 @@ def decode(path: Path, size: tuple[int, int], channels: int) -> NDArray[np.uint8
     Raises:
         DataError: the file is missing, is not a whole image, or is too large to be decoded safely.
     """
-    height, width = size
     if path.exists() and not path.is_file():
         raise DataError(f"The image {path} is not a regular file.", "Replace or remove it.")
     try:
         with Image.open(path, formats=FORMATS) as file:
-            image = _eight_bit(file).convert("RGB" if channels == 3 else "L")
+            image = _eight_bit(file).convert("RGB" if form.channels == 3 else "L")
     except FileNotFoundError:
         raise DataError(f"The image {path} is not there.", "Put it back, or unpack the dataset again.") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -147,10 +143,8 @@ def decode(path: Path, size: tuple[int, int], channels: int) -> NDArray[np.uint8
             f"The image {path} cannot be read: {error}",
             f"It may be truncated or of another format than {', '.join(FORMATS)}: replace or remove it.",
         ) from None
-    if image.size != (width, height):
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-    pixels = np.asarray(image)
-    return pixels.transpose(2, 0, 1) if channels == 3 else pixels[None]
+    pixels = np.asarray(form.applied(image))
+    return pixels.transpose(2, 0, 1) if form.channels == 3 else pixels[None]
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:

@@ -13,6 +13,7 @@ import numpy as np
 
 from catro_deploy.data.base import Dataset
 from catro_deploy.data.files import LabelledFiles, file_splits
+from catro_deploy.data.form import image_form
 from catro_deploy.data.holdout import hold_out
 from catro_deploy.errors import DataError, StorageError
 from catro_deploy.settings import DataSettings
@@ -93,7 +94,9 @@ def open_gtsrb(settings: DataSettings, size: tuple[int, int], channels: int) -> 
     tracks = [path.stem.partition("_")[0] for path in paths]
     sides = hold_out(labels, tracks, settings.validation, settings.seed)
     train, validation = (([paths[i] for i in side], labels[side]) for side in sides)
-    return Dataset("gtsrb", CLASSES, GROUPS, *file_splits((train, validation, test), size, channels))
+    return Dataset(
+        "gtsrb", CLASSES, GROUPS, *file_splits((train, validation, test), image_form(settings, size, channels))
+    )
 
 
 def _samples(settings: DataSettings, split: str) -> LabelledFiles:

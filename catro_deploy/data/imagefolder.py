@@ -7,6 +7,7 @@ import numpy as np
 
 from catro_deploy.data.base import Dataset
 from catro_deploy.data.files import SUFFIXES, LabelledFiles, file_splits, image_files
+from catro_deploy.data.form import image_form
 from catro_deploy.data.holdout import hold_out
 from catro_deploy.errors import DataError
 from catro_deploy.settings import DataSettings
@@ -41,7 +42,9 @@ def open_imagefolder(settings: DataSettings, size: tuple[int, int], channels: in
         validation = _scan(held[0], classes)
     else:
         train, validation = _held_out(train, classes, settings)
-    return Dataset("imagefolder", classes, {}, *file_splits((train, validation, test), size, channels))
+    return Dataset(
+        "imagefolder", classes, {}, *file_splits((train, validation, test), image_form(settings, size, channels))
+    )
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:

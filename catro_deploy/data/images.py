@@ -7,6 +7,7 @@ import numpy as np
 
 from catro_deploy.data.base import UNKNOWN, Dataset
 from catro_deploy.data.files import SUFFIXES, file_splits, image_files
+from catro_deploy.data.form import image_form
 from catro_deploy.data.holdout import hold_out
 from catro_deploy.errors import DataError
 from catro_deploy.settings import DataSettings
@@ -40,7 +41,7 @@ def open_images(settings: DataSettings, size: tuple[int, int], channels: int) ->
     for name in drawn:
         rest, held[name] = _held_out(rest, settings)
     parts = [(paths, np.full(len(paths), UNKNOWN, np.int64)) for paths in (rest, held["val"], held["test"])]
-    return Dataset("images", (), {}, *file_splits(parts, size, channels))
+    return Dataset("images", (), {}, *file_splits(parts, image_form(settings, size, channels)))
 
 
 def _held_out(paths: Sequence[Path], settings: DataSettings) -> tuple[list[Path], list[Path]]:

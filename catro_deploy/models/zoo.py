@@ -9,7 +9,15 @@ from torch import nn
 from catro_deploy.errors import ModelError
 from catro_deploy.suggestions import did_you_mean, similar
 
-__all__ = ["similar_models", "timm_model", "timm_size", "torchvision_model", "torchvision_size"]
+__all__ = [
+    "require_known",
+    "similar_models",
+    "timm_library",
+    "timm_model",
+    "timm_size",
+    "torchvision_model",
+    "torchvision_size",
+]
 
 USUAL_SIZE = 224
 LISTED_NAMES = 40
@@ -36,11 +44,7 @@ def torchvision_model(name: str, classes: int) -> nn.Module:
     """
     import torchvision
 
-    known = torchvision.models.list_models(module=torchvision.models)
-    if name not in known:
-        raise _unknown("torchvision", name, known)
-    if name.startswith(TORCHVISION_TRANSFORMERS):
-        raise _transformer("torchvision", name)
+    require_known("torchvision", name)
     options = {"init_weights": False, "aux_logits": False} if name in WITH_AUXILIARY_HEADS else {}
     model: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=classes, **options)
     return model
@@ -63,12 +67,9 @@ def timm_model(name: str, classes: int) -> nn.Module:
     Raises:
         ModelError: timm is not installed, there is no such model, or it is a vision transformer.
     """
-    timm = _timm()
+    timm = timm_library()
     architecture = name.partition(".")[0]
-    if not timm.is_model(architecture):
-        raise _unknown("timm", architecture, timm.list_models())
-    if timm.models.model_entrypoint(architecture).__module__.rpartition(".")[2] in TIMM_TRANSFORMERS:
-        raise _transformer("timm", name)
+    require_known("timm", architecture)
     try:
         model: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
     except Exception as error:  # whatever an architecture has against the number of classes or the tag
@@ -85,12 +86,34 @@ def timm_size(name: str) -> int:
     Raises:
         ModelError: timm is not installed.
     """
-    timm = _timm()
+    timm = timm_library()
     found = timm.models.get_pretrained_cfg(name) if timm.is_model(name.partition(".")[0]) else None
     if found is None:
         return USUAL_SIZE
     _, height, width = found.input_size
     return max(int(height), int(width))
+
+
+def require_known(library: str, name: str) -> None:
+    """See to it that ``library``, torchvision or timm, has the classifier ``name``, without a tag of weights.
+
+    Raises:
+        ModelError: it has not, or it is a vision transformer; or timm is not installed.
+    """
+    import torchvision
+
+    if library == "torchvision":
+        known = torchvision.models.list_models(module=torchvision.models)
+        transformer = name.startswith(TORCHVISION_TRANSFORMERS)
+    else:
+        timm = timm_library()
+        known = timm.list_models()
+        source = timm.models.model_entrypoint(name).__module__ if timm.is_model(name) else ""
+        transformer = source.rpartition(".")[2] in TIMM_TRANSFORMERS
+    if name not in known:
+        raise _unknown(library, name, known)
+    if transformer:
+        raise _transformer(library, name)
 
 
 def similar_models(name: str, own: Sequence[str]) -> list[str]:
@@ -99,13 +122,18 @@ def similar_models(name: str, own: Sequence[str]) -> list[str]:
 
     libraries = {"torchvision": torchvision.models.list_models(module=torchvision.models)}
     if importlib.util.find_spec("timm"):
-        libraries["timm"] = _timm().list_models()
+        libraries["timm"] = timm_library().list_models()
     exact = [f"{library}:{name}" for library, names in libraries.items() if name in names]
     known = {known: f"torchvision:{known}" for known in libraries["torchvision"]} | {known: known for known in own}
     return exact or [known[near] for near in similar(name, known, most=2)]
 
 
-def _timm() -> ModuleType:
+def timm_library() -> ModuleType:
+    """The package timm.
+
+    Raises:
+        ModelError: it is not installed.
+    """
     try:
         import timm
     except ImportError:

@@ -67,10 +67,11 @@ def settings_by_place() -> dict[str, Setting]:
 
 
 def _setting(name: str, field: FieldInfo) -> Setting:
-    limits = _limits([*field.metadata, *_constraints(field.annotation)])
+    parts = [*field.metadata, *_constraints(field.annotation)]
+    limits = _limits(parts)
     default = field.get_default(call_default_factory=True, validated_data={})
-    if any(isinstance(one, PlainSerializer) for one in field.metadata):  # parsed from text, and written as text
-        return Setting(name, str, str(default), limits, field.description or "")
+    if any(isinstance(one, PlainSerializer) for one in parts):  # parsed from text, and written as text
+        return Setting(name, str, None if default is None else str(default), limits, field.description or "")
     return Setting(name, _bare(field.annotation), default, limits, field.description or "")
 
 

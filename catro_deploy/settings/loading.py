@@ -13,7 +13,9 @@ from pydantic import ValidationError as PydanticError
 
 from catro_deploy.errors import SettingsError
 from catro_deploy.settings.catalog import section_model
+from catro_deploy.settings.names import read_class_names, read_labels
 from catro_deploy.settings.recipes import RECIPES
+from catro_deploy.settings.section import IMAGENET
 from catro_deploy.settings.tree import Settings
 from catro_deploy.suggestions import did_you_mean
 from catro_deploy.toml import parse_toml, toml_mistake, toml_tables, toml_text
@@ -33,8 +35,9 @@ def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
         SettingsError: the file is not there or not TOML, a key is unknown, or values do not fit.
     """
     content = _read(file) if file else {}
-    for section, values in flags.items():
-        given = {key: value for key, value in values.items() if value is not None}
+    given_flags = {section: {k: v for k, v in values.items() if v is not None} for section, values in flags.items()}
+    _read_names_(given_flags, Path())
+    for section, given in given_flags.items():
         table = content.get(section, {})
         if given and isinstance(table, dict):
             decided = _decided_by_recipes(section) if "recipe" in given else set()
@@ -92,21 +95,17 @@ def _read(file: Path) -> dict[str, Any]:
         table = content.setdefault(section, {})
         if isinstance(table, dict) and isinstance(path := table.get(key, _default(section, key)), str | Path):
             table[key] = str(file.parent / Path(path).expanduser())
-    if isinstance(data := content["data"], dict) and isinstance(names := data.get("classes"), str):
-        data["classes"] = _class_names(file.parent / Path(names).expanduser())
+    _read_names_(content, file.parent)
     return content
 
 
-def _class_names(path: Path) -> list[str]:
-    """The lines of a text file that are not empty."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"data.classes names the file {path}, which cannot be read: {error}.",
-            "Give a text file with the name of a class on each line, or a list of names.",
-        ) from None
-    return [line.strip() for line in lines if line.strip()]
+def _read_names_(content: Mapping[str, Any], folder: Path) -> None:
+    """Put what files of class names hold, whose paths start at ``folder``, in the place of their paths."""
+    model, data = content.get("model"), content.get("data")
+    if isinstance(model, dict) and isinstance(names := model.get("classes"), str) and names != IMAGENET:
+        model["classes"] = int(names) if names.isdecimal() else read_class_names(folder / Path(names).expanduser())
+    if isinstance(data, dict) and isinstance(labels := data.get("labels"), str):
+        data["labels"] = read_labels(folder / Path(labels).expanduser())
 
 
 def _default(section: str, key: str) -> Path:

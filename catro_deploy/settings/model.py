@@ -1,12 +1,14 @@
 """``[model]`` and ``[data]``: the network that is pruned, and its images."""
 
+from collections import Counter
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
 from catro_deploy.settings.pixels import require_unit_pixels
 from catro_deploy.settings.section import Section
+from catro_deploy.settings.sides import ResizeSetting, SizeSetting
 
 __all__ = ["DataSettings", "ModelSettings"]
 
@@ -21,6 +23,16 @@ class ModelSettings(Section):
     checkpoint: Path = Field(
         Path("baseline.safetensors"), description="Trained weights: safetensors, or a PyTorch file of tensors only"
     )
+    weights: str | None = Field(
+        None,
+        description="Pretrained weights of torchvision or timm by their name (IMAGENET1K_V2, DEFAULT, a1_in1k): they "
+        "decide preprocessing, classes and checkpoint where these are not set",
+    )
+    classes: int | str | list[str | tuple[str, str]] | None = Field(
+        None,
+        description="Classes of the network, in the order of its logits: imagenet1k, how many, names, [id, name] "
+        "pairs, or a file of them (one per line, or JSON of index to name); default: those of the data",
+    )
     mean: tuple[float, ...] = Field(
         (0.5, 0.5, 0.5), description="Subtracted from pixels in 0..1, per channel; one value means grey images"
     )
@@ -32,6 +44,16 @@ class ModelSettings(Section):
     def _one_value_a_channel(self) -> Self:
         if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean):
             raise ValueError("mean and std need three values each, or one each for grey images")
+        return self
+
+    @model_validator(mode="after")
+    def _classes_differ(self) -> Self:
+        listed = self.classes if isinstance(self.classes, list) else []
+        names = [one if isinstance(one, str) else one[1] for one in listed]
+        if twice := [name for name, times in Counter(names).items() if times > 1]:
+            raise ValueError(f"classes has {twice[0]!r} more than once")
+        if isinstance(self.classes, int) and self.classes < 1:
+            raise ValueError("classes is less than 1")
         return self
 
     @model_validator(mode="after")
@@ -48,23 +70,33 @@ class DataSettings(Section):
         description="Dataset: gtsrb, imagefolder, images (without labels), signs (drawn) or package.module:factory",
     )
     root: Path = Field(Path("data"), description="Folder of the images")
-    size: PositiveInt | None = Field(
+    size: SizeSetting | None = Field(
         None,
-        description="Images are resized to this height and width; default: the size of the images if all have the "
-        "same, else the size that torchvision or timm trained the model at; required otherwise",
+        description="Height and width that the network gets, 224 or 160x224; default: the size of the images if all "
+        "have the same, else the size that torchvision or timm trained the model at; required otherwise",
+    )
+    resize: ResizeSetting | None = Field(
+        None,
+        description="Images are resized to this shorter side, or height and width, and the centre of the given size is "
+        "cut out; default: they are resized to the size itself",
+    )
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = Field(
+        "bilinear", description="How images are resized"
     )
     download: bool = Field(False, description="Download the dataset if it is missing (gtsrb)")
     validation: float = Field(0.1, gt=0, lt=1, description="Share of the training set held out for choices")
     seed: NonNegativeInt = Field(0, description="Seed of the validation split and of drawn images")
     groups: dict[str, list[int | str]] = Field(default_factory=dict, description="Named groups of classes")
-    classes: list[str] = Field(
-        default_factory=list,
-        description="images: names of the network's classes, or a text file with one per line; "
-        "default: those in the checkpoint, else 0, 1, ...",
+    labels: dict[str, int | str] = Field(
+        default_factory=dict,
+        description="Class of the network for each class of the data whose name is another: its name, id or index; or "
+        "a file of two columns",
     )
 
     @model_validator(mode="after")
-    def _names_differ(self) -> Self:
-        if len(set(self.classes)) != len(self.classes):
-            raise ValueError("classes has a name twice")
+    def _crops_fit(self) -> Self:
+        if self.resize is not None and self.size is not None:
+            least = (self.resize, self.resize) if isinstance(self.resize, int) else self.resize
+            if any(resized < side for resized, side in zip(least, self.size, strict=True)):
+                raise ValueError("resize is smaller than size, which is cut out of it")
         return self

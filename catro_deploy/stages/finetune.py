@@ -8,7 +8,6 @@ from torch import nn
 
 from catro_deploy import networks
 from catro_deploy.assessment.keeping import choose
-from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Dataset, Split, Subset, is_unlabelled
 from catro_deploy.files import file_hash
 from catro_deploy.models.checkpoint import save_weights
@@ -20,6 +19,7 @@ from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import save
 from catro_deploy.settings import LARGEST_BATCH, OptimiserSettings, Settings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
+from catro_deploy.stages.images import open_images_of
 from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.compute import choose_device
 from catro_deploy.training.evaluate import accuracy, predict
@@ -43,8 +43,8 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> Finetune
         NumericsError: training diverged; what earlier epochs reached stays.
     """
     plan = load_plan(run)
-    channels, height, width = plan.input_shape
-    dataset = open_dataset(settings.data, (height, width), channels)
+    _, height, width = plan.input_shape
+    dataset = open_images_of(settings, (height, width))
     if not dataset.labelled:
         require_distillation(settings.finetune, settings.finetune.epochs)
     train, validation = (Subset(split, plan.class_indices) for split in (dataset.train, dataset.validation))

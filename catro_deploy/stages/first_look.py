@@ -13,6 +13,7 @@ from catro_deploy.report.images import accuracy_words, size_warning
 from catro_deploy.settings import Settings
 from catro_deploy.stages.inputs import other_inputs, prepared
 from catro_deploy.stages.original import Original
+from catro_deploy.stages.pretrained import published_accuracy
 from catro_deploy.stages.sizes import announce_size
 from catro_deploy.training.compute import choose_device
 
@@ -52,7 +53,7 @@ def first_look(original: Original, settings: Settings, progress: Progress) -> Fi
 
 
 def _shown(original: Original, settings: Settings, progress: Progress) -> FirstLook:
-    told = stated_accuracy(settings.model.checkpoint)
+    told = stated_accuracy(settings.model.checkpoint) or published_accuracy(settings)
     held = Subset(original.dataset.validation, original.wanted)
     if not len(held.labels):
         return FirstLook(0, None, told, None)

@@ -7,13 +7,14 @@ import torch
 from numpy.typing import NDArray
 
 from catro_deploy.assessment.inputs import PreparedImages, usual_normalisations
-from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Split, Subset
 from catro_deploy.data.pixels import normalise
 from catro_deploy.data.sizes import KNOWN_SIDES, image_sizes
 from catro_deploy.errors import DataError
 from catro_deploy.models import library_size
 from catro_deploy.settings import Settings
+from catro_deploy.settings.sides import size_text
+from catro_deploy.stages.images import open_images_of
 from catro_deploy.stages.original import Original
 
 __all__ = ["other_inputs", "prepared"]
@@ -39,22 +40,28 @@ def other_inputs(original: Original, held: Subset, places: Indices, settings: Se
     Sizes come first, then normalisations, then the order of the channels: the order of likelihood.
     """
     mean, std, some = original.mean, original.std, held.at(places)
-    channels, side, _ = original.input_shape
-    for other in _other_sides(original, settings) - {side}:
+    channels = original.input_shape[0]
+    for other in _other_sizes(original, settings):
         try:
-            resized = Subset(open_dataset(settings.data, (other, other), channels).validation, original.wanted)
+            resized = Subset(open_images_of(_squashed(settings), other).validation, original.wanted)
         except DataError:  # a factory that has images of one size only
             continue
-        yield prepared(resized.at(places), f"[data] size = {other}", mean, std)
+        yield prepared(resized.at(places), f"[data] size = {size_text(other)}", mean, std)
     for words, *usual in usual_normalisations(channels):
         yield prepared(some, words, *usual)
     if channels == 3:
         yield prepared(some, "the channels in the order BGR", mean, std, reverse=True)
 
 
-def _other_sides(original: Original, settings: Settings) -> set[int]:
+def _other_sizes(original: Original, settings: Settings) -> set[tuple[int, int]]:
     """Sizes that the network may have been trained at: of the images, of the library, half and twice the present."""
-    side = original.input_shape[1]
+    _, height, width = original.input_shape
     sizes = image_sizes(original.dataset)
     known = (sizes.side if sizes else None, library_size(original.name), KNOWN_SIDES.get(settings.data.name))
-    return {found for found in (*known, 2 * side, side // 2) if found}
+    found = {(side, side) for side in known if side} | {(2 * height, 2 * width), (height // 2, width // 2)}
+    return {other for other in found if min(other) > 0} - {(height, width)}
+
+
+def _squashed(settings: Settings) -> Settings:
+    """``settings`` by which images are resized to the size itself."""
+    return settings.model_copy(update={"data": settings.data.model_copy(update={"resize": None})})

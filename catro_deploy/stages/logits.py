@@ -12,7 +12,6 @@ from torch import nn
 from catro_deploy.agent.events import Event, ImagesDone, LogitsPiece
 from catro_deploy.agent.jobs import ModelFile, VerifyJob
 from catro_deploy.agent.pieces import decoded
-from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Dataset, Split
 from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import DataError, MessageError
@@ -21,6 +20,7 @@ from catro_deploy.progress import Task
 from catro_deploy.records import Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
+from catro_deploy.stages.images import open_images_of
 from catro_deploy.stages.stored_logits import stored_logits
 from catro_deploy.transports import run_job
 from catro_deploy.transports.bundle import Errand
@@ -41,8 +41,8 @@ def dataset_of(settings: Settings, plan: Plan) -> Dataset:
     Raises:
         DataError: its classes are not those of the plan.
     """
-    channels, height, width = plan.input_shape
-    dataset = open_dataset(settings.data, (height, width), channels)
+    _, height, width = plan.input_shape
+    dataset = open_images_of(settings, (height, width))
     if not dataset.classes:
         return dataset
     names = tuple(dataset.classes[i] for i in plan.class_indices if i < len(dataset.classes))

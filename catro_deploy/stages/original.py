@@ -4,15 +4,19 @@ from dataclasses import dataclass
 
 import torch
 
-from catro_deploy.data import open_dataset, resolve_classes, with_class_names
+from catro_deploy.data import resolve_classes, with_class_names
 from catro_deploy.data.base import Dataset
+from catro_deploy.errors import CheckpointError, DataError
 from catro_deploy.graph.coupling.trace import find_head
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
-from catro_deploy.models.classes import checkpoint_classes
+from catro_deploy.models.classes import checkpoint_classes, count_logits
+from catro_deploy.models.imagenet import IMAGENET_CLASSES
 from catro_deploy.models.plain import write_out_weights_
 from catro_deploy.pruning.cutting import Classifier, with_classes
 from catro_deploy.settings import Settings
+from catro_deploy.settings.section import IMAGENET
+from catro_deploy.stages.images import classes_with_images, open_images_of
 from catro_deploy.stages.sizes import sized
 
 __all__ = ["Original", "open_original"]
@@ -28,19 +32,23 @@ class Original(Classifier):
 def open_original(settings: Settings) -> Original:
     """Build the checkpoint's network; of its logits only those of the wanted classes are left, in the order named.
 
-    Images without class names get those of the checkpoint.
+    Images without class names get those of the checkpoint. Without ``prune.classes`` those that have images are wanted.
 
     Raises:
         UsageError: model, checkpoint, data or classes do not go together.
     """
     chosen, size = settings.model, sized(settings)
     input_shape = (len(chosen.mean), *size)
-    dataset = open_dataset(settings.data, size, input_shape[0])
+    dataset = open_images_of(settings, size)
     if not dataset.classes:
         dataset = with_class_names(dataset, checkpoint_classes(chosen.name, chosen.checkpoint), settings.data)
-    wanted = resolve_classes(dataset.classes, dataset.groups, settings.prune.classes)
+    wanted = resolve_classes(dataset.classes, dataset.groups, settings.prune.classes or classes_with_images(dataset))
     model = build_model(chosen.name, len(dataset.classes))
-    load_checkpoint(model, chosen.checkpoint)
+    try:
+        load_checkpoint(model, chosen.checkpoint)
+    except CheckpointError:
+        _require_as_many_logits(settings, dataset)
+        raise
     write_out_weights_(model)
     whole = Original(
         model=model.eval(),
@@ -54,3 +62,21 @@ def open_original(settings: Settings) -> Original:
         dataset=dataset,
     )
     return with_classes(whole, wanted, torch.randn((2, *input_shape), generator=torch.Generator().manual_seed(0)))
+
+
+def _require_as_many_logits(settings: Settings, dataset: Dataset) -> None:
+    """Explain a checkpoint of a network with other classes than the dataset.
+
+    Raises:
+        DataError: they are not as many.
+    """
+    logits = count_logits(settings.model.name, settings.model.checkpoint)
+    if logits == len(dataset.classes):
+        return
+    known = f'"{IMAGENET}"' if logits == IMAGENET_CLASSES else '"names.txt" (one per line, in the order of the logits)'
+    source = "[model] classes name" if settings.model.classes is not None else f"{dataset.name} has"
+    raise DataError(
+        f"{settings.model.checkpoint} is of a network with {logits} classes; {source} {len(dataset.classes)}.",
+        f"If the images are of some of its classes, name all of them: [model] classes = {known}; map folders of other "
+        'names: [data] labels = {"folder" = "class"}. If they are of new classes, train the network on them first.',
+    )

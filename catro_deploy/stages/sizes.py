@@ -27,15 +27,16 @@ def with_size(settings: Settings) -> Settings:
     """
     if settings.data.size is not None:
         return settings
-    data = settings.data.model_copy(update={"size": _side(settings)})
+    side = _side(settings)
+    data = settings.data.model_copy(update={"size": (side, side)})
     return settings.model_copy(update={"data": data})
 
 
 def sized(settings: Settings) -> tuple[int, int]:
     """Height and width of the images by ``with_size``, which says what it raises."""
-    side = with_size(settings).data.size
-    assert side is not None
-    return side, side
+    size = with_size(settings).data.size
+    assert size is not None
+    return size
 
 
 def announce_size(dataset: Dataset, size: tuple[int, int], progress: Progress) -> ImageSizes | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from catro_deploy.data import Dataset, open_dataset
+from catro_deploy.data import Dataset
 from catro_deploy.errors import DataError, SettingsError
 from catro_deploy.files import text_hash
 from catro_deploy.models import build_model
@@ -15,6 +15,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.records import History, Trained
 from catro_deploy.records.files import record_text, write_record
 from catro_deploy.settings import Settings, TrainSettings, follow_train_recipe
+from catro_deploy.stages.images import open_images_of
 from catro_deploy.stages.sizes import announce_size, sized, with_size
 from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.splits import NOT_IN_FINGERPRINT
@@ -51,7 +52,7 @@ def train(settings: Settings, progress: Progress) -> Trained:
 
 
 def _labelled_dataset(settings: Settings) -> Dataset:
-    dataset = open_dataset(settings.data, sized(settings), len(settings.model.mean))
+    dataset = open_images_of(settings, sized(settings))
     if not dataset.labelled:
         raise DataError(
             f"The images of {dataset.name} have no labels, and a baseline cannot be trained without.",

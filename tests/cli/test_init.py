@@ -60,7 +60,7 @@ def test_the_template_says_where_the_size_comes_from(catro, folder):
     text = (folder / "catro.toml").read_text()
     assert load_settings(folder / "catro.toml", {}).data.size is None
     assert "# size = 64 " in text
-    assert load_settings_with_size(folder, text) == 64
+    assert load_settings_with_size(folder, text) == (64, 64)
 
 
 def load_settings_with_size(folder, text):

@@ -7,6 +7,7 @@ from PIL import Image
 
 from catro_deploy.data import files
 from catro_deploy.data.files import FileSplit, decode, file_splits
+from catro_deploy.data.form import ImageForm
 from catro_deploy.errors import DataError
 
 RED, GREY_OF_RED = (255, 0, 0), 76  # 0.299 * 255, ITU-R 601
@@ -32,7 +33,7 @@ def red_palette(transparency=None):
 @pytest.mark.parametrize("suffix", ["png", "ppm", "bmp", "tif", "webp", "jpg"])
 def test_formats_are_read(tmp_path, suffix):
     path = save(flat("RGB", (200, 100, 50)), tmp_path / f"image.{suffix}")
-    pixels = decode(path, (8, 8), 3)
+    pixels = decode(path, ImageForm((8, 8), 3))
     assert pixels.shape == (3, 8, 8)
     assert np.abs(pixels[:, 4, 4].astype(int) - (200, 100, 50)).max() <= (
         0 if suffix in ("png", "ppm", "bmp", "tif") else 6
@@ -60,7 +61,7 @@ def test_formats_are_read(tmp_path, suffix):
 )
 def test_modes_become_rgb_and_grey(tmp_path, image, suffix, rgb, grey):
     path = save(image, tmp_path / f"image.{suffix}")
-    coloured, plain = decode(path, (8, 8), 3), decode(path, (8, 8), 1)
+    coloured, plain = decode(path, ImageForm((8, 8), 3)), decode(path, ImageForm((8, 8), 1))
     assert coloured.dtype == plain.dtype == np.uint8
     assert (coloured == np.array(rgb)[:, None, None]).all()
     assert plain.shape == (1, 8, 8)
@@ -71,7 +72,7 @@ def test_resizing_averages_what_it_shrinks(tmp_path):
     stripes = np.zeros((64, 128), np.uint8)
     stripes[:, ::2] = 200
     path = save(Image.fromarray(stripes), tmp_path / "stripes.png")
-    pixels = decode(path, (8, 16), 1)
+    pixels = decode(path, ImageForm((8, 16), 1))
     assert pixels.shape == (1, 8, 16)
     assert np.abs(pixels.astype(int) - 100).max() <= 10  # without antialiasing it would be 0 or 200
 
@@ -79,7 +80,7 @@ def test_resizing_averages_what_it_shrinks(tmp_path):
 def test_float_pixels_are_refused(tmp_path):
     path = save(flat("F", 0.5), tmp_path / "depth.tif")
     with pytest.raises(DataError, match="floating-point"):
-        decode(path, (8, 8), 3)
+        decode(path, ImageForm((8, 8), 3))
 
 
 def noise_image(path):
@@ -93,28 +94,28 @@ def test_a_truncated_image_is_named(tmp_path, suffix, share):
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
     with pytest.raises(DataError) as caught:
-        decode(path, (8, 8), 3)
+        decode(path, ImageForm((8, 8), 3))
     assert str(path) in caught.value.problem
     assert "truncated" in caught.value.hint
 
 
 def test_a_missing_image_is_named(tmp_path):
     with pytest.raises(DataError, match=r"gone\.png is not there"):
-        decode(tmp_path / "gone.png", (8, 8), 3)
+        decode(tmp_path / "gone.png", ImageForm((8, 8), 3))
 
 
 def test_a_text_is_no_image(tmp_path):
     path = tmp_path / "text.png"
     path.write_text("this is no image")
     with pytest.raises(DataError, match=r"text\.png cannot be read"):
-        decode(path, (8, 8), 3)
+        decode(path, ImageForm((8, 8), 3))
 
 
 def test_the_guard_against_decompression_bombs_stands(tmp_path):
     path = tmp_path / "bomb.ppm"
     path.write_bytes(b"P6 60000 60000 255\n" + b"\0" * 64)
     with pytest.raises(DataError, match=r"bomb\.ppm is too large"):
-        decode(path, (8, 8), 3)
+        decode(path, ImageForm((8, 8), 3))
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def grey_files(tmp_path):
 
 @pytest.mark.parametrize("remember", [True, False])
 def test_images_come_in_the_order_asked_for(grey_files, remember):
-    split = FileSplit(grey_files, np.arange(60), (4, 4), 1, remember=remember)
+    split = FileSplit(grey_files, np.arange(60), ImageForm((4, 4), 1), remember=remember)
     for wanted in ([5, 3, 5], np.arange(59, -1, -1), []):
         images = split.images(wanted)
         assert images.dtype == torch.uint8
@@ -134,7 +135,7 @@ def test_images_come_in_the_order_asked_for(grey_files, remember):
 
 
 def test_remembered_images_need_no_file(grey_files):
-    split = FileSplit(grey_files, np.arange(60), (8, 8), 1, remember=True)
+    split = FileSplit(grey_files, np.arange(60), ImageForm((8, 8), 1), remember=True)
     split.images([7])
     for path in grey_files:
         path.unlink()
@@ -144,7 +145,7 @@ def test_remembered_images_need_no_file(grey_files):
 
 
 def test_what_is_given_out_is_a_copy(grey_files):
-    split = FileSplit(grey_files, np.arange(60), (8, 8), 1, remember=True)
+    split = FileSplit(grey_files, np.arange(60), ImageForm((8, 8), 1), remember=True)
     split.images([7]).zero_()
     assert split.images([7]).max() == 7
 
@@ -156,7 +157,7 @@ def test_a_dataset_above_the_limit_is_decoded_anew(grey_files, monkeypatch):
             (grey_files[:30], np.arange(30)),
             (grey_files[30:] + grey_files[:extra], np.arange(30 + extra)),
         ]
-        splits = file_splits(parts, (8, 8), 1)
+        splits = file_splits(parts, ImageForm((8, 8), 1))
         assert [len(split.paths) for split in splits] == [30, 30 + extra]
         splits[0].images(range(30))
         held = [path.rename(path.with_suffix(".away")) for path in grey_files]
@@ -170,7 +171,7 @@ def test_a_dataset_above_the_limit_is_decoded_anew(grey_files, monkeypatch):
 
 
 def test_threads_may_share_a_split(grey_files):
-    split = FileSplit(grey_files, np.arange(60), (8, 8), 1, remember=True)
+    split = FileSplit(grey_files, np.arange(60), ImageForm((8, 8), 1), remember=True)
     wrong = []
 
     def look(seed):

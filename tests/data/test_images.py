@@ -3,8 +3,8 @@ import pytest
 from PIL import Image
 
 from catro_deploy.data import Subset, open_dataset
-from catro_deploy.errors import DataError, SettingsError
-from catro_deploy.settings import DataSettings, load_settings
+from catro_deploy.errors import DataError
+from catro_deploy.settings import DataSettings
 
 
 def fill(folder, images):
@@ -59,13 +59,6 @@ def test_no_label_is_known_and_every_choice_of_classes_keeps_all_images(tmp_path
     np.testing.assert_array_equal(part.images([0, 3]).numpy(), dataset.train.images([0, 3]).numpy())
 
 
-def test_names_of_classes_may_be_given_and_make_groups(tmp_path):
-    fill(tmp_path, 4)
-    dataset = opened(tmp_path, classes=["cat", "dog", "owl"], groups={"birds": ["owl"]})
-    assert dataset.classes == ("cat", "dog", "owl")
-    assert dataset.groups == {"birds": (2,)}
-
-
 def test_too_few_images_say_what_each_is_for(tmp_path):
     fill(tmp_path, 3)
     with pytest.raises(DataError, match="There are 3 images") as caught:
@@ -83,15 +76,3 @@ def test_a_file_that_is_no_whole_image_is_named(tmp_path):
     (holding,) = [split for split in splits(opened(tmp_path)).values() if tmp_path / "broken.png" in split.paths]
     with pytest.raises(DataError, match=r"broken\.png cannot be read"):
         holding.images(range(len(holding.labels)))
-
-
-def test_names_of_classes_may_be_in_a_text_file(tmp_path):
-    (tmp_path / "names.txt").write_text("cat\n\n  dog \n")
-    (tmp_path / "catro.toml").write_text('[data]\nname = "images"\nclasses = "names.txt"\n')
-    assert load_settings(tmp_path / "catro.toml", {}).data.classes == ["cat", "dog"]
-    (tmp_path / "names.txt").write_text("cat\ncat\n")
-    with pytest.raises(SettingsError, match="classes has a name twice"):
-        load_settings(tmp_path / "catro.toml", {})
-    (tmp_path / "names.txt").unlink()
-    with pytest.raises(SettingsError, match=r"data\.classes names the file .*names\.txt, which cannot be read"):
-        load_settings(tmp_path / "catro.toml", {})

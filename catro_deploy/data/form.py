@@ -1,0 +1,46 @@
+"""The form in which a network gets images: their size, and how files of other sizes are brought to it."""
+
+from dataclasses import dataclass
+
+from PIL import Image
+
+from catro_deploy.settings import DataSettings
+
+__all__ = ["ImageForm", "image_form"]
+
+
+@dataclass(frozen=True)
+class ImageForm:
+    """Images of ``size`` (height, width) and 3 (RGB) or 1 (grey) ``channels``.
+
+    Others are resized to ``size``, or to ``resize``, the shorter side or height and width, and their centre is cut out.
+    """
+
+    size: tuple[int, int]
+    channels: int
+    resize: int | tuple[int, int] | None = None
+    interpolation: str = "bilinear"
+
+    def applied(self, image: Image.Image) -> Image.Image:
+        """``image`` in this size, as torchvision's ``resize`` and ``center_crop`` make it, always with antialiasing."""
+        height, width = self.size
+        resampling = Image.Resampling[self.interpolation.upper()]
+        if self.resize is None:
+            return image if image.size == (width, height) else image.resize((width, height), resampling)
+        resized = image.resize(self._resized(*image.size), resampling)
+        left, top = (round((have - want) / 2) for have, want in zip(resized.size, (width, height), strict=True))
+        return resized.crop((left, top, left + width, top + height))
+
+    def _resized(self, width: int, height: int) -> tuple[int, int]:
+        """Width and height before the crop."""
+        if isinstance(self.resize, tuple):
+            return self.resize[1], self.resize[0]
+        assert self.resize is not None
+        shorter, longer = sorted((width, height))
+        other = int(self.resize * longer / shorter)
+        return (self.resize, other) if width <= height else (other, self.resize)
+
+
+def image_form(settings: DataSettings, size: tuple[int, int], channels: int) -> ImageForm:
+    """The form of images of ``size`` (height, width), resized as ``settings`` say."""
+    return ImageForm(size, channels, settings.resize, settings.interpolation)

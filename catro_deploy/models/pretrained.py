@@ -1,0 +1,188 @@
+"""Pretrained weights of torchvision and timm: their file, and how the images of their training were prepared."""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from catro_deploy.errors import ModelError
+from catro_deploy.models.imagenet import IMAGENET_CLASSES
+from catro_deploy.models.zoo import require_known, timm_library
+from catro_deploy.suggestions import did_you_mean
+
+__all__ = ["Pretrained", "fetch", "pretrained"]
+
+# They normalise their input once more, which makes the values of their training these.
+INCEPTIONS = ("googlenet", "inception_v3")
+INCEPTION_VALUES = (0.5, 0.5, 0.5)
+HUB_FILE = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """Weights of a library and the preprocessing that they were trained with.
+
+    Attributes:
+        weights: their full name.
+        url: where they are published.
+        file: where the library keeps them once they are downloaded.
+        size: height and width of the network's input.
+        resize: the shorter side, or height and width, that images are resized to before the centre is cut out; None:
+            they are resized to ``size``.
+        interpolation: how.
+        mean: of pixels in 0..1, a value a channel.
+        std: likewise.
+        classes: how many logits there are.
+        accuracy: on ImageNet's validation images, as published, a fraction; None if it is not known.
+    """
+
+    weights: str
+    url: str
+    file: Path
+    size: tuple[int, int]
+    resize: int | tuple[int, int] | None
+    interpolation: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    classes: int
+    accuracy: float | None
+
+    @property
+    def on_imagenet(self) -> bool:
+        """Whether the classes are ImageNet's 1,000."""
+        return self.classes == IMAGENET_CLASSES
+
+
+def pretrained(name: str, weights: str) -> Pretrained:
+    """The ``weights`` of the model ``name``; ``DEFAULT`` are those that the library prefers. Nothing is downloaded.
+
+    Raises:
+        ModelError: the model is not of a library, or has no such weights.
+    """
+    library, _, architecture = name.partition(":")
+    if library == "torchvision":
+        return _of_torchvision(architecture, weights)
+    if library == "timm":
+        return _of_timm(architecture, weights)
+    raise ModelError(
+        f"[model] weights = {weights!r} names weights of torchvision or timm; the model is {name}.",
+        "Give the file of its weights instead: [model] checkpoint.",
+    )
+
+
+def fetch(found: Pretrained) -> Path:
+    """The file of the weights, downloaded if the library's cache does not have it.
+
+    Raises:
+        ModelError: it cannot be downloaded.
+    """
+    if found.file.is_file():
+        return found.file
+    import torch
+
+    with _offline(found):
+        found.file.parent.mkdir(parents=True, exist_ok=True)
+        part = found.file.with_name(f"{found.file.name}.part")
+        torch.hub.download_url_to_file(found.url, str(part), hash_prefix=_hash_prefix(found.file), progress=False)
+        part.replace(found.file)
+    return found.file
+
+
+def _of_torchvision(architecture: str, weights: str) -> Pretrained:
+    from torchvision.models import get_model_weights
+
+    require_known("torchvision", architecture)
+    known = get_model_weights(architecture).__members__
+    if weights not in known:
+        meant = did_you_mean(weights, [*known, "DEFAULT"], otherwise=f"It has: {', '.join(known)}")
+        raise ModelError(f"torchvision:{architecture} has no weights {weights!r}.", meant)
+    found = known[weights]
+    if not found.meta["categories"]:
+        raise ModelError(
+            f"The weights {weights} of torchvision:{architecture} are not of a classifier: they have features only.",
+            "Take others, or train a classifier on them first.",
+        )
+    form: Any = found.transforms()
+    (crop,), (resize,) = form.crop_size, form.resize_size
+    inception = architecture in INCEPTIONS
+    metrics = found.meta["_metrics"].get("ImageNet-1K", {})
+    return Pretrained(
+        weights=found.name,
+        url=found.url,
+        file=_torch_file(found.url),
+        size=(crop, crop),
+        resize=resize,
+        interpolation=form.interpolation.value,
+        mean=INCEPTION_VALUES if inception else tuple(form.mean),
+        std=INCEPTION_VALUES if inception else tuple(form.std),
+        classes=len(found.meta["categories"]),
+        accuracy=metrics["acc@1"] / 100 if "acc@1" in metrics else None,
+    )
+
+
+def _of_timm(name: str, weights: str) -> Pretrained:
+    timm = timm_library()
+    architecture, _, own = name.partition(".")
+    require_known("timm", architecture)
+    tag = own if weights == "DEFAULT" else weights
+    known = [one.partition(".")[2] for one in timm.list_pretrained(f"{architecture}.*")]
+    if not known or (tag and tag not in known):
+        meant = did_you_mean(weights, known, otherwise=f"It has: {', '.join(known) or 'none'}")
+        raise ModelError(f"timm:{architecture} has no weights {weights!r}.", meant)
+    config = timm.models.get_pretrained_cfg(f"{architecture}.{tag}" if tag else architecture)
+    _, *size = config.input_size
+    if config.crop_mode == "border" or (size[0] != size[1] and config.crop_mode != "squash"):
+        raise ModelError(
+            f"Images of timm:{architecture}.{config.tag} are prepared in a way that cannot be set.",
+            "Prepare them before, and give checkpoint, mean, std and size instead of weights.",
+        )
+    sides = [math.floor(side / config.crop_pct) for side in size]
+    squashed = None if sides == size else (sides[0], sides[1])
+    url, file = _hub_file(config.hf_hub_id) if config.hf_hub_id else (config.url, _torch_file(config.url))
+    return Pretrained(
+        weights=config.tag or weights,
+        url=url,
+        file=file,
+        size=(size[0], size[1]),
+        resize=squashed if config.crop_mode == "squash" else sides[0],
+        interpolation=config.interpolation,
+        mean=tuple(config.mean),
+        std=tuple(config.std),
+        classes=config.num_classes,
+        accuracy=None,
+    )
+
+
+def _torch_file(url: str, name: str = "") -> Path:
+    """Where torch.hub keeps what it has downloaded from ``url``."""
+    import torch
+
+    return Path(torch.hub.get_dir()) / "checkpoints" / (name or Path(url).name)
+
+
+def _hub_file(repository: str) -> tuple[str, Path]:
+    """The address of the weights in a repository of the Hugging Face Hub, and where they are kept."""
+    from huggingface_hub import hf_hub_url, try_to_load_from_cache
+
+    url, cached = hf_hub_url(repository, HUB_FILE), try_to_load_from_cache(repository, HUB_FILE)
+    own = _torch_file(url, f"{repository.rpartition('/')[2]}.safetensors")
+    return url, Path(cached) if isinstance(cached, str) else own
+
+
+def _hash_prefix(file: Path) -> str | None:
+    """The beginning of the SHA-256 sum that torch's files have in their names: ``resnet50-11ad3fa6.pth``."""
+    found = file.stem.rpartition("-")[2]
+    return found if file.suffix == ".pth" and len(found) == 8 else None
+
+
+@contextlib.contextmanager
+def _offline(found: Pretrained) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # no network, or a sum that is wrong
+        raise ModelError(
+            f"The weights {found.weights} cannot be downloaded from {found.url}: {error}.",
+            f"Download them elsewhere, and put them at {found.file}, or set [model] checkpoint to where they are.",
+        ) from None

@@ -1,0 +1,72 @@
+"""Files that settings name: the classes of a network, and which of them the folders of a dataset are."""
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from catro_deploy.errors import SettingsError
+
+__all__ = ["read_class_names", "read_labels"]
+
+
+def read_class_names(path: Path) -> list[str] | list[tuple[str, str]]:
+    """Names in the order of the logits: one per line, or JSON: a list, or indices to names or [id, name] pairs.
+
+    Raises:
+        SettingsError: it cannot be read, or an index is missing.
+    """
+    hint = 'Write one name per line, or JSON: {"0": "tench", ...} or {"0": ["n01440764", "tench"], ...}.'
+    text = _text(path, "[model] classes", hint)
+    if path.suffix.lower() != ".json":
+        return [line.strip() for line in text.splitlines() if line.strip()]
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{path} is not JSON: {error}.", hint) from None
+    names = _by_index(content, path, hint) if isinstance(content, dict) else content
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        return names
+    if isinstance(names, list) and all(_is_pair(name) for name in names):
+        return [(name[0], name[1]) for name in names]
+    raise SettingsError(f"{path} holds no names of classes.", hint)
+
+
+def read_labels(path: Path) -> dict[str, str]:
+    """Which class of the network each class of the data is: two columns, separated by a comma or a tab.
+
+    Raises:
+        SettingsError: it cannot be read, has other columns, or names a class of the data twice.
+    """
+    hint = "Write one line per folder: its name, a comma or a tab, and the name, id or index of the network's class."
+    lines = [line for line in _text(path, "[data] labels", hint).splitlines() if line.strip()]
+    rows = [next(csv.reader([line], delimiter="\t" if "\t" in line else ",", skipinitialspace=True)) for line in lines]
+    for line, row in zip(lines, rows, strict=True):
+        if len(row) != 2 or not all(column.strip() for column in row):
+            raise SettingsError(f"{path}: this line has not two columns: {line!r}", hint)
+    pairs = [(folder.strip(), name.strip()) for folder, name in rows]
+    for folder, times in Counter(folder for folder, _ in pairs).items():
+        if times > 1:
+            raise SettingsError(f"{path} names {folder!r} {times} times.", "Keep one line for each folder.")
+    return dict(pairs)
+
+
+def _text(path: Path, setting: str, hint: str) -> str:
+    try:
+        if path.exists() and not path.is_file():
+            raise OSError("it is not a regular file")  # a pipe or a device may have no end
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{setting} names the file {path}, which cannot be read: {error}.", hint) from None
+
+
+def _by_index(content: dict[str, Any], path: Path, hint: str) -> list[Any]:
+    missing = [index for index in range(len(content)) if str(index) not in content]
+    if missing:
+        raise SettingsError(f"{path} has {len(content)} names, but none of index {missing[0]}.", hint)
+    return [content[str(index)] for index in range(len(content))]
+
+
+def _is_pair(name: object) -> bool:
+    return isinstance(name, list) and len(name) == 2 and all(isinstance(part, str) for part in name)

@@ -1,0 +1,50 @@
+"""Sizes of images in settings: ``224``, ``160x224`` or ``[160, 224]``, height first."""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator
+
+__all__ = ["ResizeSetting", "SizeSetting", "size_text"]
+
+FORM = re.compile(r"(\d+)(?:\s*x\s*(\d+))?")
+
+
+def _sides(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - whatever a file holds
+    """One side or two.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if isinstance(value, str) and (found := FORM.fullmatch(value.strip())):
+        value = tuple(int(side) for side in found.groups() if side is not None)
+    sides = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, list | tuple) else ()
+    if len(sides) not in (1, 2) or not all(type(side) is int and 0 < side <= 2**16 for side in sides):
+        raise ValueError(f"a size is written 224, or 160x224 for height and width; this is {value!r}")
+    return sides
+
+
+def _size(value: Any) -> tuple[int, int]:  # noqa: ANN401
+    sides = _sides(value)
+    return sides[0], sides[-1]
+
+
+def _resize(value: Any) -> int | tuple[int, int]:  # noqa: ANN401
+    sides = _sides(value)
+    return sides[0] if len(sides) == 1 else (sides[0], sides[1])
+
+
+def _text(value: int | tuple[int, int]) -> str:
+    return str(value) if isinstance(value, int) else "x".join(map(str, value))
+
+
+def size_text(value: tuple[int, int]) -> str:
+    """A height and width as settings have them: ``224`` or ``160x224``."""
+    return _text(value[0] if value[0] == value[1] else value)
+
+
+SizeSetting = Annotated[tuple[int, int], PlainValidator(_size), PlainSerializer(size_text, return_type=str)]
+"""Height and width; one number means both."""
+
+ResizeSetting = Annotated[int | tuple[int, int], PlainValidator(_resize), PlainSerializer(_text, return_type=str)]
+"""The shorter side, or height and width."""
