@@ -139,7 +139,7 @@ def without_branches(model: nn.Module, network: Network, gone: Sequence[Branch])
     """``model`` and ``network`` without the branches ``gone``."""
     if not gone:
         return model, network
-    shallow = drop_branches(model, [branch.name for branch in gone], network.ignore, network.sizes)
+    shallow = drop_branches(model, [branch.name for branch in gone], network.ignore, network.sizes, network.input_shape)
     unread = held_by(model, network.sizes).keys() - held_by(shallow, network.sizes).keys()
     return shallow.eval(), network.without(unread.union(*(branch.modules for branch in gone)))
 

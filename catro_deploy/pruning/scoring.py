@@ -127,7 +127,8 @@ def feature_graph(
     """The graph of ``model``, traced as ``network``, with the producers of ``groups``."""
     present = dict(model.named_modules())  # of a network without some branches, what is to be ignored may be gone
     ignore = [name for name in network.ignore if name in present]
-    return FeatureGraph(model, [producer for group in groups for producer in group.producers], ignore, sizes)
+    producers = [producer for group in groups for producer in group.producers]
+    return FeatureGraph(model, producers, ignore, sizes, network.input_shape)
 
 
 def _why_hidden(group: Group, graph: FeatureGraph) -> str:
