@@ -65,9 +65,9 @@ def by_flops(problem: Problem) -> Decision:
         BudgetError: no network within the bounds of the settings meets their budget.
     """
     network, scored, settings = problem.network, problem.scored, problem.settings
-    budget, cost = settings.given_budget, FlopsCost(network.layers, scored.prunable)
+    budget, cost = settings.given_budget, FlopsCost(network.layers, scored.prunable, network.other_macs)
     candidates = all_widths(scored, settings)
-    whole = sum(layer.macs for layer in network.layers)
+    whole = network.macs
     limit = budget.limit(whole)
     least = cost.predict({name: widths[0] for name, widths in candidates.items()})
     if least > limit:

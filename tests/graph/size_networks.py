@@ -1,4 +1,4 @@
-"""Networks that look at sizes in their forward, in the ways of Hugging Face's, and what depends on channels among it."""
+"""Networks that look at sizes in their forward, as those of Hugging Face do, also at numbers of channels."""
 
 import math
 
