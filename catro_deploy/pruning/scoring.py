@@ -116,8 +116,8 @@ def _none_left(fixed: Mapping[str, str]) -> BudgetError:
     more = f"\n... and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
     return BudgetError(
         f"No channels of this network may be pruned:{told}{more}",
-        "Look at ignore and d_min in [prune]; control flow that depends on the data belongs into a submodule without "
-        "convolutions.",
+        "Look at ignore and d_min in [prune]. A module that cannot be looked into keeps its channels: move what the "
+        "reason names into a submodule without convolutions.",
     )
 
 

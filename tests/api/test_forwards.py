@@ -1,5 +1,7 @@
 """Pruning of networks whose forwards are written in other ways than torchvision's, from the API's side."""
 
+import re
+
 import pytest
 import timm
 import torch
@@ -7,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import catro_deploy
+from catro_deploy.errors import BudgetError, ModelError
 from catro_deploy.graph.cut.surgery import apply_keeps_, masked
 from tests.graph.size_networks import Padding
 
@@ -80,3 +83,19 @@ def test_of_a_vision_transformer_the_hidden_widths_of_its_mlps_are_pruned():
     cut = {group.name for group in pruned.plan.groups if len(group.kept) < group.width}
     assert cut == {"blocks.0.mlp.fc1", "blocks.1.mlp.fc1"}
     assert all(group.fixed for group in pruned.plan.groups if ".mlp.fc1" not in group.name)
+
+
+@pytest.mark.filterwarnings("ignore::catro_deploy.errors.CatroWarning")
+def test_a_budget_that_what_stays_does_not_allow():
+    with pytest.raises(BudgetError) as caught:
+        catro_deploy.prune(vision_transformer().eval(), batches(32), budget="20%flops", compute="cpu")
+    assert re.search(
+        r"of the cost stays with blocks.0.attn.qkv: what \w+ makes of them is not known", str(caught.value)
+    )
+    assert "stays with attention, recurrent layers" in str(caught.value)
+
+
+def test_one_logit():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
+    with pytest.raises(ModelError, match="one logit for each image; a classifier needs"):
+        catro_deploy.prune(model, batches(8), budget="50%flops")

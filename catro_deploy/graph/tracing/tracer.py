@@ -178,9 +178,20 @@ class Tracer(fx.Tracer):
         if isinstance(error, Untraceable):
             return error
         path = self._innermost[1] if self._innermost is not None and self._innermost[0] is error else ""
-        return Untraceable(path, f"{type(error).__name__}: {error}{_place(error)}")
+        remedy = CONTROL_FLOW if isinstance(error, fx.proxy.TraceError) else OTHER_ERROR
+        return Untraceable(path, f"{type(error).__name__}: {error}{_place(error)}", remedy)
 
 
+IGNORE = '[prune] ignore = ["layer4"] in catro.toml.'
+CONTROL_FLOW = (
+    "Control flow that depends on the data has to leave this forward: move it into a submodule of its own, which is then "
+    f"called whole, or keep a submodule from being looked into: {IGNORE}"
+)
+OTHER_ERROR = (
+    "torch.fx runs the forward with stand-ins for tensors, and this line does not work with them: write it with tensor "
+    "operations, move it into a submodule of its own, which is then called whole, or keep a submodule from being looked "
+    f"into: {IGNORE}"
+)
 RANDOM = "it draws random numbers, which a trace would repeat for ever"
 
 
@@ -239,10 +250,7 @@ def _refusal(model: nn.Module, failure: Untraceable) -> ModelError:
     where = f"{failure.path}, a {type(model.get_submodule(failure.path)).__name__}," if failure.path else "the model"
     return ModelError(
         f"The forward of {type(model).__name__} cannot be traced; {where} is where it fails: {failure.reason}",
-        failure.remedy
-        or "Control flow that depends on the data has to leave this forward: move it into a submodule of its own, "
-        "which is then called whole, or keep a submodule from being looked into: "
-        '[prune] ignore = ["layer4"] in catro.toml.',
+        failure.remedy or CONTROL_FLOW,
     )
 
 

@@ -161,3 +161,16 @@ def test_the_parts_of_a_split_may_be_gone_through():
 
     model = Looping()
     torch.testing.assert_close(symbolic(model).module(images()), model(images()))
+
+
+class Failing(Residual):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(torch.from_numpy(x.numpy()))
+
+
+def test_an_error_that_is_no_control_flow_is_not_called_so():
+    with pytest.raises(ModelError) as caught:
+        evaluation_graph(Failing(), input_shape=(3, 8, 8))
+    assert "TypeError: expected np.ndarray" in caught.value.problem
+    assert "stand-ins for tensors" in caught.value.hint
+    assert "ontrol flow" not in caught.value.hint
