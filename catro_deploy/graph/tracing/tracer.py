@@ -184,13 +184,13 @@ class Tracer(fx.Tracer):
 
 IGNORE = '[prune] ignore = ["layer4"] in catro.toml.'
 CONTROL_FLOW = (
-    "Control flow that depends on the data has to leave this forward: move it into a submodule of its own, which is then "
-    f"called whole, or keep a submodule from being looked into: {IGNORE}"
+    "Control flow that depends on the data has to leave this forward: move it into a submodule of its own, which is "
+    f"then called whole, or keep a submodule from being looked into: {IGNORE}"
 )
 OTHER_ERROR = (
     "torch.fx runs the forward with stand-ins for tensors, and this line does not work with them: write it with tensor "
-    "operations, move it into a submodule of its own, which is then called whole, or keep a submodule from being looked "
-    f"into: {IGNORE}"
+    "operations, move it into a submodule of its own, which is then called whole, or keep a submodule from being "
+    f"looked into: {IGNORE}"
 )
 RANDOM = "it draws random numbers, which a trace would repeat for ever"
 
