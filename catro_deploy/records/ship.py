@@ -20,14 +20,20 @@ class Port:
 
 @dataclass(frozen=True, kw_only=True)
 class Input(Port):
-    """The input, and how its values are made from pixels. ``range`` are the least and the largest of them."""
+    """The input, and how its values are made from pixels. ``range`` are the least and the largest of them.
 
-    layout: Literal["NCHW"]
+    Images are resized to ``resize``, the shorter side or height and width, and their centre is cut out; None: they are
+    resized to the size of the input. ``mean`` and ``std`` normalise pixels of ``type`` uint8 inside the network.
+    """
+
+    layout: Literal["NCHW", "NHWC"]
     colours: Literal["grey", "RGB"]
     values: str
     mean: tuple[Number, ...]
     std: tuple[Positive, ...]
     range: tuple[Number, Number]
+    resize: int | tuple[int, int] | None = None
+    interpolation: str = "bilinear"
 
 
 @dataclass(frozen=True)
