@@ -36,8 +36,7 @@ def feeding_words(shipped: Shipped) -> str:
 def infer_code(shipped: Shipped) -> str:
     """A program that classifies image files by the network of ``shipped``, which lies beside it."""
     given = shipped.input
-    sizes = given.shape[1:]
-    channels, height, width = sizes if given.layout == "NCHW" else (sizes[2], *sizes[:2])
+    channels, height, width = given.image_shape
     return render(
         "infer.py.jinja",
         shipped=shipped,
