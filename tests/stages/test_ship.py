@@ -2,6 +2,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -17,6 +18,7 @@ from catro_deploy.errors import RunFolderError
 from catro_deploy.files import file_hash
 from catro_deploy.progress import Silent
 from catro_deploy.records.files import content_of
+from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.runs.records import save
 from catro_deploy.stages.export import export
 from catro_deploy.stages.ship import ship
@@ -26,9 +28,10 @@ from tests.stages import colours
 PARTS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
 
-def shipped(tmp_path, **sections):
-    """A run that was exported and shipped, and what model.json says."""
+def shipped(tmp_path, size=(8, 8), **sections):
+    """A run of images of ``size`` that was exported and shipped, and what model.json says."""
     run, settings = colours.make_run(tmp_path), colours.settings(**sections)
+    save_plan(replace(load_plan(run), input_shape=(3, *size)), run.plan)
     export(settings, run, Silent())
     content = ship(settings, run, Silent())
     assert json.loads(run.shipped.read_text()) == content_of(content)
@@ -110,6 +113,7 @@ def photographs(folder):
     ("export", "data", "target"),
     [
         ({}, {}, "x86-cpu"),
+        ({}, {"resize": 7, "size": "6x10"}, "x86-cpu"),
         ({"input": "uint8"}, {"resize": "12x9", "size": 8, "interpolation": "lanczos"}, "x86-cpu"),
         (
             {"input": "uint8", "layout": "nhwc", "output": "softmax", "dynamic_batch": True},
@@ -121,7 +125,8 @@ def photographs(folder):
 )
 def test_the_program_beside_the_file_gives_the_answers_of_the_pipeline(tmp_path, export, data, target):
     data = {"name": "tests.stages.colours:dataset"} | data
-    run, content = shipped(tmp_path, export=export, data=data, prune={"target": target})
+    settings = colours.settings(data=data).data
+    run, content = shipped(tmp_path, settings.size or (8, 8), export=export, data=data, prune={"target": target})
     files = photographs(tmp_path)
     program = str(run.shipped.parent / "infer.py")
     done = subprocess.run(
@@ -129,8 +134,7 @@ def test_the_program_beside_the_file_gives_the_answers_of_the_pipeline(tmp_path,
     )
     lines = done.stdout.splitlines()
     assert len(lines) == len(files)
-    settings = colours.settings(data=data).data
-    form = ImageForm((8, 8), 3, settings.resize, settings.interpolation)
+    form = ImageForm(settings.size or (8, 8), 3, settings.resize, settings.interpolation)
     network = networks.load(run)
     for file, line in zip(files, lines, strict=True):
         image = torch.from_numpy(decode(file, form).copy())[None]
