@@ -75,7 +75,7 @@ def load_cut(run: RunFolder) -> nn.Module:
 
 
 def _cut(network: nn.Module, plan: Plan, keeps: Mapping[str, Keep]) -> nn.Module:
-    shallow = drop_branches(network, plan.dropped, plan.settings.get("ignore", ()), plan.keeps)
+    shallow = drop_branches(network, plan.dropped, plan.settings.get("ignore", ()), plan.keeps, plan.input_shape)
     return apply_keeps_(shallow, keeps)
 
 

@@ -39,6 +39,11 @@ def classifier_of(
     own = write_out_weights_(copy.deepcopy(model).cpu().eval())
     head = find_head(own, shape)
     count = _logits(own, images).shape[1]
+    if count < 2:
+        raise ModelError(
+            "The model gives one logit for each image; a classifier needs one for each of at least two classes.",
+            "Of a binary classifier return torch.cat([torch.zeros_like(logit), logit], 1): its softmax is the sigmoid.",
+        )
     names = tuple(class_names) if class_names is not None else tuple(map(str, range(count)))
     if len(set(names)) != len(names) or len(names) != count:
         raise DataError(

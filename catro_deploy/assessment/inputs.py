@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from catro_deploy.errors import CatroError
 from catro_deploy.progress import Silent, Task
 from catro_deploy.report.wording import count, percent
 from catro_deploy.statistics.agreement import accuracy_of
@@ -105,5 +106,7 @@ def _accuracy(
     try:
         with Silent().task("", 0) as task:
             return accuracy_of(logits_of(model, tried, at_once, device, task), labels)
-    except RuntimeError:  # PyTorch's, of a network that takes images of one size only
+    except CatroError:
+        raise
+    except Exception:  # whatever a forward raises that takes images of one size only
         return 0.0

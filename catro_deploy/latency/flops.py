@@ -2,6 +2,7 @@
 
 A layer's multiply-accumulates are ``positions * kernel * in * out``. In a grouped convolution ``in`` are the inputs of
 one group, as many at all widths, for it loses whole groups; a depthwise layer's are ``positions * kernel * out``.
+Attention, recurrent layers and products of feature maps are counted as they are in the unpruned network.
 Other operations (normalisation, activation, addition, pooling) are not counted, as is the custom of the field.
 """
 
@@ -14,10 +15,10 @@ __all__ = ["FlopsCost"]
 
 
 class FlopsCost(LayerCost):
-    """A CostModel in multiply-accumulates for one image."""
+    """A CostModel in multiply-accumulates for one image; those outside ``layers``, ``others``, stay as they are."""
 
-    def __init__(self, layers: Sequence[Layer], groups: Sequence[Group]) -> None:
-        super().__init__(layers, groups, _macs)
+    def __init__(self, layers: Sequence[Layer], groups: Sequence[Group], others: int = 0) -> None:
+        super().__init__(layers, groups, _macs, overhead=others)
 
 
 def _macs(layer: Layer, in_width: int, out_width: int) -> float:

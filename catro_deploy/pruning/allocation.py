@@ -5,6 +5,7 @@ what was measured, allocate again, until the measured latency is within the budg
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -39,6 +40,8 @@ NEARLY_ALL = 0.97
 MARGIN = 0.01
 # A profile whose original differs by more from the one measured in the loop does not tell which network is fastest.
 STALE = 0.2
+# Of what keeps a network from a budget, so many reasons are named, of so large a share of its cost.
+MOST_REASONS, LEAST_SHARE = 3, 0.01
 
 Measure = Callable[[Mapping[str, int]], CandidateLatency]
 
@@ -65,15 +68,15 @@ def by_flops(problem: Problem) -> Decision:
         BudgetError: no network within the bounds of the settings meets their budget.
     """
     network, scored, settings = problem.network, problem.scored, problem.settings
-    budget, cost = settings.given_budget, FlopsCost(network.layers, scored.prunable)
+    budget, cost = settings.given_budget, FlopsCost(network.layers, scored.prunable, network.other_macs)
     candidates = all_widths(scored, settings)
-    whole = sum(layer.macs for layer in network.layers)
+    whole = network.macs
     limit = budget.limit(whole)
     least = cost.predict({name: widths[0] for name, widths in candidates.items()})
     if least > limit:
         raise BudgetError(
             f"The budget {budget} is below the smallest network of these settings, which needs "
-            f"{math.ceil(least / whole * 1e4) / 100:g}%flops.",
+            f"{math.ceil(least / whole * 1e4) / 100:g}%flops.{_what_stays(problem)}",
             "Allow that much (--budget), or fewer channels per group (--d-min), or pruning of the first convolution.",
         )
     values = values_for(scored, candidates, settings, {}, problem.keeper)
@@ -88,6 +91,22 @@ def by_flops(problem: Problem) -> Decision:
             path: list[tuple[str, int]] = []
             found = greedy(values, cost, limit, only_next=True, told=lambda widths: path.extend(widths.items()))
             return Decision("flops", found.widths, path=tuple(path))
+
+
+def _what_stays(problem: Problem) -> str:
+    """The channels that must stay whose layers cost most, with the reasons; nothing where that is little."""
+    network, fixed = problem.network, problem.scored.fixed
+    macs = {layer.name: layer.macs for layer in network.layers}
+    cost: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    for group in network.groups:
+        if reason := fixed.get(group.name, ""):
+            first.setdefault(reason, group.producers[0])
+            cost[reason] += sum(macs.get(name, 0) for name in group.producers)
+    shares = [(f"{first[reason]}: {reason}", count / network.macs) for reason, count in cost.most_common(MOST_REASONS)]
+    if network.other_macs:
+        shares.append(("attention, recurrent layers and products of feature maps", network.other_macs / network.macs))
+    return "".join(f"\n{share:.1%} of the cost stays with {words}" for words, share in shares if share >= LEAST_SHARE)
 
 
 def by_latency(problem: Problem, pricing: Pricing, measure: Measure | None, progress: Progress) -> Decision:

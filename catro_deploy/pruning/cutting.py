@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from catro_deploy.errors import FaultError, ModelError
-from catro_deploy.graph.coupling.trace import Network, list_layers
+from catro_deploy.graph.coupling.macs import count_macs
+from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.graph.cut.sizes import held_by
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.fx.depth import drop_branches
@@ -139,7 +140,7 @@ def without_branches(model: nn.Module, network: Network, gone: Sequence[Branch])
     """``model`` and ``network`` without the branches ``gone``."""
     if not gone:
         return model, network
-    shallow = drop_branches(model, [branch.name for branch in gone], network.ignore, network.sizes)
+    shallow = drop_branches(model, [branch.name for branch in gone], network.ignore, network.sizes, network.input_shape)
     unread = held_by(model, network.sizes).keys() - held_by(shallow, network.sizes).keys()
     return shallow.eval(), network.without(unread.union(*(branch.modules for branch in gone)))
 
@@ -178,7 +179,7 @@ def _plan(original: Classifier, cut: Cut, keeps: Mapping[str, Keep], pruned: nn.
     head, wanted, classes = original.head, original.wanted, original.classes
     with_head = {} if original.has_whole_head else {head: Keep(wanted, keeps.get(head, Keep()).inputs)}
     networks = (original.model, pruned)
-    macs = [sum(layer.macs for layer in list_layers(network, original.input_shape)) for network in networks]
+    macs = [count_macs(network, original.input_shape) for network in networks]
     params = [sum(p.numel() for p in network.parameters()) for network in networks]
     return Plan(
         model=original.name,

@@ -116,8 +116,8 @@ def _none_left(fixed: Mapping[str, str]) -> BudgetError:
     more = f"\n... and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
     return BudgetError(
         f"No channels of this network may be pruned:{told}{more}",
-        "Look at ignore and d_min in [prune]; control flow that depends on the data belongs into a submodule without "
-        "convolutions.",
+        "Look at ignore and d_min in [prune]. A module that cannot be looked into keeps its channels: move what the "
+        "reason names into a submodule without convolutions.",
     )
 
 
@@ -127,7 +127,8 @@ def feature_graph(
     """The graph of ``model``, traced as ``network``, with the producers of ``groups``."""
     present = dict(model.named_modules())  # of a network without some branches, what is to be ignored may be gone
     ignore = [name for name in network.ignore if name in present]
-    return FeatureGraph(model, [producer for group in groups for producer in group.producers], ignore, sizes)
+    producers = [producer for group in groups for producer in group.producers]
+    return FeatureGraph(model, producers, ignore, sizes, network.input_shape)
 
 
 def _why_hidden(group: Group, graph: FeatureGraph) -> str:

@@ -100,7 +100,9 @@ def solver_of(problem: Problem, pricing: Pricing, limit_us: float | None = None)
     if settings.allocation in ("flops", "uniform"):
         values = values_for(scored, all_widths(scored, settings), settings, {}, keeper)
         if settings.allocation == "flops":
-            return _by_share_of_flops(values, FlopsCost(problem.network.layers, scored.prunable), pricing.cost)
+            return _by_share_of_flops(
+                values, FlopsCost(problem.network.layers, scored.prunable, problem.network.other_macs), pricing.cost
+            )
         return Solver(
             "uniform", partial(uniform, values, full_widths(scored), pricing.cost), _least(values, pricing.cost)
         )

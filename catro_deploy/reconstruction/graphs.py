@@ -13,7 +13,7 @@ from catro_deploy.graph.cut.surgery import apply_keeps_
 from catro_deploy.graph.fx.depth import cut_branches_
 from catro_deploy.graph.fx.folding import fold_batch_norm_
 from catro_deploy.graph.fx.lowering import lower_layers_
-from catro_deploy.graph.fx.symbolic import evaluation_graph
+from catro_deploy.graph.tracing.symbolic import evaluation_graph
 from catro_deploy.records import Keep
 
 __all__ = ["CutGraph", "OriginalGraph"]
@@ -49,7 +49,7 @@ class OriginalGraph:
             ModelError: the forward cannot be traced.
         """
         present = dict(model.named_modules())
-        traced = evaluation_graph(model, [name for name in ignore if name in present], sizes)
+        traced = evaluation_graph(model, [name for name in ignore if name in present], sizes, input_shape)
         lower_layers_(traced.module, input_shape)
         norms = fold_batch_norm_(traced.module)
         device = next(model.parameters()).device

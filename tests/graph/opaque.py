@@ -6,8 +6,8 @@ from torch import nn
 from tests.graph.networks import Residual
 
 
-class BySize(nn.Module):
-    """A convolution whose outcome is turned round where the map is small."""
+class ByCount(nn.Module):
+    """A convolution whose outcome is negated in large batches."""
 
     def __init__(self, channels: int = 6) -> None:
         super().__init__()
@@ -15,7 +15,7 @@ class BySize(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.conv(x)
-        return x if x.shape[-1] > 4 else -x
+        return x if x.shape[0] < 60 else -x
 
 
 class Between(nn.Module):

@@ -24,6 +24,8 @@ class Atoms:
     def __init__(self) -> None:
         self._parents: list[int] = []
         self._reasons: dict[int, str] = {}
+        self._sizes: dict[int, int] = {}
+        self._ties: dict[int, tuple[int, str]] = {}
 
     def fresh(self, count: int) -> Labels:
         """New labels, each an atom of its own."""
@@ -50,6 +52,19 @@ class Atoms:
             else:
                 self._join(self.root(one), self.root(other))
 
+    def tie(self, left: Labels, right: Labels, reason: str) -> None:
+        """``join`` channels of one tensor, and note ``reason`` as what ties them."""
+        for one, other in set(zip(left.tolist(), right.tolist(), strict=True)):
+            if CONSTANT not in (one, other) and (roots := {self.root(one), self.root(other)}) and len(roots) == 2:
+                smaller = min(self._sizes.get(root, 1) for root in roots)
+                known = max((self._ties.get(root, (0, "")) for root in roots), key=lambda tie: tie[0])
+                self._ties[self.root(one)] = (smaller, reason) if smaller > known[0] else known
+        self.join(left, right, reason)
+
+    def tied_by(self, label: int) -> str:
+        """What joined the largest parts of the atom of ``label`` within a tensor, or nothing."""
+        return self._ties.get(self.root(label), (0, ""))[1]
+
     def fix(self, labels: Iterable[int], reason: str) -> None:
         """Note why the atoms of ``labels`` may not be dropped; the first reason counts."""
         for label in set(labels) - {CONSTANT}:
@@ -62,5 +77,9 @@ class Atoms:
     def _join(self, kept: int, gone: int) -> None:
         if kept != gone:
             self._parents[gone] = kept
+            self._sizes[kept] = self._sizes.get(kept, 1) + self._sizes.pop(gone, 1)
+            ties = [self._ties[root] for root in (kept, gone) if root in self._ties]
+            if ties:
+                self._ties[kept] = max(ties, key=lambda tie: tie[0])
             if gone in self._reasons:
                 self._reasons.setdefault(kept, self._reasons.pop(gone))

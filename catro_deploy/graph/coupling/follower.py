@@ -147,6 +147,10 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Make one atom of each pair of labels; where one of them is constant, ``what`` is why the other must stay."""
         self.atoms.join(left, right, self.why(what))
 
+    def tie(self, left: Labels, right: Labels, what: str) -> None:
+        """Make one atom of each pair of labels of one tensor; ``what`` is done to it that ties them."""
+        self.atoms.tie(left, right, self.why(what))
+
     def why(self, what: str) -> str:
         """``what`` and the place in the user's code that is being run."""
         module = self._inside[-1] if self._inside else ""

@@ -42,7 +42,8 @@ def groups_of(model: nn.Module, coupling: Coupling, order: Mapping[str, int]) ->
             slots = tuple(_slot(key, [where[root][key] for root in roots]) for key in keys)
             reason = next(filter(None, map(coupling.atoms.reason, roots)), "")
             if len(roots) == 1 and any(len(slot.index) > 1 for slot in slots):
-                reason = reason or "all of them are coupled"
+                tie = coupling.atoms.tied_by(roots[0])
+                reason = reason or (f"all of them are coupled by {tie}" if tie else "all of them are coupled")
             groups.append(Group(producers[0], len(roots), slots, tuple(producers), reason))
     return _numbered(sorted(groups, key=lambda group: (order[group.name], _first_index(group))))
 

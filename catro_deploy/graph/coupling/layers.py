@@ -25,21 +25,24 @@ def list_layers(model: nn.Module, input_shape: tuple[int, int, int]) -> list[Lay
     """Run ``model`` once and list its convolutions and linear layers in the order of execution.
 
     One that is called several times is listed once, with the positions of all its calls. A functional one goes by the
-    name of the parameter that is its weight.
+    name of the parameter that is its weight. One that reads or returns several tensors, as an octave convolution does,
+    has no feature map and is left out.
 
     Raises:
         ModelError: the model fails on such images, or has no such layer.
     """
     found: dict[str, Layer] = {}
 
+    def record_call(name: str, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - a hook
+        if isinstance(output, torch.Tensor) and given and isinstance(given[0], torch.Tensor):
+            record(name, _layer(name, module, given[0], output))
+
     def record(name: str, layer: Layer) -> None:
         before = found[name].positions if name in found else 0
         found[name] = replace(layer, positions=before + layer.positions)
 
     hooks = [
-        module.register_forward_hook(
-            lambda m, given, output, name=name: record(name, _layer(name, m, given[0], output))
-        )
+        module.register_forward_hook(lambda module, given, output, name=name: record_call(name, module, given, output))
         for name, module in model.named_modules()
         if isinstance(module, PRODUCERS)
     ]

@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import nn
 
+from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.follower import tensors_in
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked, spread
+from catro_deploy.graph.tracing.symbolic import evaluation_graph
+from catro_deploy.graph.tracing.tracer import Number
 from catro_deploy.records import Group, Keep
 
 __all__ = ["stubborn"]
@@ -30,13 +33,14 @@ def stubborn(
     """Which of ``groups`` of ``model`` (eval mode) cannot lose channels, and why.
 
     Each loses another number of them, for a forward may count on two being equally wide. Shapes are tried first,
-    without computing anything; of what fits, the values.
+    without computing anything, then numbers that the forward reads, which graphs of it hold as constants; of what fits,
+    the values.
     """
     draw = random.Random(0)
     narrow = {group: spread(group, draw.randint(1, group.width - 1)) for group in groups if group.width > 1}
     image = torch.randn((1, *input_shape), generator=torch.Generator().manual_seed(0))
     reasons: dict[str, str] = {}
-    for trial in (_Shapes(model, sizes, image), _Values(model, sizes, image)):
+    for trial in (_Shapes(model, sizes, image), _Numbers(model, sizes, input_shape), _Values(model, sizes, image)):
         reasons |= _refusals(
             trial.trouble, {group: kept for group, kept in narrow.items() if group.name not in reasons}
         )
@@ -93,6 +97,42 @@ class _Shapes:
         except Exception as error:  # whatever the forward raises when sizes that it holds do not fit any more
             return f"without some of them the forward fails: {str(error).splitlines()[0]}"
         return "" if found == self._expected else "without some of them the logits have another shape"
+
+
+class _Numbers:
+    """Traces cut copies of a model: does the forward branch, loop or index as it did?
+
+    Besides the cut that is asked for, one channel less and a single one are tried, for conditions such as ``> 16`` and
+    ``% 2``.
+    """
+
+    def __init__(
+        self, model: nn.Module, sizes: Mapping[str, tuple[int, int]], input_shape: tuple[int, int, int]
+    ) -> None:
+        self._sizes, self._shape = sizes, input_shape
+        self._model = copy.deepcopy(model).to("meta")
+        self._expected = self._read(self._model)
+
+    def trouble(self, cut: Cut) -> str:
+        """Which number is another one when groups keep only those channels, or nothing."""
+        if not self._expected:
+            return ""
+        fewest = {group: spread(group, 1) for group in cut}
+        most = {group: spread(group, group.width - 1) for group in cut}
+        return next(filter(None, map(self._differs, (cut, fewest, most))), "")
+
+    def _differs(self, cut: Cut) -> str:
+        found = self._read(_cut_model(self._model, cut, self._sizes))
+        for expected, number in zip(self._expected, found, strict=False):
+            if (expected.place, expected.value) != (number.place, number.value):
+                return f"the forward reads how many they are as a number ({expected.place})"
+        return ""
+
+    def _read(self, model: nn.Module) -> Sequence[Number]:
+        try:
+            return evaluation_graph(model, (), self._sizes, self._shape).numbers
+        except ModelError:  # it has no graph
+            return ()
 
 
 class _Values:

@@ -16,6 +16,7 @@ from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.couple import Coupling, couple
 from catro_deploy.graph.coupling.groups import groups_of
 from catro_deploy.graph.coupling.layers import PRODUCERS, list_layers
+from catro_deploy.graph.coupling.macs import count_macs
 from catro_deploy.graph.coupling.probe import stubborn
 from catro_deploy.graph.cut.kinds import axes, channels
 from catro_deploy.graph.cut.sizes import held_by, sizes_of
@@ -30,7 +31,8 @@ class Network:
 
     ``sizes`` holds (out, in) channels of every module that has them, and of the tensors and numbers of other modules
     that change with the channels; ``input_shape`` is that of one image (channels, height, width); channels of the
-    modules in ``ignore`` (names or their prefixes) stay as they are.
+    modules in ``ignore`` (names or their prefixes) stay as they are. ``other_macs`` are the multiply-accumulates of one
+    image outside the layers: attention, recurrent layers, products of feature maps.
     """
 
     layers: tuple[Layer, ...]
@@ -39,6 +41,12 @@ class Network:
     sizes: dict[str, tuple[int, int]]
     input_shape: tuple[int, int, int]
     ignore: tuple[str, ...] = ()
+    other_macs: int = 0
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates for one image."""
+        return sum(layer.macs for layer in self.layers) + self.other_macs
 
     def leaving(self, ignore: Sequence[str]) -> "Network":
         """The same network, but channels of the modules in ``ignore`` (names or their prefixes) stay as they are.
@@ -88,7 +96,8 @@ def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[
         unheld |= doubtful.keys()
     groups = [replace(group, fixed=group.fixed or reasons.get(group.name, "")) for group in groups]
     head = _head(coupling, layers[-1].name, order)
-    return Network(tuple(layers), tuple(groups), head, sizes, input_shape).leaving(ignore)
+    others = max(0, count_macs(model, input_shape) - sum(layer.macs for layer in layers))
+    return Network(tuple(layers), tuple(groups), head, sizes, input_shape, other_macs=others).leaving(ignore)
 
 
 def find_head(model: nn.Module, input_shape: tuple[int, int, int]) -> str:

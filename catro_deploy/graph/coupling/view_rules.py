@@ -57,7 +57,7 @@ def _axis_of(follower: Follower, grid: Labels) -> tuple[int, Labels]:
     *outer, last = varying
     labels = np.moveaxis(grid, last, -1).reshape(-1, grid.shape[last])
     for row in labels[1:] if outer else ():
-        follower.join(labels[0], row, "")
+        follower.tie(labels[0], row, "a view or shuffle by groups")
     return last, labels[0]
 
 
@@ -125,7 +125,7 @@ def _split(follower: Follower, given: Given, result: Sequence[torch.Tensor]) -> 
     if not _held(follower, parts, together="split_sizes" in given):
         for part in parts[1:]:
             if len(part) == len(parts[0]):
-                follower.join(parts[0], part, "")
+                follower.tie(parts[0], part, "a split into equal parts")
             else:
                 follower.fix(whole, "they are split into unequal parts")
     return [(tensor, axes | {along: labels}) for tensor, labels in zip(result, parts, strict=True)]
@@ -157,7 +157,7 @@ def _slice(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTe
             pass
         elif step == 1 and size and len(whole) % size == 0 and start % size == 0:
             for row in whole.reshape(-1, size):
-                follower.join(whole[:size], row, "")
+                follower.tie(whole[:size], row, "a slice of equal parts")
         else:
             follower.fix(whole, "a part of them is cut out")
         axes[along] = whole[start : start + step * size : step]
@@ -195,7 +195,7 @@ def _pixel_shuffle(follower: Follower, given: Given, result: torch.Tensor) -> La
         return [(result, {})]
     columns = axes[channels].reshape(result.shape[channels], -1).T
     for column in columns[1:]:
-        follower.join(columns[0], column, "")
+        follower.tie(columns[0], column, "a pixel shuffle")
     return [(result, {channels: columns[0]})]
 
 
@@ -211,7 +211,7 @@ def _channel_shuffle(follower: Follower, given: Given, result: torch.Tensor) -> 
     if 1 in axes:
         rows = axes[1].reshape(given["groups"], -1)
         for row in rows[1:]:
-            follower.join(rows[0], row, "")
+            follower.tie(rows[0], row, "a channel shuffle")
         axes[1] = rows.T.ravel()
     return [(result, axes)]
 

@@ -15,8 +15,8 @@ from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.trace import PRODUCERS, Network
 from catro_deploy.graph.cut.sizes import held_by
 from catro_deploy.graph.fx.calls import adds, is_rectified, is_relu, overwrites
-from catro_deploy.graph.fx.symbolic import symbolic
-from catro_deploy.graph.fx.tracer import is_inside
+from catro_deploy.graph.tracing.symbolic import symbolic
+from catro_deploy.graph.tracing.tracer import is_inside
 from catro_deploy.records import Branch
 
 __all__ = ["Operand", "cut_branches_", "drop_branches", "find_branches", "named_operands"]
@@ -61,7 +61,7 @@ def find_branches(model: nn.Module, network: Network) -> tuple[Branch, ...]:
     Depth is optional: of a model whose forward torch.fx cannot trace there are none.
     """
     try:
-        module = symbolic(model, network.ignore, list(network.sizes)).module
+        module = symbolic(model, network.ignore, list(network.sizes), network.input_shape).module
         shapes = _shapes(module, model, network.input_shape)
     except ModelError:
         return ()
@@ -89,12 +89,17 @@ def find_branches(model: nn.Module, network: Network) -> tuple[Branch, ...]:
 
 
 def drop_branches(
-    model: nn.Module, names: Sequence[str], ignore: Sequence[str] = (), sizes: Collection[str] = ()
+    model: nn.Module,
+    names: Sequence[str],
+    ignore: Sequence[str] = (),
+    sizes: Collection[str] = (),
+    input_shape: tuple[int, int, int] | None = None,
 ) -> nn.Module:
     """Return a copy of ``model`` without the branches ``names``; with no names, ``model`` itself.
 
     ``ignore`` (names or prefixes) is what the branches were found with; the numbers among ``sizes`` (names) that its
-    forward reads can be changed in the copy, as those of the model can.
+    forward reads can be changed in the copy, as those of the model can. Where the forward branches or loops on sizes,
+    those of images of ``input_shape`` (channels, height, width) decide.
 
     The copy is a torch.fx.GraphModule with what its forward needs: parameters and buffers keep their names. Its
     channels have to be traced anew, since a group is named after its first producer, which may be gone. A ReLU that is
@@ -105,7 +110,7 @@ def drop_branches(
     """
     if not names:
         return model
-    module = symbolic(model, ignore, sizes).module
+    module = symbolic(model, ignore, sizes, input_shape).module
     cut_branches_(module.graph, names, dict(module.named_modules()))
     dropped = fx.GraphModule(module, module.graph, type(model).__name__)  # takes over only what the graph still names
     return dropped.train(model.training)

@@ -15,7 +15,7 @@ from torch.nn import functional
 from catro_deploy.catro.scatter import Scatter, ScatterMeter
 from catro_deploy.graph.coupling.layers import list_layers
 from catro_deploy.graph.fx.folding import fold_batch_norm_, has_hooks
-from catro_deploy.graph.fx.symbolic import evaluation_graph
+from catro_deploy.graph.tracing.symbolic import evaluation_graph
 from catro_deploy.memory import reused_pages
 
 __all__ = ["FeatureGraph", "Labelled", "channelwise_after", "images_at_once", "is_only_read", "summed"]
@@ -48,15 +48,21 @@ class FeatureGraph:
     Normalisation is folded into the convolutions of the copy, which changes feature maps by rounding only. ``hidden``
     are the producers without nodes, since the graph only calls a module around them, each with the reason; they have no
     scatter. ``ignore`` (names or prefixes) is not looked into; the numbers named ``sizes`` may change with the module.
+    Where the forward branches or loops on sizes, those of images of ``input_shape`` (channels, height, width) decide.
 
     Raises:
         ModelError: the model's own forward cannot be traced.
     """
 
     def __init__(
-        self, model: nn.Module, producers: Sequence[str], ignore: Sequence[str] = (), sizes: Collection[str] = ()
+        self,
+        model: nn.Module,
+        producers: Sequence[str],
+        ignore: Sequence[str] = (),
+        sizes: Collection[str] = (),
+        input_shape: tuple[int, int, int] | None = None,
     ) -> None:
-        traced = evaluation_graph(model, ignore, sizes)
+        traced = evaluation_graph(model, ignore, sizes, input_shape)
         reasons = {name: traced.why_hidden(name) for name in producers}
         self.hidden: Mapping[str, str] = {name: reason for name, reason in reasons.items() if reason}
         self.module = traced.module

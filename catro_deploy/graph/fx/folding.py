@@ -6,7 +6,7 @@ from torch import fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from catro_deploy.graph.cut.kinds import groups_of
-from catro_deploy.graph.fx.symbolic import evaluation_graph
+from catro_deploy.graph.tracing.symbolic import evaluation_graph
 
 __all__ = ["fold_batch_norm_", "folded", "has_hooks"]
 

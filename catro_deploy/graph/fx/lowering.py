@@ -36,14 +36,16 @@ def lower_layers_(module: fx.GraphModule, input_shape: tuple[int, int, int]) -> 
     with torch.no_grad():
         ShapeProp(module).propagate(torch.zeros(1, *input_shape, device=device))
         calls: dict[str, list[fx.Node]] = {}
-        shapes: dict[str, set[torch.Size]] = {}
+        shapes: dict[str, set[torch.Size | None]] = {}
         for node in derived:
             calls.setdefault(str(node.target), []).append(node)
-            shapes.setdefault(str(node.target), set()).add(node.all_input_nodes[0].meta["tensor_meta"].shape)
+            meta = node.args[0].meta.get("tensor_meta") if node.args and isinstance(node.args[0], fx.Node) else None
+            shapes.setdefault(str(node.target), set()).add(getattr(meta, "shape", None))
         for name, nodes in calls.items():
             usual = all(len(node.args) == 1 and not node.kwargs for node in nodes)
-            if usual and len(shapes[name]) == 1 and not has_hooks(modules[name]):
-                _lower_(module, name, nodes, shapes[name].pop())
+            shape = shapes[name].pop() if len(shapes[name]) == 1 else None
+            if usual and shape is not None and not has_hooks(modules[name]):
+                _lower_(module, name, nodes, shape)
     module.recompile()
 
 

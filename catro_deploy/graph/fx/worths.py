@@ -10,7 +10,7 @@ from catro_deploy.catro.scatter import Scatter
 from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.graph.fx.depth import Operand, named_operands
 from catro_deploy.graph.fx.features import FeatureGraph, Labelled, channelwise_after
-from catro_deploy.graph.fx.symbolic import symbolic
+from catro_deploy.graph.tracing.symbolic import symbolic
 from catro_deploy.records import Branch
 
 __all__ = ["branch_worths"]
@@ -38,14 +38,14 @@ def branch_worths(
     """
     if not branches:
         return {}
-    module = symbolic(model, network.ignore).module.eval()
+    module = symbolic(model, network.ignore, (), network.input_shape).module.eval()
     modules = dict(module.named_modules())
     probes = {}
     for place, operand in enumerate(named_operands(module.graph, modules, [branch.name for branch in branches])):
         probes[branches[place].name] = _probe_(module, operand, modules, f"branch{place}")
     module.recompile()
     inserted = [probe for pair in probes.values() for probe in pair]
-    scatters = FeatureGraph(module, inserted, network.ignore).scatters(batches)
+    scatters = FeatureGraph(module, inserted, network.ignore, (), network.input_shape).scatters(batches)
     return {
         name: max(0.0, _log_ratio(scatters[after]) - _log_ratio(scatters[before]))
         for name, (before, after) in probes.items()

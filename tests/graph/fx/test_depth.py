@@ -16,7 +16,7 @@ from catro_deploy.graph.fx.features import FeatureGraph
 from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.models import build_model
 from tests.graph.networks import Residual, randomised
-from tests.graph.opaque import BySize
+from tests.graph.opaque import ByCount
 from tests.graph.residual import Written, assert_same, found, images, lively
 
 NAMED = {
@@ -240,7 +240,7 @@ class Partly(Residual):
         del self.down, self.inner_bn
         self.scale = nn.Parameter(torch.rand(6, 1, 1))
         self.shift = nn.Parameter(torch.rand(5, 1, 1))
-        self.enter, self.turn, self.leave = nn.Conv2d(6, 4, 1), BySize(4), nn.Conv2d(4, 6, 1)
+        self.enter, self.turn, self.leave = nn.Conv2d(6, 4, 1), ByCount(4), nn.Conv2d(4, 6, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.bn(self.stem(x)))

@@ -9,7 +9,7 @@ from catro_deploy.catro.scatter import Scatter, ScatterMeter
 from catro_deploy.errors import NumericsError
 from catro_deploy.graph.fx.features import FEWEST_IMAGES, FeatureGraph, images_at_once
 from tests.graph.networks import Residual, randomised
-from tests.graph.opaque import Between, BySize, Shared
+from tests.graph.opaque import Between, ByCount, Shared
 
 
 def batches(classes: int = 3, each: int = 4, size: int = 8) -> list[tuple[torch.Tensor, int]]:
@@ -51,7 +51,7 @@ def test_nan_in_a_feature_map_names_the_layer():
 
 
 def test_what_is_called_whole_hides_its_layers():
-    model = randomised(Between(BySize()))
+    model = randomised(Between(ByCount()))
     graph = FeatureGraph(model, ["stem", "block.1.conv", "last"])
     assert list(graph.hidden) == ["block.1.conv"]
     assert graph.hidden["block.1.conv"].startswith("block.1 cannot be looked into")

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from catro_deploy.graph.fx.lowering import lower_layers_
-from catro_deploy.graph.fx.symbolic import evaluation_graph
+from catro_deploy.graph.tracing.symbolic import evaluation_graph
 from tests.graph.networks import randomised
 from tests.graph.user_networks import Derived, NormActivation, SamePadded, StandardisedConv2d
 

@@ -5,6 +5,7 @@ What a trace cannot look into, such as a submodule with control flow that depend
 
 import copy
 import itertools
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,20 +15,36 @@ from torch import fx, nn
 from torch.fx.node import map_aggregate
 
 from catro_deploy.errors import ModelError
-from catro_deploy.graph.fx.tracer import RANDOM, Tracer, Untraceable, is_inside, random_states, with_opaque_modules
+from catro_deploy.graph.tracing.tracer import (
+    RANDOM,
+    Number,
+    Tracer,
+    Untraceable,
+    is_inside,
+    random_states,
+    with_opaque_modules,
+)
 
 __all__ = ["Symbolic", "evaluation_graph", "symbolic"]
+
+ARITHMETIC = (
+    operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.mod,
+    operator.pow, operator.neg, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
+)  # fmt: skip
+SIZES = ("size", "dim", "numel", "ndimension", "nelement")
 
 
 @dataclass(frozen=True)
 class Symbolic:
     """The graph of a copy of a module, and why some modules are only called in it: names to reasons.
 
-    What remains of the copy keeps the names of its parameters and buffers.
+    What remains of the copy keeps the names of its parameters and buffers. ``numbers`` are what the forward has read:
+    constants of the graph, which hold for the sizes that it was traced for.
     """
 
     module: fx.GraphModule
     opaque: Mapping[str, str]
+    numbers: Sequence[Number]
 
     def why_hidden(self, name: str) -> str:
         """Why the graph does not show the calls of the module ``name``, or nothing if it does."""
@@ -39,10 +56,16 @@ class Symbolic:
         return f"{name} is not called as a module in the forward"
 
 
-def symbolic(model: nn.Module, ignore: Sequence[str] = (), sizes: Collection[str] = ()) -> Symbolic:
+def symbolic(
+    model: nn.Module,
+    ignore: Sequence[str] = (),
+    sizes: Collection[str] = (),
+    input_shape: tuple[int, int, int] | None = None,
+) -> Symbolic:
     """Trace a copy of ``model`` to train and to evaluate it; ``ignore`` (names or prefixes) is not looked into.
 
     The numbers named ``sizes``, which modules hold, may be changed in the graph module afterwards; others may not.
+    Where the forward branches or loops on sizes, those of images of ``input_shape`` (channels, height, width) decide.
 
     A trace holds what ``self.training`` was at the time, as in ``dropout(x, p, self.training)``. So ``model`` is traced
     in both modes: booleans that follow the mode read it from the graph module at every call, and a module that follows
@@ -52,30 +75,36 @@ def symbolic(model: nn.Module, ignore: Sequence[str] = (), sizes: Collection[str
         ModelError: the model's own forward cannot be traced, or the graph would not do what it does.
     """
 
-    def attempt(opaque: Collection[str]) -> fx.GraphModule:
-        root, graph = _root_and_graph(model, True, opaque, sizes)
-        _, evaluation = _root_and_graph(model, False, opaque, sizes)
+    def attempt(opaque: Collection[str]) -> tuple[fx.GraphModule, Sequence[Number]]:
+        root, graph, numbers = _traced(model, True, opaque, sizes, input_shape)
+        _, evaluation, _ = _traced(model, False, opaque, sizes, input_shape)
         _follow_mode_(graph, evaluation)
-        return fx.GraphModule(root, graph, type(model).__name__)
+        return fx.GraphModule(root, graph, type(model).__name__), numbers
 
-    module, opaque = with_opaque_modules(model, ignore, attempt)
+    (module, numbers), opaque = with_opaque_modules(model, ignore, attempt)
     module.train(model.training)
-    return Symbolic(module, opaque)
+    return Symbolic(module, opaque, numbers)
 
 
-def evaluation_graph(model: nn.Module, ignore: Sequence[str] = (), sizes: Collection[str] = ()) -> Symbolic:
+def evaluation_graph(
+    model: nn.Module,
+    ignore: Sequence[str] = (),
+    sizes: Collection[str] = (),
+    input_shape: tuple[int, int, int] | None = None,
+) -> Symbolic:
     """Trace a copy of ``model`` in eval mode; ``ignore`` (names or prefixes) is not looked into.
 
-    ``sizes`` as for ``symbolic``.
+    ``sizes`` and ``input_shape`` as for ``symbolic``.
 
     Raises:
         ModelError: the model's own forward cannot be traced, or it returns something else than one tensor of logits.
     """
 
-    def attempt(opaque: Collection[str]) -> fx.GraphModule:
-        return fx.GraphModule(*_root_and_graph(model, False, opaque, sizes), type(model).__name__)
+    def attempt(opaque: Collection[str]) -> tuple[fx.GraphModule, Sequence[Number]]:
+        root, graph, numbers = _traced(model, False, opaque, sizes, input_shape)
+        return fx.GraphModule(root, graph, type(model).__name__), numbers
 
-    module, opaque = with_opaque_modules(model, ignore, attempt)
+    (module, numbers), opaque = with_opaque_modules(model, ignore, attempt)
     (output,) = module.graph.find_nodes(op="output")
     if not isinstance(output.args[0], fx.Node):
         kind = type(output.args[0]).__name__.removeprefix("immutable_")  # fx has lists and dicts of its own
@@ -83,15 +112,20 @@ def evaluation_graph(model: nn.Module, ignore: Sequence[str] = (), sizes: Collec
             f"In eval mode {type(model).__name__} returns a {kind}.",
             "A classifier has to return one tensor of logits, (images, classes): wrap it in a module that does.",
         )
-    return Symbolic(module.eval(), opaque)
+    return Symbolic(module.eval(), opaque, numbers)
 
 
-def _root_and_graph(
-    model: nn.Module, mode: bool, opaque: Collection[str], sizes: Collection[str] = ()
-) -> tuple[nn.Module, fx.Graph]:
+def _traced(
+    model: nn.Module,
+    mode: bool,
+    opaque: Collection[str],
+    sizes: Collection[str],
+    input_shape: tuple[int, int, int] | None,
+) -> tuple[nn.Module, fx.Graph, Sequence[Number]]:
+    """A copy of ``model`` in training (``mode``) or eval mode, its graph, and the numbers that the forward has read."""
     root = copy.deepcopy(model).train(mode)
     before = random_states()
-    tracer = Tracer(opaque, sizes)
+    tracer = Tracer(opaque, sizes, input_shape)
     try:
         graph = tracer.trace(root)
     except Exception as error:  # whatever a user's forward may raise under tracing
@@ -101,12 +135,13 @@ def _root_and_graph(
     if len(graph.find_nodes(op="placeholder")) != 1:
         raise Untraceable("", "it takes more than the images.", "Give the rest to the constructor.")
     _read_where_used_(graph, sizes)
+    _erase_unused_(graph)
     for module in root.modules():  # else fx would make parameters of the state of these constants
         for key, value in list(vars(module).items()):
             if isinstance(value, torch.Tensor):
                 delattr(module, key)
                 module.register_buffer(key, value, persistent=False)
-    return root, graph
+    return root, graph, tracer.numbers
 
 
 def _read_where_used_(graph: fx.Graph, sizes: Collection[str]) -> None:
@@ -116,6 +151,14 @@ def _read_where_used_(graph: fx.Graph, sizes: Collection[str]) -> None:
             with graph.inserting_before(user):
                 user.replace_input_with(node, graph.create_node("get_attr", node.target))
         graph.erase_node(node)
+
+
+def _erase_unused_(graph: fx.Graph) -> None:
+    """Take out sizes that nothing reads: they are no readers of a feature map."""
+    for node in reversed(graph.nodes):
+        size = node.op == "call_function" and (node.target is getattr or node.target in ARITHMETIC)
+        if not node.users and (size or (node.op == "call_method" and node.target in SIZES)):
+            graph.erase_node(node)
 
 
 def _follow_mode_(graph: fx.Graph, evaluation: fx.Graph) -> None:

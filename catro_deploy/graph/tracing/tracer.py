@@ -2,8 +2,10 @@
 
 import os
 import random
+import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,13 +14,15 @@ from torch import fx, nn
 
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.cut.sizes import held_by
+from catro_deploy.graph.tracing.example import Example, UnknownNumber
+from catro_deploy.graph.tracing.proxies import NumberProxy
 
-__all__ = ["Tracer", "Untraceable", "is_inside", "random_states", "with_opaque_modules"]
+__all__ = ["Number", "Tracer", "Untraceable", "is_inside", "random_states", "with_opaque_modules"]
 
 LAYERS = ("torch.nn.modules.", "torch.ao.nn.")
 NO_LAYERS = ("torch.nn.modules.module", "torch.nn.modules.container")
 WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
-NOT_THE_USERS = (str(Path(torch.__file__).parent) + os.sep, __file__, "<")
+NOT_THE_USERS = (str(Path(torch.__file__).parent) + os.sep, str(Path(__file__).parent) + os.sep, "<")
 
 Found = TypeVar("Found")
 
@@ -31,18 +35,39 @@ class Untraceable(Exception):  # noqa: N818 - no fault: the module is called who
         self.path, self.reason, self.remedy = path, reason, remedy
 
 
+@dataclass(frozen=True)
+class Number:
+    """A ``value`` that the forward read at ``place`` (a file and line) and that is a constant of the graph.
+
+    ``instruction`` tells apart the places of one line.
+    """
+
+    value: Any
+    place: str
+    instruction: tuple[int, int]
+
+
 class Tracer(fx.Tracer):
     """Traces a module for images alone; ``opaque`` modules (names or their prefixes) and layers are called whole.
 
-    The numbers named ``sizes`` are read at every call of the graph; others are constants of it. ``untraceable`` tells
-    of the innermost module through which a trace failed.
+    Sizes of tensors, and the numbers named ``sizes`` that modules hold, are read at every call of the graph. Where the
+    forward needs a number, as in a condition or a loop, it is given that of images of ``input_shape`` (channels,
+    height, width), and ``numbers`` notes it; without ``input_shape`` such a forward cannot be traced. ``untraceable``
+    tells of the innermost module through which a trace failed.
     """
 
-    def __init__(self, opaque: Collection[str], sizes: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        opaque: Collection[str],
+        sizes: Collection[str] = (),
+        input_shape: tuple[int, int, int] | None = None,
+    ) -> None:
         super().__init__()
-        self._opaque, self._sizes = opaque, sizes
+        self._opaque, self._sizes, self._input_shape = opaque, sizes, input_shape
         self._values: dict[str, Any] = {}
         self._innermost: tuple[Exception, str] | None = None
+        self._example: Example | None = None
+        self.numbers: list[Number] = []
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether ``m`` is called whole: as it has to be, or as a layer that is not a container of others."""
@@ -52,6 +77,8 @@ class Tracer(fx.Tracer):
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:  # noqa: ANN401 - whatever the module returns
         """Trace through ``m`` and note whether it is where the trace fails."""
+        if self._example is not None and self._example.running:
+            return forward(*args, **kwargs)
         before = random_states()
         try:
             outcome = super().call_module(m, forward, args, kwargs)
@@ -69,13 +96,15 @@ class Tracer(fx.Tracer):
 
     def trace(self, root: nn.Module, concrete_args: dict[str, Any] | None = None) -> fx.Graph:  # type: ignore[override]
         """Trace ``root``, whose sizes are numbers again afterwards."""
-        held = held_by(root, self._sizes).values()
-        sizes = [getattr(owner, attribute) for owner, attribute in held]
+        held = held_by(root, self._sizes)
+        self._values = {name: getattr(owner, attribute) for name, (owner, attribute) in held.items()}
+        if self._input_shape is not None:
+            self._example = Example(root, self._input_shape, self._values)
         try:
             return super().trace(root, concrete_args)
         finally:
-            for (owner, attribute), size in zip(held, sizes, strict=True):
-                setattr(owner, attribute, size)
+            for name, (owner, attribute) in held.items():
+                setattr(owner, attribute, self._values[name])
 
     def create_args_for_root(
         self,
@@ -94,24 +123,75 @@ class Tracer(fx.Tracer):
                 self.graph.erase_node(given.node)
         if isinstance(self.root, nn.Module):
             for name, (owner, attribute) in held_by(self.root, self._sizes).items():
-                self._values[name] = getattr(owner, attribute)
                 setattr(owner, attribute, self.create_proxy("get_attr", name, (), {}))
         return function, args
 
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """What stands for ``node`` in the forward."""
+        return NumberProxy(node, self)
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        """The outcome of a condition on sizes."""
+        return bool(self.number(obj))
+
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
-        """Go through the parts of a split, where it says how many there are."""
+        """Go through the parts of a split or of a shape, if it is known how many there are."""
         parts: Any = obj
         several = _parts(obj.node, self._values)
-        return super().iter(obj) if several is None else iter([parts[place] for place in range(several)])
+        return iter([parts[place] for place in range(self.length(obj) if several is None else several)])
+
+    def number(self, obj: fx.Proxy) -> Any:  # noqa: ANN401 - a number
+        """The number that ``obj`` is for the example; it becomes a constant of the graph.
+
+        Raises:
+            TraceError: there is none, or it is not the same for any number of images.
+        """
+        return self._read(obj, lambda example: example.number(obj.node))
+
+    def length(self, obj: fx.Proxy) -> int:
+        """The length of the tuple, list or tensor that ``obj`` is for the example; it becomes a constant of the graph.
+
+        Raises:
+            TraceError: as ``number``.
+        """
+        length: int = self._read(obj, lambda example: example.length(obj.node))
+        return length
+
+    def forget_checks(self) -> None:
+        """Forget numbers that the call which is about to be traced read only to see whether they are numbers."""
+        _, instruction = _users_place()
+        while self.numbers and self.numbers[-1].instruction == instruction:
+            self.numbers.pop()
+
+    def _read(self, obj: fx.Proxy, read: Callable[[Example], Any]) -> Any:  # noqa: ANN401 - a number
+        if self._example is None:
+            return super().to_bool(obj)  # which raises
+        try:
+            value = read(self._example)
+        except UnknownNumber as unknown:
+            raise fx.proxy.TraceError(f"{unknown}, which no trace knows") from None
+        self.numbers.append(Number(value, *_users_place()))
+        return value
 
     def untraceable(self, error: Exception) -> Untraceable:
         """Which module is to blame for ``error``, which a trace raised."""
         if isinstance(error, Untraceable):
             return error
         path = self._innermost[1] if self._innermost is not None and self._innermost[0] is error else ""
-        return Untraceable(path, f"{type(error).__name__}: {error}{_place(error)}")
+        remedy = CONTROL_FLOW if isinstance(error, fx.proxy.TraceError) else OTHER_ERROR
+        return Untraceable(path, f"{type(error).__name__}: {error}{_place(error)}", remedy)
 
 
+IGNORE = '[prune] ignore = ["layer4"] in catro.toml.'
+CONTROL_FLOW = (
+    "Control flow that depends on the data has to leave this forward: move it into a submodule of its own, which is "
+    f"then called whole, or keep a submodule from being looked into: {IGNORE}"
+)
+OTHER_ERROR = (
+    "torch.fx runs the forward with stand-ins for tensors, and this line does not work with them: write it with tensor "
+    "operations, move it into a submodule of its own, which is then called whole, or keep a submodule from being "
+    f"looked into: {IGNORE}"
+)
 RANDOM = "it draws random numbers, which a trace would repeat for ever"
 
 
@@ -170,11 +250,16 @@ def _refusal(model: nn.Module, failure: Untraceable) -> ModelError:
     where = f"{failure.path}, a {type(model.get_submodule(failure.path)).__name__}," if failure.path else "the model"
     return ModelError(
         f"The forward of {type(model).__name__} cannot be traced; {where} is where it fails: {failure.reason}",
-        failure.remedy
-        or "Control flow that depends on the data has to leave this forward: move it into a submodule of its own, "
-        "which is then called whole, or keep a submodule from being looked into: "
-        '[prune] ignore = ["layer4"] in catro.toml.',
+        failure.remedy or CONTROL_FLOW,
     )
+
+
+def _users_place() -> tuple[str, tuple[int, int]]:
+    """File and line of the user's code that is running, and which of its instructions."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}", (id(frame), frame.f_lasti)
 
 
 def _place(error: BaseException) -> str:

@@ -1,0 +1,48 @@
+"""Multiply-accumulates of all that a network runs: layers, attention, recurrent layers, products of feature maps."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+__all__ = ["count_macs"]
+
+
+def count_macs(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
+    """Multiply-accumulates of ``model`` (eval mode) for one image of ``input_shape`` (channels, height, width).
+
+    Convolutions and matrix products count, as torch.utils.flop_counter has them; recurrent layers, which it leaves out,
+    count each weight once a step.
+    """
+    recurrent = 0
+
+    def count(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - a hook
+        nonlocal recurrent
+        sequence = given[0]
+        steps = sequence[..., 0].numel() if isinstance(sequence, torch.Tensor) else sequence.data.shape[0]
+        recurrent += steps * sum(weight.numel() for weight in module.parameters() if weight.ndim > 1)
+
+    hooks = [module.register_forward_hook(count) for module in model.modules() if isinstance(module, nn.RNNBase)]
+    image = torch.zeros(1, *input_shape, device=next(model.parameters()).device)
+    counter = FlopCounterMode(display=False)
+    try:
+        with torch.no_grad(), _plain_attention(), counter:
+            model.eval()(image)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return int(counter.get_total_flops()) // 2 + recurrent
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Let torch's attention layers run as the operations that they are made of, which can be counted."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)

@@ -1,0 +1,68 @@
+"""Values of a trace that are numbers where a number is needed: in conditions, loops, indices and texts."""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx
+from torch.fx.proxy import Attribute
+
+__all__ = ["NumberProxy"]
+
+
+class NumberProxy(fx.Proxy):
+    """A proxy that Python may ask for the number that it stands for; its tracer knows numbers (tracer.py)."""
+
+    tracer: Any
+
+    def __getattr__(self, name: str) -> "NumberAttribute":
+        """A node of its own only if it is no method that is called."""
+        return NumberAttribute(self, name)
+
+    def __int__(self) -> int:
+        """As ``int(x.shape[1])`` needs it."""
+        return int(self.tracer.number(self))
+
+    def __index__(self) -> int:
+        """As ``range(x.shape[1])`` needs it."""
+        return operator.index(self.tracer.number(self))
+
+    def __float__(self) -> float:
+        """As ``math.ceil(x.shape[1] / 2)`` needs it."""
+        return float(self.tracer.number(self))
+
+    def __round__(self, digits: int | None = None) -> float:
+        """As ``round(x.shape[1] * 0.5)`` needs it."""
+        rounded: float = round(self.tracer.number(self), digits)
+        return rounded
+
+    def __len__(self) -> int:
+        """As ``len(x.shape)`` needs it."""
+        length: int = self.tracer.length(self)
+        return length
+
+    def __format__(self, how: str) -> str:
+        """The number in a text, such as a name or a message; never a reason to fail."""
+        try:
+            return format(self.tracer.number(self), how)
+        except fx.proxy.TraceError:
+            return repr(self)
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        orig_method: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - a proxy
+        """Put a call into the graph; that torch has looked at its arguments before makes no constant of them."""
+        proxies: list[Any] = []
+        fx.node.map_aggregate((args, kwargs), lambda leaf: proxies.append(leaf) if isinstance(leaf, fx.Proxy) else leaf)
+        for proxy in proxies[:1]:
+            proxy.tracer.forget_checks()
+        return super().__torch_function__(orig_method, types, args, kwargs)
+
+
+class NumberAttribute(Attribute, NumberProxy):
+    """An attribute of a proxy, such as ``x.shape``."""
