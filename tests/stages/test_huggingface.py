@@ -1,5 +1,6 @@
 """A network of Hugging Face transformers, pruned on drawn images; its folder is not needed afterwards."""
 
+import itertools
 import shutil
 
 import numpy as np
@@ -25,12 +26,12 @@ def settings_of(folder):
     """Of a small ResNet and images of one colour each."""
     pytest.importorskip("transformers")
     save_network(folder / "net", "resnet", NAMES)
-    for number, name in enumerate(NAMES):
-        (folder / "images" / "train" / name).mkdir(parents=True)
-        for seed in range(12):
+    for (number, name), split in itertools.product(enumerate(NAMES), ("train", "val")):
+        (folder / "images" / split / name).mkdir(parents=True)
+        for seed in range(12 if split == "train" else 3):
             pixels = np.random.default_rng(seed).integers(0, 100, (32, 32, 3), dtype=np.uint8)
             pixels[..., 2 - number] += 100
-            Image.fromarray(pixels).save(folder / "images" / "train" / name / f"{seed}.png")
+            Image.fromarray(pixels).save(folder / "images" / split / name / f"{seed}.png")
     text = """
 [model]
 name = "transformers:net"
