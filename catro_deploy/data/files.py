@@ -64,7 +64,7 @@ class FileSplit:
     ) -> None:
         self.paths = tuple(paths)
         self.labels = labels
-        self._form = form
+        self.form = form
         # The system gives memory to pages of the array as they are written, so unread images cost none.
         self._remembered = np.empty(self._shape(len(paths)), np.uint8) if remember else None
         self._decoded = np.zeros(len(paths), dtype=bool)
@@ -85,12 +85,12 @@ class FileSplit:
         return torch.from_numpy(self._remembered[wanted])
 
     def _shape(self, images: int) -> tuple[int, int, int, int]:
-        return images, self._form.channels, *self._form.size
+        return images, self.form.channels, *self.form.size
 
     def _decode(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
         pixels = np.empty(self._shape(len(indices)), np.uint8)
         paths = [self.paths[index] for index in indices]
-        for place, image in enumerate(_decode_all(paths, self._form)):
+        for place, image in enumerate(_decode_all(paths, self.form)):
             pixels[place] = image
         return pixels
 

@@ -25,7 +25,8 @@ def image_sizes(dataset: Dataset) -> ImageSizes | None:
     Files whose header cannot be read are left out: they are reported when they are decoded.
     """
     splits = (dataset.train, dataset.validation, dataset.test)
-    paths = [path for split in splits if isinstance(split, FileSplit) for path in split.paths]
+    files = [split for split in splits if isinstance(split, FileSplit)]
+    paths = [path for split in files for path in split.paths]
     places = np.linspace(0, len(paths) - 1, min(len(paths), MOST_HEADERS)).round().astype(int)
     found = list(_read(paths[place] for place in places))
     if not found:
@@ -38,6 +39,7 @@ def image_sizes(dataset: Dataset) -> ImageSizes | None:
         least=(min(widths), min(heights)),
         most=(max(widths), max(heights)),
         square=all(width == height for width, height in found),
+        resize=files[0].form.resize,
     )
 
 

@@ -10,6 +10,7 @@ from catro_deploy.models.classes import count_logits
 from catro_deploy.models.huggingface import folder_of
 from catro_deploy.models.imagenet import IMAGENET_CLASSES
 from catro_deploy.models.pretrained import Pretrained, pretrained
+from catro_deploy.report.images import resizing_words
 from catro_deploy.settings import load_settings
 from catro_deploy.settings.section import IMAGENET, UNLABELLED
 from catro_deploy.stages.images import classes_with_images, open_images_of
@@ -54,7 +55,8 @@ def start_from(model: str, checkpoint: Path | None, weights: str | None, root: P
         more = f" and {len(found) - NAMES_SHOWN} more" if len(found) > NAMES_SHOWN else ""
         of_all = f" of the network's {len(dataset.classes)}" if len(found) < len(dataset.classes) else ""
         start.assumed.append(f"{len(found)} classes{of_all} are wanted: {', '.join(found[:NAMES_SHOWN])}{more}.")
-    start.assumed.append(f"The network gets images of {width}x{height}{_resizing(settings.data.resize)}.")
+    how = "" if settings.data.resize is None else f" ({resizing_words(settings.data.resize)})"
+    start.assumed.append(f"The network gets images of {width}x{height}{how}.")
     return start
 
 
@@ -127,11 +129,3 @@ def _compare_classes_(start: Start, model: str, checkpoint: Path, root: Path) ->
             f"The network has {logits} outputs, and {root} other classes: its folders are named by the index of their "
             "output. Otherwise set [model] classes to a file of names, in the order of the outputs."
         )
-
-
-def _resizing(resize: int | tuple[int, int] | None) -> str:
-    if resize is None:
-        return ""
-    if isinstance(resize, int):
-        return f", cut out of images whose shorter side is resized to {resize}"
-    return f", cut out of images that are resized to {resize[1]}x{resize[0]}"
