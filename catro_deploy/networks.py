@@ -90,7 +90,7 @@ def _unpruned(plan: Plan, model: nn.Module | Callable[[int], nn.Module] | None, 
             "Give what builds that module, with all its classes: load(folder, model=...).",
         )
     if model is None:
-        return build_model(plan.model, plan.model_classes)
+        return build_model(plan.model, plan.model_classes, plan.architecture or None)
     built = copy.deepcopy(model) if isinstance(model, nn.Module) else model(plan.model_classes)
     if not isinstance(built, nn.Module):
         raise ModelError(

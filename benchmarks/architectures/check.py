@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 import catro_deploy
+from benchmarks.architectures.huggingface import model_name
 from catro_deploy import PrunedModel
 from catro_deploy.errors import BudgetError, CatroError, MissedError
 from catro_deploy.graph.coupling.trace import Network, trace
@@ -89,6 +90,7 @@ def check_architecture(name: str, size: int, work: Path) -> dict[str, Any]:
     batches = _batches(size)
     torch.manual_seed(0)
     model: nn.Module = nn.Identity()
+    name = model_name(name, work)
     with outcomes.step("build"):
         model = _with_statistics(build_model(name, CLASSES), batches)
         outcomes.figures["params"] = sum(parameter.numel() for parameter in model.parameters())
@@ -100,13 +102,14 @@ def check_architecture(name: str, size: int, work: Path) -> dict[str, Any]:
     return {"steps": outcomes.steps, **outcomes.figures, "seconds": round(time.monotonic() - began, 1)}
 
 
-def check_latency(name: str, size: int) -> dict[str, Any]:
-    """Prune the network ``name``, for images of ``size``, by its latency on this processor.
+def check_latency(name: str, size: int, work: Path) -> dict[str, Any]:
+    """Prune the network ``name``, for images of ``size``, by its latency on this processor; files go to ``work``.
 
     Returns the outcome as a step, and latency as measured and multiply-accumulates, shares of the unpruned network's.
     """
     began = time.monotonic()
     outcomes, progress, batches = Outcomes(), _Listening(), _batches(size)
+    name = model_name(name, work)
     with outcomes.step(LATENCY, lambda: progress.last):
         model = _with_statistics(build_model(name, CLASSES), batches)
         plan = _prune_by_latency(name, model, batches, progress).plan

@@ -10,7 +10,7 @@ from benchmarks.common import table
 
 __all__ = ["page"]
 
-SOURCES = {"torchvision": "torchvision", "timm": "timm"}
+SOURCES = {"torchvision": "torchvision", "timm": "timm", "transformers": "Hugging Face transformers"}
 # Reasons to show of each model.
 SHOWN = 2
 HALF = 0.5
@@ -50,7 +50,7 @@ from the original's answers likewise. "Deviation" is that of "equal", "ONNX" tha
 FOOT = """\
 ## Make this page again
 
-    python -m benchmarks.architectures.scoreboard --timm
+    python -m benchmarks.architectures.scoreboard --timm --huggingface
 
 Rows come from several machines, the newest from {processor}, Python {python}, torch {torch}, {date}.
 `--size 64 --only PATTERN` takes a quick look at some of them.

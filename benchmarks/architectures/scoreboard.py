@@ -1,7 +1,8 @@
-"""The scoreboard: which of torchvision's classifiers (and timm's families) can be pruned, trained, saved and exported.
+"""The scoreboard: which classifiers of torchvision, timm and transformers can be pruned, trained, saved and exported.
 
     python -m benchmarks.architectures.scoreboard                # every torchvision model, at its own size
     python -m benchmarks.architectures.scoreboard --timm         # the smallest member of each timm family, too
+    python -m benchmarks.architectures.scoreboard --huggingface  # a member of each family of transformers, too
     python -m benchmarks.architectures.scoreboard --size 64 --only 'regnet' --again  # a quick look at some, done or not
     python -m benchmarks.architectures.scoreboard --latency --only resnet  # and prune by measured latency: minutes each
 
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.architectures.check import LATENCY, PASSED, STEPS, check_architecture, check_latency
+from benchmarks.architectures.huggingface import HUGGING_FACE, SIZE
 from benchmarks.architectures.page import page
 from benchmarks.common import DOCS, environment, read_result, write_result
 from catro_deploy.errors import CatroError
@@ -54,6 +56,7 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--timm", action="store_true", help="timm's families, too (needs timm)")
+    parser.add_argument("--huggingface", action="store_true", help="transformers' families, too (needs transformers)")
     parser.add_argument("--size", type=int, help="height and width of the images; default: each model's own")
     parser.add_argument("--only", type=re.compile, default=re.compile(""), help="models whose name this pattern finds")
     parser.add_argument("--again", action="store_true", help="rows that are done, too")
@@ -71,14 +74,15 @@ def model_names(args: argparse.Namespace) -> list[str]:
 
     names = [f"torchvision:{name}" for name in torchvision.models.list_models(module=torchvision.models)]
     names += [f"timm:{name}" for name in TIMM if args.timm]
+    names += HUGGING_FACE if args.huggingface else ()
     return [name for name in names if args.only.search(name)]
 
 
 def size_of(name: str, asked: int | None) -> int:
     """Height and width of the images for the model ``name``: as asked, unless its maps would become too small."""
     if asked is None:
-        asked = library_size(name)
-        assert asked is not None, f"{name} is not a model of torchvision or timm"
+        asked = SIZE if name in HUGGING_FACE else library_size(name)
+        assert asked is not None, f"{name} is not a model of torchvision, timm or transformers"
         return asked
     return max([asked, *(size for part, size in LEAST_SIZE.items() if part in name)])
 
@@ -149,8 +153,8 @@ def main() -> None:
 
         torch.set_num_threads(1)
         task = json.loads(args.check)
-        name, size = task["name"], task["size"]
-        found = check_latency(name, size) if task["latency"] else check_architecture(name, size, Path(task["work"]))
+        check = check_latency if task["latency"] else check_architecture
+        found = check(task["name"], task["size"], Path(task["work"]))
         print(json.dumps(found))
         return
     stored = read_result(RESULT)

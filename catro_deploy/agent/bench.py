@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from catro_deploy.agent.clocks import watched_clocks
 from catro_deploy.agent.energy import energy, open_meter
 from catro_deploy.agent.events import Progress
 from catro_deploy.agent.facts import LoadMeter, device_facts, state
+from catro_deploy.agent.images import random_images
 from catro_deploy.agent.measure import CPU_PROVIDER, clocked, measure, percentile, remarks, speedup, timing
 from catro_deploy.agent.models import open_model
 from catro_deploy.agent.results import BenchFacts, BenchResult, Mode, ModeResult, TrtexecTiming
@@ -176,14 +177,13 @@ def _call(runner: Runner, mode: Mode, seed: int, enqueue_us: list[float] | None 
     return clocked(partial(runner.infer, images))
 
 
-def _images(runner: Runner, batch: int, seed: int) -> NDArray[np.float32]:
+def _images(runner: Runner, batch: int, seed: int) -> NDArray[Any]:
     if runner.batch not in (None, batch):
         raise UsageError(
             f"The ONNX files take {runner.batch} image(s) at a time, and {batch} are to be measured.",
             "Set export.dynamic_batch = true, run catro-deploy export again, then bench.",
         )
-    # Normal numbers, like normalised images: zeros or denormals can run at another speed.
-    return np.random.default_rng(seed).standard_normal((batch, *runner.image_shape)).astype(np.float32)
+    return random_images(runner, batch, np.random.default_rng(seed))
 
 
 def _seldom(emit: Emit) -> Callable[[float], None]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from catro_deploy.agent.engines import built, effective, engine_of, layers_of
 from catro_deploy.agent.events import EngineBuilding, EngineBuilt, FilePiece, Note
+from catro_deploy.agent.images import random_images
 from catro_deploy.agent.measure import percentile
 from catro_deploy.agent.models import engine_settings
 from catro_deploy.agent.results import BuildResult, BuiltEngine
@@ -71,6 +72,6 @@ def _rebuilt_us(onnx: Path, engine: Path, job: BuildJob) -> float:
         again.write_bytes(built(onnx, effective(engine_settings(job)), None))
         sidecar_of(again).write_bytes(sidecar_of(engine).read_bytes())
         with TrtRunner(again, 1) as runner:
-            images = np.random.default_rng(0).standard_normal((job.batch, *runner.image_shape)).astype(np.float32)
+            images = random_images(runner, job.batch, np.random.default_rng(0))
             once = runner.timer(images, transfers=False, graph=False)
             return percentile(sorted([once() for _ in range(WARMUP + TIMED)][WARMUP:]), 50)

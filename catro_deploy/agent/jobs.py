@@ -130,7 +130,7 @@ class BuildJob(ModelJob[BuildResult]):
 class VerifyJob(ModelJob[VerifyResult]):
     """Run each model on all ``images``, a .npy file of uint8 (n, channels, height, width).
 
-    Pixels are scaled to 0..1, less ``mean``, over ``std``, one value for each channel.
+    Pixels are scaled to 0..1, less ``mean``, over ``std``, one value for each channel, unless the model does so itself.
     """
 
     NAME: ClassVar[str] = "verify"

@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from catro_deploy.agent.events import NodeTimes, Sample
+from catro_deploy.agent.images import random_images
 from catro_deploy.agent.measure import no_garbage_collection
 from catro_deploy.agent.results import ProfileResult
 from catro_deploy.runtimes import Runner, open_runner
@@ -47,7 +48,7 @@ def profile(job: ProfileJob, workspace: Workspace, emit: Emit) -> ProfileResult:
     variants, together = job.variants, job.protocol.together
     folder = Path(workspace.folder)
     with open_runner(job.runtime, folder / job.reference, job.threads) as reference, no_garbage_collection():
-        images = generator.standard_normal((job.batch, *reference.image_shape)).astype(np.float32)
+        images = random_images(reference, job.batch, generator)
         for start in range(0, len(variants), together):
             some = variants[start : start + together]
             for sample in _profile_some(some, folder, reference, images, job, generator):
@@ -71,7 +72,7 @@ def _profile_some(
     variants: Sequence[Variant],
     folder: Path,
     reference: Runner,
-    images: NDArray[np.float32],
+    images: NDArray[Any],
     job: ProfileJob,
     generator: np.random.Generator,
 ) -> list[Sample]:
@@ -116,7 +117,7 @@ class _Visitor:
         self.whole_us: list[float] = []
         """The latency without profiling in each visit."""
 
-    def visit(self, images: NDArray[np.float32], protocol: VisitProtocol) -> None:
+    def visit(self, images: NDArray[Any], protocol: VisitProtocol) -> None:
         """Run the network for a while."""
         first_ms = _times_us(self._profiled, images, WARMUP)[0] / 1e3
         runs = int(np.clip(protocol.block_ms / first_ms, protocol.min_runs, protocol.max_runs))
@@ -140,7 +141,7 @@ def _level_us(references: Sequence[Sequence[float]], turn: int) -> float:
     return float(low_mean(np.concatenate(around)))
 
 
-def _times_us(runner: Runner, images: NDArray[np.float32], count: int) -> list[float]:
+def _times_us(runner: Runner, images: NDArray[Any], count: int) -> list[float]:
     clock = time.perf_counter_ns
     times_us = []
     for _ in range(count):

@@ -1,31 +1,33 @@
-"""Logits of networks on images that were sent packed, and that are normalised here as they are in training."""
+"""Logits of networks on images that were sent packed, and that are normalised as they are in training."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from catro_deploy.agent.events import ImagesDone, LogitsPiece
+from catro_deploy.agent.images import prepared
 from catro_deploy.agent.models import open_model
 from catro_deploy.agent.pieces import pieces
+from catro_deploy.agent.probabilities import log_of
 from catro_deploy.agent.results import VerifyResult
 from catro_deploy.runtimes import Runner, check_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from catro_deploy.agent.events import Emit
     from catro_deploy.agent.jobs import VerifyJob, Workspace
 
-__all__ = ["normalise", "verify"]
+__all__ = ["verify"]
 
 
 def verify(job: VerifyJob, workspace: Workspace, emit: Emit) -> VerifyResult:
     """Run each model of ``job`` on all images; the logits are events, so that no more than a batch is in memory.
+
+    Of a model that ends in softmax they are the logarithms of its probabilities.
 
     Raises:
         ModelError: a model cannot be run, or is not the one that was meant.
@@ -38,24 +40,16 @@ def verify(job: VerifyJob, workspace: Workspace, emit: Emit) -> VerifyResult:
             check_metadata(runner, model.metadata)
             runtime = f"{runner.name} {runner.version}"
             for start in range(0, len(images), job.batch_size):
-                some = normalise(images[start : start + job.batch_size], job.mean, job.std)
+                some = prepared(images[start : start + job.batch_size], job.mean, job.std, runner)
                 for piece in pieces(_infer(runner, some).astype("<f4").tobytes()):
                     emit(LogitsPiece(name, piece))
                 emit(ImagesDone(len(some)))
     return VerifyResult(runtime)
 
 
-def normalise(pixels: NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
-    """``pixels`` (n, c, h, w) scaled to 0..1, less ``mean``, over ``std`` (c each), in float32.
-
-    The same numbers as ``data.pixels.normalise``, which needs PyTorch.
-    """
-    centre, spread = (np.array(values, np.float32).reshape(1, -1, 1, 1) for values in (mean, std))
-    images: NDArray[np.float32] = (pixels.astype(np.float32) / np.float32(255) - centre) / spread
-    return images
-
-
-def _infer(runner: Runner, images: NDArray[np.float32]) -> NDArray[np.float32]:
+def _infer(runner: Runner, images: NDArray[Any]) -> NDArray[np.float32]:
     if runner.batch is None:
-        return runner.infer(images)
-    return np.concatenate([runner.infer(images[i : i + 1]) for i in range(len(images))])
+        found = runner.infer(images)
+    else:
+        found = np.concatenate([runner.infer(images[i : i + 1]) for i in range(len(images))])
+    return log_of(found) if runner.metadata.get("output") == "softmax" else found

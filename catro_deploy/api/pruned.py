@@ -14,9 +14,10 @@ from catro_deploy import networks
 from catro_deploy.api.keeping import keep_better_, logits_by
 from catro_deploy.api.options import FinetuneOptions
 from catro_deploy.data.loader import Loader, WantedClasses, image_batches, open_loader
-from catro_deploy.errors import CatroWarning, RunFolderError
+from catro_deploy.errors import CatroWarning, RunFolderError, SettingsError
 from catro_deploy.files import text_hash
 from catro_deploy.graph.onnx.export import export_onnx, plan_metadata
+from catro_deploy.graph.onnx.interface import Interface, write_interface
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.records import Agreement, History, Plan
@@ -139,36 +140,51 @@ class PrunedModel:
         network: Literal["pruned", "original"] = "pruned",
         opset: int = 18,
         dynamic_batch: bool = False,
+        input: Literal["float", "uint8"] = "float",
+        layout: Literal["nchw", "nhwc"] = "nchw",
+        output: Literal["logits", "softmax"] = "logits",
     ) -> Path:
         """Write a network as ONNX, after ONNX Runtime has computed the same logits from it as PyTorch.
 
-        Its input ``image`` is float32 (batch, channels, height, width), its output ``logits`` (batch, wanted classes).
-        The classes, the normalisation as far as it is known, and the plan's hash are in the file's metadata.
+        Its input ``image`` is float32 (batch, channels, height, width), its output ``logits`` (batch, wanted classes),
+        unless other ones are asked for. The classes, the normalisation as far as it is known, and the plan's hash are
+        in the file's metadata.
 
         Args:
             path: the file.
             network: the pruned one as it is now, or the original to compare it with.
             opset: of ONNX, 18 to 23.
             dynamic_batch: whether the batch may be any; else it is 1.
+            input: "uint8" takes raw pixels, which the network normalises by the plan's mean and std.
+            layout: of the input; "nhwc" is channels last.
+            output: "softmax" gives ``probabilities``.
 
         Returns:
             The path.
 
         Raises:
-            SettingsError: the opset does not fit.
+            SettingsError: the opset does not fit, or raw pixels are to be normalised and the plan has no mean and std.
             ModelError: PyTorch or ONNX cannot express the network.
             NumericsError: ONNX Runtime computes other logits, or NaN.
             StorageError: the file could not be written.
         """
-        settings = load_settings(None, {"export": {"opset": opset, "dynamic_batch": dynamic_batch}}).export
+        asked = {"opset": opset, "dynamic_batch": dynamic_batch, "input": input, "layout": layout, "output": output}
+        settings = load_settings(None, {"export": asked}).export
+        if settings.input == "uint8" and not self.plan.mean:
+            raise SettingsError(
+                "The plan does not say how images are normalised, so a network of raw pixels cannot be written.",
+                'Give prune() mean and std, or export with input="float".',
+            )
+        interface = Interface.of(settings, self.plan.mean, self.plan.std)
         export_onnx(
             (self.model if network == "pruned" else self.original).cpu().eval(),
             self.plan.input_shape,
             Path(path),
             opset=settings.opset,
             dynamic_batch=settings.dynamic_batch,
-            metadata=plan_metadata(self.plan, text_hash(record_text(self.plan)), network),
+            metadata=plan_metadata(self.plan, text_hash(record_text(self.plan)), network, interface),
         )
+        write_interface(Path(path), interface)
         return Path(path)
 
     def save(self, folder: Path | str) -> Path:

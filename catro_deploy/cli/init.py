@@ -27,7 +27,7 @@ HEAD = """\
 
 OWN = f"""\
 {HEAD}[model]
-name = "cifar_resnet20"         # or torchvision:resnet50, or your own: package.module:factory
+name = "cifar_resnet20"         # or torchvision:resnet50, timm:NAME, transformers:FOLDER, package.module:factory
 checkpoint = "model.pth"        # your trained weights: safetensors, or a torch file of tensors only
 mean = [0.485, 0.456, 0.406]    # as in your training: subtracted from pixels in 0..1,
 std = [0.229, 0.224, 0.225]     # then divided by
@@ -106,7 +106,10 @@ epochs = 2                      # 0: no training; the network stays as pruning h
 )
 def init(
     model: Annotated[
-        str, typer.Option(help="Look at this network: torchvision:NAME, timm:NAME or package.module:factory.")
+        str,
+        typer.Option(
+            help="Look at this network: torchvision:NAME, timm:NAME, transformers:FOLDER or package.module:factory."
+        ),
     ] = "",
     data_root: Annotated[Path | None, typer.Option(help="Look at the images in this folder.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Weights of the network; default: its library's.")] = None,

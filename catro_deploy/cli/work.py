@@ -161,7 +161,7 @@ def export_run(
 
 def with_weights(settings: "Settings", progress: Progress) -> "Settings":
     """``settings`` with what follows from the pretrained weights that they name, see ``with_pretrained``."""
-    if settings.model.weights is None:
+    if not settings.model.has_preprocessing:
         return settings
     from catro_deploy.stages.pretrained import with_pretrained
 

@@ -1,6 +1,6 @@
 """Pixels as networks take them: scaled to 0..1, less the mean, over the standard deviation of each channel.
 
-The device's agent, which has numpy alone, computes the same numbers to the bit: ``agent.verify.normalise``.
+The device's agent, which has numpy alone, computes the same numbers to the bit: ``agent.images.normalise``.
 """
 
 from collections.abc import Sequence

@@ -11,6 +11,7 @@ from torch import nn
 from catro_deploy.agent.jobs import ModelFile
 from catro_deploy.calibration import LatencyProtocol
 from catro_deploy.graph.onnx.export import export_onnx
+from catro_deploy.graph.onnx.interface import write_interface
 from catro_deploy.precision.timing import convert_
 from catro_deploy.records import Speedup
 from catro_deploy.transports import run_job
@@ -63,6 +64,7 @@ class CandidateTimer:
         dynamic = self.use.batch > 1
         export_onnx(network, self.input_shape, file, opset=self.opset, dynamic_batch=dynamic, metadata={})
         convert_(file, precision, self.use.own_precision, self.use.runtime)
+        write_interface(file, self.use.interface)
         return file
 
 

@@ -1,12 +1,15 @@
-"""Names to networks: ``cifar_resnet20``, ``torchvision:NAME``, ``timm:NAME``, ``package.module:factory``."""
+"""Names to networks: ``cifar_resnet20``, ``torchvision:NAME``, ``timm:NAME``, ``transformers:FOLDER``, factories."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from torch import nn
 
 from catro_deploy.errors import ModelError
 from catro_deploy.factories import load_factory, users_code
 from catro_deploy.models.cifar_resnet import cifar_resnet
+from catro_deploy.models.huggingface import folder_of, transformers_model
 from catro_deploy.models.zoo import similar_models, timm_model, timm_size, torchvision_model, torchvision_size
 
 __all__ = ["build_model", "library_size"]
@@ -14,11 +17,11 @@ __all__ = ["build_model", "library_size"]
 CIFAR_DEPTHS = (20, 32, 56, 110)
 
 
-def build_model(name: str, classes: int) -> nn.Module:
+def build_model(name: str, classes: int, architecture: Mapping[str, Any] | None = None) -> nn.Module:
     """Build the network ``name`` with ``classes`` outputs, in eval mode, its weights random.
 
     A ``package.module:factory`` is called with the number of classes and must return an ``nn.Module``; the working
-    folder is on its import path.
+    folder is on its import path. Of ``transformers:FOLDER``, ``architecture`` stands in for what the folder says.
 
     Raises:
         ModelError: the name is not known or is that of a vision transformer, or the factory fails.
@@ -26,19 +29,21 @@ def build_model(name: str, classes: int) -> nn.Module:
     cifar = re.fullmatch(r"cifar_resnet(\d+)", name)
     if cifar and int(cifar[1]) in CIFAR_DEPTHS:
         return cifar_resnet(int(cifar[1]), classes).eval()
-    library, _, architecture = name.partition(":")
+    library, _, own = name.partition(":")
     if library == "torchvision":
-        return torchvision_model(architecture, classes).eval()
+        return torchvision_model(own, classes).eval()
     if library == "timm":
-        return timm_model(architecture, classes).eval()
+        return timm_model(own, classes).eval()
+    if folder := folder_of(name):
+        return transformers_model(folder, classes, architecture).eval()
     if ":" in name:
         return _from_factory(name, classes).eval()
     near = similar_models(name, [f"cifar_resnet{depth}" for depth in CIFAR_DEPTHS])
     raise ModelError(
         f"There is no model {name!r}.",
         (f"Did you mean {' or '.join(near)}? " if near else "")
-        + f"Known are cifar_resnet{{{','.join(map(str, CIFAR_DEPTHS))}}}, torchvision:NAME, timm:NAME and "
-        "package.module:factory.",
+        + f"Known are cifar_resnet{{{','.join(map(str, CIFAR_DEPTHS))}}}, torchvision:NAME, timm:NAME, "
+        "transformers:FOLDER and package.module:factory.",
     )
 
 

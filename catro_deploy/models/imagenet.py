@@ -1,11 +1,15 @@
 """The 1,000 classes of ImageNet: their names from torchvision, their WordNet ids from timm if that is installed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["IMAGENET_CLASSES", "imagenet_ids", "imagenet_names"]
+from catro_deploy.settings.section import IMAGENET
+
+__all__ = ["IMAGENET_CLASSES", "classes_setting", "imagenet_ids", "imagenet_names"]
 
 IMAGENET_CLASSES = 1000
+# Of the 1,000, two are written "crane" and one "maillot" by some, and have a word more here.
+DIFFERENT = 10
 
 
 def imagenet_names() -> tuple[str, ...]:
@@ -23,3 +27,20 @@ def imagenet_ids() -> Mapping[str, int]:
         return {}
     info: Any = data.ImageNetInfo("imagenet-1k")  # type: ignore[attr-defined]
     return {name: index for index, name in enumerate(info.label_names())}
+
+
+def classes_setting(names: Sequence[str]) -> str | list[str | tuple[str, str]]:
+    """``names`` of classes, in the order of the logits, as ``[model] classes`` has them.
+
+    ImageNet's, written as a list of synonyms or by the first of them, are known again, and get their ids; TensorFlow's
+    networks have a background class before them.
+    """
+    before = len(names) - IMAGENET_CLASSES
+    pairs = list(zip(imagenet_names(), names[before:], strict=True)) if before in (0, 1) else []
+    alike = sum(known.lower() == name.partition(",")[0].lower() for known, name in pairs)
+    if not pairs or alike < IMAGENET_CLASSES - DIFFERENT:
+        return list(names)
+    ids = imagenet_ids()
+    if before and ids:
+        return [(names[0], names[0]), *zip(ids, imagenet_names(), strict=True)]
+    return [names[0], *imagenet_names()] if before else IMAGENET

@@ -12,12 +12,15 @@ from torch.nn.utils import parametrize
 
 __all__ = ["write_out_weights_"]
 
-# timm's convolutions with weight standardisation (arXiv:1903.10520, 2101.08692): of normaliser-free networks and BiT.
-STANDARDISED = "timm.layers.std_conv"
+# Where timm and transformers keep convolutions with weight standardisation (arXiv:1903.10520, 2101.08692): of
+# normaliser-free networks and BiT.
+STANDARDISED = ("timm.layers.std_conv", "transformers.models.bit.modeling_bit")
 
 
 def write_out_weights_(model: nn.Module) -> nn.Module:
-    """Take off all parametrisations, and put plain convolutions in the place of timm's standardised ones.
+    """Take off all parametrisations, and put plain convolutions in the place of standardised ones.
+
+    Those of transformers that pad by the size of their input stay.
 
     Args:
         model: in eval mode; it is changed in place, and computes what it did.
@@ -34,16 +37,20 @@ def write_out_weights_(model: nn.Module) -> nn.Module:
                 parametrize.remove_parametrizations(module, name)
     plain: dict[nn.Module, nn.Conv2d] = {}
     for path, module in list(model.named_modules(remove_duplicate=False)):
-        if isinstance(module, nn.Conv2d) and type(module).__module__ == STANDARDISED:
+        if isinstance(module, nn.Conv2d) and type(module).__module__ in STANDARDISED and not _has_own_padding(module):
             plain[module] = plain.get(module) or _plain(module)
             model.set_submodule(path, plain[module])
     return model
 
 
-def _plain(conv: Any) -> nn.Conv2d:  # noqa: ANN401 - one of four classes of timm
-    from timm.layers.conv2d_same import Conv2dSame
+def _has_own_padding(conv: nn.Conv2d) -> bool:
+    return getattr(conv, "pad", None) is not None
 
-    kind: type[nn.Conv2d] = Conv2dSame if getattr(conv, "same_pad", False) else nn.Conv2d
+
+def _plain(conv: Any) -> nn.Conv2d:  # noqa: ANN401 - one of four classes of timm, or that of transformers
+    kind: type[nn.Conv2d] = nn.Conv2d
+    if getattr(conv, "same_pad", False):
+        from timm.layers.conv2d_same import Conv2dSame as kind  # noqa: N813
     made = kind(
         conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups,
         conv.bias is not None,

@@ -1,4 +1,4 @@
-"""Pretrained weights of torchvision and timm: their file, and how the images of their training were prepared."""
+"""Pretrained weights of torchvision, timm and transformers: their file, and how their images were prepared."""
 
 import contextlib
 import math
@@ -8,8 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from catro_deploy.errors import ModelError
-from catro_deploy.models.imagenet import IMAGENET_CLASSES
+from catro_deploy.models.huggingface import (
+    class_names,
+    folder_of,
+    read_architecture,
+    require_cnn,
+    transformers_library,
+    weights_file,
+)
+from catro_deploy.models.imagenet import IMAGENET_CLASSES, classes_setting
+from catro_deploy.models.preprocessor import preparation
 from catro_deploy.models.zoo import require_known, timm_library
+from catro_deploy.settings.section import IMAGENET
 from catro_deploy.suggestions import did_you_mean
 
 __all__ = ["Pretrained", "fetch", "pretrained"]
@@ -26,7 +36,7 @@ class Pretrained:
 
     Attributes:
         weights: their full name.
-        url: where they are published.
+        url: where they are published; empty if they lie in a folder of the user's.
         file: where the library keeps them once they are downloaded.
         size: height and width of the network's input.
         resize: the shorter side, or height and width, that images are resized to before the centre is cut out; None:
@@ -34,7 +44,7 @@ class Pretrained:
         interpolation: how.
         mean: of pixels in 0..1, a value a channel.
         std: likewise.
-        classes: how many logits there are.
+        classes: those of the logits, as ``[model] classes`` has them: ImageNet's, how many, or names; None: not known.
         accuracy: on ImageNet's validation images, as published, a fraction; None if it is not known.
     """
 
@@ -46,29 +56,31 @@ class Pretrained:
     interpolation: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    classes: int
+    classes: int | str | list[str | tuple[str, str]] | None
     accuracy: float | None
 
-    @property
-    def on_imagenet(self) -> bool:
-        """Whether the classes are ImageNet's 1,000."""
-        return self.classes == IMAGENET_CLASSES
 
-
-def pretrained(name: str, weights: str) -> Pretrained:
+def pretrained(name: str, weights: str | None) -> Pretrained:
     """The ``weights`` of the model ``name``; ``DEFAULT`` are those that the library prefers. Nothing is downloaded.
+
+    A model ``transformers:FOLDER`` has those of its folder, and no others.
 
     Raises:
         ModelError: the model is not of a library, or has no such weights.
     """
     library, _, architecture = name.partition(":")
-    if library == "torchvision":
+    folder = folder_of(name)
+    if folder is not None and weights is None:
+        return _of_transformers(folder)
+    if library == "torchvision" and weights is not None:
         return _of_torchvision(architecture, weights)
-    if library == "timm":
+    if library == "timm" and weights is not None:
         return _of_timm(architecture, weights)
     raise ModelError(
         f"[model] weights = {weights!r} names weights of torchvision or timm; the model is {name}.",
-        "Give the file of its weights instead: [model] checkpoint.",
+        "Give the file of its weights instead: [model] checkpoint."
+        if folder is None
+        else "Leave weights out: those in the folder are taken.",
     )
 
 
@@ -78,7 +90,7 @@ def fetch(found: Pretrained) -> Path:
     Raises:
         ModelError: it cannot be downloaded.
     """
-    if found.file.is_file():
+    if found.file.is_file() or not found.url:
         return found.file
     import torch
 
@@ -117,7 +129,7 @@ def _of_torchvision(architecture: str, weights: str) -> Pretrained:
         interpolation=form.interpolation.value,
         mean=INCEPTION_VALUES if inception else tuple(form.mean),
         std=INCEPTION_VALUES if inception else tuple(form.std),
-        classes=len(found.meta["categories"]),
+        classes=_counted(len(found.meta["categories"])),
         accuracy=metrics["acc@1"] / 100 if "acc@1" in metrics else None,
     )
 
@@ -150,9 +162,28 @@ def _of_timm(name: str, weights: str) -> Pretrained:
         interpolation=config.interpolation,
         mean=tuple(config.mean),
         std=tuple(config.std),
-        classes=config.num_classes,
+        classes=_counted(config.num_classes),
         accuracy=None,
     )
+
+
+def _of_transformers(folder: Path) -> Pretrained:
+    transformers_library()
+    require_cnn(read_architecture(folder), folder)
+    file, names = weights_file(folder), class_names(folder)
+    return Pretrained(
+        weights=file.name,
+        url="",
+        file=file,
+        **vars(preparation(folder)),
+        classes=classes_setting(names) if names else None,
+        accuracy=None,
+    )
+
+
+def _counted(classes: int) -> int | str:
+    """The classes of weights of a library; 1,000 are ImageNet's."""
+    return IMAGENET if classes == IMAGENET_CLASSES else classes
 
 
 def _torch_file(url: str, name: str = "") -> Path:

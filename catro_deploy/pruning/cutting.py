@@ -14,6 +14,7 @@ from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.graph.cut.sizes import held_by
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.fx.depth import drop_branches
+from catro_deploy.models.huggingface import architecture_of
 from catro_deploy.records import Branch, Group, GroupPlan, Keep, LatencyPlan, Plan
 from catro_deploy.settings import Settings
 
@@ -204,4 +205,5 @@ def _plan(original: Classifier, cut: Cut, keeps: Mapping[str, Keep], pruned: nn.
         dropped=tuple(branch.name for branch in cut.gone),
         latency=cut.latency,
         search_path=cut.search_path,
+        architecture=architecture_of(original.model),
     )

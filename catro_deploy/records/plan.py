@@ -118,7 +118,8 @@ class Plan(Record):
     ``dropped`` names the residual branches that were removed; ``groups`` has their groups, too, with no channel kept.
     ``keeps`` are of what is left. ``latency`` is None if the budget counts multiply-accumulates. ``search_path`` are
     Algorithm 2's steps under such a budget: a group and the width that it grows to. ``reconstruction`` and
-    ``first_look`` are None where there was none.
+    ``first_look`` are None where there was none. ``architecture`` describes a network that is built from a folder,
+    whose name is ``model``; empty for others.
     """
 
     model: str
@@ -145,6 +146,7 @@ class Plan(Record):
     search_path: tuple[tuple[str, PositiveCount], ...] = ()
     reconstruction: ReconstructionPlan | None = None
     first_look: FirstLook | None = None
+    architecture: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the budget, and those settings that are read again."""

@@ -20,14 +20,33 @@ class Port:
 
 @dataclass(frozen=True, kw_only=True)
 class Input(Port):
-    """The input, and how its values are made from pixels. ``range`` are the least and the largest of them."""
+    """The input, and how its values are made from pixels. ``range`` are the least and the largest of them.
 
-    layout: Literal["NCHW"]
+    Images are resized to ``resize``, the shorter side or height and width, and their centre is cut out; None: they are
+    resized to the size of the input. ``mean`` and ``std`` normalise pixels of ``type`` uint8 inside the network.
+    """
+
+    layout: Literal["NCHW", "NHWC"]
     colours: Literal["grey", "RGB"]
     values: str
     mean: tuple[Number, ...]
     std: tuple[Positive, ...]
     range: tuple[Number, Number]
+    resize: int | tuple[int, int] | None = None
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
+
+    def __post_init__(self) -> None:
+        """Check that the shape is one of images with a mean and std for each channel."""
+        if len(self.shape) != 4 or not all(isinstance(size, int) and size > 0 for size in self.shape[1:]):
+            raise ValueError("input.shape must be that of a batch of images")
+        if {len(self.mean), len(self.std)} != {self.image_shape[0]}:
+            raise ValueError("input.mean and input.std must have a value for each channel")
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        one, two, three = (int(size) for size in self.shape[1:])
+        return (one, two, three) if self.layout == "NCHW" else (three, one, two)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,19 @@
-"""Code to copy from a report: how to load the network, how to feed the ONNX file, how to repeat the run."""
+"""Programs for users of a network: how to load it, how to classify images by its ONNX file, how to repeat the run."""
 
+import json
 import shlex
 
+from catro_deploy.records import Shipped
 from catro_deploy.records.report import Report
 from catro_deploy.report.rendering import render
 
-__all__ = ["FEEDING", "load_code", "onnx_code", "reproduce_code"]
+__all__ = ["feeding_words", "infer_code", "load_code", "reproduce_code"]
 
-FEEDING = (
-    "Pixels in 0..1, minus the mean, divided by the standard deviation, channels first (NCHW), float32. "
-    "The file's metadata has the same values."
-)
+PROVIDERS = {
+    "onnxruntime-cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"],
+    "onnxruntime-tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"],
+}
+"""Those of ONNX Runtime by the target's runtime; for others it is the CPU."""
 
 
 def load_code() -> str:
@@ -18,14 +21,44 @@ def load_code() -> str:
     return render("load.py.jinja")
 
 
-def onnx_code(report: Report, file: str) -> str:
-    """A program that feeds the ONNX ``file`` as it wants to be fed."""
-    given = report.input
-    channels, height, width = given.shape
-    shape = {"channels": channels, "height": height, "width": width}
-    return render(
-        "onnx.py.jinja", file=file, mean=list(given.mean), std=list(given.std), classes=list(report.classes), **shape
+def feeding_words(shipped: Shipped) -> str:
+    """What the program of ``infer_code`` does to images."""
+    given = shipped.input
+    order = "channels first (NCHW)" if given.layout == "NCHW" else "channels last (NHWC)"
+    if given.type == "uint8":
+        return f"Raw pixels, uint8, {order}; the network normalises them. The file's metadata says so, too."
+    return (
+        f"Pixels in 0..1, minus the mean, divided by the standard deviation, {order}, float32. "
+        "The file's metadata has the same values."
     )
+
+
+def infer_code(shipped: Shipped) -> str:
+    """A program that classifies image files by the network of ``shipped``, which lies beside it."""
+    given = shipped.input
+    channels, height, width = given.image_shape
+    return render(
+        "infer.py.jinja",
+        shipped=shipped,
+        given=given,
+        channels=channels,
+        height=height,
+        width=width,
+        softmax=shipped.output.name != "logits",
+        providers=json.dumps(PROVIDERS.get(shipped.runtime, ["CPUExecutionProvider"])),
+        comments=_runtime_comments(shipped),
+    )
+
+
+def _runtime_comments(shipped: Shipped) -> list[str]:
+    needs = "Needs onnxruntime, numpy and Pillow."
+    if shipped.runtime != "tensorrt":
+        return [needs]
+    return [
+        f"{needs} It runs on any machine by ONNX Runtime; on {shipped.target} the same input goes",
+        f"to the TensorRT engine of {shipped.file}: catro-deploy build makes it, or, there,",
+        f"trtexec --stronglyTyped --onnx={shipped.file} --saveEngine=pruned.engine",
+    ]
 
 
 def reproduce_code(report: Report) -> str:

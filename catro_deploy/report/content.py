@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from catro_deploy.report.agreement import agreement_table
-from catro_deploy.report.code import FEEDING, load_code, onnx_code, reproduce_code
+from catro_deploy.report.code import feeding_words, infer_code, load_code, reproduce_code
 from catro_deploy.report.comparison import before_table, comparison_words, settings_table
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.finetuning import finetuning_words, probe_words
@@ -18,7 +18,7 @@ from catro_deploy.report.latency_tables import (
     source_words,
     stairs_table,
 )
-from catro_deploy.report.precision import precision_table, precision_words, sensitivity_table, served_file
+from catro_deploy.report.precision import precision_table, precision_words, sensitivity_table
 from catro_deploy.report.reconstruction import layers_table, left_table, losses_table, solved_words
 from catro_deploy.report.shipping import shipping_words
 from catro_deploy.report.tables import class_table, spent, summary_table, title, width_table
@@ -52,18 +52,18 @@ _WORDS: tuple[Callable[..., object], ...] = (
     conditions,
     depth_words,
     engine_words,
+    feeding_words,
     finetuning_words,
     front_words,
     heading,
     how_measured,
+    infer_code,
     invalid_original,
     load_code,
     mode_words,
-    onnx_code,
     precision_words,
     probe_words,
     reproduce_code,
-    served_file,
     shipping_words,
     solved_words,
     source_words,
@@ -71,7 +71,4 @@ _WORDS: tuple[Callable[..., object], ...] = (
     title,
     validity,
 )
-CONTENT: Mapping[str, object] = {
-    "FEEDING": FEEDING,
-    **{one.__name__: one for one in (*_TABLES, *_WORDS)},
-}
+CONTENT: Mapping[str, object] = {one.__name__: one for one in (*_TABLES, *_WORDS)}

@@ -28,6 +28,7 @@ def conditions(report: Report) -> list[tuple[str, str]]:
         "batch": "Images a call",
         "launch": "Launched",
         "precision": "Precision",
+        "interface": "Input and output",
         "warmup_s": "Warm-up",
     }
     found = [(name, value(key, recorded[key])) for key, name in wanted.items() if recorded.get(key) is not None]

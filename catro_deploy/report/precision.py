@@ -3,7 +3,6 @@
 from html import escape
 
 from catro_deploy.records import Qat, Quantize, Sensitivity
-from catro_deploy.records.report import Report
 from catro_deploy.report import svg
 from catro_deploy.report.agreement import MEASURES, divergence_words, validation_heading
 from catro_deploy.report.tables import Table
@@ -14,20 +13,11 @@ __all__ = [
     "precision_words",
     "sensitivity_chart",
     "sensitivity_table",
-    "served_file",
 ]
 
 SHOWN = 24
 """Layers that are drawn; those that mind less are in the table."""
 INTEGER = ("QLinear", "QGemm", "ConvInteger", "MatMulInteger")
-
-
-def served_file(report: Report) -> str:
-    """The name of the ONNX file that is served."""
-    if report.ship:
-        return str(report.ship.file)
-    shipped = report.quantize.shipped if report.quantize else "fp32"
-    return "pruned.onnx" if shipped == "fp32" else f"pruned.{shipped}.onnx"
 
 
 def precision_table(quantize: Quantize) -> Table:

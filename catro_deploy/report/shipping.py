@@ -15,7 +15,7 @@ def shipping_words(shipped: Shipped, folder: str = "ship") -> list[tuple[str, st
     return [
         ("ship", f"{folder}/{shipped.file} ({shipped.precision}, {sizes})"),
         ("input", _input_words(shipped.input)),
-        ("outputs", _outputs_words(shipped.classes)),
+        ("outputs", _outputs_words(shipped)),
     ]
 
 
@@ -27,15 +27,17 @@ def kilobytes(count: int) -> str:
 def _input_words(given: Input) -> str:
     shape = "x".join(map(str, given.shape))
     low, high = given.range
-    return (
-        f"{given.name}, {given.type} {shape} {given.layout}, {given.colours}, normalised "
-        f"beforehand: {given.values}, mean {_numbers(given.mean)}, std {_numbers(given.std)}; "
-        f"values from {low:.4g} to {high:.4g}"
-    )
+    tensor = f"{given.name}, {given.type} {shape} {given.layout}, {given.colours}"
+    normalised = f"mean {_numbers(given.mean)}, std {_numbers(given.std)}"
+    if given.type == "uint8":
+        return f"{tensor}, raw pixels from {low:g} to {high:g}; normalised inside the network: {normalised}"
+    return f"{tensor}, normalised beforehand: {given.values}, {normalised}; values from {low:.4g} to {high:.4g}"
 
 
-def _outputs_words(classes: Sequence[str]) -> str:
-    shown = ", ".join(f"{place} {name}" for place, name in enumerate(classes[:CLASSES_SHOWN]))
+def _outputs_words(shipped: Shipped) -> str:
+    classes = shipped.classes
+    softmax = "" if shipped.output.name == "logits" else f"{shipped.output.name} (softmax): "
+    shown = softmax + ", ".join(f"{place} {name}" for place, name in enumerate(classes[:CLASSES_SHOWN]))
     more = len(classes) - CLASSES_SHOWN
     return f"{shown} and {more} more, see model.json" if more > 0 else shown
 

@@ -37,7 +37,11 @@ class Runner(Protocol):
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """Channels, height and width of one image."""
+        """Channels, height and width of one image, in the order in which the model takes them."""
+
+    @property
+    def input_type(self) -> np.dtype[Any]:
+        """Of the numbers in an image: uint8 where the model takes raw pixels, else float32."""
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -54,8 +58,8 @@ class Runner(Protocol):
     def __exit__(self, *_: object) -> None:
         """Free the model."""
 
-    def infer(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Map normalised images, float32 (n, channels, height, width), to logits (n, classes).
+    def infer(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Map images, of ``input_type`` and shape (n, *image_shape), to logits or probabilities (n, classes).
 
         Raises:
             ModelError: the images do not have the shape or the type that the model takes.
@@ -84,7 +88,7 @@ class GpuRunner(Runner, Protocol):
         """The input as ``trtexec`` wants it, such as ``image:8x3x32x32``; empty if the engine takes but one shape."""
 
     def timer(
-        self, inputs: NDArray[np.float32], *, transfers: bool, graph: bool, enqueue_us: list[float] | None = None
+        self, inputs: NDArray[Any], *, transfers: bool, graph: bool, enqueue_us: list[float] | None = None
     ) -> Callable[[], float]:
         """What infers ``inputs`` once more each time it is called, and returns how many microseconds the GPU took.
 

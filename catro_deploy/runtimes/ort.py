@@ -106,12 +106,17 @@ class OrtRunner:
         return tuple(self._shape[1:])
 
     @property
+    def input_type(self) -> np.dtype[Any]:
+        """uint8 or float32."""
+        return np.dtype(np.uint8 if self._session.get_inputs()[0].type == "tensor(uint8)" else np.float32)
+
+    @property
     def metadata(self) -> Mapping[str, str]:
         """The metadata_props of the ONNX file."""
         properties: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
         return properties
 
-    def infer(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    def infer(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Map images to logits; nothing is copied on the way in."""
         try:
             logits: NDArray[np.float32] = self._session.run(None, {self._input: inputs})[0]
@@ -165,10 +170,10 @@ class OrtRunner:
             "Export for an older opset (export.opset), or install a newer onnxruntime.",
         )
 
-    def _explain_run(self, error: Exception, inputs: NDArray[np.float32]) -> CatroError:
+    def _explain_run(self, error: Exception, inputs: NDArray[Any]) -> CatroError:
         if "INVALID_ARGUMENT" in str(error):
             return ModelError(
-                f"{self.model.name} takes float32 of shape {self._shape}; "
+                f"{self.model.name} takes {self.input_type} of shape {self._shape}; "
                 f"it was given {inputs.dtype} of shape {inputs.shape}.",
                 "For more than one image at a time set export.dynamic_batch = true and export again.",
             )

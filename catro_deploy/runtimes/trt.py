@@ -85,12 +85,18 @@ class TrtRunner:
         return self._shape[1:]
 
     @property
+    def input_type(self) -> np.dtype[Any]:
+        """uint8 or float32."""
+        found: np.dtype[Any] = np.dtype(self._trt.nptype(self._engine.get_tensor_dtype(self._input)))
+        return found
+
+    @property
     def metadata(self) -> Mapping[str, str]:
         """What the exporter wrote into the ONNX file that the engine was built from."""
         metadata: dict[str, str] = self._sidecar["metadata"]
         return metadata
 
-    def infer(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    def infer(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Map images to logits, from and to the host's memory, in batches that the engine was built for."""
         count = len(inputs)
         size = self._batch_for(count)
@@ -103,7 +109,7 @@ class TrtRunner:
         enough = [batch for batch in self._profiles if batch >= count]
         return min(enough) if enough else max(self._profiles, default=count)
 
-    def _infer(self, inputs: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+    def _infer(self, inputs: NDArray[Any], size: int) -> NDArray[np.float32]:
         buffers = self._sized((size, *inputs.shape[1:]))
         buffers.images.array[: len(inputs)] = inputs
         buffers.images.array[len(inputs) :] = 0
@@ -113,7 +119,7 @@ class TrtRunner:
         return logits
 
     def timer(
-        self, inputs: NDArray[np.float32], *, transfers: bool, graph: bool, enqueue_us: list[float] | None = None
+        self, inputs: NDArray[Any], *, transfers: bool, graph: bool, enqueue_us: list[float] | None = None
     ) -> Callable[[], float]:
         """What infers ``inputs`` once more each time it is called, and returns how many microseconds the GPU took.
 

@@ -21,6 +21,17 @@ class ExportSettings(Section):
 
     opset: int = Field(18, ge=18, le=23, description="ONNX operator set")
     dynamic_batch: bool = Field(False, description="The runtime chooses the batch size; else it is 1")
+    input: Literal["float", "uint8"] = Field(
+        "float",
+        description="What the ONNX files take: float: normalised images; uint8: raw pixels, which the network "
+        "normalises itself",
+    )
+    layout: Literal["nchw", "nhwc"] = Field(
+        "nchw", description="Dimensions of the input: nchw: batch, channels, height, width; nhwc: channels last"
+    )
+    output: Literal["logits", "softmax"] = Field(
+        "logits", description="What the ONNX files return: logits, or their softmax: probabilities"
+    )
 
 
 class QuantizeSettings(Section):

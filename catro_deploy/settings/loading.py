@@ -15,7 +15,7 @@ from catro_deploy.errors import SettingsError
 from catro_deploy.settings.catalog import section_model
 from catro_deploy.settings.names import read_class_names, read_labels
 from catro_deploy.settings.recipes import RECIPES
-from catro_deploy.settings.section import IMAGENET
+from catro_deploy.settings.section import IMAGENET, TRANSFORMERS
 from catro_deploy.settings.tree import Settings
 from catro_deploy.suggestions import did_you_mean
 from catro_deploy.toml import parse_toml, toml_mistake, toml_tables, toml_text
@@ -29,7 +29,8 @@ def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
     """Merge ``flags`` (section to key to value; None means not given) over ``file`` over the defaults.
 
     Relative paths of the file, and the defaults of those that it leaves out, start at the file's folder;
-    those of flags at the working folder. Class names in a text file are read from there.
+    those of flags at the working folder. Class names in a text file are read from there, and the folder of a model is
+    there.
 
     Raises:
         SettingsError: the file is not there or not TOML, a key is unknown, or values do not fit.
@@ -93,8 +94,8 @@ def _read(file: Path) -> dict[str, Any]:
         ) from None
     for section, key in _PATHS:
         table = content.setdefault(section, {})
-        if key == "checkpoint" and isinstance(table, dict) and "weights" in table and key not in table:
-            continue  # it follows from the weights
+        if key == "checkpoint" and isinstance(table, dict) and _decides_checkpoint(table) and key not in table:
+            continue
         if isinstance(table, dict) and isinstance(path := table.get(key, _default(section, key)), str | Path):
             table[key] = str(file.parent / Path(path).expanduser())
     _read_names_(content, file.parent)
@@ -102,12 +103,23 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _read_names_(content: Mapping[str, Any], folder: Path) -> None:
-    """Put what files of class names hold, whose paths start at ``folder``, in the place of their paths."""
+    """Put what files of class names hold in the place of their paths, and a model's folder as an absolute path.
+
+    Relative paths start at ``folder``.
+    """
     model, data = content.get("model"), content.get("data")
+    if isinstance(model, dict) and isinstance(name := model.get("name"), str) and name.startswith(TRANSFORMERS):
+        path = folder / Path(name.removeprefix(TRANSFORMERS)).expanduser()
+        model["name"] = f"{TRANSFORMERS}{path.absolute()}"
     if isinstance(model, dict) and isinstance(names := model.get("classes"), str) and names != IMAGENET:
         model["classes"] = int(names) if names.isdecimal() else read_class_names(folder / Path(names).expanduser())
     if isinstance(data, dict) and isinstance(labels := data.get("labels"), str):
         data["labels"] = read_labels(folder / Path(labels).expanduser())
+
+
+def _decides_checkpoint(model: Mapping[str, Any]) -> bool:
+    """Whether the checkpoint follows from published weights, or from the folder of the model."""
+    return "weights" in model or str(model.get("name")).startswith(TRANSFORMERS)
 
 
 def _default(section: str, key: str) -> Path:

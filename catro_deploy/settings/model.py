@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
 from catro_deploy.settings.pixels import require_unit_pixels
-from catro_deploy.settings.section import Section
+from catro_deploy.settings.section import TRANSFORMERS, Section
 from catro_deploy.settings.sides import ResizeSetting, SizeSetting
 
 __all__ = ["DataSettings", "ModelSettings"]
@@ -18,7 +18,9 @@ class ModelSettings(Section):
 
     name: str = Field(
         "cifar_resnet20",
-        description="Architecture: cifar_resnet{20,32,56,110}, torchvision:NAME, timm:NAME or package.module:factory",
+        description="Architecture: cifar_resnet{20,32,56,110}, torchvision:NAME, timm:NAME, package.module:factory, or "
+        "transformers:FOLDER, a folder of Hugging Face transformers with config.json, preprocessor_config.json and "
+        "weights, which decides what weights do",
     )
     checkpoint: Path = Field(
         Path("baseline.safetensors"), description="Trained weights: safetensors, or a PyTorch file of tensors only"
@@ -39,6 +41,11 @@ class ModelSettings(Section):
     std: tuple[PositiveFloat, ...] = Field(
         (0.25, 0.25, 0.25), description="Pixels are divided by it after the mean is subtracted"
     )
+
+    @property
+    def has_preprocessing(self) -> bool:
+        """Whether preprocessing, classes and checkpoint follow from published weights, where they are not set."""
+        return self.weights is not None or self.name.startswith(TRANSFORMERS)
 
     @model_validator(mode="after")
     def _one_value_a_channel(self) -> Self:

@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["AUTO", "IMAGENET", "TARGETS_OWN", "UNLABELLED", "Compute", "Section"]
+__all__ = ["AUTO", "IMAGENET", "TARGETS_OWN", "TRANSFORMERS", "UNLABELLED", "Compute", "Section"]
 
 Compute = Literal["auto", "cpu", "cuda"]
 
@@ -15,6 +15,9 @@ AUTO: Final = "auto"
 
 IMAGENET = "imagenet1k"
 """The ``classes`` of a model that was trained on ImageNet's 1,000 classes."""
+
+TRANSFORMERS = "transformers:"
+"""How the ``name`` of a model begins that a folder holds as Hugging Face transformers saves it."""
 
 UNLABELLED = "images"
 """The ``name`` of the dataset whose images have no labels."""

@@ -34,17 +34,23 @@ def _resize(value: Any) -> int | tuple[int, int]:  # noqa: ANN401
     return sides[0] if len(sides) == 1 else (sides[0], sides[1])
 
 
-def _text(value: int | tuple[int, int]) -> str:
-    return str(value) if isinstance(value, int) else "x".join(map(str, value))
+def _written(value: int | tuple[int, int]) -> int | str:
+    return value if isinstance(value, int) else "x".join(map(str, value))
+
+
+def _size_written(value: tuple[int, int]) -> int | str:
+    return _written(value[0] if value[0] == value[1] else value)
 
 
 def size_text(value: tuple[int, int]) -> str:
     """A height and width as settings have them: ``224`` or ``160x224``."""
-    return _text(value[0] if value[0] == value[1] else value)
+    return str(_size_written(value))
 
 
-SizeSetting = Annotated[tuple[int, int], PlainValidator(_size), PlainSerializer(size_text, return_type=str)]
+SizeSetting = Annotated[tuple[int, int], PlainValidator(_size), PlainSerializer(_size_written, return_type=int | str)]
 """Height and width; one number means both."""
 
-ResizeSetting = Annotated[int | tuple[int, int], PlainValidator(_resize), PlainSerializer(_text, return_type=str)]
+ResizeSetting = Annotated[
+    int | tuple[int, int], PlainValidator(_resize), PlainSerializer(_written, return_type=int | str)
+]
 """The shorter side, or height and width."""

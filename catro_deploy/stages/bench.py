@@ -24,7 +24,7 @@ from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports import device_of, reached, run_job
 from catro_deploy.transports.bundle import Errand
-from catro_deploy.transports.execution import bench_job, use_of
+from catro_deploy.transports.execution import Use, bench_job, use_of
 from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["bench", "bench_errand", "measured"]
@@ -82,6 +82,7 @@ def measured(settings: Settings, run: RunFolder, device: str, progress: Progress
         "environment": {
             "reached": reached(device),
             **_environment(target, errand.job, result, run, served_precisions(run, settings)),
+            **_interface(use_of(target, settings)),
         },
     }
     return from_device(Bench, content, device)
@@ -143,6 +144,11 @@ def _environment(
         **({} if measured.mode.cuda_graph is None else {"launch": _launch(measured.mode)}),
         "models": models,
     }
+
+
+def _interface(use: Use) -> dict[str, str]:
+    """What the networks take and return, where preprocessing or softmax is part of what is timed."""
+    return {} if use.interface.is_plain else {"interface": use.interface.words}
 
 
 def _recorded(facts: BenchFacts) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from catro_deploy.data.base import MemorySplit, Subset
 from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import DataError
 from catro_deploy.files import write_text
+from catro_deploy.graph.onnx.interface import Interface, plain_copy, write_interface
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.precision.samples import evenly, pixels_sha256
 from catro_deploy.progress import Progress
@@ -113,10 +115,18 @@ class Candidates:
 
         In integers it is within ``limits`` or, if that cannot be, ``kept`` is None.
         """
-        run, plan = self._run, self._plan
-        path, source = run.onnx("pruned", precision), run.require(run.pruned_onnx, "export")
+        path, source = self._run.onnx("pruned", precision), self._run.require(self._run.pruned_onnx, "export")
         if precision == "fp32":
             return Quantized(kept=())
+        with plain_copy(source) as plain:
+            made = self._converted(precision, plain, path, limits)
+        if made.kept is not None:
+            write_interface(path, Interface.of(self._settings.export, self._plan.mean, self._plan.std))
+        return made
+
+    def _converted(self, precision: Precision, source: Path, path: Path, limits: Limits) -> Quantized:
+        """Write ``source``, in float32 and without preprocessing, to ``path`` in half precision or integers."""
+        plan = self._plan
         samples = calibration_samples(self._train, plan, self._recipe)
         calibration = normalise(samples.pixels, plan.mean, plan.std).numpy()
         if precision == "fp16":

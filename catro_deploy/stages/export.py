@@ -13,6 +13,7 @@ from catro_deploy.data.base import Subset
 from catro_deploy.data.pixels import normalise
 from catro_deploy.files import file_hash
 from catro_deploy.graph.onnx.export import export_onnx, plan_metadata
+from catro_deploy.graph.onnx.interface import Interface, write_interface
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.progress import Progress
 from catro_deploy.records import Plan
@@ -49,6 +50,7 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
     """
     in_half = load_target(settings.prune.target).precision == "fp16"
     plan = load_plan(run)
+    interface = Interface.of(settings.export, plan.mean, plan.std)
     run.require(run.weights, "finetune")
     chosen: dict[Literal["original", "finetuned"], Path] = {
         "original": run.original_onnx,
@@ -64,11 +66,13 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
                 path,
                 opset=settings.export.opset,
                 dynamic_batch=settings.export.dynamic_batch,
-                metadata=plan_metadata(plan, file_hash(run.plan), path.stem),
+                metadata=plan_metadata(plan, file_hash(run.plan), path.stem, interface),
             )
             half.unlink(missing_ok=True)
             if images is not None and (kept := write_fp16(path, half, images)):
                 progress.note(f"{half.name}: in float32 stay {', '.join(kept)}, which would overflow")
+            for file in (path, half) if in_half else (path,):
+                write_interface(file, interface)
             task.advance()
     return Exported(run.original_onnx, run.pruned_onnx, halves if in_half else ())
 

@@ -3,24 +3,32 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
+from catro_deploy.data.form import ImageForm
+from catro_deploy.models.huggingface import folder_of
+from catro_deploy.models.preprocessor import no_such_preparation, prepared_by_library
 from catro_deploy.models.pretrained import Pretrained, fetch, pretrained
 from catro_deploy.progress import Progress
 from catro_deploy.settings import Settings
-from catro_deploy.settings.section import IMAGENET
 
 __all__ = ["published_accuracy", "with_preprocessing", "with_pretrained"]
+
+# Of 255, by which two ways to prepare a smooth image may differ: one pixel to the side is one or two.
+MOST_LEVELS = 4
 
 
 def with_pretrained(settings: Settings, progress: Progress) -> Settings:
     """``settings`` in which ``[model] weights`` decide the checkpoint and what ``with_preprocessing`` sets.
 
-    Their file is downloaded if it is not in the library's cache.
+    Their file is downloaded if it is not in the library's cache. A model ``transformers:FOLDER`` has its own weights.
 
     Raises:
         ModelError: there are no such weights, or they cannot be downloaded.
     """
     settings = with_preprocessing(settings)
-    if settings.model.weights is None or "checkpoint" in settings.model.model_fields_set:
+    if not settings.model.has_preprocessing or "checkpoint" in settings.model.model_fields_set:
         return settings
     found = pretrained(settings.model.name, settings.model.weights)
     model = settings.model.model_copy(update={"checkpoint": _fetched(found, progress)})
@@ -30,17 +38,20 @@ def with_pretrained(settings: Settings, progress: Progress) -> Settings:
 def with_preprocessing(settings: Settings) -> Settings:
     """``settings`` in which ``[model] weights`` decide how images are prepared, where that is not set.
 
-    Without a checkpoint of the user's they also decide which classes the network has.
+    Without a checkpoint of the user's they also decide which classes the network has. What a model
+    ``transformers:FOLDER`` says of itself counts likewise.
 
     Raises:
-        ModelError: there are no such weights.
+        ModelError: there are no such weights, or images cannot be prepared as the folder of the model says.
     """
-    if settings.model.weights is None:
+    if not settings.model.has_preprocessing:
         return settings
     found = pretrained(settings.model.name, settings.model.weights)
+    if folder := folder_of(settings.model.name):
+        _require_equal_pixels(found, folder)
     model: dict[str, Any] = {"mean": found.mean, "std": found.std}
     if "checkpoint" not in settings.model.model_fields_set:
-        model["classes"] = IMAGENET if found.on_imagenet else found.classes
+        model["classes"] = found.classes
     data: dict[str, Any] = {"interpolation": found.interpolation}
     if "size" not in settings.data.model_fields_set:  # how images are resized belongs to the size
         data |= {"size": found.size, "resize": found.resize}
@@ -63,6 +74,22 @@ def _completed(section: Any, values: dict[str, Any]) -> Any:  # noqa: ANN401 - a
 
 
 def _fetched(found: Pretrained, progress: Progress) -> Path:
-    if not found.file.is_file():
+    if found.url and not found.file.is_file():
         progress.note(f"downloading {found.url}")
     return fetch(found)
+
+
+def _require_equal_pixels(found: Pretrained, folder: Path) -> None:
+    """Compare what ``found`` does to an image with what the image processor in ``folder`` does.
+
+    Raises:
+        ModelError: they differ: the processor does what settings cannot say, such as exchanging colours.
+    """
+    across, down = np.meshgrid(np.linspace(0, 255, 320), np.linspace(0, 255, 256))
+    image = Image.fromarray(np.stack([across, down, 255 - down], axis=2).astype(np.uint8))
+    theirs = prepared_by_library(folder, image)
+    form = ImageForm(found.size, len(found.mean), found.resize, found.interpolation)
+    ours = np.asarray(form.applied(image), dtype=np.float32).transpose(2, 0, 1)
+    mean, std = (np.asarray(values, dtype=np.float32).reshape(-1, 1, 1) * 255 for values in (found.mean, found.std))
+    if theirs.shape != ours.shape or np.abs(theirs * std + mean - ours).max() > MOST_LEVELS:
+        raise no_such_preparation(folder, "its image processor does more than resize, cut out, scale and normalise")

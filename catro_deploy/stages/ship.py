@@ -1,4 +1,4 @@
-"""``ship``: the network to ship in a folder of its own, with a record of all that its user must know."""
+"""``ship``: the network to ship in a folder of its own, with a record of all that its user must know, and a program."""
 
 import shutil
 from pathlib import Path
@@ -8,9 +8,10 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from catro_deploy.errors import RunFolderError
-from catro_deploy.files import file_hash, replacing
+from catro_deploy.files import file_hash, replacing, write_text
 from catro_deploy.progress import Progress
 from catro_deploy.records import Input, Plan, Port, Shipped
+from catro_deploy.report.code import infer_code
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import save
@@ -20,9 +21,13 @@ from catro_deploy.targets import load_target
 
 __all__ = ["ship"]
 
+INFER = "infer.py"
+
 
 def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
-    """Copy the pruned network, in the precision that is served, to ``ship/`` of ``run``; write model.json beside it.
+    """Copy the pruned network, in the precision that is served, to ``ship/`` of ``run``.
+
+    Beside it are model.json and infer.py, which classifies image files.
 
     Name, type and shape of input and output are read from the file itself. Files of an earlier ``ship`` are removed.
 
@@ -46,13 +51,14 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
         sha256=file_hash(source),
         target=plan.target,
         runtime=load_target(settings.prune.target).runtime,
-        input=_input(takes, plan),
+        input=_input(takes, plan, settings),
         output=gives,
         classes=plan.classes,
         plan_sha256=file_hash(run.plan),
     )
     save(shipped, run)
-    _remove_others(folder, {source.name, run.shipped.name})
+    write_text(folder / INFER, infer_code(shipped))
+    _remove_others(folder, {source.name, run.shipped.name, INFER})
     return shipped
 
 
@@ -74,17 +80,20 @@ def _port(value: Any) -> Port:  # noqa: ANN401 - onnx.ValueInfoProto
     return Port(value.name, onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name, shape)
 
 
-def _input(port: Port, plan: Plan) -> Input:
-    """``port`` with what its values are. Normalisation is not part of the network."""
+def _input(port: Port, plan: Plan, settings: Settings) -> Input:
+    """``port`` with what its values are, and how images are brought to its size."""
     edges = [(value - mean) / std for mean, std in zip(plan.mean, plan.std, strict=True) for value in (0, 1)]
+    raw = port.type == "uint8"
     return Input(
         **vars(port),
-        layout="NCHW",
+        layout="NHWC" if settings.export.layout == "nhwc" else "NCHW",
         colours="RGB" if plan.input_shape[0] == 3 else "grey",
-        values="(pixel / 255 - mean) / std",
+        values="pixel" if raw else "(pixel / 255 - mean) / std",
         mean=plan.mean,
         std=plan.std,
-        range=(min(edges), max(edges)),
+        range=(0, 255) if raw else (min(edges), max(edges)),
+        resize=settings.data.resize,
+        interpolation=settings.data.interpolation,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from catro_deploy.data.files import image_files
 from catro_deploy.errors import DataError, ModelError
 from catro_deploy.models.classes import count_logits
+from catro_deploy.models.huggingface import folder_of
 from catro_deploy.models.imagenet import IMAGENET_CLASSES
 from catro_deploy.models.pretrained import Pretrained, pretrained
 from catro_deploy.report.images import resizing_words
@@ -62,7 +63,9 @@ def start_from(model: str, checkpoint: Path | None, weights: str | None, root: P
 def _look_at_model_(start: Start, model: str, checkpoint: Path | None, weights: str | None) -> None:
     section = start.sections["model"]
     section["name"] = model
-    if found := _weights_of(model, checkpoint, weights):
+    if folder := folder_of(model):
+        start.assumed.append(f"Images are prepared, and normalised, as the image processor in {folder} does it.")
+    elif found := _weights_of(model, checkpoint, weights):
         section["weights"] = found.weights
         start.assumed.append(f"Images are prepared, and normalised, as for the weights {found.weights} of {model}.")
     elif checkpoint is None:

@@ -101,8 +101,15 @@ def _pruning(settings: Settings) -> dict[str, Any]:
         used: dict[str, Any] = {"threads": settings.bench.threads, "batch": settings.bench.batch}
         if settings.quantize.is_named:
             used |= {"precision": settings.quantize.precision}
+        used |= _interface(settings)
         outside |= _device(settings) | used | {"profile": _text("calibration/profile", settings.profile.protocol)}
     return outside
+
+
+def _interface(settings: Settings) -> dict[str, Any]:
+    """What the timed networks take and return beside the defaults."""
+    asked = settings.export.model_dump(include={"input", "layout", "output"}, exclude_defaults=True)
+    return {"interface": asked} if asked else {}
 
 
 def _searching(settings: Settings) -> dict[str, Any]:
@@ -135,6 +142,11 @@ def _quantising(settings: Settings) -> dict[str, Any]:
     return _measuring(settings) | used | {"recipe": _text("calibration/int8", settings.quantize.recipe)}
 
 
+def _shipping(settings: Settings) -> dict[str, Any]:
+    data = settings.data.model_dump(mode="json", include={"name", "resize", "interpolation"})
+    return _device(settings) | {"data": data}
+
+
 def _text(kind: resources.Kind, name: str) -> str:
     return resources.find(kind, name).read_text(encoding="utf-8")
 
@@ -153,7 +165,8 @@ def _quantised(run: RunFolder) -> tuple[Path, ...]:
 
 def _shipped(run: RunFolder) -> tuple[Path, ...]:
     """All of ``ship/``: the record, and the network beside it."""
-    return (run.shipped, *(path for path in run.shipped.parent.glob("*.onnx") if not path.name.startswith(".")))
+    beside = [path for end in ("*.onnx", "*.py") for path in run.shipped.parent.glob(end)]
+    return (run.shipped, *(path for path in beside if not path.name.startswith(".")))
 
 
 def _carried(run: RunFolder) -> tuple[Path, ...]:
@@ -248,7 +261,7 @@ STAGES: tuple[Stage, ...] = (
         (),
         reads=lambda run: (run.plan, *_exported(run), *_quantised(run)),
         writes=_shipped,
-        outside=_device,
+        outside=_shipping,
     ),
     Stage(
         "report",

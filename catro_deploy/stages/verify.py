@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from catro_deploy import networks
 from catro_deploy.agent.jobs import VerifyJob
+from catro_deploy.agent.probabilities import log_softmax
 from catro_deploy.data.base import Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError
 from catro_deploy.graph.fx.features import images_at_once
@@ -76,6 +77,8 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
             by_ort, ort = logits_on_device(
                 run, _by_ort(settings, run, plan), HERE, len(plan.classes), task, progress.note
             )
+    if settings.export.output == "softmax":
+        by_torch = {name: log_softmax(logits) for name, logits in by_torch.items()}
     found = {name: compare(by_torch[name], by_runtime[name], test.labels, plan.classes) for name in by_torch}
     largest = max(largest_finite(logits) for logits in by_torch.values())
     tolerance = settings.verify.tolerance or _tolerance(target.precision, largest)

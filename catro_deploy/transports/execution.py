@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from catro_deploy.agent.jobs import BenchJob, BenchProtocol, ModelFile
 from catro_deploy.agent.results import BenchResult, EngineSettings, Mode
 from catro_deploy.calibration import LatencyProtocol
+from catro_deploy.graph.onnx.interface import PLAIN, Interface
 from catro_deploy.records import Speedup
 from catro_deploy.settings import Settings
 from catro_deploy.targets import Target
@@ -25,7 +26,7 @@ class Use:
     ``precision`` is that of the pruned network; the original is compared with in ``own_precision``, the target's.
 
     ``engine`` is how engines are built, for runtimes that need them; ``ways`` are those in which inferences are timed,
-    without the batch of a ``Mode``; the first is the one that counts.
+    without the batch of a ``Mode``; the first is the one that counts. ``interface`` is what networks take and return.
     """
 
     target: str
@@ -37,6 +38,7 @@ class Use:
     own_precision: str = "fp32"
     engine: EngineSettings | None = None
     ways: Sequence[Mapping[str, bool]] = ({},)
+    interface: Interface = PLAIN
 
     @property
     def mode(self) -> Mode:
@@ -98,4 +100,5 @@ def use_of(target: Target, settings: Settings) -> Use:
         device=settings.prune.device,
         engine=engine,
         ways=ways,
+        interface=Interface.of(settings.export, settings.model.mean, settings.model.std),
     )

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
 from catro_deploy.agent.events import Event, FilePiece, Note
@@ -16,6 +18,7 @@ from catro_deploy.agent.process import job_events
 from catro_deploy.agent.results import EngineSettings, Mode
 from catro_deploy.agent.wire import read, to_json
 from catro_deploy.errors import CatroError, FaultError, MessageError, ModelError, RuntimeMissingError, UsageError
+from catro_deploy.graph.onnx.interface import Interface, attach_
 from catro_deploy.runtimes import open_runner
 from tests.agent.test_agent import PROTOCOL, with_pruned, workspace
 from tests.agent.test_verify import logits_of
@@ -87,6 +90,34 @@ def test_build_bench_and_verify(tmp_path):
         expected = runner.infer(((pixels / 255 - 0.5) / 0.2).astype(np.float32))
     found = logits_of("pruned", events).reshape(expected.shape)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("every_tensorrt")
+def test_engines_take_raw_pixels(tmp_path):
+    mean, std = OWN[VerifyJob]["mean"], OWN[VerifyJob]["std"]
+    job = job_for(tmp_path, VerifyJob)
+    plain = onnx.load(tmp_path / "pruned.onnx")
+    for name in job.models:
+        file = tmp_path / f"{name}.onnx"
+        proto = onnx.load(file)
+        onnx.helper.set_model_props(proto, {"network": name, "layout": "NHWC", "output": "softmax"})
+        onnx.save(proto, file)
+        attach_(file, Interface("uint8", "nhwc", "softmax", mean, std))
+    pixels = np.random.default_rng(0).integers(0, 256, (11, 3, 16, 16)).astype(np.uint8)
+    np.save(tmp_path / "images.npy", pixels)
+    _, events = done(job, tmp_path)
+    (expected,) = onnxruntime.InferenceSession(plain.SerializeToString()).run(
+        None, {"image": ((pixels / 255 - 0.5) / 0.2).astype(np.float32)}
+    )
+    found = logits_of("pruned", events).reshape(expected.shape)
+    apart = found - expected  # log-probabilities: one number for each image
+    np.testing.assert_allclose(apart, apart[:, :1].repeat(apart.shape[1], axis=1), rtol=1e-4, atol=1e-4)
+
+    general = {"runtime": "tensorrt", "threads": 1, "engine": ENGINE, "models": job.models}
+    result, _ = done(BuildJob(**general, batch=2, rebuilds=1), tmp_path)
+    assert all(engine.rebuilds_us for engine in result.engines.values())
+    result, _ = done(BenchJob(**general, modes=(Mode(2, *WAYS[3]),), protocol=PROTOCOL), tmp_path)
+    assert result.original.n >= 100
 
 
 @pytest.mark.usefixtures("tensorrt")

@@ -4,9 +4,9 @@ import numpy as np
 
 from catro_deploy.agent.agent import run
 from catro_deploy.agent.events import Event, ImagesDone, LogitsPiece
+from catro_deploy.agent.images import normalise
 from catro_deploy.agent.jobs import ModelFile, VerifyJob
 from catro_deploy.agent.pieces import PIECE_BYTES, decoded
-from catro_deploy.agent.verify import normalise
 from catro_deploy.runtimes import open_runner
 from tests.agent.test_agent import workspace
 from tests.onnx_files import write_conv_chain, write_linear

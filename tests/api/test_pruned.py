@@ -2,12 +2,14 @@ import copy
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import catro_deploy
 from catro_deploy import PrunedModel
+from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import CatroWarning, CheckpointError, DataError, ModelError, RunFolderError, SettingsError
 from catro_deploy.files import file_hash, write_text
 from catro_deploy.runtimes import open_runner
@@ -144,6 +146,21 @@ def test_the_onnx_files_compute_the_same_and_tell_what_they_are(pruned, tmp_path
 
 def test_a_dynamic_batch_takes_any_number_of_images(pruned, tmp_path):
     assert_same_as_torch(pruned.model, pruned.export(tmp_path / "any.onnx", dynamic_batch=True), 5, SHAPE)
+
+
+def test_a_file_of_raw_pixels_gives_the_probabilities_of_normalised_ones(pruned, tmp_path):
+    file = pruned.export(tmp_path / "raw.onnx", input="uint8", layout="nhwc", output="softmax")
+    pixels = torch.randint(0, 256, (1, *SHAPE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode(), open_runner("onnxruntime", file, 1) as runner:
+        expected = pruned.model(normalise(pixels, MEAN, STD)).softmax(1).numpy()
+        found = runner.infer(pixels.permute(0, 2, 3, 1).contiguous().numpy())
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_raw_pixels_need_mean_and_std(pruned, tmp_path):
+    unknown = dataclasses.replace(pruned, plan=dataclasses.replace(pruned.plan, mean=(), std=()))
+    with pytest.raises(SettingsError, match="does not say how images are normalised"):
+        unknown.export(tmp_path / "raw.onnx", input="uint8")
 
 
 def test_what_nobody_said_of_the_images_is_not_in_the_file(tmp_path):

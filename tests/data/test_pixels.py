@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catro_deploy.agent.verify import normalise as normalise_on_device
+from catro_deploy.agent.images import normalise as normalise_on_device
 from catro_deploy.data.pixels import normalise, scaled, standardise, undo_standardise
 
 MEAN, STD = (0.3403, 0.3121, 0.3214), (0.2724, 0.2608, 0.2669)

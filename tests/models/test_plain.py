@@ -84,3 +84,13 @@ def test_a_network_with_parametrisations_is_pruned_saved_and_loaded(tmp_path):
     with torch.inference_mode():
         assert torch.equal(again(images), pruned.model(images))
         torch.testing.assert_close(pruned.original(images), model(images), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("padding", [1, None, "SAME"])
+def test_standardised_convolutions_of_transformers(padding):
+    bit = pytest.importorskip("transformers.models.bit.modeling_bit")
+    torch.manual_seed(0)
+    conv = bit.WeightStandardizedConv2d(6, 8, 3, stride=2, padding=padding, bias=True).eval()
+    model = nn.Sequential(conv, nn.ReLU(), nn.Conv2d(8, 4, 1))
+    same(model, torch.randn(2, 6, 9, 9))
+    assert (type(write_out_weights_(model)[0]) is nn.Conv2d) == (conv.pad is None)

@@ -8,7 +8,7 @@ import torch
 import torchvision
 
 from catro_deploy.errors import ModelError
-from catro_deploy.models.imagenet import imagenet_ids, imagenet_names
+from catro_deploy.models.imagenet import classes_setting, imagenet_ids, imagenet_names
 from catro_deploy.models.pretrained import fetch, pretrained
 
 FEATURES = "IMAGENET1K_FEATURES"
@@ -24,7 +24,7 @@ CNNS = [
 def test_all_weights_of_torchvision_are_understood():
     for name, weights in CNNS:
         found = pretrained(f"torchvision:{name}", weights)
-        assert found.on_imagenet
+        assert found.classes == "imagenet1k"
         assert found.size[0] <= found.resize
         assert 0.5 < found.accuracy < 0.9
         assert found.file.suffix == ".pth"
@@ -86,3 +86,16 @@ def test_imagenets_names_and_ids():
     assert len(set(names)) == len(ids) == 1000
     assert (names[0], names[217], names[482]) == ("tench", "English springer", "cassette player")
     assert (ids["n01440764"], ids["n02102040"], ids["n02979186"]) == (0, 217, 482)
+
+
+def test_imagenets_classes_are_known_by_the_names_that_others_give_them():
+    info = timm.data.ImageNetInfo("imagenet-1k")
+    names = [info.index_to_description(index) for index in range(1000)]
+    assert names[:2] == ["tench, Tinca tinca", "goldfish, Carassius auratus"]
+    assert classes_setting(names) == "imagenet1k"
+    assert classes_setting(imagenet_names()) == "imagenet1k"
+    with_background = classes_setting(["background", *names])
+    assert len(with_background) == 1001
+    assert with_background[:2] == [("background", "background"), ("n01440764", "tench")]
+    assert classes_setting(names[::-1]) == names[::-1]
+    assert classes_setting(["cat", "dog"]) == ["cat", "dog"]

@@ -2,12 +2,13 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from catro_deploy.report.code import onnx_code, reproduce_code
+from catro_deploy.report.code import infer_code, reproduce_code
 from catro_deploy.report.markdown import to_markdown
 from tests.report.made import (
     make_bench,
@@ -15,6 +16,7 @@ from tests.report.made import (
     make_finetune,
     make_plan,
     make_report,
+    make_shipped,
     make_timed_plan,
     make_verify,
 )
@@ -107,7 +109,7 @@ def test_the_command_that_reproduces_names_the_classes_as_they_were_asked_for(wa
 
 
 @pytest.mark.parametrize("channels", [3, 1])
-def test_the_program_that_feeds_the_onnx_file_runs(tmp_path, channels):
+def test_the_program_that_classifies_images_runs(tmp_path, channels):
     from onnx import TensorProto, helper, save
 
     # Two logits: the mean of the normalised image, and zero.
@@ -125,14 +127,25 @@ def test_the_program_that_feeds_the_onnx_file_runs(tmp_path, channels):
     image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, channels, 4, 6])
     logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 2])
     graph = helper.make_graph(nodes, "mean", [image], [logits], constants)
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "pruned.onnx")
-    plan = make_plan(("bright", "dark"), input_shape=(channels, 4, 6), mean=mean, std=std)
-    report = make_report(plan, make_verify(classes=("bright", "dark")), make_bench())
-    (tmp_path / "feed.py").write_text(onnx_code(report, "pruned.onnx"), encoding="utf-8")
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    helper.set_model_props(proto, {"classes": '["bright", "dark"]'})
+    save(proto, tmp_path / "pruned.onnx")
+    whole = make_shipped(file="pruned.onnx")
+    colours = "RGB" if channels == 3 else "grey"
+    given = replace(whole.input, shape=(1, channels, 4, 6), colours=colours, mean=mean, std=std)
+    (tmp_path / "infer.py").write_text(infer_code(replace(whole, input=given)), encoding="utf-8")
 
     for brightness, answer in ((255, "bright"), (0, "dark")):
         Image.fromarray(np.full((9, 9, 3), brightness, np.uint8)).save(tmp_path / "image.png")
         done = subprocess.run(
-            [sys.executable, "feed.py"], cwd=tmp_path, capture_output=True, text=True, check=True, env=dict(os.environ)
+            [sys.executable, "infer.py", "image.png"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+            env=dict(os.environ),
         )
-        assert done.stdout == f"{answer}\n"
+        # The mean over the channels of (1 - mean) / std, or of -mean / std, and zero.
+        logit = np.mean([(brightness / 255 - m) / s for m, s in zip(mean, std, strict=True)])
+        certain = 1 / (1 + np.exp(-abs(logit)))
+        assert done.stdout.startswith(f"image.png: {answer} {certain:.2%}, ")

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
@@ -19,6 +20,21 @@ def test_file_input_and_outputs_in_three_lines():
 def test_many_classes_are_cut():
     words = dict(shipping_words(make_shipped(classes=tuple(f"c{place}" for place in range(1000)))))["outputs"]
     assert words.endswith(", 49 c49 and 950 more, see model.json")
+
+
+def test_raw_pixels_and_probabilities():
+    whole = make_shipped()
+    given = replace(whole.input, type="uint8", shape=(1, 32, 32, 3), layout="NHWC", values="pixel", range=(0, 255))
+    raw = replace(whole, input=given, output=replace(whole.output, name="probabilities"))
+    words = dict(shipping_words(raw))
+    assert words["input"] == (
+        "image, uint8 1x32x32x3 NHWC, RGB, raw pixels from 0 to 255; normalised inside the network: "
+        "mean [0.5, 0.25, 0.125], std [0.25, 0.5, 1]"
+    )
+    assert words["outputs"].startswith("probabilities (softmax): 0 ")
+    report = make_report(make_plan(), make_verify(), make_bench(), shipped=raw)
+    for text in (to_markdown(report), to_html(report)):
+        assert "Raw pixels, uint8, channels last (NHWC); the network normalises them." in text
 
 
 def test_the_report_says_what_to_ship_and_how_to_feed_that_file():

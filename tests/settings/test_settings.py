@@ -296,3 +296,15 @@ def test_a_budget_that_is_searched_is_no_amount():
     assert settings.prune.budget == "auto"
     with pytest.raises(BudgetError, match=r"\bauto\b"):
         _ = settings.prune.given_budget
+
+
+def test_the_folder_of_a_model_is_beside_the_file_that_names_it(tmp_path, monkeypatch):
+    (tmp_path / "project").mkdir()
+    file = tmp_path / "project" / "catro.toml"
+    file.write_text('[model]\nname = "transformers:resnet"\n')
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings(file, {})
+    assert settings.model.name == f"transformers:{tmp_path}/project/resnet"
+    assert "checkpoint" not in settings.model.model_fields_set  # it follows from the folder
+    given = load_settings(file, {"model": {"name": "transformers:other"}})
+    assert given.model.name == f"transformers:{tmp_path}/other"

@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 
 from catro_deploy import __version__
@@ -47,3 +48,25 @@ def test_half_precision_is_for_targets_that_run_so(tmp_path):
     assert described["plan_sha256"] == file_hash(run.plan)
     assert export(colours.settings(), run, Silent()).half == ()
     assert not any(path.exists() for path in exported.half)
+
+
+@pytest.mark.parametrize("target", ["x86-cpu", "jetson-orin"])
+def test_all_files_take_the_input_that_is_asked_for(tmp_path, target):
+    """The original too, or their latencies would not compare."""
+    run = colours.make_run(tmp_path, pruned=colours.blind_to(2))
+    asked = {"input": "uint8", "layout": "nhwc", "output": "softmax"}
+    exported = export(colours.settings(export=asked, prune={"target": target}), run, Silent())
+    files = (exported.original, exported.pruned, *exported.half)
+    assert len(files) == (4 if target == "jetson-orin" else 2)
+    red = np.zeros((1, 8, 8, 3), np.uint8)
+    red[..., 0] = 255
+    for file in files:
+        with open_runner("onnxruntime", file, 1) as runner:
+            assert (runner.input_type, runner.image_shape) == (np.uint8, (8, 8, 3))
+            described = dict(runner.metadata)
+            answer = runner.infer(red)
+        assert (described["layout"], described["output"]) == ("NHWC", "softmax")
+        assert described["pixels"].startswith("uint8; normalised inside the network")
+        # Logits are half the normalised means (blue never answers in the pruned one): 1, -1, -1.
+        logits = np.array([1.0, -1.0, -np.inf if "pruned" in file.name else -1.0])
+        np.testing.assert_allclose(answer[0], np.exp(logits) / np.exp(logits).sum(), atol=1e-3)

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from catro_deploy.errors import ModelError
 from catro_deploy.models.pretrained import pretrained
 from catro_deploy.progress import Silent
-from catro_deploy.settings import load_settings
+from catro_deploy.settings import load_settings, settings_text
 from catro_deploy.stages import pretrained as stage
 from catro_deploy.stages.pretrained import published_accuracy, with_preprocessing, with_pretrained
+from tests.models.huggingface import change_json, save_network
 
 NAME, WEIGHTS = "torchvision:efficientnet_b0", "IMAGENET1K_V1"
 
@@ -75,3 +77,55 @@ def test_a_download_is_announced(tmp_path, cached, monkeypatch, capsys):
 
     assert with_pretrained(settings_in(tmp_path), Told()).model.checkpoint.read_bytes() == content
     assert notes == [f"downloading {published.as_uri()}"]
+
+
+class TestFolders:
+    """A model transformers:FOLDER says of itself what weights say of others."""
+
+    def settings(self, folder, model="", data=""):
+        pytest.importorskip("transformers")
+        save_network(folder / "net")
+        (folder / "catro.toml").write_text(f'[model]\nname = "transformers:net"\n{model}\n[data]\n{data}\n')
+        return load_settings(folder / "catro.toml", {})
+
+    def test_all_that_is_left_open_follows(self, tmp_path):
+        settings = with_pretrained(self.settings(tmp_path), Silent())
+        assert settings.model.name == f"transformers:{tmp_path / 'net'}"
+        assert settings.model.checkpoint == tmp_path / "net" / "model.safetensors"
+        assert settings.model.classes == ["first", "second", "third"]
+        assert settings.model.mean == pytest.approx((0.4, 0.5, 0.6))
+        assert settings.model.std == pytest.approx((0.2, 0.3, 0.25))
+        assert (settings.data.size, settings.data.resize, settings.data.interpolation) == ((32, 32), None, "bilinear")
+        assert published_accuracy(settings) is None
+        text = settings_text(settings)
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / "run.toml").write_text(text)
+        assert load_settings(tmp_path / "elsewhere" / "run.toml", {}).model == settings.model
+
+    def test_what_is_set_stays(self, tmp_path):
+        model = 'checkpoint = "mine.pth"\nstd = [0.5, 0.5, 0.5]'
+        settings = with_pretrained(self.settings(tmp_path, model, "size = 24"), Silent())
+        assert (settings.data.size, settings.data.resize) == ((24, 24), None)
+        assert settings.model.std == (0.5, 0.5, 0.5)
+        assert settings.model.classes is None  # the user's weights may be of other classes
+        assert settings.model.checkpoint == tmp_path / "mine.pth"
+
+    def test_names_that_say_nothing_are_left_to_the_data(self, tmp_path):
+        settings = self.settings(tmp_path)
+        change_json(tmp_path / "net" / "config.json", id2label={"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"})
+        assert with_pretrained(settings, Silent()).model.classes is None
+
+    def test_weights_are_those_of_the_folder(self, tmp_path):
+        with pytest.raises(ModelError) as refused:
+            with_pretrained(self.settings(tmp_path, 'weights = "DEFAULT"'), Silent())
+        assert "Leave weights out" in refused.value.hint
+
+    def test_exchanged_colours_are_noticed(self, tmp_path):
+        settings = self.settings(tmp_path)
+        size = {"height": 32, "width": 32}
+        changes = {"resize_short": 32, "crop_size": size, "do_center_crop": True}
+        change_json(
+            tmp_path / "net" / "preprocessor_config.json", image_processor_type="PPLCNetImageProcessor", **changes
+        )
+        with pytest.raises(ModelError, match="more than resize"):
+            with_pretrained(settings, Silent())

@@ -243,7 +243,29 @@ def test_the_command_decides_and_all_that_follows_goes_by_it(tiny_run):
     for report in ("md", "html"):
         text = tiny_run.report(report).read_text()
         assert "Layers in integers" in text
-        assert f'InferenceSession("{served}"' in unescape(text)
+        assert f'with_name("{served}")' in unescape(text)
+
+
+def test_every_precision_takes_raw_pixels(tiny_run):
+    asked = ("-o", "export.input=uint8", "-o", "export.output=softmax")
+    assert command("export", "--run", "run", *asked).exit_code == 0
+    done = command("quantize", "--run", "run", "--max-drop", "100")
+    assert done.exit_code == 0, done.stderr
+    found = load(Quantize, tiny_run)
+    assert set(found.candidates) == {"fp32", "fp16", "int8"}
+    for precision, one in found.candidates.items():
+        assert one.agreement == pytest.approx(found.candidates["fp32"].agreement, abs=0.1)
+        with open_runner("onnxruntime", tiny_run.onnx("pruned", precision), 1) as runner:
+            assert runner.input_type == np.uint8
+            assert dict(runner.metadata)["output"] == "softmax"
+    for stage in ("verify", "bench", "report"):
+        done = command(stage, "--run", "run")
+        assert done.exit_code == exit_code_of(tiny_run.path, stage), done.stderr
+    assert load(Verify, tiny_run).passed
+    words = "uint8 NCHW pixels, normalised inside the network; softmax"
+    assert load(Bench, tiny_run).environment["interface"] == words
+    for report in ("md", "html"):
+        assert words in tiny_run.report(report).read_text()
 
 
 def test_the_same_calibration_gives_the_same_network_to_the_bit(tiny_run, tmp_path):

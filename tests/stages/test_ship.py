@@ -1,13 +1,24 @@
 import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
 import pytest
+import torch
+from PIL import Image
 
+from catro_deploy import networks
+from catro_deploy.data.files import decode
+from catro_deploy.data.form import ImageForm
+from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import RunFolderError
 from catro_deploy.files import file_hash
 from catro_deploy.progress import Silent
 from catro_deploy.records.files import content_of
+from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.runs.records import save
 from catro_deploy.stages.export import export
 from catro_deploy.stages.ship import ship
@@ -17,9 +28,10 @@ from tests.stages import colours
 PARTS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
 
-def shipped(tmp_path, **sections):
-    """A run that was exported and shipped, and what model.json says."""
+def shipped(tmp_path, size=(8, 8), **sections):
+    """A run of images of ``size`` that was exported and shipped, and what model.json says."""
     run, settings = colours.make_run(tmp_path), colours.settings(**sections)
+    save_plan(replace(load_plan(run), input_shape=(3, *size)), run.plan)
     export(settings, run, Silent())
     content = ship(settings, run, Silent())
     assert json.loads(run.shipped.read_text()) == content_of(content)
@@ -64,11 +76,11 @@ def test_the_precision_that_is_served_is_shipped_and_nothing_else_stays(tmp_path
     export(settings, run, Silent())
     content = ship(settings, run, Silent())
     assert (content.file, content.precision) == ("pruned.fp16.onnx", "fp16")
-    assert {path.name for path in run.shipped.parent.iterdir()} == {"pruned.fp16.onnx", "model.json"}
+    assert {path.name for path in run.shipped.parent.iterdir()} == {"pruned.fp16.onnx", "model.json", "infer.py"}
 
     save(make_quantize(shipped="fp32"), run)
     content = ship(colours.settings(quantize={"precision": "auto"}), run, Silent())
-    assert {path.name for path in run.shipped.parent.iterdir()} == {"pruned.onnx", "model.json"}
+    assert {path.name for path in run.shipped.parent.iterdir()} == {"pruned.onnx", "model.json", "infer.py"}
 
 
 def test_without_an_exported_network_the_stage_says_what_to_run(tmp_path):
@@ -76,3 +88,66 @@ def test_without_an_exported_network_the_stage_says_what_to_run(tmp_path):
     with pytest.raises(RunFolderError, match="catro-deploy export"):
         ship(colours.settings(), run, Silent())
     assert not run.shipped.exists()
+
+
+def test_raw_pixels_are_said_to_be_raw(tmp_path):
+    _, content = shipped(tmp_path, export={"input": "uint8", "layout": "nhwc", "output": "softmax"})
+    given = content.input
+    assert (given.type, given.shape, given.layout, given.values) == ("uint8", (1, 8, 8, 3), "NHWC", "pixel")
+    assert given.range == (0, 255)
+    assert (content.output.name, content.output.shape) == ("probabilities", (1, 3))
+
+
+def photographs(folder):
+    """Files of several sizes and modes, and of gradients, so that another resize or crop shows."""
+    generator, files = np.random.default_rng(0), []
+    for place, (width, height) in enumerate([(31, 20), (9, 40), (16, 16), (8, 8)]):
+        coarse = Image.fromarray(generator.integers(0, 256, (4, 5, 3), dtype=np.uint8))
+        image = coarse.resize((width, height), Image.Resampling.BICUBIC)
+        files.append(folder / f"{place}.{'png' if place else 'jpg'}")
+        (image.convert("P") if place == 2 else image).save(files[-1])
+    return files
+
+
+@pytest.mark.parametrize(
+    ("export", "data", "target"),
+    [
+        ({}, {}, "x86-cpu"),
+        ({}, {"resize": 7, "size": "6x10"}, "x86-cpu"),
+        ({"input": "uint8"}, {"resize": "12x9", "size": 8, "interpolation": "lanczos"}, "x86-cpu"),
+        (
+            {"input": "uint8", "layout": "nhwc", "output": "softmax", "dynamic_batch": True},
+            {"resize": 11, "size": 8, "interpolation": "bicubic"},
+            "x86-cpu",
+        ),
+        ({"layout": "nhwc"}, {"interpolation": "nearest"}, "jetson-orin"),
+    ],
+)
+def test_the_program_beside_the_file_gives_the_answers_of_the_pipeline(tmp_path, export, data, target):
+    data = {"name": "tests.stages.colours:dataset"} | data
+    settings = colours.settings(data=data).data
+    run, content = shipped(tmp_path, settings.size or (8, 8), export=export, data=data, prune={"target": target})
+    files = photographs(tmp_path)
+    program = str(run.shipped.parent / "infer.py")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", program, *map(str, files)], cwd="/", capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(files)
+    form = ImageForm(settings.size or (8, 8), 3, settings.resize, settings.interpolation)
+    network = networks.load(run)
+    for file, line in zip(files, lines, strict=True):
+        image = torch.from_numpy(decode(file, form).copy())[None]
+        with torch.inference_mode():
+            expected = network(normalise(image, content.input.mean, content.input.std)).softmax(1)[0]
+        found = dict(re.findall(r"(\w+) ([\d.]+)%", line.removeprefix(f"{file}: ")))
+        assert list(found) == [content.classes[index] for index in expected.argsort(descending=True)]
+        for name, value in found.items():
+            precise = 100 * float(expected[content.classes.index(name)])
+            assert float(value) == pytest.approx(precise, abs=0.006 if target == "x86-cpu" else 0.2)
+
+
+def test_for_tensorrt_the_program_says_what_to_use_on_the_device(tmp_path):
+    run, _ = shipped(tmp_path, prune={"target": "jetson-orin"})
+    text = (run.shipped.parent / "infer.py").read_text()
+    assert "trtexec --stronglyTyped --onnx=pruned.fp16.onnx" in text

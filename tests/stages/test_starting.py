@@ -11,6 +11,7 @@ from catro_deploy.models import build_model
 from catro_deploy.settings import load_settings
 from catro_deploy.stages.images import classes_with_images, open_images_of
 from catro_deploy.stages.starting import start_from
+from tests.models.huggingface import save_network
 from tests.tiny import TinyNet
 
 WORDNET = ("n01440764", "n02102040", "n02979186")
@@ -84,3 +85,12 @@ def test_what_cannot_be_started_from(tmp_path):
         start_from("torchvision:resnet18", None, None, tmp_path / "gone")
     with pytest.raises(DataError):
         start_from("torchvision:resnet18", None, None, tmp_path)
+
+
+def test_a_folder_of_transformers(tmp_path):
+    save_network(tmp_path / "net", names=("tench", "English_springer", "crane"))
+    photos = photographs(tmp_path / "photos", ("tench", "crane"))
+    start = start_from(f"transformers:{tmp_path / 'net'}", None, None, photos)
+    assert start.sections["model"] == {"name": f"transformers:{tmp_path / 'net'}"}
+    assert any("2 classes of the network's 3" in line for line in start.assumed)
+    assert any("32x32" in line for line in start.assumed)

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
@@ -72,6 +73,32 @@ def test_a_pruned_network_that_lost_a_class(run, dynamic):
     assert 0 <= content["pruned"]["largest_logit_difference"] < 2e-4
     assert content["accuracy_drop_points"] == verdict.accuracy_drop_points == pytest.approx(100 / 3)
     assert (content["passed"], content["problems"], content["max_drop"]) == (True, [], None)
+
+
+@pytest.mark.parametrize(
+    ("output", "layout", "dynamic"), [("logits", "nchw", False), ("logits", "nhwc", True), ("softmax", "nhwc", False)]
+)
+def test_raw_pixels_go_to_a_network_that_normalises_them(run, output, layout, dynamic):
+    asked = {"input": "uint8", "layout": layout, "output": output, "dynamic_batch": dynamic}
+    settings = colours.settings(export=asked, verify={"batch_size": 7})
+    export(settings, run, Silent())
+    found = verify(settings, run, Silent())
+    assert found.passed
+    assert (found.original.runtime, found.pruned.runtime) == (1, pytest.approx(2 / 3))
+    assert found.original.agreement == found.pruned.agreement == 1
+    # Rounding, and not 0, which would mean that nothing was compared; softmax rounds otherwise.
+    assert 0 < found.original.largest_logit_difference < 1e-5
+
+
+def test_a_network_that_normalises_pixels_otherwise_does_not_pass(run):
+    settings = colours.settings(export={"input": "uint8", "output": "softmax"})
+    export(settings, run, Silent())
+    proto = onnx.load(run.pruned_onnx)
+    (shift,) = [tensor for tensor in proto.graph.initializer if tensor.name == "preprocess/shift"]
+    shift.CopyFrom(onnx.numpy_helper.from_array(np.array([-2.0, -1.9, -2.0], np.float32), shift.name))
+    onnx.save(proto, run.pruned_onnx)
+    with pytest.raises(MissedError, match=r"pruned network's logits differ by 0\.0"):
+        verify(settings, run, Silent())
 
 
 def test_more_lost_than_allowed_is_written_and_then_raised(run):

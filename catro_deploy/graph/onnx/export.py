@@ -17,6 +17,7 @@ from torch import nn
 from catro_deploy import __version__
 from catro_deploy.errors import ModelError, NumericsError
 from catro_deploy.files import replacing
+from catro_deploy.graph.onnx.interface import PLAIN, Interface
 from catro_deploy.records import Plan
 from catro_deploy.runtimes import open_runner
 
@@ -74,15 +75,16 @@ def _require_to_fit(model: nn.Module) -> None:
         )
 
 
-def plan_metadata(plan: Plan, plan_sha256: str, network: str) -> dict[str, str]:
+def plan_metadata(plan: Plan, plan_sha256: str, network: str, interface: Interface = PLAIN) -> dict[str, str]:
     """What someone who has only the ONNX file must know to feed it and to read its answer; ``network`` names it.
 
     A plan that does not know how images were normalised, or a network of no factory, says nothing of it.
     """
+    inside = "uint8; normalised inside the network: (pixel / 255 - mean) / std"
     pixels = {
         "mean": json.dumps(plan.mean),
         "std": json.dumps(plan.std),
-        "pixels": "float32; (pixel / 255 - mean) / std",
+        "pixels": inside if interface.input == "uint8" else "float32; (pixel / 255 - mean) / std",
     }
     colours = {1: {"colours": "grey"}, 3: {"colours": "RGB"}}
     return {
@@ -90,7 +92,8 @@ def plan_metadata(plan: Plan, plan_sha256: str, network: str) -> dict[str, str]:
         **({"model": plan.model} if plan.model else {}),
         "classes": json.dumps(plan.classes, ensure_ascii=False),
         **(pixels if plan.mean else {}),
-        "layout": "NCHW",
+        "layout": interface.layout.upper(),
+        "output": interface.output,
         **colours.get(plan.input_shape[0], {}),
         "plan_sha256": plan_sha256,
         "catro_deploy_version": __version__,

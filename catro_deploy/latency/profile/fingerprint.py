@@ -29,10 +29,12 @@ def device_facts(use: Use) -> FactsResult:
 def fingerprint(facts: FactsResult, use: Use) -> dict[str, Any]:
     """What decides the latency of a layer: a profile is valid for this fingerprint only."""
     recorded = facts_record(facts)
+    interface = {} if use.interface.is_plain else {"interface": use.interface.words}
     return {key: recorded[key] for key in DECIDING} | {
         "precision": use.precision,
         "threads": use.threads,
         "batch": use.batch,
+        **interface,
     }
 
 

@@ -16,6 +16,7 @@ from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.graph.cut.surgery import keeps_of, spread
 from catro_deploy.graph.onnx.export import export_onnx
+from catro_deploy.graph.onnx.interface import attach_
 from catro_deploy.graph.onnx.skeleton import WEIGHTS, Skeleton
 from catro_deploy.graph.structure import structure
 from catro_deploy.latency.layer_cost import LayerCost
@@ -83,6 +84,7 @@ class Subject:
         self.writer.write(_keeps(self.network, widths), file)
         if self.integers is not None:
             self.integers.convert_(file, WEIGHTS)
+        attach_(file, self.use.interface)
         return file
 
     def job(self, variants: Sequence[Variant], protocol: ProfileProtocol) -> ProfileJob:
@@ -140,6 +142,7 @@ def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Calla
         integers = Integers(folder / REFERENCE, use.runtime) if use.precision == "int8" else None
         if integers is not None:
             integers.convert_(folder / REFERENCE, WEIGHTS)
+        attach_(folder / REFERENCE, use.interface)
         yield Subject(network, writer, cost, use, folder, integers)
 
 

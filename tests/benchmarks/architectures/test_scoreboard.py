@@ -8,8 +8,10 @@ import torch
 from torch import nn
 
 from benchmarks.architectures.check import LATENCY, PASSED, STEPS, _check_reconstructed, check_architecture
+from benchmarks.architectures.huggingface import model_name
 from benchmarks.architectures.page import page as scoreboard_page
 from benchmarks.architectures.scoreboard import check_in_own_process, faults, is_done, size_of, wants_latency
+from catro_deploy.models import build_model
 
 ENVIRONMENT = {"processor": "a processor", "python": "3.11", "torch": "2.11", "date": "2026-01-01"}
 
@@ -185,3 +187,11 @@ def test_a_reconstruction_that_leads_away_from_the_original_fails():
     assert figures["agreement_reconstructed"] >= figures["agreement_cut"]
     with pytest.raises(ArithmeticError, match="has become"):
         _check_reconstructed(SimpleNamespace(original=original, model=far, plan=plan), near, batches, figures)
+
+
+def test_networks_of_transformers_are_built_from_the_folders_that_are_written(tmp_path):
+    pytest.importorskip("transformers")
+    assert model_name("torchvision:resnet18", tmp_path) == "torchvision:resnet18"
+    assert size_of("transformers:resnet", None) == 224
+    model = build_model(model_name("transformers:efficientnet", tmp_path), 1000)
+    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 1) == 5.3  # of B0, by its paper

@@ -3,7 +3,8 @@
 A double has no more attributes than the real class of its name, and its methods take what that of the real class takes,
 by number and by name: a misspelt name or an argument too many fails here as it would on a device. An "engine" is the
 ONNX file with a note on where it was built. Where TensorRT fails, so does the double: with precision flags on a
-strongly typed network, with a dynamic batch on a DLA, with a capture before a first inference.
+strongly typed network, with a dynamic batch on a DLA, with a capture before a first inference, with a uint8 input that
+another layer than a Cast reads.
 
 Variables of the environment change what it does: CATRO_DOUBLE_UNSUPPORTED, an operator that the parser refuses;
 CATRO_DOUBLE_NO_BUILD, building fails; CATRO_DOUBLE_BUILD_S, building takes so many seconds; CATRO_DOUBLE_DLA, the
@@ -37,7 +38,11 @@ PRECISIONS = ("FP16", "BF16", "INT8", "FP8", "INT4", "OBEY_PRECISION_CONSTRAINTS
 BYTES_PER_IMAGE = 1000
 """Of activations."""
 CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-TYPES = {onnx.TensorProto.FLOAT: real.DataType.FLOAT, onnx.TensorProto.FLOAT16: real.DataType.HALF}
+TYPES = {
+    onnx.TensorProto.FLOAT: real.DataType.FLOAT,
+    onnx.TensorProto.FLOAT16: real.DataType.HALF,
+    onnx.TensorProto.UINT8: real.DataType.UINT8,
+}
 
 
 def double(cls: type) -> type:
@@ -177,7 +182,12 @@ class OnnxParser:
     def parse_from_file(self, model: str) -> bool:
         proto = onnx.load(model)
         refused = os.environ.get("CATRO_DOUBLE_UNSUPPORTED")
-        self._errors = [ParserError(i, node) for i, node in enumerate(proto.graph.node) if node.op_type == refused]
+        raw = {v.name for v in proto.graph.input if v.type.tensor_type.elem_type == onnx.TensorProto.UINT8}
+        self._errors = [
+            ParserError(i, node)
+            for i, node in enumerate(proto.graph.node)
+            if node.op_type == refused or (node.op_type != "Cast" and raw.intersection(node.input))
+        ]
         self._network._onnx = proto.SerializeToString()
         self._network._inputs = [_Tensor(value) for value in proto.graph.input]
         return not self._errors

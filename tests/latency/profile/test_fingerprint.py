@@ -6,11 +6,13 @@ import pytest
 
 from catro_deploy.agent.results import FactsResult, facts_record
 from catro_deploy.errors import UsageError
+from catro_deploy.graph.onnx.interface import Interface
 from catro_deploy.latency.profile.fingerprint import DECIDING, device_facts, differences, digest, fingerprint
 from catro_deploy.transports.execution import Use
 from tests.agent.measured import DEVICE
 from tests.latency.profile.quick import USE
 
+RAW = Interface("uint8", mean=(0.5,), std=(0.5,))
 FACTS = FactsResult(DEVICE, "onnxruntime 1.31.0")
 
 
@@ -38,7 +40,7 @@ def test_each_deciding_fact_makes_another_fingerprint(fact):
     assert fingerprint(other, USE) != fingerprint(FACTS, USE)
 
 
-@pytest.mark.parametrize("change", [{"threads": 2}, {"batch": 4}, {"precision": "fp16"}])
+@pytest.mark.parametrize("change", [{"threads": 2}, {"batch": 4}, {"precision": "fp16"}, {"interface": RAW}])
 def test_each_other_use_makes_another_fingerprint(change):
     assert fingerprint(FACTS, replace(USE, **change)) != fingerprint(FACTS, USE)
 

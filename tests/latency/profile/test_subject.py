@@ -2,7 +2,7 @@
 
 import json
 from contextlib import AbstractContextManager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,15 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
 
+from catro_deploy.agent.events import NodeTimes, Sample
 from catro_deploy.agent.jobs import Job, ProfileJob, Variant
 from catro_deploy.agent.wire import read, to_json
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.onnx.interface import Interface
 from catro_deploy.graph.onnx.onnx_layers import layer_of
 from catro_deploy.latency.profile import subject as subjects
+from catro_deploy.latency.profile.samples import timed
 from catro_deploy.latency.profile.subject import Subject, identity, opened
 from catro_deploy.runtimes import open_runner
 from tests.graph.cut_networks import CASES
@@ -263,3 +266,27 @@ def test_networks_that_cannot_be_timed_in_other_widths_are_explained(network, re
     with pytest.raises(ModelError, match=reason) as caught, opening(model):
         pass
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_preprocessing_is_timed_with_the_first_layer(precision):
+    model = tiny_network()
+    network = trace(model, SHAPE)
+    raw = Interface("uint8", "nhwc", "softmax", (0.5,) * 3, (0.25,) * 3)
+    channels, height, width = SHAPE
+    with opened(model, network, replace(USE, precision=precision, interface=raw), 18, print) as subject:
+        for file in (subject.folder / subjects.REFERENCE, subject.write(subject.full, "whole")):
+            with open_runner("onnxruntime", file, 1, profiling=True) as runner:
+                assert runner.input_type == np.uint8
+                assert runner.image_shape == (height, width, channels)
+                runner.infer(np.zeros((1, height, width, channels), np.uint8))
+                names, us = runner.node_times()
+            assert {"preprocess/Cast", "preprocess/BatchNormalization", "postprocess/Softmax"} <= set(names)
+            nodes = tuple(NodeTimes(name, (float(one),)) for name, one in zip(names, us[0], strict=True))
+            sample = Sample("a", 1.0, nodes, None, (100.0,))
+            layers = [layer.name for layer in network.layers]
+            found = timed(sample, 100.0, layers).layers
+            assert set(found) == set(layers)
+            assert sum(count for _, count in found.values()) == len(names)
+            own = sum(layer_of(name) == layers[0] for name in names)
+            assert found[layers[0]][1] >= own + 3
