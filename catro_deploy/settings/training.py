@@ -62,6 +62,9 @@ class OptimiserSettings(Section):
     patience: NonNegativeInt = Field(
         0, description="Stop after this many epochs without a better validation accuracy, keep the best weights; 0: off"
     )
+    checkpoint_minutes: PositiveFloat = Field(
+        10.0, description="The state of a training is also saved within an epoch when so many minutes have passed"
+    )
     tensorboard: bool = Field(False, description="Write TensorBoard event files; needs catro-deploy[tensorboard]")
     seed: NonNegativeInt = Field(0, description="Seed of shuffling, augmentation and dropout")
 

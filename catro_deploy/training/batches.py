@@ -18,9 +18,9 @@ from catro_deploy.training.world import ALONE, World
 __all__ = ["Epochs", "SplitBatches", "seed_of"]
 
 
-def seed_of(seed: int, epoch: int, stream: int) -> int:
-    """A seed of its own for each epoch and each ``stream`` of random numbers in it."""
-    return int(np.random.SeedSequence([seed, epoch, stream]).generate_state(1, np.uint64)[0])
+def seed_of(seed: int, epoch: int, stream: int, step: int = 0) -> int:
+    """A seed of its own for each epoch, each ``stream`` of random numbers in it, and each ``step`` of that."""
+    return int(np.random.SeedSequence([seed, epoch, stream, step]).generate_state(1, np.uint64)[0])
 
 
 class Epochs(Protocol):
@@ -29,8 +29,8 @@ class Epochs(Protocol):
     steps: int
     size: int
 
-    def epoch(self, number: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...)."""
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...), from step ``first``."""
 
 
 class SplitBatches:
@@ -67,15 +67,16 @@ class SplitBatches:
             )
         self.steps = count // self.size
 
-    def epoch(self, number: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...)."""
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...), from step ``first``."""
         device = self._hardware.device
         shuffling = torch.Generator().manual_seed(seed_of(self._seed, number, 0))
-        jittering = torch.Generator(device).manual_seed(seed_of(self._seed, number, 1))
+        jittering = torch.Generator(device)
         order = torch.randperm(len(self._labels), generator=shuffling)
         # To the device once: indexing a GPU's tensor by the host's indices would copy, and wait, in every step.
-        labels = self._parts(order.to(device))
-        for own, found in zip(labels, self._read(order), strict=True):
+        labels = self._parts(order.to(device))[first:]
+        for step, (own, found) in enumerate(zip(labels, self._read(order, first), strict=True), start=first):
+            jittering.manual_seed(seed_of(self._seed, number, 1, step))
             pixels = found.to(device, non_blocking=True)
             images = augment(pixels, self._jitter, jittering, self._mean, self._std, self._share)
             yield images.contiguous(memory_format=self._hardware.memory_format), self._labels[own]
@@ -84,13 +85,13 @@ class SplitBatches:
         """This process's part of each batch."""
         return [self._share.cut(chosen) for chosen in order[: self.steps * self.size].chunk(self.steps)]
 
-    def _read(self, order: torch.Tensor) -> Iterator[torch.Tensor]:
-        """The pixels of each batch; what is not in memory is decoded while the batch before it trains."""
+    def _read(self, order: torch.Tensor, first: int) -> Iterator[torch.Tensor]:
+        """The pixels of each batch from ``first`` on; what is not in memory is decoded while the one before trains."""
         if isinstance(self._split, MemorySplit):
             pixels = self._split.pixels
-            yield from (pixels[part] for part in self._parts(order.to(pixels.device)))
+            yield from (pixels[part] for part in self._parts(order.to(pixels.device))[first:])
             return
-        parts = self._parts(order)
+        parts = self._parts(order)[first:]
         with ThreadPoolExecutor(1) as reader:
             coming = reader.submit(self._decode, parts[0])
             for part in parts[1:]:

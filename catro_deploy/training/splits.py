@@ -27,7 +27,7 @@ from catro_deploy.training.world import World, parting, the_world
 __all__ = ["NOT_IN_FINGERPRINT", "TrainingJob", "fit", "train_together"]
 
 # Where training runs and how fast does not make it another training.
-NOT_IN_FINGERPRINT = {"compute", "amp", "compile", "recipe", "tensorboard"}
+NOT_IN_FINGERPRINT = {"compute", "amp", "compile", "recipe", "tensorboard", "checkpoint_minutes"}
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,9 @@ class TrainingJob:
 def fit(job: TrainingJob, state_path: Path, progress: Progress, events: Path | None = None) -> History:
     """Train the model of ``job`` in place; it ends on the CPU, in eval mode, with the final (or averaged) weights.
 
-    After every epoch the whole state is in ``state_path``; the caller deletes it when the weights are safe. If it is
-    there at the start and belongs to the same job, training continues after its last whole epoch. ``events`` is the
+    After every epoch, and every ``checkpoint_minutes`` within one, the whole state is in ``state_path``; the caller
+    deletes it when the weights are safe. If it is there at the start and belongs to the same job, training continues
+    from it. ``events`` is the
     folder of event files, if settings ask for them. Under torchrun all its processes train together.
 
     Raises:

@@ -115,7 +115,8 @@ def parting(world: World) -> Iterator[None]:
             dist.destroy_process_group()
         if world.size > 1 and is_loss_of_a_process(error):
             raise FaultError(
-                "A process that trained along has gone.", "The same command continues after the last whole epoch."
+                "A process that trained along has gone.",
+                "The same command continues from the last state that was saved.",
             ) from error
         raise
 
