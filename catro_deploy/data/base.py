@@ -65,26 +65,27 @@ class MemorySplit:
 class Subset:
     """The images of some classes of a split, relabelled 0..k-1 in the order of ``classes``.
 
-    Images without a label may be of any class: they are all there, and stay UNKNOWN.
+    Images without a label may be of any class: they are all there, and stay UNKNOWN. ``indices`` are places in the
+    ``whole`` split.
     """
 
     def __init__(self, split: Split, classes: Sequence[int]) -> None:
         new_label = {UNKNOWN: UNKNOWN} | {old: new for new, old in enumerate(classes)}
-        self._split = split
-        self._indices = np.flatnonzero(np.isin(split.labels, list(new_label)))
+        self.whole = split
+        self.indices = np.flatnonzero(np.isin(split.labels, list(new_label)))
         self.labels: NDArray[np.int64] = np.array(
-            [new_label[int(label)] for label in split.labels[self._indices]], dtype=np.int64
+            [new_label[int(label)] for label in split.labels[self.indices]], dtype=np.int64
         )
 
     def at(self, indices: NDArray[np.int64]) -> "Subset":
         """Those of its images at ``indices``, with their labels."""
         found = copy.copy(self)
-        found._indices, found.labels = self._indices[indices], self.labels[indices]
+        found.indices, found.labels = self.indices[indices], self.labels[indices]
         return found
 
     def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
         """The images at ``indices`` of the subset."""
-        return self._split.images(self._indices[np.asarray(indices, dtype=np.int64)])
+        return self.whole.images(self.indices[np.asarray(indices, dtype=np.int64)])
 
 
 def is_unlabelled(labels: NDArray[np.int64]) -> bool:

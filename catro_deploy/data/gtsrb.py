@@ -95,7 +95,10 @@ def open_gtsrb(settings: DataSettings, size: tuple[int, int], channels: int) -> 
     sides = hold_out(labels, tracks, settings.validation, settings.seed)
     train, validation = (([paths[i] for i in side], labels[side]) for side in sides)
     return Dataset(
-        "gtsrb", CLASSES, GROUPS, *file_splits((train, validation, test), image_form(settings, size, channels))
+        "gtsrb",
+        CLASSES,
+        GROUPS,
+        *file_splits((train, validation, test), image_form(settings, size, channels), settings),
     )
 
 

@@ -30,7 +30,7 @@ class Epochs(Protocol):
     size: int
 
     def epoch(self, number: int, first: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...), from step ``first``."""
+        """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...) from ``first`` on."""
 
 
 class SplitBatches:
@@ -68,7 +68,7 @@ class SplitBatches:
         self.steps = count // self.size
 
     def epoch(self, number: int, first: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...), from step ``first``."""
+        """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...) from ``first`` on."""
         device = self._hardware.device
         shuffling = torch.Generator().manual_seed(seed_of(self._seed, number, 0))
         jittering = torch.Generator(device)

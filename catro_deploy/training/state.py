@@ -2,7 +2,8 @@
 
 Tensors carry a prefix: ``model.``, ``momentum.`` and, where weights are averaged, ``ema.``; with
 patience, ``best.``. All else is JSON in the
-file's metadata. No random state is kept: each step seeds its generators from the settings' seed, its epoch and its number.
+file's metadata. No random state is kept: each step seeds its generators from the settings' seed, its epoch and its
+number.
 """
 
 import hashlib
