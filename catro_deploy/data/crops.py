@@ -1,5 +1,6 @@
 """Random crops straight from image files, as torchvision's RandomResizedCrop draws them."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ from catro_deploy.data.decoding import draft
 from catro_deploy.data.form import ImageForm
 
 __all__ = ["RandomCrop", "crop_box"]
+
+RATIOS = (3 / 4, 4 / 3)
+ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class RandomCrop:
         most = (file.width * width / (right - left), file.height * height / (bottom - top))
         across, down = draft(file, most)
         image = convert(file)
+        if across == down == 1:  # to the pixel what torchvision makes
+            return image.crop((left, top, right, bottom)).resize((width, height), self.form.resampling)
         box = (left / across, top / down, min(right / across, image.width), min(bottom / down, image.height))
         return image.resize((width, height), self.form.resampling, box)
 
@@ -43,15 +49,26 @@ class RandomCrop:
 def crop_box(image: tuple[int, int], size: tuple[int, int], least_area: float, seed: int) -> tuple[int, int, int, int]:
     """Left, top, right and bottom of a crop of an ``image`` of (width, height), as torchvision draws it after ``seed``.
 
-    ``size`` (height, width) only decides the crop's range of aspect ratios: 3/4 to 4/3 of its own.
+    ``size`` (height, width) only decides the crop's range of aspect ratios: 3/4 to 4/3 of its own. torchvision's own
+    code draws from the global generator, which threads must not share.
     """
-    from torchvision.transforms.v2 import RandomResizedCrop  # seconds to import
-
     width, height = image
-    own = size[1] / size[0]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        top, left, rows, columns = RandomResizedCrop.get_params(
-            torch.empty((1, height, width), device="meta"), [least_area, 1.0], [3 / 4 * own, 4 / 3 * own]
-        )
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform(low: float, high: float) -> float:
+        return torch.empty(1).uniform_(low, high, generator=generator).item()
+
+    narrow, wide = (ratio * size[1] / size[0] for ratio in RATIOS)
+    bounds = torch.log(torch.tensor((narrow, wide)))
+    for _ in range(ATTEMPTS):
+        area = width * height * uniform(least_area, 1.0)
+        ratio = torch.exp(torch.empty(1).uniform_(bounds[0], bounds[1], generator=generator)).item()  # type: ignore[arg-type]
+        columns, rows = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < columns <= width and 0 < rows <= height:
+            top = int(torch.randint(0, height - rows + 1, (1,), generator=generator))
+            left = int(torch.randint(0, width - columns + 1, (1,), generator=generator))
+            return left, top, left + columns, top + rows
+    columns = min(width, round(height * wide)) if width / height > narrow else width
+    rows = min(height, round(width / narrow)) if width / height < wide else height
+    left, top = (width - columns) // 2, (height - rows) // 2
     return left, top, left + columns, top + rows

@@ -8,12 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from catro_deploy.data.base import Split, Subset
+from catro_deploy.data.base import Part, Split
 from catro_deploy.data.decoding import Framing, decode, in_threads
 from catro_deploy.data.form import ImageForm
-from catro_deploy.data.intact import intact_files
 from catro_deploy.data.listing import taken
-from catro_deploy.settings import DataSettings
 
 __all__ = ["REMEMBERED_BYTES", "FileSplit", "LabelledFiles", "as_files", "file_splits"]
 
@@ -28,7 +26,6 @@ class FileSplit:
     """Labelled image files. ``images`` may be called by several threads at a time.
 
     ``workers`` processes decode them for training and evaluation, if they are not ``remembered``; None: one a core.
-    ``skipped`` files were left out, because they cannot be decoded.
     """
 
     def __init__(
@@ -39,10 +36,9 @@ class FileSplit:
         *,
         remember: bool,
         workers: int | None = None,
-        skipped: Sequence[Path] = (),
     ) -> None:
         self.paths, self.labels, self.form = paths, labels, form
-        self.remembered, self.workers, self.skipped = remember, workers, tuple(skipped)
+        self.remembered, self.workers = remember, workers
         self._forget()
 
     def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
@@ -99,30 +95,17 @@ class FileSplit:
         return pixels
 
 
-def file_splits(
-    parts: Sequence[LabelledFiles], form: ImageForm, settings: DataSettings | None = None
-) -> tuple[FileSplit, ...]:
-    """A FileSplit for each (paths, labels), remembered if all of them together fit into REMEMBERED_BYTES.
-
-    Raises:
-        DataError: corrupt files are to be skipped, and no image of a class remains.
-    """
-    settings = settings or DataSettings()
+def file_splits(parts: Sequence[LabelledFiles], form: ImageForm, workers: int | None = None) -> tuple[FileSplit, ...]:
+    """A FileSplit for each (paths, labels), remembered if all of them together fit into REMEMBERED_BYTES."""
     total_bytes = sum(len(paths) for paths, _ in parts) * form.channels * form.size[0] * form.size[1]
     remember = total_bytes <= REMEMBERED_BYTES
-    splits = []
-    for paths, labels in parts:
-        skipped: Sequence[Path] = ()
-        if settings.skip_corrupt:
-            paths, labels, skipped = intact_files(paths, labels, settings.root)
-        splits.append(FileSplit(paths, labels, form, remember=remember, workers=settings.workers, skipped=skipped))
-    return tuple(splits)
+    return tuple(FileSplit(paths, labels, form, remember=remember, workers=workers) for paths, labels in parts)
 
 
 def as_files(split: Split) -> FileSplit | None:
     """``split`` as the files that its images are in; None if they are not in files."""
     if isinstance(split, FileSplit):
         return split
-    if isinstance(split, Subset) and (files := as_files(split.whole)) is not None:
+    if isinstance(split, Part) and (files := as_files(split.whole)) is not None:
         return files.at(split.indices, split.labels)
     return None

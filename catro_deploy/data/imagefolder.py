@@ -10,6 +10,7 @@ from catro_deploy.data.base import Dataset
 from catro_deploy.data.files import LabelledFiles, file_splits
 from catro_deploy.data.form import image_form
 from catro_deploy.data.holdout import hold_out
+from catro_deploy.data.intact import intact_files
 from catro_deploy.data.listing import SUFFIXES, image_files, taken
 from catro_deploy.errors import DataError
 from catro_deploy.settings import DataSettings
@@ -38,18 +39,20 @@ def open_imagefolder(settings: DataSettings, size: tuple[int, int], channels: in
         missing = "train/" if held else "test/ and no val/" if (root / "train").is_dir() else "train/, val/ or test/"
         raise DataError(f"There is no {missing} in {root}.", LAYOUT.format(root=root))
     classes = _class_names(root / "train")
-    train = _scan(root / "train", classes)
-    test = _scan(held[-1], classes)
+    skipped: list[Path] = []
+
+    def scanned(folder: Path) -> LabelledFiles:
+        paths, labels, corrupt = intact_files(*_scan(folder, classes), settings)
+        skipped.extend(corrupt)
+        return paths, labels
+
+    train, test = scanned(root / "train"), scanned(held[-1])
     if len(held) == 2:
-        validation = _scan(held[0], classes)
+        validation = scanned(held[0])
     else:
         train, validation = _held_out(train, classes, settings)
-    return Dataset(
-        "imagefolder",
-        classes,
-        {},
-        *file_splits((train, validation, test), image_form(settings, size, channels), settings),
-    )
+    splits = file_splits((train, validation, test), image_form(settings, size, channels), settings.workers)
+    return Dataset("imagefolder", classes, {}, *splits, tuple(skipped))
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from catro_deploy.data.listing import taken
 from catro_deploy.errors import DataError, StorageError, UsageError
 from catro_deploy.files import replacing, text_hash
 from catro_deploy.resources import cache_folder
+from catro_deploy.settings import DataSettings
 
 __all__ = ["intact_files"]
 
@@ -23,16 +24,19 @@ Keys = NDArray[np.uint64]
 
 
 def intact_files(
-    paths: Sequence[Path], labels: NDArray[np.int64], root: Path
-) -> tuple[Sequence[Path], NDArray[np.int64], Sequence[Path]]:
-    """Those of ``paths`` that can be decoded, their ``labels`` (n,), and the other paths.
+    paths: Sequence[Path], labels: NDArray[np.int64], settings: DataSettings
+) -> tuple[Sequence[Path], NDArray[np.int64], list[Path]]:
+    """Those of ``paths`` that can be decoded, their ``labels`` (n,), and the others; all, unless settings skip any.
 
-    All files are decoded for that; outcomes are kept in the user's cache by path, size and time stamp of the files
-    below ``root``.
+    All files are decoded for that; outcomes are kept in the user's cache by path, size and time stamps of the files
+    below the dataset's root.
 
     Raises:
         DataError: no image of a class can be decoded.
     """
+    if not settings.skip_corrupt:
+        return paths, labels, []
+    root = settings.root
     keys = np.array([_key(path) for path in paths], np.uint64)
     intact, corrupt = _read(_outcomes(root))
     unknown = np.flatnonzero(~np.isin(keys, np.concatenate([intact, corrupt])))

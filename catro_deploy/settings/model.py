@@ -86,7 +86,7 @@ class DataSettings(Section):
     download: bool = Field(False, description="Download the dataset if it is missing (gtsrb)")
     skip_corrupt: bool = Field(
         False,
-        description="Leave out image files that cannot be decoded, and say how many; default: such a file is an error",
+        description="Leave out image files that cannot be decoded, and say which; default: such a file is an error",
         exclude_if=lambda skip: not skip,
     )
     workers: NonNegativeInt | None = Field(

@@ -54,8 +54,8 @@ def enough_memory(remedy: str) -> Iterator[None]:
 class Training:
     """One training; ``state`` is where it stood when it was last saved.
 
-    ``validate`` gives a network's accuracy, a fraction, or None if there are no images for that. Of several processes
-    the first validates, and reads and writes the state; all have the same weights. A learning rate and a moving average
+    ``validate`` gives a network's accuracy, a fraction, or None if there are no images for that. Several processes have
+    the same weights and validate together; the first reads and writes the state. A learning rate and a moving average
     that ``settings`` leave open follow from the number of steps, see ``gentle``.
     """
 
@@ -121,7 +121,8 @@ class Training:
         return probe
 
     def _validated(self, network: nn.Module) -> float | None:
-        return self.world.share(self.validate(network) if self.world.is_first else None)
+        self.world.align_(network)
+        return self.validate(network)
 
     def _restore(self, saved: State) -> None:
         self.model.load_state_dict(saved.model)

@@ -80,9 +80,9 @@ def test_only_a_folder_that_has_changed_is_read_again(tree, scanned, change):
     # As archives do when they are unpacked: the time of the change can be set back, that of the inode cannot.
     os.utime(tree / "b" / "deep", ns=(old.st_atime_ns, old.st_mtime_ns))
     scanned.clear()
-    assert list(image_files(tree)) == found_by_pathlib(tree)
-    assert "a" not in scanned
-    assert 1 <= len(scanned) <= 5
+    listed, read = list(image_files(tree)), set(scanned)
+    assert listed == found_by_pathlib(tree)
+    assert read <= {"root", "b", "deep", "er", "away"}
 
 
 def test_a_folder_that_may_still_change_within_a_tick_of_the_clock_is_not_trusted(tree, scanned, monkeypatch):
@@ -110,7 +110,7 @@ def test_a_cache_that_cannot_be_written_does_no_harm(tree, tmp_path, monkeypatch
 
 
 def test_short_listings_are_not_kept(tree, tmp_path, monkeypatch):
-    monkeypatch.setattr(listing, "KEPT_FROM", 9)
+    monkeypatch.setattr(listing, "KEPT_FROM", 10)
     image_files(tree)
     assert not (tmp_path / "cache").exists()
 
