@@ -94,7 +94,7 @@ def draft(file: Image.Image, size: tuple[float, float]) -> tuple[float, float]:
     return width / file.size[0], height / file.size[1]
 
 
-def in_threads(function: Callable[[_In], _Out], items: Sequence[_In] | NDArray[np.int64] | range) -> Iterator[_Out]:
+def in_threads(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[_Out]:
     """``function`` of each of ``items``, in their order; in several threads, except in a worker process."""
     threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
     if len(items) < POOLED_IMAGES or threads == 1 or get_worker_info() is not None:

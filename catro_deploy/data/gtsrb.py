@@ -97,8 +97,8 @@ def open_gtsrb(settings: DataSettings, size: tuple[int, int], channels: int) -> 
     sides = hold_out(labels, tracks, settings.validation, settings.seed)
     train, validation = ((taken(paths, side), labels[side]) for side in sides)
     parts = (train, validation, (test_paths, test_labels))
-    splits = file_splits(parts, image_form(settings, size, channels), settings.workers)
-    return Dataset("gtsrb", CLASSES, GROUPS, *splits, (*corrupt, *more))
+    training, held_out, testing = file_splits(parts, image_form(settings, size, channels), settings.workers)
+    return Dataset("gtsrb", CLASSES, GROUPS, training, held_out, testing, (*corrupt, *more))
 
 
 def _samples(settings: DataSettings, split: str) -> LabelledFiles:

@@ -51,8 +51,10 @@ def open_imagefolder(settings: DataSettings, size: tuple[int, int], channels: in
         validation = scanned(held[0])
     else:
         train, validation = _held_out(train, classes, settings)
-    splits = file_splits((train, validation, test), image_form(settings, size, channels), settings.workers)
-    return Dataset("imagefolder", classes, {}, *splits, tuple(skipped))
+    training, held_out, testing = file_splits(
+        (train, validation, test), image_form(settings, size, channels), settings.workers
+    )
+    return Dataset("imagefolder", classes, {}, training, held_out, testing, tuple(skipped))
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:

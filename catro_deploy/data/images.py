@@ -45,8 +45,8 @@ def open_images(settings: DataSettings, size: tuple[int, int], channels: int) ->
     for name in drawn:
         rest, held[name] = _held_out(rest, settings)
     parts = [(paths, np.full(len(paths), UNKNOWN, np.int64)) for paths in (rest, held["val"], held["test"])]
-    splits = file_splits(parts, image_form(settings, size, channels), settings.workers)
-    return Dataset("images", (), {}, *splits, tuple(skipped))
+    training, held_out, testing = file_splits(parts, image_form(settings, size, channels), settings.workers)
+    return Dataset("images", (), {}, training, held_out, testing, tuple(skipped))
 
 
 def _held_out(paths: Sequence[Path], settings: DataSettings) -> tuple[Sequence[Path], Sequence[Path]]:

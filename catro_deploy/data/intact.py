@@ -40,7 +40,7 @@ def intact_files(
     keys = np.array([_key(path) for path in paths], np.uint64)
     intact, corrupt = _read(_outcomes(root))
     unknown = np.flatnonzero(~np.isin(keys, np.concatenate([intact, corrupt])))
-    fine = np.array(list(in_threads(lambda place: _is_intact(paths[int(place)]), unknown)), bool)
+    fine = np.array(list(in_threads(lambda place: _is_intact(paths[place]), unknown.tolist())), bool)
     kept = np.isin(keys, intact)
     kept[unknown] = fine
     if len(unknown):
@@ -52,7 +52,7 @@ def intact_files(
             f"None of the {(labels == label).sum()} images of one class can be decoded; the first is {first}.",
             "Replace them, or take the class out.",
         )
-    return taken(paths, left), labels[left], [paths[place] for place in out]
+    return taken(paths, left), labels[left], list(taken(paths, out))
 
 
 class _Smallest:

@@ -40,7 +40,7 @@ def sized(settings: Settings) -> tuple[int, int]:
 
 
 def announce_size(dataset: Dataset, size: tuple[int, int], progress: Progress) -> ImageSizes | None:
-    """Say what becomes of the images at ``size`` (height, width): ``images 64x64 -> 32x32 (shrunk)``; and what is skipped.
+    """Say what becomes of the images at ``size`` (height, width): ``images 64x64 -> 32x32 (shrunk)``, what is skipped.
 
     Returns:
         The sizes of their files, None if they are not in files.

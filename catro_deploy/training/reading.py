@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -113,15 +112,14 @@ def _by_thread(
 ) -> Iterator[torch.Tensor]:
     if not len(parts):
         return
+
+    def one(part: NDArray[np.int64]) -> torch.Tensor:
+        pixels = read(part)
+        return pixels.pin_memory() if pin else pixels
+
     with ThreadPoolExecutor(1) as reader:
-        submit = partial(reader.submit, _pinned, read, pin)
-        coming = submit(parts[0])
+        coming = reader.submit(one, parts[0])
         for part in parts[1:]:
-            found, coming = coming.result(), submit(part)
+            found, coming = coming.result(), reader.submit(one, part)
             yield found
         yield coming.result()
-
-
-def _pinned(read: Callable[[NDArray[np.int64]], torch.Tensor], pin: bool, part: NDArray[np.int64]) -> torch.Tensor:
-    pixels = read(part)
-    return pixels.pin_memory() if pin else pixels
