@@ -19,7 +19,7 @@ test: .venv/installed-dev .venv/tensorrt/installed .venv/cuda/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.rehearsal.parts
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 rehearsal: .venv/installed-dev .venv/tensorrt/installed
 	$(BIN)/python -m tests.rehearsal.parts

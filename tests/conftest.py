@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,13 @@ import pytest
 from catro_deploy.runs.folder import RunFolder
 from tests.doubles.environment import VERSIONS, tensorrt_environment
 from tests.tiny import command, exit_code_of, write_work_folder
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Several processes begin with the files that have slow tests: otherwise one of them ends long after the others."""
+    if hasattr(config, "workerinput"):
+        slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+        items.sort(key=lambda item: not slow[item.path])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -30,7 +30,7 @@ def report_size(run):
 
 STAGES = ("prune", "finetune", "export", "verify", "bench", "report")
 EPOCHS = 30
-RANDOM_MOMENTS, LONGEST_S = 20, 3.0
+RANDOM_MOMENTS, LONGEST_S = 20, 1.5
 TRAIN = "\n[train]\nepochs = 20\nbatch_size = 16\nlearning_rate = 0.1\ncompute = 'cpu'\n"
 SAME = (
     "plan.json",

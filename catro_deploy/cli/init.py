@@ -91,8 +91,27 @@ protocol = "quick"
 """
 
 
-@app.command(epilog=examples("init", "init --demo", "init --print"))
+PRUNING = """\
+[prune]
+target = "x86-cpu"              # catro-deploy targets list
+budget = "0.5x"                 # of the original's latency, measured; or 400us; or 50%flops
+
+[finetune]
+epochs = 2                      # 0: no training; the network stays as pruning has reconstructed it
+"""
+
+
+@app.command(
+    epilog=examples("init", "init --demo", "init --model torchvision:resnet50 --data-root photos", "init --print")
+)
 def init(
+    model: Annotated[
+        str, typer.Option(help="Look at this network: torchvision:NAME, timm:NAME or package.module:factory.")
+    ] = "",
+    data_root: Annotated[Path | None, typer.Option(help="Look at the images in this folder.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Weights of the network; default: its library's.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Which weights of its library, such as IMAGENET1K_V2.")] = None,
+    size: Annotated[str | None, typer.Option(help="Height and width that the network gets: 64, or 160x224.")] = None,
     demo: Annotated[bool, typer.Option("--demo", help="For the drawn traffic signs: runs as it is.")] = False,
     show: Annotated[bool, typer.Option("--print", help="Print every key with its default; write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite catro.toml.")] = False,
@@ -105,6 +124,9 @@ def init(
         return
     if FILE.exists() and not force:
         raise SettingsError(f"{FILE.absolute()} exists already.", "Overwrite it: catro-deploy init --force")
+    if model or data_root:
+        print_result(*_write_for(model, data_root, checkpoint, weights, size))
+        return
     write_text(FILE, DEMO if demo else OWN)
     if demo:
         print_result(f"{FILE} is written. Next: catro-deploy run")
@@ -113,6 +135,24 @@ def init(
             f"{FILE} is written. Put your model and data into it, then:",
             "catro-deploy run --target x86-cpu --budget 0.5x",
         )
+
+
+def _write_for(
+    model: str, root: Path | None, checkpoint: Path | None, weights: str | None, size: str | None
+) -> Iterator[str]:
+    """Write settings for a network and images that are there; what was assumed, line by line."""
+    from catro_deploy.files import write_text
+    from catro_deploy.stages.starting import start_from
+    from catro_deploy.toml import toml_tables
+
+    if not model or root is None:
+        raise SettingsError("--model and --data-root go together: both are looked at.", "Give both, or neither.")
+    start = start_from(model, checkpoint, weights, root, size)
+    lines = [f"# {assumed}\n" for assumed in start.assumed]
+    write_text(FILE, f"{HEAD}{''.join(lines)}\n{toml_tables(start.sections)}\n{PRUNING}")
+    yield f"{FILE} is written. It assumes:"
+    yield from (f"- {assumed}" for assumed in start.assumed)
+    yield "Correct it where that is wrong, then: catro-deploy run"
 
 
 def every_key() -> Iterator[str]:

@@ -37,8 +37,8 @@ class ImageForm:
         if self.resize is None:
             return image if image.size == (width, height) else image.resize((width, height), self.resampling)
         resized = image.resize(self._resized(*image.size), self.resampling)
-        left, top = (round((have - want) / 2) for have, want in zip(resized.size, (width, height), strict=True))
-        return resized.crop((left, top, left + width, top + height))
+        left, top = (_begin(have, want) for have, want in zip(resized.size, (width, height), strict=True))
+        return resized.crop((left, top, left + width, top + height))  # black where the image ends
 
     def _resized(self, width: int, height: int) -> tuple[int, int]:
         """Width and height before the crop."""
@@ -48,6 +48,10 @@ class ImageForm:
         shorter, longer = sorted((width, height))
         other = int(self.resize * longer / shorter)
         return (self.resize, other) if width <= height else (other, self.resize)
+
+
+def _begin(have: int, want: int) -> int:
+    return round((have - want) / 2) if have >= want else -((want - have) // 2)
 
 
 def image_form(settings: DataSettings, size: tuple[int, int], channels: int) -> ImageForm:

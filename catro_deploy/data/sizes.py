@@ -44,6 +44,7 @@ def image_sizes(dataset: Dataset) -> ImageSizes | None:
         least=(min(widths), min(heights)),
         most=(max(widths), max(heights)),
         square=all(width == height for width, height in found),
+        resize=files[0].form.resize,
     )
 
 

@@ -12,7 +12,8 @@ class ImageSizes:
     """Widths and heights of image files, in pixels.
 
     ``least`` and ``most`` hold the extremes of each axis, so they may be of different images. Of ``files`` images,
-    ``looked_at`` were read.
+    ``looked_at`` were read. ``resize`` is the shorter side, or height and width, to which they are resized before the
+    centre is cut out; None: they are resized to the size that the network gets.
     """
 
     files: Count
@@ -21,6 +22,7 @@ class ImageSizes:
     least: tuple[PositiveCount, PositiveCount]
     most: tuple[PositiveCount, PositiveCount]
     square: bool
+    resize: PositiveCount | tuple[PositiveCount, PositiveCount] | None = None
 
     @property
     def side(self) -> int | None:

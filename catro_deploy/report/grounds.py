@@ -91,8 +91,8 @@ def how_measured(report: Report) -> str:
 
 def _timing(protocol: Protocol) -> str:
     return (
-        f"Both networks ran in one process on the device and took turns of {protocol.block} calls (A B A B "
-        "...), after warm-up, so that a change of clock or load meets both. The speedup is the ratio of median "
+        f"Both networks ran in one process on the device, interleaved in blocks of {protocol.block} calls (A B "
+        "A B ...), after warm-up, so that a change of clock or load affects both. The speedup is the ratio of median "
         "latencies; its 95% confidence interval comes from a bootstrap over the turns "
         f"({count(protocol.bootstrap_resamples)} redraws)."
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from catro_deploy.records import FirstLook, ImageSizes
 from catro_deploy.report.wording import count, percent
 
-__all__ = ["accuracy_words", "images_words", "size_warning", "sizes_words", "skipped_words"]
+__all__ = ["accuracy_words", "images_words", "resizing_words", "size_warning", "sizes_words", "skipped_words"]
 
 SHOWN = 5
 
@@ -20,15 +20,24 @@ def sizes_words(sizes: ImageSizes) -> str:
 
 
 def images_words(sizes: ImageSizes | None, width: int, height: int) -> str:
-    """What the network gets: ``64x64``, or ``64x64 -> 32x32 (shrunk)``."""
+    """What the network gets: ``64x64``, or ``64x64 -> 32x32 (shrunk)``, or how its images are cut out."""
+    if sizes is not None and sizes.resize is not None:
+        return f"{sizes_words(sizes)} -> {width}x{height} ({resizing_words(sizes.resize)})"
     if sizes is None or not (changes := sizes.changes(width, height)):
         return f"{width}x{height}"
     return f"{sizes_words(sizes)} -> {width}x{height} ({', '.join(changes)})"
 
 
+def resizing_words(resize: int | tuple[int, int]) -> str:
+    """How images are resized before their centre is cut out; height and width are written as width x height."""
+    if isinstance(resize, int):
+        return f"shorter side resized to {resize}, centre crop"
+    return f"resized to {resize[1]}x{resize[0]}, centre crop"
+
+
 def size_warning(sizes: ImageSizes | None, width: int, height: int) -> str:
     """That images are resized, which is wrong unless the network was trained so; empty if they are not."""
-    if sizes is None or not sizes.changes(width, height):
+    if sizes is None or sizes.resize is not None or not sizes.changes(width, height):
         return ""
     return (
         f"Images are resized: {images_words(sizes, width, height)}. This is right only if the network was trained on "

@@ -93,6 +93,8 @@ def _read(file: Path) -> dict[str, Any]:
         ) from None
     for section, key in _PATHS:
         table = content.setdefault(section, {})
+        if key == "checkpoint" and isinstance(table, dict) and "weights" in table and key not in table:
+            continue  # it follows from the weights
         if isinstance(table, dict) and isinstance(path := table.get(key, _default(section, key)), str | Path):
             table[key] = str(file.parent / Path(path).expanduser())
     _read_names_(content, file.parent)

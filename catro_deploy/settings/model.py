@@ -107,7 +107,9 @@ class DataSettings(Section):
     @model_validator(mode="after")
     def _crops_fit(self) -> Self:
         if self.resize is not None and self.size is not None:
-            least = (self.resize, self.resize) if isinstance(self.resize, int) else self.resize
-            if any(resized < side for resized, side in zip(least, self.size, strict=True)):
+            shorter = min(self.size)
+            height, width = (self.resize, self.resize) if isinstance(self.resize, int) else self.resize
+            least = (shorter, shorter) if isinstance(self.resize, int) else self.size
+            if height < least[0] or width < least[1]:
                 raise ValueError("resize is smaller than size, which is cut out of it")
         return self

@@ -8,32 +8,44 @@ from catro_deploy.progress import Progress
 from catro_deploy.settings import Settings
 from catro_deploy.settings.section import IMAGENET
 
-__all__ = ["published_accuracy", "with_pretrained"]
+__all__ = ["published_accuracy", "with_preprocessing", "with_pretrained"]
 
 
 def with_pretrained(settings: Settings, progress: Progress) -> Settings:
-    """``settings`` in which ``[model] weights`` decide what is not set: checkpoint, classes, mean, std, size, resizing.
+    """``settings`` in which ``[model] weights`` decide the checkpoint and what ``with_preprocessing`` sets.
 
-    The file of the weights is downloaded if it is needed and not in the library's cache.
+    Their file is downloaded if it is not in the library's cache.
 
     Raises:
         ModelError: there are no such weights, or they cannot be downloaded.
+    """
+    settings = with_preprocessing(settings)
+    if settings.model.weights is None or "checkpoint" in settings.model.model_fields_set:
+        return settings
+    found = pretrained(settings.model.name, settings.model.weights)
+    model = settings.model.model_copy(update={"checkpoint": _fetched(found, progress)})
+    return settings.model_copy(update={"model": model})
+
+
+def with_preprocessing(settings: Settings) -> Settings:
+    """``settings`` in which ``[model] weights`` decide how images are prepared, where that is not set.
+
+    Without a checkpoint of the user's they also decide which classes the network has.
+
+    Raises:
+        ModelError: there are no such weights.
     """
     if settings.model.weights is None:
         return settings
     found = pretrained(settings.model.name, settings.model.weights)
     model: dict[str, Any] = {"mean": found.mean, "std": found.std}
-    model["classes"] = IMAGENET if found.on_imagenet else found.classes
+    if "checkpoint" not in settings.model.model_fields_set:
+        model["classes"] = IMAGENET if found.on_imagenet else found.classes
     data: dict[str, Any] = {"interpolation": found.interpolation}
     if "size" not in settings.data.model_fields_set:  # how images are resized belongs to the size
         data |= {"size": found.size, "resize": found.resize}
-    if "checkpoint" not in settings.model.model_fields_set:
-        model["checkpoint"] = _fetched(found, progress)
     return settings.model_copy(
-        update={
-            "model": _completed(settings.model, model),
-            "data": _completed(settings.data, data),
-        }
+        update={"model": _completed(settings.model, model), "data": _completed(settings.data, data)}
     )
 
 

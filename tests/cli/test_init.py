@@ -3,7 +3,9 @@ import tomllib
 import pytest
 
 from catro_deploy.cli.init import every_key
+from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.settings import Settings, TrainSettings, load_settings
+from tests.tiny import TinyNet, write_images
 
 
 def test_init_writes_settings_that_load(catro, folder):
@@ -67,3 +69,24 @@ def load_settings_with_size(folder, text):
     file = folder / "sized.toml"
     file.write_text(text.replace("# size = 64", "size = 64"))
     return load_settings(file, {}).data.size
+
+
+def test_a_network_and_images_are_looked_at(catro, folder):
+    (folder / "catro.toml").unlink()
+    save_weights(TinyNet(3), folder / "tiny.safetensors")
+    write_images(folder / "data")
+    result = catro("init", "--model", "tests.tiny:network", "--checkpoint", "tiny.safetensors", "--data-root", "data")
+    assert result.exit_code == 0, result.stderr
+    assert "It assumes:" in result.stdout
+    settings = load_settings(folder / "catro.toml", {})
+    assert (settings.model.name, settings.data.name) == ("tests.tiny:network", "imagefolder")
+    assert settings.model.checkpoint == folder / "tiny.safetensors"
+    assert settings.data.root == folder / "data"
+
+
+def test_a_network_without_images_is_not_enough(catro, folder):
+    (folder / "catro.toml").unlink()
+    result = catro("init", "--model", "torchvision:resnet18")
+    assert result.exit_code == 2
+    assert "--data-root" in result.stderr
+    assert not (folder / "catro.toml").exists()

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from timm.data import create_transform
 from torchvision.models import get_model_weights
-from torchvision.transforms.functional import pil_to_tensor
+from torchvision.transforms.functional import center_crop, pil_to_tensor, resize
 
 from catro_deploy.data.decoding import decode
 from catro_deploy.data.form import ImageForm
@@ -58,6 +58,12 @@ def test_as_timm(photo, name):
 def test_without_a_crop_the_whole_image_is_squashed(photo):
     expected = Image.open(photo).resize((64, 48), Image.Resampling.BILINEAR)
     np.testing.assert_array_equal(decode(photo, ImageForm((48, 64), 3)), pil_to_tensor(expected).numpy())
+
+
+@pytest.mark.parametrize("size", [(64, 96), (61, 64), (64, 200)])
+def test_crops_that_are_no_squares_as_torchvision(photo, size):
+    expected = center_crop(resize(Image.open(photo), [64]), list(size))
+    np.testing.assert_array_equal(decode(photo, ImageForm(size, 3, resize=64)), pil_to_tensor(expected).numpy())
 
 
 def test_both_sides_may_be_given_and_the_centre_is_cut_out(tmp_path):

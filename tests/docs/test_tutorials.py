@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from catro_deploy.models.pretrained import pretrained
 from catro_deploy.pruning import classifier
 from catro_deploy.runs.listing import newest_run
 from tests.docs.tutorial import SHORT, follow
@@ -101,17 +102,20 @@ def test_a_jetson_over_ssh(after_signs, tmp_path, monkeypatch):
     assert not (run.path / ".images.npy").exists()
 
 
-def test_a_subset_of_an_imagenet_network(tmp_path):
-    """A small network of the same library, with random weights: trained ones would have to be downloaded."""
+def test_a_subset_of_an_imagenet_network(tmp_path, monkeypatch):
+    """A smaller network of the same library; its weights are random, in the place of the published ones."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
     torch.manual_seed(0)
-    save_file(timm.create_model("lcnet_035").state_dict(), tmp_path / "lite0.safetensors")
-    folders = ("n01440764", "n02102040", "n02979186", "n03000684", "n03028079")
+    cached = pretrained("timm:lcnet_050", "DEFAULT").file
+    cached.parent.mkdir(parents=True)
+    save_file(timm.create_model("lcnet_050").state_dict(), cached)
+    folders = ("tench", "English springer", "cassette_player", "n03000684", "497")
     draw_photographs(tmp_path / "photos", folders)
-    replaced = {"timm:tf_efficientnet_lite0": "timm:lcnet_035"}
+    replaced = {"tf_efficientnet_lite0": "lcnet_050", "weights in1k of": "weights ra2_in1k of"}
     follow(TUTORIALS / "imagenet-subset.md", tmp_path, replaced, data={"size": 32})
     plan = content(tmp_path, "plan")
     assert plan["class_indices"] == [0, 217, 482, 491, 497]
-    assert plan["classes"] == list(folders)
+    assert plan["classes"] == ["tench", "English springer", "cassette player", "chain saw", "church"]
 
 
 def draw_photographs(root: Path, folders) -> None:

@@ -22,6 +22,10 @@ def test_what_becomes_of_images_in_words():
     assert images_words(UNIFORM, 32, 32) == "64x64 -> 32x32 (shrunk)"
     assert images_words(UNIFORM, 224, 224) == "64x64 -> 224x224 (enlarged)"
     assert images_words(PHOTOGRAPHS, 224, 224).endswith("-> 224x224 (shrunk, squeezed)")
+    cropped, both = replace(PHOTOGRAPHS, resize=256), replace(PHOTOGRAPHS, resize=(240, 256))
+    assert images_words(cropped, 224, 224).endswith("-> 224x224 (shorter side resized to 256, centre crop)")
+    assert images_words(both, 224, 224).endswith("-> 224x224 (resized to 256x240, centre crop)")
+    assert size_warning(cropped, 224, 224) == ""
 
 
 def test_only_what_is_resized_is_warned_of():

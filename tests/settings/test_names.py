@@ -88,7 +88,9 @@ def test_what_is_no_size(size):
 
 
 def test_a_crop_cannot_be_larger_than_what_it_is_cut_from():
-    assert DataSettings.model_validate({"size": "160x224", "resize": 224}).resize == 224
+    assert DataSettings.model_validate({"size": "160x224", "resize": 160}).resize == 160
+    with pytest.raises(SettingsError):
+        load_settings(None, {"data": {"size": "160x224", "resize": 159}})
     with pytest.raises(SettingsError) as refused:
         load_settings(None, {"data": {"size": "160x224", "resize": "160x223"}})
     assert "smaller than size" in refused.value.problem

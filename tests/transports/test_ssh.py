@@ -74,6 +74,11 @@ def test_texts_of_the_users_reach_no_shell(server, tmp_path):
     assert not (Path.home() / "pwned").exists()
 
 
+def test_python_may_be_named_from_the_home_there(server, home):
+    python = f"~/{os.path.relpath(sys.executable, Path.home())}"
+    assert Far(server.device(home, python)).result(FACTS).device.python
+
+
 @pytest.mark.parametrize("end", [r"\n", ""])
 def test_what_a_login_shell_prints_is_no_answer(server, home, end):
     noisy = script(server.folder / "noisy-python", f'printf "Welcome to {{far}}{end}"; exec {sys.executable} "$@"')

@@ -19,7 +19,7 @@ class FreeRanges:
         return sum(self._sizes.values())
 
     def take(self, size_bytes: int) -> int:
-        """Where ``size_bytes`` go: the first free range that is large enough, else the end."""
+        """Where ``size_bytes`` go: the first free range that is large enough, else the end, with what is free there."""
         for place, start in enumerate(self._starts):
             if (left := self._sizes[start] - size_bytes) >= 0:
                 del self._starts[place], self._sizes[start]
@@ -28,7 +28,10 @@ class FreeRanges:
                     self._sizes[start + size_bytes] = left
                 return start
         start = self.end_bytes
-        self.end_bytes += size_bytes
+        if self._starts and self._starts[-1] + self._sizes[self._starts[-1]] == start:
+            start = self._starts.pop()
+            del self._sizes[start]
+        self.end_bytes = start + size_bytes
         return start
 
     def give_back(self, start: int, size_bytes: int) -> None:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from catro_deploy.errors import StorageError
@@ -21,6 +21,7 @@ DTYPES = [torch.float32, torch.float16, torch.int64, torch.bool]
         max_size=30,
     )
 )
+@example([(233, torch.int64), 0, (273, torch.int64)])  # a free range at the end is part of what is free there
 def test_what_is_stored_stays_until_it_is_freed(steps):
     """A step stores a tensor, or frees one of those that are there."""
     pool, there = MemoryPool(LIMIT), []

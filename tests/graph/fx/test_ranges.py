@@ -15,8 +15,8 @@ def test_ranges_in_use_never_overlap_and_free_ones_are_used_again(steps):
             start = ranges.take(step)
             assert all(start + step <= other or other + size <= start for other, size in used if size and step)
             used.append((start, step))
-            assert ranges.end_bytes in (most, most + step)
-            assert ranges.free_bytes == free_bytes - (step if ranges.end_bytes == most else 0)
+            assert most <= ranges.end_bytes <= most + step
+            assert ranges.free_bytes == free_bytes - (step - (ranges.end_bytes - most))
         elif used:
             ranges.give_back(*used.pop(step % len(used)))
         assert ranges.free_bytes + sum(size for _, size in used) == ranges.end_bytes
@@ -31,4 +31,4 @@ def test_the_first_range_that_is_large_enough_is_taken():
     assert starts == [0, 10, 11, 31, 32]
     for start, size in ((0, 10), (11, 20), (32, 10)):
         ranges.give_back(start, size)
-    assert [ranges.take(size) for size in (15, 10, 5, 11)] == [11, 0, 26, 42]
+    assert [ranges.take(size) for size in (15, 10, 5, 11)] == [11, 0, 26, 32]  # the last: free ones and a byte more

@@ -1,0 +1,77 @@
+"""What pretrained weights decide, and what settings decide above them."""
+
+from dataclasses import replace
+
+import pytest
+
+from catro_deploy.models.pretrained import pretrained
+from catro_deploy.progress import Silent
+from catro_deploy.settings import load_settings
+from catro_deploy.stages import pretrained as stage
+from catro_deploy.stages.pretrained import published_accuracy, with_preprocessing, with_pretrained
+
+NAME, WEIGHTS = "torchvision:efficientnet_b0", "IMAGENET1K_V1"
+
+
+def settings_in(folder, model="", data=""):
+    text = f'[model]\nname = "{NAME}"\nweights = "{WEIGHTS}"\n{model}\n[data]\n{data}\n'
+    (folder / "catro.toml").write_text(text)
+    return load_settings(folder / "catro.toml", {})
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """The file of the weights, as it lies in the library's cache."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
+    file = pretrained(NAME, WEIGHTS).file
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"weights")
+    return file
+
+
+def test_all_that_is_left_open_follows(tmp_path, cached):
+    settings = with_pretrained(settings_in(tmp_path), Silent())
+    assert (settings.data.size, settings.data.resize, settings.data.interpolation) == ((224, 224), 256, "bicubic")
+    assert settings.model.mean == (0.485, 0.456, 0.406)
+    assert settings.model.classes == "imagenet1k"
+    assert settings.model.checkpoint == cached
+    assert published_accuracy(settings) == pytest.approx(0.77692)
+
+
+def test_what_is_set_stays(tmp_path):
+    model = 'checkpoint = "mine.pth"\nmean = [0.5, 0.5, 0.5]'
+    settings = with_pretrained(settings_in(tmp_path, model, "size = 192\ninterpolation = 'bilinear'"), Silent())
+    assert (settings.data.size, settings.data.resize, settings.data.interpolation) == ((192, 192), None, "bilinear")
+    assert settings.model.mean == (0.5, 0.5, 0.5)
+    assert settings.model.std == (0.229, 0.224, 0.225)
+    assert settings.model.classes is None  # the user's weights may be of other classes
+    assert settings.model.checkpoint == tmp_path / "mine.pth"
+    assert published_accuracy(settings) is None
+
+
+def test_nothing_is_downloaded_to_prepare_images(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage, "fetch", None)
+    assert with_preprocessing(settings_in(tmp_path)).data.resize == 256
+
+
+def test_without_weights_settings_stay_as_they_are():
+    settings = load_settings(None, {})
+    assert with_pretrained(settings, Silent()) is settings
+    assert published_accuracy(settings) is None
+
+
+def test_a_download_is_announced(tmp_path, cached, monkeypatch, capsys):
+    content = cached.read_bytes()
+    cached.unlink()
+    published = tmp_path / "published.pth"
+    published.write_bytes(content)
+    here = replace(pretrained(NAME, WEIGHTS), url=published.as_uri(), file=cached.with_name("network.pth"))
+    monkeypatch.setattr(stage, "pretrained", lambda name, weights: here)
+    notes = []
+
+    class Told(Silent):
+        def note(self, text):
+            notes.append(text)
+
+    assert with_pretrained(settings_in(tmp_path), Told()).model.checkpoint.read_bytes() == content
+    assert notes == [f"downloading {published.as_uri()}"]
