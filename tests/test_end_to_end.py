@@ -184,7 +184,7 @@ def test_a_killed_fine_tuning_goes_on_from_its_last_epoch(unbroken, tmp_path):
     _, ended = stop(folder, TUNING, signal.SIGKILL)
     assert ended == -signal.SIGKILL
     _, stderr = finish(folder)
-    assert re.search(rf"going on from epoch [1-9]\d* of {EPOCHS}", stderr)
+    assert re.search(rf"resuming after epoch [1-9]\d* of {EPOCHS}", stderr)
     assert hashes(folder)["weights.safetensors"] == hashes(unbroken)["weights.safetensors"]
 
 

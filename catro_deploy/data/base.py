@@ -1,15 +1,15 @@
 """What every dataset gives: three splits of uint8 images, class names, and named groups of classes."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["UNKNOWN", "Dataset", "MemorySplit", "Split", "Subset", "is_unlabelled"]
+__all__ = ["UNKNOWN", "Dataset", "MemorySplit", "Part", "Split", "Subset", "is_unlabelled"]
 
 UNKNOWN = -1
 """The label of an image whose class is not known."""
@@ -34,7 +34,8 @@ class Split(Protocol):
 class Dataset:
     """Train, validation and test images. Validation is part of the training set; test is for final figures only.
 
-    ``classes`` may be empty in a dataset without labels: they are then those of the network.
+    ``classes`` may be empty in a dataset without labels: they are then those of the network. ``skipped`` files were
+    left out because they cannot be decoded.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Dataset:
     train: Split
     validation: Split
     test: Split
+    skipped: tuple[Path, ...] = ()
 
     @property
     def labelled(self) -> bool:
@@ -62,7 +64,22 @@ class MemorySplit:
         return self.pixels[torch.as_tensor(np.asarray(indices), dtype=torch.long)]
 
 
-class Subset:
+class Part:
+    """The images of a ``whole`` split at ``indices``, with ``labels``."""
+
+    def __init__(self, whole: Split, indices: NDArray[np.int64], labels: NDArray[np.int64]) -> None:
+        self.whole, self.indices, self.labels = whole, indices, labels
+
+    def at(self, indices: NDArray[np.int64]) -> "Part":
+        """Those of its images at ``indices``, with their labels."""
+        return Part(self.whole, self.indices[indices], self.labels[indices])
+
+    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
+        """The images at ``indices`` of the part."""
+        return self.whole.images(self.indices[np.asarray(indices, dtype=np.int64)])
+
+
+class Subset(Part):
     """The images of some classes of a split, relabelled 0..k-1 in the order of ``classes``.
 
     Images without a label may be of any class: they are all there, and stay UNKNOWN.
@@ -70,21 +87,9 @@ class Subset:
 
     def __init__(self, split: Split, classes: Sequence[int]) -> None:
         new_label = {UNKNOWN: UNKNOWN} | {old: new for new, old in enumerate(classes)}
-        self._split = split
-        self._indices = np.flatnonzero(np.isin(split.labels, list(new_label)))
-        self.labels: NDArray[np.int64] = np.array(
-            [new_label[int(label)] for label in split.labels[self._indices]], dtype=np.int64
-        )
-
-    def at(self, indices: NDArray[np.int64]) -> "Subset":
-        """Those of its images at ``indices``, with their labels."""
-        found = copy.copy(self)
-        found._indices, found.labels = self._indices[indices], self.labels[indices]
-        return found
-
-    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
-        """The images at ``indices`` of the subset."""
-        return self._split.images(self._indices[np.asarray(indices, dtype=np.int64)])
+        indices = np.flatnonzero(np.isin(split.labels, list(new_label)))
+        labels = [new_label[int(label)] for label in split.labels[indices]]
+        super().__init__(split, indices, np.array(labels, dtype=np.int64))
 
 
 def is_unlabelled(labels: NDArray[np.int64]) -> bool:

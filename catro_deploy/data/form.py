@@ -1,5 +1,6 @@
 """The form in which a network gets images: their size, and how files of other sizes are brought to it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from PIL import Image
@@ -21,13 +22,21 @@ class ImageForm:
     resize: int | tuple[int, int] | None = None
     interpolation: str = "bilinear"
 
+    @property
+    def resampling(self) -> Image.Resampling:
+        """What ``interpolation`` is to Pillow."""
+        return Image.Resampling[self.interpolation.upper()]
+
+    def read(self, file: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+        """The whole image in ``file``, decoded by ``convert``, in this size."""
+        return self.applied(convert(file))
+
     def applied(self, image: Image.Image) -> Image.Image:
         """``image`` in this size, as torchvision's ``resize`` and ``center_crop`` make it, always with antialiasing."""
         height, width = self.size
-        resampling = Image.Resampling[self.interpolation.upper()]
         if self.resize is None:
-            return image if image.size == (width, height) else image.resize((width, height), resampling)
-        resized = image.resize(self._resized(*image.size), resampling)
+            return image if image.size == (width, height) else image.resize((width, height), self.resampling)
+        resized = image.resize(self._resized(*image.size), self.resampling)
         left, top = (_begin(have, want) for have, want in zip(resized.size, (width, height), strict=True))
         return resized.crop((left, top, left + width, top + height))  # black where the image ends
 

@@ -15,6 +15,8 @@ from catro_deploy.data.base import Dataset
 from catro_deploy.data.files import LabelledFiles, file_splits
 from catro_deploy.data.form import image_form
 from catro_deploy.data.holdout import hold_out
+from catro_deploy.data.intact import intact_files
+from catro_deploy.data.listing import taken
 from catro_deploy.errors import DataError, StorageError
 from catro_deploy.settings import DataSettings
 
@@ -83,8 +85,8 @@ def open_gtsrb(settings: DataSettings, size: tuple[int, int], channels: int) -> 
         DataError: it is not there and not to be downloaded, or it is incomplete.
         StorageError: the download could not be written.
     """
-    paths, labels = _samples(settings, "train")
-    test = _samples(settings, "test")
+    paths, labels, corrupt = intact_files(*_samples(settings, "train"), settings)
+    test_paths, test_labels, more = intact_files(*_samples(settings, "test"), settings)
     absent = [name for index, name in enumerate(CLASSES) if index not in labels]
     if absent:
         raise DataError(
@@ -93,10 +95,10 @@ def open_gtsrb(settings: DataSettings, size: tuple[int, int], channels: int) -> 
         )
     tracks = [path.stem.partition("_")[0] for path in paths]
     sides = hold_out(labels, tracks, settings.validation, settings.seed)
-    train, validation = (([paths[i] for i in side], labels[side]) for side in sides)
-    return Dataset(
-        "gtsrb", CLASSES, GROUPS, *file_splits((train, validation, test), image_form(settings, size, channels))
-    )
+    train, validation = ((taken(paths, side), labels[side]) for side in sides)
+    parts = (train, validation, (test_paths, test_labels))
+    training, held_out, testing = file_splits(parts, image_form(settings, size, channels), settings.workers)
+    return Dataset("gtsrb", CLASSES, GROUPS, training, held_out, testing, (*corrupt, *more))
 
 
 def _samples(settings: DataSettings, split: str) -> LabelledFiles:

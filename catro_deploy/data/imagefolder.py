@@ -1,14 +1,17 @@
 """Folders of images, a folder a class: ``train/<class>/*`` and ``val/`` or ``test/`` or both likewise."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
 from catro_deploy.data.base import Dataset
-from catro_deploy.data.files import SUFFIXES, LabelledFiles, file_splits, image_files
+from catro_deploy.data.files import LabelledFiles, file_splits
 from catro_deploy.data.form import image_form
 from catro_deploy.data.holdout import hold_out
+from catro_deploy.data.intact import intact_files
+from catro_deploy.data.listing import SUFFIXES, image_files, taken
 from catro_deploy.errors import DataError
 from catro_deploy.settings import DataSettings
 from catro_deploy.suggestions import did_you_mean
@@ -36,15 +39,22 @@ def open_imagefolder(settings: DataSettings, size: tuple[int, int], channels: in
         missing = "train/" if held else "test/ and no val/" if (root / "train").is_dir() else "train/, val/ or test/"
         raise DataError(f"There is no {missing} in {root}.", LAYOUT.format(root=root))
     classes = _class_names(root / "train")
-    train = _scan(root / "train", classes)
-    test = _scan(held[-1], classes)
+    skipped: list[Path] = []
+
+    def scanned(folder: Path) -> LabelledFiles:
+        paths, labels, corrupt = intact_files(*_scan(folder, classes), settings)
+        skipped.extend(corrupt)
+        return paths, labels
+
+    train, test = scanned(root / "train"), scanned(held[-1])
     if len(held) == 2:
-        validation = _scan(held[0], classes)
+        validation = scanned(held[0])
     else:
         train, validation = _held_out(train, classes, settings)
-    return Dataset(
-        "imagefolder", classes, {}, *file_splits((train, validation, test), image_form(settings, size, channels))
+    training, held_out, testing = file_splits(
+        (train, validation, test), image_form(settings, size, channels), settings.workers
     )
+    return Dataset("imagefolder", classes, {}, training, held_out, testing, tuple(skipped))
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:
@@ -71,19 +81,19 @@ def _scan(folder: Path, classes: Sequence[str]) -> LabelledFiles:
                 f"{folder} has no folder for the class {name!r} of train/.",
                 "Add images of it, or take the class out of train/: a class without images cannot be judged.",
             )
-    files = [_image_files(folder / name) for name in classes]
-    labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(paths) for paths in files])
-    return [path for paths in files for path in paths], labels
+    files = image_files(folder, classes)
+    counts = {name: len(list(names)) for name, names in groupby(map(_class_of, files.names()))}
+    for name in classes:
+        if name not in counts:
+            raise DataError(
+                f"There are no images in {folder / name}.",
+                f"Files that end in {', '.join(sorted(SUFFIXES))} count. Add some, or take the class out.",
+            )
+    return files, np.repeat(np.arange(len(classes), dtype=np.int64), [counts[name] for name in classes])
 
 
-def _image_files(folder: Path) -> list[Path]:
-    files = image_files(folder)
-    if not files:
-        raise DataError(
-            f"There are no images in {folder}.",
-            f"Files that end in {', '.join(sorted(SUFFIXES))} count. Add some, or take the class out.",
-        )
-    return files
+def _class_of(name: str) -> str:
+    return name.partition("/")[0]
 
 
 def _held_out(
@@ -97,5 +107,5 @@ def _held_out(
                 "Add images of the class, or give both val/ and test/.",
             )
     sides = hold_out(labels, range(len(labels)), settings.validation, settings.seed)
-    kept, held = (([paths[i] for i in side], labels[side]) for side in sides)
+    kept, held = ((taken(paths, side), labels[side]) for side in sides)
     return kept, held

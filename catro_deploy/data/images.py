@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from catro_deploy.data.base import UNKNOWN, Dataset
-from catro_deploy.data.files import SUFFIXES, file_splits, image_files
+from catro_deploy.data.files import file_splits
 from catro_deploy.data.form import image_form
 from catro_deploy.data.holdout import hold_out
+from catro_deploy.data.intact import intact_files
+from catro_deploy.data.listing import SUFFIXES, image_files, taken
 from catro_deploy.errors import DataError
 from catro_deploy.settings import DataSettings
 
@@ -32,22 +34,25 @@ def open_images(settings: DataSettings, size: tuple[int, int], channels: int) ->
     root = settings.root
     if not root.is_dir():
         raise DataError(f"There is no folder {root}.", "Set data.root to the folder that holds the images.")
-    found = image_files(root)
-    held = {name: [path for path in found if path.relative_to(root).parts[0] == name] for name in HELD}
-    rest = [path for path in found if path.relative_to(root).parts[0] not in HELD]
+    listed = image_files(root)
+    found, _, skipped = intact_files(listed, np.full(len(listed), UNKNOWN, np.int64), settings)
+    tops = np.array([path.relative_to(root).parts[0] for path in found], object)
+    held = {name: taken(found, np.flatnonzero(tops == name)) for name in HELD}
+    rest = taken(found, np.flatnonzero(~np.isin(tops, list(HELD))))
     drawn = [name for name, paths in held.items() if not paths]
     if len(rest) < FEWEST + len(drawn):
         raise DataError(_too_few(root, rest, drawn), f"Files that end in {', '.join(sorted(SUFFIXES))} count.")
     for name in drawn:
         rest, held[name] = _held_out(rest, settings)
     parts = [(paths, np.full(len(paths), UNKNOWN, np.int64)) for paths in (rest, held["val"], held["test"])]
-    return Dataset("images", (), {}, *file_splits(parts, image_form(settings, size, channels)))
+    training, held_out, testing = file_splits(parts, image_form(settings, size, channels), settings.workers)
+    return Dataset("images", (), {}, training, held_out, testing, tuple(skipped))
 
 
-def _held_out(paths: Sequence[Path], settings: DataSettings) -> tuple[list[Path], list[Path]]:
+def _held_out(paths: Sequence[Path], settings: DataSettings) -> tuple[Sequence[Path], Sequence[Path]]:
     alike = np.zeros(len(paths), np.int64)
     sides = hold_out(alike, range(len(paths)), settings.validation, settings.seed)
-    kept, held = ([paths[index] for index in side] for side in sides)
+    kept, held = (taken(paths, side) for side in sides)
     return kept, held
 
 

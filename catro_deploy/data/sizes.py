@@ -1,13 +1,15 @@
 """The sizes of images as their files have them, read from the files' headers."""
 
 from collections.abc import Iterable
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from catro_deploy.data.base import Dataset
-from catro_deploy.data.files import DECODER_ERRORS, FORMATS, FileSplit
+from catro_deploy.data.decoding import DECODER_ERRORS, FORMATS
+from catro_deploy.data.files import FileSplit
 from catro_deploy.records import ImageSizes
 
 __all__ = ["KNOWN_SIDES", "MOST_HEADERS", "image_sizes"]
@@ -26,14 +28,17 @@ def image_sizes(dataset: Dataset) -> ImageSizes | None:
     """
     splits = (dataset.train, dataset.validation, dataset.test)
     files = [split for split in splits if isinstance(split, FileSplit)]
-    paths = [path for split in files for path in split.paths]
-    places = np.linspace(0, len(paths) - 1, min(len(paths), MOST_HEADERS)).round().astype(int)
-    found = list(_read(paths[place] for place in places))
+    ends = list(accumulate(len(split.paths) for split in files))
+    count = ends[-1] if ends else 0
+    places = np.linspace(0, count - 1, min(count, MOST_HEADERS)).round().astype(int)
+    # From the end of the split that the place is in: of a million files no more than these become paths.
+    owners = np.searchsorted(ends, places, side="right")
+    found = list(_read(files[owner].paths[place - ends[owner]] for owner, place in zip(owners, places, strict=True)))
     if not found:
         return None
     widths, heights = zip(*found, strict=True)
     return ImageSizes(
-        files=len(paths),
+        files=count,
         looked_at=len(found),
         different=len(set(found)),
         least=(min(widths), min(heights)),

@@ -1,9 +1,14 @@
 """The images before pruning, and the original's accuracy on them, in words."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from catro_deploy.records import FirstLook, ImageSizes
 from catro_deploy.report.wording import count, percent
 
-__all__ = ["accuracy_words", "images_words", "resizing_words", "size_warning", "sizes_words"]
+__all__ = ["accuracy_words", "images_words", "resizing_words", "size_warning", "sizes_words", "skipped_words"]
+
+SHOWN = 5
 
 
 def sizes_words(sizes: ImageSizes) -> str:
@@ -38,6 +43,13 @@ def size_warning(sizes: ImageSizes | None, width: int, height: int) -> str:
         f"Images are resized: {images_words(sizes, width, height)}. This is right only if the network was trained on "
         f"images that were resized alike; otherwise set size in [data] to the size that it was trained with."
     )
+
+
+def skipped_words(files: Sequence[Path]) -> str:
+    """``2 corrupt image files are skipped: a.jpg, b.jpg``; at most five are named."""
+    subject = "1 corrupt image file is" if len(files) == 1 else f"{count(len(files))} corrupt image files are"
+    more = f" and {count(len(files) - SHOWN)} more" if len(files) > SHOWN else ""
+    return f"{subject} skipped: {', '.join(map(str, files[:SHOWN]))}{more}"
 
 
 def accuracy_words(look: FirstLook) -> str:

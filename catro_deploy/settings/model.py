@@ -91,6 +91,17 @@ class DataSettings(Section):
         "bilinear", description="How images are resized"
     )
     download: bool = Field(False, description="Download the dataset if it is missing (gtsrb)")
+    skip_corrupt: bool = Field(
+        False,
+        description="Leave out image files that cannot be decoded, and say which; default: such a file is an error",
+        exclude_if=lambda skip: not skip,
+    )
+    workers: NonNegativeInt | None = Field(
+        None,
+        description="Processes that decode images for training, where these do not fit into memory; 0: threads; "
+        "default: one for each processor core, at most 8",
+        exclude_if=lambda workers: workers is None,
+    )
     validation: float = Field(0.1, gt=0, lt=1, description="Share of the training set held out for choices")
     seed: NonNegativeInt = Field(0, description="Seed of the validation split and of drawn images")
     groups: dict[str, list[int | str]] = Field(default_factory=dict, description="Named groups of classes")

@@ -47,10 +47,30 @@ class OptimiserSettings(Section):
     ema: float | None = Field(
         None, ge=0, lt=1, description="Decay of the moving average of weights; 0: none; default: the recipe's"
     )
-    augment: Literal["none", "rigid", "signs", "objects"] = Field(
+    augment: Literal["none", "rigid", "signs", "objects", "photos"] = Field(
         "signs",
         description="signs: affine and brightness, no mirroring; objects: shift, mirror and brightness; "
+        "photos: random resized crops of the image files, mirror and color jitter, as is usual on ImageNet; "
         "rigid: shift only",
+    )
+    # These, too, are not written at their defaults, as steps.
+    crop_scale: float = Field(
+        0.08,
+        gt=0,
+        le=1,
+        description="photos: least share of an image's area that a random crop has",
+        exclude_if=lambda scale: scale == 0.08,
+    )
+    randaugment: NonNegativeInt = Field(
+        0, le=30, description="Magnitude of RandAugment, usually 9; 0: none", exclude_if=lambda size: size == 0
+    )
+    mixup: NonNegativeFloat = Field(
+        0.0, description="Alpha of mixup, usually 0.2; 0: none", exclude_if=lambda alpha: alpha == 0
+    )
+    cutmix: NonNegativeFloat = Field(
+        0.0,
+        description="Alpha of CutMix, usually 1; 0: none; with mixup each batch has one of both",
+        exclude_if=lambda alpha: alpha == 0,
     )
     saturation: float = Field(0.0, ge=0, lt=1, description="Largest relative change of colour saturation")
     erase: float = Field(0.0, ge=0, le=1, description="Share of the images in which a rectangle is erased")
@@ -61,6 +81,9 @@ class OptimiserSettings(Section):
     )
     patience: NonNegativeInt = Field(
         0, description="Stop after this many epochs without a better validation accuracy, keep the best weights; 0: off"
+    )
+    checkpoint_minutes: PositiveFloat = Field(
+        10.0, description="The state of a training is also saved within an epoch when so many minutes have passed"
     )
     tensorboard: bool = Field(False, description="Write TensorBoard event files; needs catro-deploy[tensorboard]")
     seed: NonNegativeInt = Field(0, description="Seed of shuffling, augmentation and dropout")

@@ -7,7 +7,7 @@ from catro_deploy.errors import DataError
 from catro_deploy.models import build_model, library_size
 from catro_deploy.progress import Progress
 from catro_deploy.records import ImageSizes
-from catro_deploy.report.images import images_words, sizes_words
+from catro_deploy.report.images import images_words, sizes_words, skipped_words
 from catro_deploy.settings import Settings
 
 __all__ = ["announce_size", "sized", "with_size"]
@@ -40,7 +40,7 @@ def sized(settings: Settings) -> tuple[int, int]:
 
 
 def announce_size(dataset: Dataset, size: tuple[int, int], progress: Progress) -> ImageSizes | None:
-    """Say what becomes of the images at ``size`` (height, width): ``images 64x64 -> 32x32 (shrunk)``.
+    """Say what becomes of the images at ``size`` (height, width): ``images 64x64 -> 32x32 (shrunk)``, what is skipped.
 
     Returns:
         The sizes of their files, None if they are not in files.
@@ -48,6 +48,8 @@ def announce_size(dataset: Dataset, size: tuple[int, int], progress: Progress) -
     height, width = size
     sizes = image_sizes(dataset)
     progress.note(f"images {images_words(sizes, width, height)}")
+    if dataset.skipped:
+        progress.note(f"WARNING: {skipped_words(dataset.skipped)}")
     return sizes
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from catro_deploy.data.files import image_files
+from catro_deploy.data.listing import image_files
 from catro_deploy.errors import DataError, ModelError
 from catro_deploy.models.classes import count_logits
 from catro_deploy.models.huggingface import folder_of

@@ -107,7 +107,7 @@ def _record(
 def _fingerprint(settings: Settings, options: TrainSettings) -> str:
     content = {
         "model": settings.model.model_dump(mode="json", exclude={"checkpoint"}),
-        "data": settings.data.model_dump(mode="json", exclude={"root", "download", "groups", "classes"})
+        "data": settings.data.model_dump(mode="json", exclude={"root", "download", "groups", "classes", "workers"})
         | {"root": str(settings.data.root.resolve())},
         "train": options.model_dump(mode="json", exclude=NOT_IN_FINGERPRINT),
     }

@@ -46,8 +46,8 @@ class Jitter:
 
     @property
     def moves(self) -> bool:
-        """Whether pixels change their places."""
-        return self.mirror or any((self.rotation_degrees, self.scale, self.shear_degrees, self.shift))
+        """Whether pixels change their places by more than mirroring."""
+        return any((self.rotation_degrees, self.scale, self.shear_degrees, self.shift))
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ KINDS = {
     "rigid": Jitter(shift=0.125, whole_pixels=True),
     "signs": Jitter(rotation_degrees=10, scale=0.15, shear_degrees=6, shift=0.08, brightness=0.2, contrast=0.4),
     "objects": Jitter(shift=0.125, whole_pixels=True, mirror=True, brightness=0.1, contrast=0.2),
+    # Of random crops.
+    "photos": Jitter(mirror=True, brightness=0.2, contrast=0.4, saturation=0.4),
 }
 
 
@@ -96,6 +98,8 @@ def augment(
     images = scaled(pixels)
     if jitter.moves:
         images = _move(images, jitter, generator, share)
+    elif jitter.mirror:
+        images = _mirror(images, generator, share)
     if jitter.brightness or jitter.contrast:
         images = _light(images, jitter, generator, share)
     if jitter.saturation and images.shape[1] == len(LUMA):
@@ -126,6 +130,11 @@ def _move(images: torch.Tensor, jitter: Jitter, generator: torch.Generator, shar
     downward = torch.stack([sine / aspect, shear * sine + cosine, down], dim=1)
     grid = F.affine_grid(torch.stack([across, downward], dim=1), list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+
+
+def _mirror(images: torch.Tensor, generator: torch.Generator, share: Share) -> torch.Tensor:
+    (side,) = (d.view(-1, 1, 1, 1) for d in _draws(1, images, generator, share))
+    return torch.where(side < 0, images.flip(-1), images)
 
 
 def _offset(move: torch.Tensor, jitter: Jitter, size: int) -> torch.Tensor:

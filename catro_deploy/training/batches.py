@@ -1,26 +1,35 @@
 """The training images of an epoch, ordered and augmented by the seed and the epoch's number alone."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from catro_deploy.data.base import MemorySplit, Split
+from catro_deploy.data.files import as_files
 from catro_deploy.errors import SettingsError
 from catro_deploy.settings import OptimiserSettings, batch_size
 from catro_deploy.training.augment import KINDS, Share, augment
 from catro_deploy.training.compute import Hardware
+from catro_deploy.training.photos import mixed, per_image
+from catro_deploy.training.reading import read_ahead, read_batches, workers_for
 from catro_deploy.training.world import ALONE, World
 
 __all__ = ["Epochs", "SplitBatches", "seed_of"]
 
+# Streams of random numbers in an epoch; the processes' own ones follow.
+ORDER, LIGHT = 0, 1
+# Those of single images and of mixed batches, beside the order's.
+IMAGE, MIX = 1, 2
 
-def seed_of(seed: int, epoch: int, stream: int) -> int:
-    """A seed of its own for each epoch and each ``stream`` of random numbers in it."""
-    return int(np.random.SeedSequence([seed, epoch, stream]).generate_state(1, np.uint64)[0])
+
+def seed_of(seed: int, epoch: int, stream: int, *place: int) -> int:
+    """A seed of its own for each epoch, each ``stream`` of random numbers in it, and each ``place`` in that."""
+    return int(np.random.SeedSequence([seed, epoch, stream, *place]).generate_state(1, np.uint64)[0])
 
 
 class Epochs(Protocol):
@@ -29,8 +38,11 @@ class Epochs(Protocol):
     steps: int
     size: int
 
-    def epoch(self, number: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...)."""
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Images, float32 (n, c, h, w), and labels of epoch ``number`` (1, 2, ...) from step ``first`` on.
+
+        Labels are int64 (n,) or, of mixed images, float32 (n, classes).
+        """
 
 
 class SplitBatches:
@@ -38,7 +50,7 @@ class SplitBatches:
 
     ``steps`` is how many an epoch has, ``size`` the images of each, of all processes together. Images that do not fill
     a batch are left out, other ones in each epoch; only a split smaller than one batch is a batch of its own. Several
-    processes get equal parts of each batch.
+    processes get equal parts of each batch, and read no others.
     """
 
     def __init__(
@@ -51,10 +63,13 @@ class SplitBatches:
         world: World = ALONE,
     ) -> None:
         self._share = Share(world.rank, world.size)
-        self._split = split
+        self._each = per_image(settings)
+        self._split: Split = (as_files(split) if self._each.least_area else None) or split
         self._labels = torch.from_numpy(np.asarray(split.labels)).to(hardware.device)
-        self._jitter = replace(KINDS[settings.augment], saturation=settings.saturation, erase=settings.erase)
-        self._seed = settings.seed
+        self._classes = max(0, int(np.max(split.labels, initial=-1)) + 1)
+        kind = KINDS[settings.augment]
+        self._jitter = replace(kind, saturation=max(kind.saturation, settings.saturation), erase=settings.erase)
+        self._settings = settings
         self._mean, self._std = mean, std
         self._hardware = hardware
         count = len(split.labels)
@@ -67,37 +82,47 @@ class SplitBatches:
             )
         self.steps = count // self.size
 
-    def epoch(self, number: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Images, float32 (n, c, h, w), and labels, int64 (n,), of epoch ``number`` (1, 2, ...)."""
-        device = self._hardware.device
-        shuffling = torch.Generator().manual_seed(seed_of(self._seed, number, 0))
-        jittering = torch.Generator(device).manual_seed(seed_of(self._seed, number, 1))
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Images and labels of epoch ``number`` (1, 2, ...) from step ``first`` on, see ``Epochs``."""
+        device, seed = self._hardware.device, self._settings.seed
+        shuffling = torch.Generator().manual_seed(seed_of(seed, number, ORDER))
+        jittering = torch.Generator(device)
         order = torch.randperm(len(self._labels), generator=shuffling)
         # To the device once: indexing a GPU's tensor by the host's indices would copy, and wait, in every step.
-        labels = self._parts(order.to(device))
-        for own, found in zip(labels, self._read(order), strict=True):
-            pixels = found.to(device, non_blocking=True)
-            images = augment(pixels, self._jitter, jittering, self._mean, self._std, self._share)
-            yield images.contiguous(memory_format=self._hardware.memory_format), self._labels[own]
+        labels = self._parts(order.to(device))[first:]
+        found = self._read(order, number, first)
+        for step, (own, pixels) in enumerate(zip(labels, found, strict=True), start=first):
+            jittering.manual_seed(seed_of(seed, number, LIGHT, step))
+            there = pixels.to(device, non_blocking=True)
+            images = augment(there, self._jitter, jittering, self._mean, self._std, self._share)
+            targets = self._labels[own]
+            if self._settings.mixup or self._settings.cutmix:
+                mixing = seed_of(seed, number, ORDER, MIX, step)
+                images, targets = mixed(images, targets, self._classes, self._settings, mixing)
+            yield images.contiguous(memory_format=self._hardware.memory_format), targets
 
     def _parts(self, order: torch.Tensor) -> list[torch.Tensor]:
         """This process's part of each batch."""
         return [self._share.cut(chosen) for chosen in order[: self.steps * self.size].chunk(self.steps)]
 
-    def _read(self, order: torch.Tensor) -> Iterator[torch.Tensor]:
-        """The pixels of each batch; what is not in memory is decoded while the batch before it trains."""
-        if isinstance(self._split, MemorySplit):
-            pixels = self._split.pixels
-            yield from (pixels[part] for part in self._parts(order.to(pixels.device)))
-            return
-        parts = self._parts(order)
-        with ThreadPoolExecutor(1) as reader:
-            coming = reader.submit(self._decode, parts[0])
-            for part in parts[1:]:
-                found, coming = coming.result(), reader.submit(self._decode, part)
-                yield found
-            yield coming.result()
+    def _read(self, order: torch.Tensor, number: int, first: int) -> Iterator[torch.Tensor]:
+        """The pixels of each batch from ``first`` on; what is not in memory is decoded while others train."""
+        split, pin = self._split, self._hardware.device.type == "cuda"
+        if isinstance(split, MemorySplit) and not self._each.active:
+            parts = self._parts(order.to(split.pixels.device))[first:]
+            return (split.pixels[part] for part in parts)
+        indices = [part.numpy() for part in self._parts(order)[first:]]
+        if not self._each.active:
+            return read_batches(split, indices, pin)
+        read = partial(self._varied, number)
+        files = as_files(split)
+        workers = workers_for(files, len(indices[0])) if files is not None and indices else 0
+        if (self._each.magnitude and not workers) or isinstance(split, MemorySplit):
+            return map(read, indices)  # RandAugment draws from the global generator, as training does
+        return read_ahead(read, indices, workers, pin)
 
-    def _decode(self, part: torch.Tensor) -> torch.Tensor:
-        pixels = self._split.images(part.numpy())
-        return pixels.pin_memory() if self._hardware.device.type == "cuda" else pixels
+    def _varied(self, number: int, indices: NDArray[np.int64]) -> torch.Tensor:
+        def seed(index: int) -> int:
+            return seed_of(self._settings.seed, number, ORDER, IMAGE, index)
+
+        return self._each.read(self._split, indices, seed)

@@ -9,8 +9,9 @@ from torch import nn
 
 from catro_deploy.data.base import Split
 from catro_deploy.data.pixels import normalise
+from catro_deploy.training.reading import read_batches
 
-__all__ = ["accuracy", "predict"]
+__all__ = ["accuracy", "correct", "predict"]
 
 
 def predict(
@@ -29,13 +30,14 @@ def predict(
         DataError: an image is missing or cannot be decoded.
     """
     count = len(split.labels)
+    parts = [_batch(start, count, batch_size) for start in range(0, count, batch_size)]
     was_training = model.training
     model.to(device).eval()
     try:
         with torch.inference_mode():
             answers = [
-                model(normalise(split.images(_batch(start, count, batch_size)).to(device), mean, std)).float().cpu()
-                for start in range(0, count, batch_size)
+                model(normalise(pixels.to(device, non_blocking=True), mean, std)).float().cpu()
+                for pixels in read_batches(split, parts, pin=torch.device(device).type == "cuda")
             ]
     finally:
         model.train(was_training)
@@ -44,7 +46,12 @@ def predict(
 
 def accuracy(logits: torch.Tensor, labels: NDArray[np.int64]) -> float:
     """Share of rows whose largest logit is the label's, from 0 to 1; ``labels`` has at least one."""
-    return float((logits.argmax(dim=1).numpy() == labels).mean())
+    return correct(logits, labels) / len(labels)
+
+
+def correct(logits: torch.Tensor, labels: NDArray[np.int64]) -> int:
+    """Number of rows whose largest logit is the label's."""
+    return int((logits.argmax(dim=1).numpy() == labels).sum()) if len(labels) else 0
 
 
 def _batch(start: int, count: int, batch_size: int) -> NDArray[np.int64]:

@@ -50,8 +50,8 @@ class LoaderBatches:
         self.size = min(max(len(opened.images), 2), self.images)
         self.steps = self.images // self.size
 
-    def epoch(self, number: int) -> Iterator[Batch]:
-        """Images, float32 (n, c, h, w), and labels, int64 (n,), on the device; ``number`` says nothing to a loader."""
+    def epoch(self, number: int, first: int = 0) -> Iterator[Batch]:
+        """Images, float32 (n, c, h, w), and labels, int64 (n,), on the device, whatever ``number`` is."""
         device, memory_format = self._hardware.device, self._hardware.memory_format
         for images, labels in islice(self._filled(), self.steps):
             yield images.to(device=device, memory_format=memory_format), labels.to(device)

@@ -1,5 +1,7 @@
 """The training loop: from starting weights to final ones, wherever the batches come from, resumable after every epoch.
 
+An epoch that takes longer than ``checkpoint_minutes`` is also resumable within.
+
 On a CPU the outcome follows from the arguments alone: a resumed training ends with the same
 bits as an unbroken one.
 """
@@ -28,7 +30,7 @@ from catro_deploy.training.ema import MovingAverage
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.probe import probe_learning_rates
 from catro_deploy.training.schedule import learning_rate_factor
-from catro_deploy.training.state import State, read_state, write_state
+from catro_deploy.training.state import Partial, State, read_state, write_state
 from catro_deploy.training.stepper import Stepper, seeded
 from catro_deploy.training.steps import step_lines
 from catro_deploy.training.striding import striding_first
@@ -50,10 +52,10 @@ def enough_memory(remedy: str) -> Iterator[None]:
 
 
 class Training:
-    """One training; ``state`` is where it stands after its last whole epoch.
+    """One training; ``state`` is where it stood when it was last saved.
 
-    ``validate`` gives a network's accuracy, a fraction, or None if there are no images for that. Of several processes
-    the first validates, and reads and writes the state; all have the same weights. A learning rate and a moving average
+    ``validate`` gives a network's accuracy, a fraction, or None if there are no images for that. Several processes have
+    the same weights and validate together; the first reads and writes the state. A learning rate and a moving average
     that ``settings`` leave open follow from the number of steps, see ``gentle``.
     """
 
@@ -93,9 +95,11 @@ class Training:
             CheckpointError: ``path`` is damaged.
         """
         if saved := self.world.share(read_state(path) if path is not None and path.is_file() else None):
-            if saved.fingerprint == fingerprint:
+            partial = saved.partial
+            if saved.fingerprint == fingerprint and (partial is None or partial.size == self.batches.size):
                 self._restore(saved)
-                progress.note(f"going on from epoch {len(saved.epochs)} of {self.epochs}")
+                within = f", step {len(partial.losses)} of the next {self.batches.steps}" if partial else ""
+                progress.note(f"resuming after epoch {len(saved.epochs)} of {self.epochs}{within}")
                 return
             found = path.name if path is not None else "what is left"
             progress.note(f"{found} is of a training with other settings, images or weights: starting anew")
@@ -117,7 +121,8 @@ class Training:
         return probe
 
     def _validated(self, network: nn.Module) -> float | None:
-        return self.world.share(self.validate(network) if self.world.is_first else None)
+        self.world.align_(network)
+        return self.validate(network)
 
     def _restore(self, saved: State) -> None:
         self.model.load_state_dict(saved.model)
@@ -135,8 +140,9 @@ class Training:
     def run(
         self, path: Path | None, progress: Progress, title: str, record: Callable[[Epoch], None] = lambda epoch: None
     ) -> None:
-        """Train the epochs that are left, writing the state to ``path`` after each; ``record`` is told of it.
+        """Train the epochs that are left, writing the state to ``path`` after each; ``record`` gets each.
 
+        The state is also written within an epoch when ``checkpoint_minutes`` have passed since the last time.
         With patience it ends once so many epochs in a row were no better on the validation images.
 
         Raises:
@@ -144,7 +150,7 @@ class Training:
             StorageError: the state could not be written.
         """
         epochs, done = self.epochs, len(self.state.epochs)
-        steps = progress.task(title, self.steps, self._steps_until(done))
+        steps = progress.task(title, self.steps, self._steps_until(done) + len(self._partial.losses))
         with striding_first(self.model), reused_pages(), steps as task:
             if done < epochs:
                 self._prepare_forward(done + 1, progress)
@@ -152,8 +158,8 @@ class Training:
                 if self._is_on_a_plateau:
                     progress.note(f"no better on validation images for {self.settings.patience} epochs: ended early")
                     break
-                began = time.monotonic()
-                loss = self._train_epoch(epoch, task)
+                began = time.monotonic() - self._partial.seconds
+                loss = self._train_epoch(epoch, task, path)
                 reached = self._validated(self.final_network)
                 rate = self._learning_rate(self._steps_until(epoch) - 1)
                 self._save(path, Epoch(epoch, loss, rate, reached, time.monotonic() - began))
@@ -179,20 +185,41 @@ class Training:
         patience = self.settings.patience
         return bool(patience) and best is not None and len(self.state.epochs) - best.epoch >= patience
 
-    def _train_epoch(self, epoch: int, task: Task) -> float:
-        """Run every step of an epoch and return the mean loss."""
-        first = self._steps_until(epoch - 1)
-        count = self._steps_until(epoch) - first
-        losses: list[torch.Tensor] = []
+    @property
+    def _partial(self) -> Partial:
+        """What is done of the next epoch."""
+        return self.state.partial or Partial((), 0.0, self.batches.size)
+
+    def _train_epoch(self, epoch: int, task: Task, path: Path | None) -> float:
+        """Run every step that is left of an epoch and return the mean loss of all."""
+        start = self._steps_until(epoch - 1)
+        count = self._steps_until(epoch) - start
+        done = self._partial
+        losses = list(torch.tensor(done.losses, device=self.hardware.device).unbind())
+        stream = 2 + self.world.rank
+        saved = time.monotonic()
+        began = saved - done.seconds
         self.stepper.train()
-        with seeded(seed_of(self.settings.seed, epoch, 2 + self.world.rank), self.hardware):
-            for step, (images, labels) in enumerate(islice(self.batches.epoch(epoch), count), start=first):
-                losses.append(self._train_step(step, images, labels))
+        with seeded(seed_of(self.settings.seed, epoch, stream), self.hardware):
+            batches = islice(self.batches.epoch(epoch, len(losses)), count - len(losses))
+            for place, (images, labels) in enumerate(batches, start=len(losses)):
+                torch.manual_seed(seed_of(self.settings.seed, epoch, stream, place))
+                losses.append(self._train_step(start + place, images, labels))
                 if len(losses) % STEPS_BETWEEN_CHECKS == 0:
-                    self._require_finite(epoch, losses, count)
+                    self._require_finite(epoch, losses)
+                if len(losses) < count and self._is_due(path, saved, len(losses)):
+                    self._save_partial(path, epoch, losses, time.monotonic() - began)
+                    saved = time.monotonic()
                 task.advance()
-        self._require_finite(epoch, losses, count)
+        self._require_finite(epoch, losses, weights=True)
         return float(self.world.mean(torch.stack(losses)).mean())
+
+    def _is_due(self, path: Path | None, saved: float, steps: int) -> bool:
+        """Whether all processes save now; several of them ask each other only once in many steps."""
+        if self.world.size > 1 and steps % STEPS_BETWEEN_CHECKS:
+            return False
+        minutes = (time.monotonic() - saved) / 60
+        return self.world.share(path is not None and minutes >= self.settings.checkpoint_minutes)
 
     def _train_step(self, step: int, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         loss = self.stepper.step(images, labels, self._learning_rate(step))
@@ -205,15 +232,15 @@ class Training:
         warmup = min(round((self.settings.warmup_epochs or 0.0) * self.batches.steps), self.steps // 2)
         return self.highest_rate * learning_rate_factor(self.settings.schedule, step, self.steps, warmup)
 
-    def _require_finite(self, epoch: int, losses: list[torch.Tensor], count: int) -> None:
-        """Check the losses since the last check, and at the end of the epoch of ``count`` steps the weights, too."""
+    def _require_finite(self, epoch: int, losses: list[torch.Tensor], weights: bool = False) -> None:
+        """Check the losses since the last regular check, and the weights if they are to be kept."""
         since = (len(losses) - 1) // STEPS_BETWEEN_CHECKS * STEPS_BETWEEN_CHECKS
         finite = torch.isfinite(self.world.mean(torch.stack(losses[since:]))).tolist()
         if not all(finite):
             raise self._diverged("the loss", epoch, since + finite.index(False) + 1)
         parameters = self.stepper.parameters.values()
-        if len(losses) == count and not all(torch.isfinite(p).all() for p in parameters):
-            raise self._diverged("a weight", epoch, count)
+        if weights and not all(torch.isfinite(p).all() for p in parameters):
+            raise self._diverged("a weight", epoch, len(losses))
 
     def _diverged(self, what: str, epoch: int, step: int) -> NumericsError:
         rate = self._learning_rate((epoch - 1) * self.batches.steps + step - 1)
@@ -223,17 +250,24 @@ class Training:
             f"Lower learning_rate (now {self.highest_rate:g}), for instance to a tenth, and run again.",
         )
 
+    def _save_partial(self, path: Path | None, epoch: int, losses: list[torch.Tensor], seconds: float) -> None:
+        self._require_finite(epoch, losses, weights=True)
+        means = self.world.mean(torch.stack(losses)).tolist()
+        self._write(path, replace(self.state, partial=Partial(tuple(means), seconds, self.batches.size)))
+
     def _save(self, path: Path | None, epoch: Epoch) -> None:
-        state = self.stepper.optimizer.state
-        buffers = {name: state[p].get("momentum_buffer") for name, p in self.stepper.parameters.items()}
         epochs = (*self.state.epochs, epoch)
         best = self.state.best
         if self.settings.patience and replace(self.state, epochs=epochs).best_epoch is epoch:
             best = {name: tensor.clone() for name, tensor in self.final_network.state_dict().items()}
+        self._write(path, replace(self.state, epochs=epochs, best=best, partial=None))
+
+    def _write(self, path: Path | None, reached: State) -> None:
+        """Keep ``reached`` with the weights and buffers as they are now."""
+        state = self.stepper.optimizer.state
+        buffers = {name: state[p].get("momentum_buffer") for name, p in self.stepper.parameters.items()}
         self.state = replace(
-            self.state,
-            epochs=epochs,
-            best=best,
+            reached,
             model=self.model.state_dict(),
             momentum={name: buffer for name, buffer in buffers.items() if buffer is not None},
             ema=self.average.network.state_dict() if self.average else {},

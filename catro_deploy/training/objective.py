@@ -50,7 +50,13 @@ class Objective:
             self._answer = compiled_teacher(self._teacher, _for_teacher(images), self._hardware, progress)
 
     def __call__(self, logits: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The loss of one batch, a scalar: ``logits`` (n, classes) of ``images`` (n, c, h, w), ``labels`` (n,)."""
+        """The loss of one batch, a scalar: ``logits`` (n, classes) of ``images`` (n, c, h, w).
+
+        ``labels`` are (n,) or, of mixed images, shares of classes (n, up to classes); classes that are left out at the
+        end have none.
+        """
+        if labels.ndim > 1:
+            labels = F.pad(labels, (0, logits.shape[1] - labels.shape[1]))
         if self._answer is None:
             return F.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
         with torch.no_grad(), self._hardware.autocast():

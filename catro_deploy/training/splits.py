@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
-from catro_deploy.data.base import Split, is_unlabelled
+from catro_deploy.data.base import Part, Split, is_unlabelled
+from catro_deploy.data.files import as_files
 from catro_deploy.errors import DataError
 from catro_deploy.files import text_hash
 from catro_deploy.progress import Progress
@@ -16,7 +18,7 @@ from catro_deploy.records import History
 from catro_deploy.settings import OptimiserSettings, batch_size
 from catro_deploy.training.batches import SplitBatches
 from catro_deploy.training.compute import choose_hardware
-from catro_deploy.training.evaluate import accuracy, predict
+from catro_deploy.training.evaluate import correct, predict
 from catro_deploy.training.events import epochs_to_tensorboard
 from catro_deploy.training.loop import Training, enough_memory
 from catro_deploy.training.objective import Objective
@@ -27,7 +29,7 @@ from catro_deploy.training.world import World, parting, the_world
 __all__ = ["NOT_IN_FINGERPRINT", "TrainingJob", "fit", "train_together"]
 
 # Where training runs and how fast does not make it another training.
-NOT_IN_FINGERPRINT = {"compute", "amp", "compile", "recipe", "tensorboard"}
+NOT_IN_FINGERPRINT = {"compute", "amp", "compile", "recipe", "tensorboard", "checkpoint_minutes"}
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,9 @@ class TrainingJob:
 def fit(job: TrainingJob, state_path: Path, progress: Progress, events: Path | None = None) -> History:
     """Train the model of ``job`` in place; it ends on the CPU, in eval mode, with the final (or averaged) weights.
 
-    After every epoch the whole state is in ``state_path``; the caller deletes it when the weights are safe. If it is
-    there at the start and belongs to the same job, training continues after its last whole epoch. ``events`` is the
+    After every epoch, and every ``checkpoint_minutes`` within one, the whole state is in ``state_path``; the caller
+    deletes it when the weights are safe. If it is there at the start and belongs to the same job, training continues
+    from it. ``events`` is the
     folder of event files, if settings ask for them. Under torchrun all its processes train together.
 
     Raises:
@@ -107,22 +110,30 @@ def train_together(
     batch = settings.batch_size or batch_size(count)
     with enough_memory(f'Lower batch_size (now {batch}) or set compute = "cpu".'):
         pixels = job.train
-        if settings.epochs:
+        crops = settings.augment == "photos" and as_files(pixels) is not None  # they need what ``hold`` cuts off
+        if settings.epochs and not crops:
             pixels = hold(pixels, hardware.device, progress, "reading training images")
         batches = SplitBatches(pixels, settings, mean, std, hardware, world)
-        held_out = job.validation
-        if world.is_first:
-            held_out = hold(held_out, hardware.device, progress, "reading validation images")
+        own = hold(_part(job.validation, world), hardware.device, progress, "reading validation images")
         objective = Objective(hardware, settings.label_smoothing, job.teacher, job.distill, job.temperature)
 
         def validate(network: nn.Module) -> float | None:
-            if not len(held_out.labels) or is_unlabelled(held_out.labels):
+            labels = job.validation.labels
+            if not len(labels) or is_unlabelled(labels):
                 return None
-            logits = predict(network, held_out, mean, std, batch, hardware.device)
-            return accuracy(logits, held_out.labels)
+            logits = predict(network, own, mean, std, batch, hardware.device)
+            return world.total(correct(logits, own.labels)) / len(labels)
 
         training = Training(job.model, batches, objective, validate, settings, hardware, world)
         training.start(state_path, fingerprint, progress)
         with epochs_to_tensorboard(events if settings.tensorboard else None, len(training.state.epochs)) as record:
             training.run(state_path, progress, job.title, record)
         return training.finish(count)
+
+
+def _part(split: Split, world: World) -> Split:
+    """What this process of ``world`` validates on."""
+    if world.size == 1:
+        return split
+    indices = np.arange(world.rank, len(split.labels), world.size)
+    return Part(split, indices, split.labels[indices])

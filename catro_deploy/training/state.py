@@ -2,7 +2,8 @@
 
 Tensors carry a prefix: ``model.``, ``momentum.`` and, where weights are averaged, ``ema.``; with
 patience, ``best.``. All else is JSON in the
-file's metadata. No random state is kept: each epoch seeds its own generators from the settings' seed and its number.
+file's metadata. No random state is kept: each step seeds its generators from the settings' seed, its epoch and its
+number.
 """
 
 import hashlib
@@ -20,14 +21,29 @@ from catro_deploy.errors import CheckpointError
 from catro_deploy.files import write_bytes
 from catro_deploy.records import Epoch, Probe
 
-__all__ = ["State", "read_state", "tensors_hash", "write_state"]
+__all__ = ["Partial", "State", "read_state", "tensors_hash", "write_state"]
 
 METADATA_KEY = "training"
 
 
 @dataclass(frozen=True)
+class Partial:
+    """The part of an epoch that is done.
+
+    Attributes:
+        losses: of its steps, means over the processes.
+        seconds: what they took.
+        size: images of a batch, of all processes together.
+    """
+
+    losses: tuple[float, ...]
+    seconds: float
+    size: int
+
+
+@dataclass(frozen=True)
 class State:
-    """Where a training stands after its last whole epoch.
+    """Where a training stands after its last whole epoch, or within the next one.
 
     Attributes:
         fingerprint: hash of all that decides how the training goes; another one is another training.
@@ -39,6 +55,7 @@ class State:
         best: weights and buffers after the epoch of the best validation accuracy; empty without patience.
         scaler: state of the loss scaling; empty where there is none.
         probe: how the learning rate was chosen; None where none were tried.
+        partial: how much of the next epoch is done; None if nothing is.
     """
 
     fingerprint: str
@@ -50,6 +67,7 @@ class State:
     best: dict[str, torch.Tensor]
     scaler: dict[str, float]
     probe: Probe | None = None
+    partial: Partial | None = None
 
     @property
     def best_epoch(self) -> Epoch | None:
@@ -77,6 +95,7 @@ def write_state(path: Path, state: State) -> None:
         "baseline": state.baseline,
         "scaler": state.scaler,
         "probe": asdict(state.probe) if state.probe else None,
+        "partial": asdict(state.partial) if state.partial else None,
     }
     write_bytes(path, save(tensors, {METADATA_KEY: json.dumps(record)}))
 
@@ -101,6 +120,7 @@ def read_state(path: Path) -> State:
             best=_part(tensors, "best."),
             scaler=record["scaler"],
             probe=_probe(record.get("probe")),
+            partial=_partial(record.get("partial")),
         )
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
@@ -123,6 +143,10 @@ def _probe(record: Mapping[str, Any] | None) -> Probe | None:
         return None
     tried = {key: tuple(record[key]) for key in ("learning_rates", "losses")}
     return Probe(**{**record, **tried})
+
+
+def _partial(record: Mapping[str, Any] | None) -> Partial | None:
+    return Partial(tuple(record["losses"]), record["seconds"], record["size"]) if record else None
 
 
 def _part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

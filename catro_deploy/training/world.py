@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from catro_deploy.errors import FaultError, UsageError
 
@@ -43,6 +44,21 @@ class World:
         box = [value]
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         return box[0]
+
+    def total(self, value: int) -> int:
+        """The sum of the processes' ``value``."""
+        if self.size == 1:
+            return value
+        box = torch.tensor(value)
+        dist.all_reduce(box)
+        return int(box)
+
+    @torch.no_grad()
+    def align_(self, network: nn.Module) -> None:
+        """Give ``network`` the buffers of the first process: statistics are of each process's own images."""
+        if self.size > 1:
+            for buffer in network.buffers():
+                dist.broadcast(buffer, src=0)
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
         """The mean of the processes' ``values``, element by element."""
@@ -115,7 +131,8 @@ def parting(world: World) -> Iterator[None]:
             dist.destroy_process_group()
         if world.size > 1 and is_loss_of_a_process(error):
             raise FaultError(
-                "A process that trained along has gone.", "The same command continues after the last whole epoch."
+                "A process that trained along has gone.",
+                "The same command continues from the last state that was saved.",
             ) from error
         raise
 

@@ -6,7 +6,8 @@ import torch
 from PIL import Image
 
 from catro_deploy.data import files
-from catro_deploy.data.files import FileSplit, decode, file_splits
+from catro_deploy.data.decoding import decode
+from catro_deploy.data.files import FileSplit, file_splits
 from catro_deploy.data.form import ImageForm
 from catro_deploy.errors import DataError
 

@@ -7,7 +7,7 @@ from timm.data import create_transform
 from torchvision.models import get_model_weights
 from torchvision.transforms.functional import center_crop, pil_to_tensor, resize
 
-from catro_deploy.data.files import decode
+from catro_deploy.data.decoding import decode
 from catro_deploy.data.form import ImageForm
 from catro_deploy.models.pretrained import pretrained
 

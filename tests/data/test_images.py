@@ -32,7 +32,7 @@ def test_a_share_is_held_out_for_choices_and_one_for_verification(tmp_path):
     assert {name: len(found) for name, found in paths.items()} == {"train": 11, "validation": 4, "test": 5}
     assert len(set.union(*paths.values())) == 20
     again, other = opened(tmp_path, validation=0.25), opened(tmp_path, validation=0.25, seed=1)
-    assert again.test.paths == dataset.test.paths
+    assert list(again.test.paths) == list(dataset.test.paths)
     assert set(other.test.paths) != paths["test"]
 
 

@@ -1,9 +1,10 @@
 from dataclasses import replace
+from pathlib import Path
 
 from catro_deploy.records import FirstLook, ImageSizes
 from catro_deploy.records.figures import ImageFigures
 from catro_deploy.report.html import to_html
-from catro_deploy.report.images import accuracy_words, images_words, size_warning, sizes_words
+from catro_deploy.report.images import accuracy_words, images_words, size_warning, sizes_words, skipped_words
 from catro_deploy.report.markdown import to_markdown
 from tests.report.made import make_bench, make_finetune, make_plan, make_report, make_verify
 
@@ -56,3 +57,10 @@ def test_the_report_says_both_under_how_it_was_measured_and_warns():
 def test_a_plan_without_a_first_look_says_the_size_alone():
     report = make_report(make_plan(), make_verify(), make_bench(), finetune=make_finetune())
     assert report.images == ImageFigures("32x32", None, None)
+
+
+def test_skipped_files_are_counted_and_some_are_named():
+    files = [Path(f"{number}.jpg") for number in range(7)]
+    assert skipped_words(files[:1]) == "1 corrupt image file is skipped: 0.jpg"
+    assert skipped_words(files[:2]) == "2 corrupt image files are skipped: 0.jpg, 1.jpg"
+    assert skipped_words(files).endswith("4.jpg and 2 more")

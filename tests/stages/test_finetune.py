@@ -99,7 +99,7 @@ def test_a_killed_fine_tuning_goes_on_and_ends_the_same(settings, run):
     assert not run.weights.exists()
     recorder = Recorder("fine-tuning")
     finetune(settings, run, recorder)
-    assert recorder.notes == ["going on from epoch 2 of 8"]
+    assert recorder.notes == ["resuming after epoch 2 of 8"]
     assert file_hash(run.weights) == expected
 
 

@@ -100,7 +100,7 @@ def test_a_killed_training_goes_on_and_ends_the_same(tmp_path):
     assert [path.name for path in broken.parent.iterdir()] == ["base.resume.safetensors"]
     recorder = Recorder(f"training {NETWORK}")
     train(settings_for(broken), recorder)
-    assert recorder.notes == ["images 8x8", "going on from epoch 2 of 8"]
+    assert recorder.notes == ["images 8x8", "resuming after epoch 2 of 8"]
     with safe_open(whole, framework="pt") as one, safe_open(broken, framework="pt") as other:
         assert all(torch.equal(one.get_tensor(name), other.get_tensor(name)) for name in one.keys())  # noqa: SIM118
 

@@ -1,5 +1,7 @@
 """The training loop: it learns, it is resumed to the bit, and it says where it diverges."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +9,7 @@ from torch import nn
 from catro_deploy.data.base import MemorySplit
 from catro_deploy.errors import CheckpointError, DataError, NumericsError, SettingsError
 from catro_deploy.training.loop import STEPS_BETWEEN_CHECKS
-from catro_deploy.training.state import read_state
+from catro_deploy.training.state import read_state, write_state
 from tests.training.helpers import (
     STEPS,
     InterruptedTrainingError,
@@ -35,7 +37,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path, variant, inte
     assert len(read_state(tmp_path / "b" / "state.safetensors").epochs) == done
     again = Recorder()
     resumed, resumed_history = train(tmp_path / "b", progress=again, **variant)
-    assert again.notes == [f"going on from epoch {done} of 4"]
+    assert again.notes == [f"resuming after epoch {done} of 4"]
     assert again.bars["test"] == (4 * STEPS, done * STEPS)
     assert again.steps == (4 - done) * STEPS
     assert_same_bits(unbroken, resumed)
@@ -211,7 +213,7 @@ def test_a_training_cut_short_is_resumed_to_the_bit(tmp_path):
         train(tmp_path / "b", progress=Recorder(at_step=STEPS + 1), steps=STEPS + 2)
     again = Recorder()
     resumed, _ = train(tmp_path / "b", progress=again, steps=STEPS + 2)
-    assert again.notes == ["going on from epoch 1 of 2"]
+    assert again.notes == ["resuming after epoch 1 of 2"]
     assert again.bars["test"] == (STEPS + 2, STEPS)
     assert_same_bits(unbroken, resumed)
 
@@ -229,3 +231,57 @@ def test_without_epochs_the_network_stays_as_it_is(tmp_path, changes):
     assert history.validation_accuracy is not None
     assert not (tmp_path / "state.safetensors").exists()
     assert "reading training images" not in recorder.bars
+
+
+@pytest.mark.parametrize("interrupt_after", [3, STEPS, STEPS + 3])
+def test_an_epoch_is_resumed_at_its_step_to_the_bit(tmp_path, variant, interrupt_after):
+    unbroken, history = train(tmp_path / "a", **variant)
+    often = {"checkpoint_minutes": 1e-9, **variant}
+    with pytest.raises(InterruptedTrainingError):
+        train(tmp_path / "b", progress=Recorder(at_step=interrupt_after), **often)
+    saved = read_state(tmp_path / "b" / "state.safetensors")
+    # What ends an epoch is saved after its validation, which has not come yet.
+    within = interrupt_after % STEPS or STEPS - 1
+    assert len(saved.partial.losses) == within
+    torch.rand(3)
+    again = Recorder()
+    resumed, resumed_history = train(tmp_path / "b", progress=again, **often)
+    whole = (interrupt_after - 1) // STEPS
+    assert again.notes == [f"resuming after epoch {whole} of 4, step {within} of the next 5"]
+    assert again.bars["test"] == (4 * STEPS, whole * STEPS + within)
+    assert again.steps == 4 * STEPS - whole * STEPS - within
+    assert_same_bits(unbroken, resumed)
+    assert without_seconds(history) == without_seconds(resumed_history)
+
+
+def test_nothing_is_saved_within_an_epoch_before_the_minutes_have_passed(tmp_path):
+    with pytest.raises(InterruptedTrainingError):
+        train(tmp_path, progress=Recorder(at_step=STEPS + 3))
+    assert read_state(tmp_path / "state.safetensors").partial is None
+
+
+def test_a_partial_epoch_of_other_batches_starts_anew(tmp_path):
+    """As of another number of processes, whose parts make up smaller batches."""
+    with pytest.raises(InterruptedTrainingError):
+        train(tmp_path, progress=Recorder(at_step=3), checkpoint_minutes=1e-9)
+    path = tmp_path / "state.safetensors"
+    saved = read_state(path)
+    write_state(path, replace(saved, partial=replace(saved.partial, size=15)))
+    again = Recorder()
+    train(tmp_path, progress=again)
+    assert "starting anew" in again.notes[0]
+    assert again.steps == 4 * STEPS
+
+
+def test_weights_that_are_not_finite_are_not_saved_within_an_epoch(tmp_path):
+    model = small_network()
+
+    def explode():
+        with torch.no_grad():
+            model[0].weight.fill_(float("inf"))
+
+    with pytest.raises(NumericsError, match="in epoch 1, step 3"):
+        train(tmp_path, model=model, progress=Recorder(at_step=2, act=explode), checkpoint_minutes=1e-9, ema=0.0)
+    saved = read_state(tmp_path / "state.safetensors")
+    assert len(saved.partial.losses) == 2
+    assert all(torch.isfinite(tensor).all() for tensor in saved.model.values())

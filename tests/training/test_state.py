@@ -4,7 +4,7 @@ from safetensors.torch import save_file
 
 from catro_deploy.errors import CheckpointError
 from catro_deploy.records import Epoch, Probe
-from catro_deploy.training.state import State, read_state, tensors_hash, write_state
+from catro_deploy.training.state import Partial, State, read_state, tensors_hash, write_state
 
 
 def state():
@@ -19,6 +19,7 @@ def state():
         best={"a.weight": shared + 1},
         scaler={"scale": 65536.0},
         probe=Probe(50, (0.001, 0.003, 0.009), (0.1 + 0.2, 0.25, None), 0.4, 0.003),
+        partial=Partial((0.1 + 0.2, 1 / 3), 61.5, 128),
     )
 
 
@@ -30,12 +31,13 @@ def test_what_was_written_is_read(tmp_path):
         own, theirs = getattr(read, part), getattr(written, part)
         assert own.keys() == theirs.keys()
         assert all(torch.equal(own[name], theirs[name]) for name in own)
-    assert (read.fingerprint, read.epochs, read.baseline, read.scaler, read.probe) == (
+    assert (read.fingerprint, read.epochs, read.baseline, read.scaler, read.probe, read.partial) == (
         written.fingerprint,
         written.epochs,
         written.baseline,
         written.scaler,
         written.probe,
+        written.partial,
     )
     assert [p.name for p in tmp_path.iterdir()] == ["state.safetensors"]
 

@@ -128,7 +128,7 @@ def test_where_a_process_dies_all_end_and_the_training_goes_on(together, tmp_pat
     assert not (tmp_path / "weights.safetensors").exists()
     again = script(tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "going on from epoch 2 of 4" in again.stdout
+    assert "resuming after epoch 2 of 4" in again.stdout
     resumed = load_file(tmp_path / "weights.safetensors")
     for name, tensor in together.items():
         torch.testing.assert_close(resumed[name], tensor, rtol=0, atol=1e-6)

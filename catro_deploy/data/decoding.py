@@ -1,0 +1,116 @@
+"""One image file to pixels.
+
+Files are decoded by Pillow, with libjpeg-turbo: torchvision's and timm's transforms take what it decodes, and
+torchvision.io would differ from it in resizing by one level of 255 here and there.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch.utils.data import get_worker_info
+
+from catro_deploy.errors import DataError
+
+__all__ = ["DECODER_ERRORS", "FORMATS", "Framing", "decode", "draft", "in_threads"]
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+FORMATS = ("PNG", "PPM", "JPEG", "BMP", "WEBP", "TIFF")
+
+# What Pillow's decoders raise on bytes that are not a whole image; a UserWarning where warnings are errors.
+DECODER_ERRORS = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    EOFError,
+    IndexError,
+    KeyError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+    UserWarning,
+)
+
+POOLED_IMAGES = 32  # fewer are decoded sooner than threads are started
+MAX_THREADS = 8
+
+
+class Framing(Protocol):
+    """What part of an image is read, and at what size."""
+
+    @property
+    def channels(self) -> int:
+        """3 (RGB) or 1 (grey)."""
+
+    def read(self, file: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+        """The image in ``file``, of which only the header has been read, by way of ``convert``, which decodes it."""
+
+
+def decode(path: Path, framing: Framing) -> NDArray[np.uint8]:
+    """One image file as uint8 (channels, height, width), framed.
+
+    Transparency is dropped and EXIF orientation is not applied, as in torchvision's loaders, with which most
+    checkpoints were trained. 16 bits are scaled to 8.
+
+    Raises:
+        DataError: the file is missing, is not a whole image, or is too large to be decoded safely.
+    """
+    if path.exists() and not path.is_file():
+        raise DataError(f"The image {path} is not a regular file.", "Replace or remove it.")
+    mode = "RGB" if framing.channels == 3 else "L"
+    try:
+        with Image.open(path, formats=FORMATS) as file:
+            image = framing.read(file, lambda opened: _eight_bit(opened).convert(mode))
+    except FileNotFoundError:
+        raise DataError(f"The image {path} is not there.", "Put it back, or unpack the dataset again.") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(f"The image {path} is too large: {error}", "Scale it down first.") from None
+    except DECODER_ERRORS as error:
+        raise DataError(
+            f"The image {path} cannot be read: {error}",
+            f"It may be truncated or of another format than {', '.join(FORMATS)}: replace or remove it, or set "
+            "[data] skip_corrupt = true.",
+        ) from None
+    pixels = np.asarray(image)
+    return pixels.transpose(2, 0, 1) if framing.channels == 3 else pixels[None]
+
+
+def draft(file: Image.Image, size: tuple[float, float]) -> tuple[float, float]:
+    """Let a JPEG be decoded at 1/2, 1/4 or 1/8 of its size, but at no less than ``size`` (width, height).
+
+    Returns:
+        How many times as large the image would have been, horizontally and vertically; both 1 for other formats.
+    """
+    width, height = file.size
+    if file.format == "JPEG":
+        file.draft(file.mode, (max(1, int(np.ceil(size[0]))), max(1, int(np.ceil(size[1])))))
+    return width / file.size[0], height / file.size[1]
+
+
+def in_threads(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[_Out]:
+    """``function`` of each of ``items``, in their order; in several threads, except in a worker process."""
+    threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
+    if len(items) < POOLED_IMAGES or threads == 1 or get_worker_info() is not None:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield from pool.map(function, items)
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    if image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers, whose range is unknown")
+    if image.mode.startswith("I"):
+        # Pillow clips 16 bits to 255 where it should scale; 65535 = 257 * 255.
+        wide = np.asarray(image).astype(np.int64).clip(0, 65535)
+        return Image.fromarray(((wide + 128) // 257).astype(np.uint8))
+    if image.mode == "P" and "transparency" in image.info:
+        return image.convert("RGBA")
+    return image

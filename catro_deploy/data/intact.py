@@ -1,0 +1,109 @@
+"""Which image files can be decoded: tried once, and again only where a file has changed since."""
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from catro_deploy.data.decoding import decode, draft, in_threads
+from catro_deploy.data.listing import taken
+from catro_deploy.errors import DataError, StorageError, UsageError
+from catro_deploy.files import replacing, text_hash
+from catro_deploy.resources import cache_folder
+from catro_deploy.settings import DataSettings
+
+__all__ = ["intact_files"]
+
+Keys = NDArray[np.uint64]
+
+
+def intact_files(
+    paths: Sequence[Path], labels: NDArray[np.int64], settings: DataSettings
+) -> tuple[Sequence[Path], NDArray[np.int64], list[Path]]:
+    """Those of ``paths`` that can be decoded, their ``labels`` (n,), and the others; all, unless settings skip any.
+
+    All files are decoded for that; outcomes are kept in the user's cache by path, size and time stamps of the files
+    below the dataset's root.
+
+    Raises:
+        DataError: no image of a class can be decoded.
+    """
+    if not settings.skip_corrupt:
+        return paths, labels, []
+    root = settings.root
+    keys = np.array([_key(path) for path in paths], np.uint64)
+    intact, corrupt = _read(_outcomes(root))
+    unknown = np.flatnonzero(~np.isin(keys, np.concatenate([intact, corrupt])))
+    fine = np.array(list(in_threads(lambda place: _is_intact(paths[place]), unknown.tolist())), bool)
+    kept = np.isin(keys, intact)
+    kept[unknown] = fine
+    if len(unknown):
+        _write(_outcomes(root), np.union1d(intact, keys[unknown][fine]), np.union1d(corrupt, keys[unknown][~fine]))
+    left, out = np.flatnonzero(kept), np.flatnonzero(~kept)
+    for label in np.setdiff1d(labels, labels[left]):
+        first = paths[int(np.flatnonzero(labels == label)[0])]
+        raise DataError(
+            f"None of the {(labels == label).sum()} images of one class can be decoded; the first is {first}.",
+            "Replace them, or take the class out.",
+        )
+    return taken(paths, left), labels[left], list(taken(paths, out))
+
+
+class _Smallest:
+    """The whole image as small as its decoder makes it: all data of the file are still read."""
+
+    channels = 3
+
+    def read(self, file: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+        draft(file, (1, 1))
+        return convert(file)
+
+
+def _is_intact(path: Path) -> bool:
+    try:
+        decode(path, _Smallest())
+    except DataError:
+        return False
+    return True
+
+
+def _key(path: Path) -> int:
+    """What tells a file from others, and from itself after a change."""
+    try:
+        status = path.stat()
+        stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+    except OSError as error:
+        stamp = str(error.errno)
+    return int.from_bytes(hashlib.blake2b(os.fsencode(path) + stamp.encode(), digest_size=8).digest())
+
+
+def _outcomes(root: Path) -> Path | None:
+    """Where outcomes are kept; None for a user without a home."""
+    try:
+        return cache_folder() / "decoded" / f"{text_hash(str(root.resolve()))[:32]}.npz"
+    except UsageError:
+        return None
+
+
+def _read(path: Path | None) -> tuple[Keys, Keys]:
+    """Keys of files that can be decoded, and of those that cannot."""
+    try:
+        if path is not None:
+            with path.open("rb") as file:
+                archive = np.load(file, allow_pickle=False)
+                return archive["intact"].astype(np.uint64), archive["corrupt"].astype(np.uint64)
+    except (OSError, ValueError, LookupError, EOFError, BadZipFile):
+        pass
+    return np.empty(0, np.uint64), np.empty(0, np.uint64)
+
+
+def _write(path: Path | None, intact: Keys, corrupt: Keys) -> None:
+    if path is not None:
+        with suppress(StorageError, UsageError), replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, intact=intact, corrupt=corrupt)

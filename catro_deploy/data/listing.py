@@ -1,0 +1,163 @@
+"""The image files below a folder: listed once, kept in the user's cache, listed again where a folder has changed."""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.errors import StorageError, UsageError
+from catro_deploy.files import text_hash, write_text
+from catro_deploy.resources import cache_folder
+
+__all__ = ["KEPT_FROM", "SUFFIXES", "FilePaths", "image_files", "taken"]
+
+SUFFIXES = frozenset({".png", ".ppm", ".pgm", ".pbm", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff"})
+
+KEPT_FROM = 10_000
+"""Listings of fewer files are not kept: making them takes no time."""
+
+VERSION = 1
+# A folder may change again within one tick of its file system's clock: what is younger than this is not trusted.
+SETTLED_NS = 2 * 10**9
+
+
+class FilePaths(Sequence[Path]):
+    """Paths below ``root`` in little memory: their names in one text, and where each begins and ends."""
+
+    def __init__(self, root: Path, names: Sequence[str]) -> None:
+        encoded = [os.fsencode(name) for name in names]
+        self._root, self._text = root, b"".join(encoded)
+        self._ends = np.cumsum([len(name) for name in encoded], dtype=np.int64)
+        self._begins = np.concatenate([np.zeros(1, np.int64), self._ends])[: len(encoded)]
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, place: int) -> Path: ...
+    @overload
+    def __getitem__(self, place: slice) -> "FilePaths": ...
+    def __getitem__(self, place: int | slice) -> "Path | FilePaths":
+        if isinstance(place, slice):
+            return self.at(np.arange(len(self))[place])
+        return self._root / self.name(place)
+
+    def name(self, place: int) -> str:
+        """The path at ``place``, relative to the root."""
+        return os.fsdecode(self._text[self._begins[place] : self._ends[place]])
+
+    def names(self) -> Iterator[str]:
+        """All of them, relative to the root."""
+        return map(self.name, range(len(self)))
+
+    def at(self, places: NDArray[np.int64]) -> "FilePaths":
+        """Those at ``places``, in their order."""
+        found = FilePaths(self._root, ())
+        found._text, found._begins, found._ends = self._text, self._begins[places], self._ends[places]
+        return found
+
+
+def taken(paths: Sequence[Path], places: NDArray[np.int64]) -> Sequence[Path]:
+    """Those of ``paths`` at ``places``, in their order."""
+    return paths.at(places) if isinstance(paths, FilePaths) else [paths[place] for place in places]
+
+
+def image_files(root: Path, folders: Sequence[str] = ("",)) -> FilePaths:
+    """All image files below ``folders`` of ``root``, by their suffix, sorted; nothing whose name begins with a dot.
+
+    ``folders`` may be symbolic links, those below them are not followed. A long listing is kept; of one that was kept
+    only the folders are read that were changed since, by their inode and time stamps. Changes of a file's content do
+    not change its folder, and do not matter here.
+    """
+    known = _read(_index(root))
+    found: dict[str, _Folder] = {}
+    pending = list(folders)
+    while pending:
+        name = pending.pop()
+        found[name] = _looked_at(root / name, known.get(name))
+        pending += [_joined(name, below) for below in found[name].folders]
+    names = [name for start in sorted(folders) for name in _names(found, start)]
+    if len(names) >= KEPT_FROM and any(found[name] is not known.get(name) for name in found):
+        _write(_index(root), {**known, **found})
+    return FilePaths(root, names)
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """Names in one folder, sorted. ``stamp`` tells whether it has changed; empty: it must be read again."""
+
+    stamp: list[int]
+    files: list[str]
+    folders: list[str]
+
+
+def _looked_at(path: Path, known: _Folder | None) -> _Folder:
+    """``known`` if it is what ``path`` is now; a folder that cannot be read is empty."""
+    try:
+        status, now = path.stat(), time.time_ns()
+        stamp = [status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
+        if known is not None and known.stamp == stamp:
+            return known
+        files, folders = [], []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if os.path.splitext(entry.name)[1].lower() in SUFFIXES:  # noqa: PTH122 - a million times
+                    files.append(entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+    except OSError:
+        return _Folder([], [], [])
+    settled = max(stamp[2:]) < now - SETTLED_NS
+    return _Folder(stamp if settled else [], sorted(files), sorted(folders))
+
+
+def _names(found: dict[str, _Folder], folder: str) -> Iterator[str]:
+    """Files below ``folder``, sorted as paths are: part by part."""
+    for entry, is_folder in sorted(
+        [(name, False) for name in found[folder].files] + [(name, True) for name in found[folder].folders]
+    ):
+        if is_folder:
+            yield from _names(found, _joined(folder, entry))
+        else:
+            yield _joined(folder, entry)
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _index(root: Path) -> Path | None:
+    """Where the listing of ``root`` is kept; None for a user without a home."""
+    try:
+        return cache_folder() / "listings" / f"{text_hash(str(root.resolve()))[:32]}.json"
+    except UsageError:
+        return None
+
+
+def _read(path: Path | None) -> dict[str, _Folder]:
+    """The folders of a listing; nothing if there is none, or one of another version."""
+    if path is None:
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+        if content["version"] == VERSION:
+            return {name: _Folder(**folder) for name, folder in content["folders"].items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        pass
+    return {}
+
+
+def _write(path: Path | None, folders: dict[str, _Folder]) -> None:
+    if path is not None:
+        with suppress(StorageError, UsageError):  # the file only saves the time of listing again
+            kept = {name: asdict(folder) for name, folder in folders.items()}
+            write_text(path, json.dumps({"version": VERSION, "folders": kept}))
