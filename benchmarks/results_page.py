@@ -88,6 +88,7 @@ that some of them load.
 | `precision.qat` | what quantisation-aware fine-tuning gains where calibration alone loses accuracy |
 | `architectures.scoreboard` | which CNNs of torchvision and timm can be pruned, saved, exported and trained |
 | `training.throughput` | fine-tuning beside a plain eager DataLoader loop |
+| `training.loading` | reading photographs beside a plain DataLoader, and the start on 200,000 files |
 | `training.teacher` | what the teacher's answers cost in a step of distillation |
 | `training.layouts` | in which number format and memory layout a CPU trains fastest |
 | `product.prune_whole` | time and memory of a whole pruning under a latency budget |

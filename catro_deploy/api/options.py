@@ -74,11 +74,17 @@ class FinetuneOptions(TypedDict, total=False):
         label_smoothing: Share of the target given to the other classes; 0 <= x < 1; default: 0.0.
         max_grad_norm: Gradients are clipped to this norm; 0: no clipping; default: the recipe's; x >= 0.
         ema: Decay of the moving average of weights; 0: none; default: the recipe's; 0 <= x < 1.
+        crop_scale: photos: least share of an image's area that a random crop has; 0 < x <= 1; default: 0.08.
+        randaugment: Magnitude of RandAugment, usually 9; 0: none; 0 <= x <= 30; default: 0.
+        mixup: Alpha of mixup, usually 0.2; 0: none; x >= 0; default: 0.0.
+        cutmix: Alpha of CutMix, usually 1; 0: none; with mixup each batch has one of both; x >= 0; default: 0.0.
         compute: Where it runs; auto: the GPU if PyTorch sees one; default: 'auto'.
         amp: Mixed precision, on a GPU or on a CPU that is fast in bfloat16; default: True.
         compile: torch.compile, if it makes steps faster; compiling takes a minute and a C++ compiler; default: False.
         patience: Stop after this many epochs without a better validation accuracy, keep the best weights; 0: off; x >=
             0; default: 0.
+        checkpoint_minutes: The state of a training is also saved within an epoch when so many minutes have passed; x >
+            0; default: 10.0.
         seed: Seed of shuffling, augmentation and dropout; x >= 0; default: 0.
         recipe: Values for settings not given here (learning rates for batches of 128); gentle: low rates by the number
             of steps, distillation, moving average; fast: 60 epochs at rate 0.1, distillation, moving average,
@@ -99,10 +105,15 @@ class FinetuneOptions(TypedDict, total=False):
     label_smoothing: float
     max_grad_norm: float
     ema: float
+    crop_scale: float
+    randaugment: int
+    mixup: float
+    cutmix: float
     compute: Literal["auto", "cpu", "cuda"]
     amp: bool
     compile: bool
     patience: int
+    checkpoint_minutes: float
     seed: int
     recipe: Literal["auto", "gentle", "fast", "paper", "none"]
     distill: float

@@ -63,6 +63,7 @@ def main() -> None:
         history = fit(job, args.folder / "state.safetensors", recorder)
         save_file(model.state_dict(), args.folder / "weights.safetensors")
         sys.stdout.write(f"processes {history.processes}, {recorder.notes}\n")
+        (args.folder / "accuracies.json").write_text(json.dumps([e.validation_accuracy for e in history.epochs]))
         if history.probe:
             (args.folder / "probe.json").write_text(json.dumps(asdict(history.probe)))
         dismiss()
