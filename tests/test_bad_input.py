@@ -187,7 +187,7 @@ def test_a_checkpoint_that_is_none(tiny, kind):
         "text": "other.pth is not a torch file of tensors only",
         "module": "Save the weights alone: torch.save(model.state_dict(), path)",
         "list": "The checkpoint holds a list",
-        "other classes": "other shape: fc.weight is [4, 16] in the file, [3, 16] in the model",
+        "other classes": "other.pth is of a network with 4 classes; imagefolder has 3",
         "folder": "There is no checkpoint other.pth",
     }
     match kind:
