@@ -22,7 +22,7 @@ from catro_deploy.training.compute import choose_hardware
 from catro_deploy.training.state import read_state
 from catro_deploy.training.world import World
 from tests.training.helpers import MEAN, STD, Recorder, options, separable_split, small_network
-from tests.training.together_script import GENTLE, GENTLE_IMAGES, network
+from tests.training.together_script import IMAGES, WAYS, network
 
 CHECKOUT = Path(__file__).parents[2]
 LIMIT_S = 240
@@ -43,9 +43,9 @@ def script(*arguments):
 
 @pytest.fixture(scope="module")
 def together_folder(tmp_path_factory):
-    """What two processes have trained."""
+    """What two processes have trained, in every way."""
     folder = tmp_path_factory.mktemp("together")
-    done = script(folder)
+    done = script(folder, *WAYS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("processes 2, [")
     assert "batches of 16 images" in done.stdout
@@ -54,14 +54,12 @@ def together_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def together(together_folder):
-    """The weights that they have trained."""
-    return load_file(together_folder / "weights.safetensors")
+    """The weights that they have trained, without a compiler."""
+    return load_file(together_folder / "plain" / "weights.safetensors")
 
 
-@pytest.fixture(scope="module")
-def accuracies(together_folder):
-    """The validation accuracy of each epoch, of 21 images: 11 for the one process, 10 for the other."""
-    return json.loads((together_folder / "accuracies.json").read_text())
+def history_of(folder):
+    return json.loads((folder / "history.json").read_text())
 
 
 def test_the_parts_of_a_batch_are_those_of_the_whole():
@@ -93,11 +91,13 @@ def test_a_batch_that_cannot_be_shared_is_refused():
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT_S)
-def test_two_processes_train_as_one_does(together, accuracies, tmp_path):
+def test_two_processes_train_as_one_does(together_folder, together, tmp_path):
+    """The validation accuracy is that of 21 images: 11 for the one process, 10 for the other."""
     alone = network()
-    images, held_out = separable_split(90), separable_split(21, seed=1)
+    images, held_out = separable_split(IMAGES["plain"]), separable_split(21, seed=1)
     job = TrainingJob(alone, images, held_out, options(amp=False), MEAN, STD, "test")
     history = fit(job, tmp_path / "alone.safetensors", Recorder())
+    accuracies = [epoch["validation_accuracy"] for epoch in history_of(together_folder / "plain")["epochs"]]
     assert accuracies == [epoch.validation_accuracy for epoch in history.epochs]
     pairs = zip(network().parameters(), alone.parameters(), strict=True)
     moved = max((before - after).abs().max().item() for before, after in pairs)
@@ -108,26 +108,22 @@ def test_two_processes_train_as_one_does(together, accuracies, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT_S)
-def test_two_processes_train_a_compiled_network_together(together, tmp_path):
-    done = script(tmp_path, "--compiled")
-    assert done.returncode == 0, done.stderr
-    for name, tensor in load_file(tmp_path / "weights.safetensors").items():
+def test_two_processes_train_a_compiled_network_together(together_folder, together):
+    for name, tensor in load_file(together_folder / "compiled" / "weights.safetensors").items():
         torch.testing.assert_close(tensor, together[name], rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT_S)
-def test_two_processes_choose_the_learning_rate_that_one_does(tmp_path):
-    done = script(tmp_path, "--gentle")
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "probe.json").read_text())
-    alone, settings = network(), options(amp=False, **GENTLE)
-    images, held_out = separable_split(GENTLE_IMAGES), separable_split(21, seed=1)
+def test_two_processes_choose_the_learning_rate_that_one_does(together_folder, tmp_path):
+    found = history_of(together_folder / "gentle")["probe"]
+    alone, settings = network(), options(amp=False, **WAYS["gentle"])
+    images, held_out = separable_split(IMAGES["gentle"]), separable_split(21, seed=1)
     job = TrainingJob(alone, images, held_out, settings, MEAN, STD, "test")
     history = fit(job, tmp_path / "alone.safetensors", Recorder())
     assert found["chosen"] == history.probe.chosen
     assert found["losses"] == pytest.approx(list(history.probe.losses), abs=1e-5)
-    for name, tensor in load_file(tmp_path / "weights.safetensors").items():
+    for name, tensor in load_file(together_folder / "gentle" / "weights.safetensors").items():
         torch.testing.assert_close(tensor, alone.state_dict()[name], rtol=0, atol=1e-5)
 
 
@@ -135,14 +131,15 @@ def test_two_processes_choose_the_learning_rate_that_one_does(tmp_path):
 @pytest.mark.timeout(4 * LIMIT_S)
 def test_where_a_process_dies_all_end_and_the_training_goes_on(together, tmp_path):
     """Five steps an epoch: it dies in the third."""
-    died = script(tmp_path, "--dies-at", 12)
+    folder = tmp_path / "plain"
+    died = script(tmp_path, "plain", "--dies-at", 12)
     assert died.returncode != 0
-    assert len(read_state(tmp_path / "state.safetensors").epochs) == 2
-    assert not (tmp_path / "weights.safetensors").exists()
-    again = script(tmp_path)
+    assert len(read_state(folder / "state.safetensors").epochs) == 2
+    assert not (folder / "weights.safetensors").exists()
+    again = script(tmp_path, "plain")
     assert again.returncode == 0, again.stderr
     assert "resuming after epoch 2 of 4" in again.stdout
-    resumed = load_file(tmp_path / "weights.safetensors")
+    resumed = load_file(folder / "weights.safetensors")
     for name, tensor in together.items():
         torch.testing.assert_close(resumed[name], tensor, rtol=0, atol=1e-6)
 

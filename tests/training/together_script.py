@@ -15,9 +15,13 @@ from catro_deploy.training import TrainingJob, fit, loop
 from catro_deploy.training.together import dismiss, serve
 from tests.training.helpers import MEAN, STD, Recorder, options, separable_split
 
-GENTLE = {"recipe": "gentle", "learning_rate": None, "ema": None}
+WAYS = {
+    "plain": {},
+    "compiled": {"compile": True},
+    "gentle": {"recipe": "gentle", "learning_rate": None, "ema": None},
+}
 # 40 steps an epoch: four of them are enough to try learning rates before.
-GENTLE_IMAGES = 640
+IMAGES = {"plain": 90, "compiled": 90, "gentle": 640}
 
 
 def network() -> nn.Module:
@@ -29,7 +33,7 @@ def network() -> nn.Module:
 
 
 def die_at(step: int) -> None:
-    """Let this process vanish when it gets there, as if it were killed."""
+    """End this process when it gets there, as if it were killed."""
     train_step = loop.Training._train_step
 
     def dying(self: loop.Training, number: int, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -43,29 +47,31 @@ def die_at(step: int) -> None:
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="where state and weights go")
-    parser.add_argument("--dies-at", type=int, help="the step before which the second process vanishes")
-    parser.add_argument("--gentle", action="store_true", help="try learning rates first")
-    parser.add_argument("--compiled", action="store_true", help="use torch.compile, even if it is no faster")
+    parser.add_argument("folder", type=Path, help="where state and weights go, in a folder for each way")
+    parser.add_argument("ways", nargs="+", choices=WAYS, help="how to train; one after the other")
+    parser.add_argument("--dies-at", type=int, help="the step before which the second process is killed")
     return parser.parse_args()
+
+
+def train(way: str, folder: Path) -> None:
+    """Train as the first process, and write what came of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model, recorder = network(), Recorder()
+    images, held_out = separable_split(IMAGES[way]), separable_split(21, seed=1)
+    job = TrainingJob(model, images, held_out, options(amp=False, **WAYS[way]), MEAN, STD, "test")
+    history = fit(job, folder / "state.safetensors", recorder)
+    save_file(model.state_dict(), folder / "weights.safetensors")
+    (folder / "history.json").write_text(json.dumps(asdict(history)))
+    sys.stdout.write(f"processes {history.processes}, {recorder.notes}\n")
 
 
 def main() -> None:
     """Train as the first process, or take part."""
     args = arguments()
-    if args.compiled:
-        loop.compiled = lambda model, *_: torch.compile(model)
+    loop.compiled = lambda model, *_: torch.compile(model)  # even if it is no faster
     if os.environ["RANK"] == "0":
-        model, recorder = network(), Recorder()
-        images, held_out = separable_split(GENTLE_IMAGES if args.gentle else 90), separable_split(21, seed=1)
-        settings = options(amp=False, compile=args.compiled, **(GENTLE if args.gentle else {}))
-        job = TrainingJob(model, images, held_out, settings, MEAN, STD, "test")
-        history = fit(job, args.folder / "state.safetensors", recorder)
-        save_file(model.state_dict(), args.folder / "weights.safetensors")
-        sys.stdout.write(f"processes {history.processes}, {recorder.notes}\n")
-        (args.folder / "accuracies.json").write_text(json.dumps([e.validation_accuracy for e in history.epochs]))
-        if history.probe:
-            (args.folder / "probe.json").write_text(json.dumps(asdict(history.probe)))
+        for way in args.ways:
+            train(way, args.folder / way)
         dismiss()
         return
     if args.dies_at:
