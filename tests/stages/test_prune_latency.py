@@ -1,5 +1,7 @@
 """Pruning under a budget of latency: on this machine with ONNX Runtime, and for devices that are elsewhere."""
 
+import re
+
 import pytest
 import torch
 
@@ -171,12 +173,11 @@ def test_other_allocations(settings, run, allocation):
 
 
 def test_a_budget_that_no_network_meets_is_missed_with_what_was_measured(settings, run):
-    with pytest.raises(
-        MissedError, match=r"The budget 1us cannot be met: .* us, .* of the original \(measured\)"
-    ) as caught:
+    """Where other work has disturbed the measurements, the message doubts the profile instead of the budget."""
+    with pytest.raises(MissedError, match=r"The budget 1us .* us, .* of the original") as caught:
         prune(settings(budget="1us"), run, Silent())
     assert caught.value.exit_code == 3
-    assert "us or more (--budget)" in caught.value.hint
+    assert re.search(r"us or more \(--budget\)|catro-deploy profile --force", caught.value.hint)
     assert not run.path.exists()
 
 

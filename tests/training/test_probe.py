@@ -30,10 +30,10 @@ from tests.training.helpers import (
     train,
     without_seconds,
 )
-from tests.training.together_script import GENTLE, GENTLE_IMAGES
+from tests.training.together_script import IMAGES, WAYS
 
 SIZE = ProbeSize(steps=20, held_out=8)
-EPOCH_STEPS = GENTLE_IMAGES // 16
+EPOCH_STEPS = IMAGES["gentle"] // 16
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def probe(model, split, middle, seed=0):
 
 
 def gentle_training(path, progress=None, **changes):
-    return train(path, progress=progress, split=separable_split(GENTLE_IMAGES), **GENTLE | changes)
+    return train(path, progress=progress, split=separable_split(IMAGES["gentle"]), **WAYS["gentle"] | changes)
 
 
 def test_the_highest_rate_that_leaves_the_network_better_is_chosen(reads_signs, signs):
