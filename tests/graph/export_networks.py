@@ -107,9 +107,6 @@ SMALL = {
 }
 LARGE = {
     "cifar_resnet20": 32,
-    "torchvision:googlenet": 64,
     "torchvision:mobilenet_v3_small": 64,  # with squeeze and excitation
-    "torchvision:resnext50_32x4d": 64,
     "torchvision:shufflenet_v2_x0_5": 64,
-    "torchvision:squeezenet1_1": 48,
 }

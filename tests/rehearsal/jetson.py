@@ -16,13 +16,6 @@ MONITOR = "sys/class/hwmon/hwmon0"
 FILES = {
     "etc/nv_tegra_release": RELEASE,
     "proc/device-tree/model": f"{MODEL}\0",
-    f"{MONITOR}/name": "ina3221\n",
-    f"{MONITOR}/in1_label": "VDD_GPU_SOC\n",
-    f"{MONITOR}/in1_input": "19000\n",
-    f"{MONITOR}/curr1_input": "300\n",
-    f"{MONITOR}/in2_label": "VDD_CPU_CV\n",
-    f"{MONITOR}/in2_input": "19000\n",
-    f"{MONITOR}/curr2_input": "100\n",
     "sys/class/hwmon/hwmon1/oc1_event_cnt": "2\n",
     f"{DEVFREQ}/min_freq": "306000000\n",
     f"{DEVFREQ}/max_freq": "612000000\n",
@@ -32,6 +25,15 @@ FILES = {
     "sys/class/thermal/thermal_zone0/temp": "47250\n",
     "said/nvpmodel": "NV Power Mode: MODE_30W\n2\n",
     "said/jetson_clocks": CLOCKS,
+}
+SENSORS = {
+    f"{MONITOR}/name": "ina3221\n",
+    f"{MONITOR}/in1_label": "VDD_GPU_SOC\n",
+    f"{MONITOR}/in1_input": "19000\n",
+    f"{MONITOR}/curr1_input": "300\n",
+    f"{MONITOR}/in2_label": "VDD_CPU_CV\n",
+    f"{MONITOR}/in2_input": "19000\n",
+    f"{MONITOR}/curr2_input": "100\n",
 }
 PROGRAMS = {
     "nvpmodel": "exec cat /planted/said/nvpmodel",
@@ -48,9 +50,12 @@ done""",
 }
 
 
-def plant(folder: Path) -> None:
-    """Write a Jetson's files and programs into ``folder``; tegrastats says what one has said, again and again."""
-    for name, content in (FILES | {"said/tegrastats": _recorded()}).items():
+def plant(folder: Path, *, sensors: bool) -> None:
+    """Write a Jetson's files and programs into ``folder``; tegrastats says what one has said, again and again.
+
+    With ``sensors`` of power every bench measures the energy as well, which takes half a minute.
+    """
+    for name, content in (FILES | (SENSORS if sensors else {}) | {"said/tegrastats": _recorded()}).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
