@@ -23,7 +23,7 @@ def hold_out(
         DataError: a class has one unit only.
     """
     units = np.asarray(units)
-    held = np.zeros(len(labels), dtype=bool)
+    held_out = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         names, unit_of = np.unique(units[members], return_inverse=True)
@@ -35,5 +35,5 @@ def hold_out(
             )
         count = min(max(round(share * len(names)), 1), len(names) - 1)
         chosen = np.random.default_rng([seed, int(label)]).permutation(len(names))[:count]
-        held[members] = np.isin(unit_of, chosen)
-    return np.flatnonzero(~held), np.flatnonzero(held)
+        held_out[members] = np.isin(unit_of, chosen)
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)

@@ -34,9 +34,9 @@ def open_imagefolder(settings: DataSettings, size: tuple[int, int], channels: in
         DataError: a folder is missing or empty, or the splits have different classes.
     """
     root = settings.root
-    held = [root / name for name in ("val", "test") if (root / name).is_dir()]
-    if not (root / "train").is_dir() or not held:
-        missing = "train/" if held else "test/ and no val/" if (root / "train").is_dir() else "train/, val/ or test/"
+    judging = [root / name for name in ("val", "test") if (root / name).is_dir()]
+    if not (root / "train").is_dir() or not judging:
+        missing = "train/" if judging else "test/ and no val/" if (root / "train").is_dir() else "train/, val/ or test/"
         raise DataError(f"There is no {missing} in {root}.", LAYOUT.format(root=root))
     classes = _class_names(root / "train")
     skipped: list[Path] = []
@@ -46,9 +46,9 @@ def open_imagefolder(settings: DataSettings, size: tuple[int, int], channels: in
         skipped.extend(corrupt)
         return paths, labels
 
-    train, test = scanned(root / "train"), scanned(held[-1])
-    if len(held) == 2:
-        validation = scanned(held[0])
+    train, test = scanned(root / "train"), scanned(judging[-1])
+    if len(judging) == 2:
+        validation = scanned(judging[0])
     else:
         train, validation = _held_out(train, classes, settings)
     training, held_out, testing = file_splits(
@@ -107,5 +107,5 @@ def _held_out(
                 "Add images of the class, or give both val/ and test/.",
             )
     sides = hold_out(labels, range(len(labels)), settings.validation, settings.seed)
-    kept, held = ((taken(paths, side), labels[side]) for side in sides)
-    return kept, held
+    kept, held_out = ((taken(paths, side), labels[side]) for side in sides)
+    return kept, held_out

@@ -16,7 +16,7 @@ from catro_deploy.settings import DataSettings
 
 __all__ = ["open_images"]
 
-HELD = {"test": "verification", "val": "choices"}
+HELD_OUT = {"test": "verification", "val": "choices"}
 """Folders whose images are held out, and what for."""
 FEWEST = 2
 
@@ -37,25 +37,25 @@ def open_images(settings: DataSettings, size: tuple[int, int], channels: int) ->
     listed = image_files(root)
     found, _, skipped = intact_files(listed, np.full(len(listed), UNKNOWN, np.int64), settings)
     tops = np.array([path.relative_to(root).parts[0] for path in found], object)
-    held = {name: taken(found, np.flatnonzero(tops == name)) for name in HELD}
-    rest = taken(found, np.flatnonzero(~np.isin(tops, list(HELD))))
-    drawn = [name for name, paths in held.items() if not paths]
+    held_out = {name: taken(found, np.flatnonzero(tops == name)) for name in HELD_OUT}
+    rest = taken(found, np.flatnonzero(~np.isin(tops, list(HELD_OUT))))
+    drawn = [name for name, paths in held_out.items() if not paths]
     if len(rest) < FEWEST + len(drawn):
         raise DataError(_too_few(root, rest, drawn), f"Files that end in {', '.join(sorted(SUFFIXES))} count.")
     for name in drawn:
-        rest, held[name] = _held_out(rest, settings)
-    parts = [(paths, np.full(len(paths), UNKNOWN, np.int64)) for paths in (rest, held["val"], held["test"])]
-    training, held_out, testing = file_splits(parts, image_form(settings, size, channels), settings.workers)
-    return Dataset("images", (), {}, training, held_out, testing, tuple(skipped))
+        rest, held_out[name] = _held_out(rest, settings)
+    parts = [(paths, np.full(len(paths), UNKNOWN, np.int64)) for paths in (rest, held_out["val"], held_out["test"])]
+    training, validation, testing = file_splits(parts, image_form(settings, size, channels), settings.workers)
+    return Dataset("images", (), {}, training, validation, testing, tuple(skipped))
 
 
 def _held_out(paths: Sequence[Path], settings: DataSettings) -> tuple[Sequence[Path], Sequence[Path]]:
     alike = np.zeros(len(paths), np.int64)
     sides = hold_out(alike, range(len(paths)), settings.validation, settings.seed)
-    kept, held = (taken(paths, side) for side in sides)
-    return kept, held
+    kept, chosen = (taken(paths, side) for side in sides)
+    return kept, chosen
 
 
 def _too_few(root: Path, rest: Sequence[Path], drawn: Sequence[str]) -> str:
-    purposes = "".join(f" and 1 for {HELD[name]}, which {root / name} does not hold" for name in drawn)
+    purposes = "".join(f" and 1 for {HELD_OUT[name]}, which {root / name} does not hold" for name in drawn)
     return f"There are {len(rest)} images in {root}; at least {FEWEST} are needed to prune by{purposes}."

@@ -39,8 +39,8 @@ def open_signs(settings: DataSettings, size: tuple[int, int], channels: int) -> 
     drawn = _drawn_before(settings, size)
     train, test = (MemorySplit(_tensor(drawn[name], channels), _labels(len(drawn[name]))) for name in IMAGES_PER_CLASS)
     sides = hold_out(train.labels, range(len(train.labels)), settings.validation, settings.seed)
-    kept, held = (MemorySplit(train.images(side), train.labels[side]) for side in sides)
-    return Dataset("signs", CLASSES, GROUPS, kept, held, test)
+    kept, validation = (MemorySplit(train.images(side), train.labels[side]) for side in sides)
+    return Dataset("signs", CLASSES, GROUPS, kept, validation, test)
 
 
 def draw_split(split: str, count: int, size: tuple[int, int], seed: int) -> Pixels:

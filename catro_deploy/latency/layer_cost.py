@@ -119,16 +119,16 @@ class LayerCost:
 
 def _axes(layer: Layer, groups: Sequence[Group]) -> tuple[_Axis, _Axis]:
     """The layer's axes in and out."""
-    held: dict[str, dict[str, set[int]]] = {"in": {}, "out": {}}
+    prunable: dict[str, dict[str, set[int]]] = {"in": {}, "out": {}}
     width = {group.name: group.width for group in groups}
     for group in groups:
         for slot in group.slots:
             if slot.module == layer.name:
-                held[slot.axis].setdefault(group.name, set()).update(slot.index)
+                prunable[slot.axis].setdefault(group.name, set()).update(slot.index)
     inputs, outputs = (
         _Axis(
-            channels - sum(len(indices) for indices in held[side].values()),
-            tuple((group, len(indices) // width[group]) for group, indices in held[side].items()),
+            channels - sum(len(indices) for indices in prunable[side].values()),
+            tuple((group, len(indices) // width[group]) for group, indices in prunable[side].items()),
         )
         for side, channels in (("in", layer.in_channels), ("out", layer.out_channels))
     )

@@ -138,8 +138,8 @@ def _inputs_read(conv: Conv) -> Floats:
 def _passing_us(moved_bytes: Floats, gpu: Gpu, memory_bytes_per_us: float) -> Floats:
     """Time of activations on their way: through the L2 cache if it holds them all, else through memory."""
     l2 = max(L2_BYTES_PER_CLOCK_PER_SM * gpu.sms * gpu.clock_mhz, memory_bytes_per_us)
-    held = moved_bytes <= (gpu.l2_mib or 0.0) * 2**20
-    return np.where(held, moved_bytes / l2, moved_bytes / memory_bytes_per_us)
+    cached = moved_bytes <= (gpu.l2_mib or 0.0) * 2**20
+    return np.where(cached, moved_bytes / l2, moved_bytes / memory_bytes_per_us)
 
 
 def _column(values: ArrayLike) -> Floats:

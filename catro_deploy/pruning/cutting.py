@@ -11,7 +11,7 @@ from torch import nn
 from catro_deploy.errors import FaultError, ModelError
 from catro_deploy.graph.coupling.macs import count_macs
 from catro_deploy.graph.coupling.trace import Network
-from catro_deploy.graph.cut.sizes import held_by
+from catro_deploy.graph.cut.sizes import stored_sizes
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.models.huggingface import architecture_of
@@ -142,7 +142,7 @@ def without_branches(model: nn.Module, network: Network, gone: Sequence[Branch])
     if not gone:
         return model, network
     shallow = drop_branches(model, [branch.name for branch in gone], network.ignore, network.sizes, network.input_shape)
-    unread = held_by(model, network.sizes).keys() - held_by(shallow, network.sizes).keys()
+    unread = stored_sizes(model, network.sizes).keys() - stored_sizes(shallow, network.sizes).keys()
     return shallow.eval(), network.without(unread.union(*(branch.modules for branch in gone)))
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
-from catro_deploy.graph.cut.sizes import held_by
+from catro_deploy.graph.cut.sizes import stored_sizes
 from catro_deploy.graph.cut.surgery import apply_keeps_
 from catro_deploy.graph.fx.depth import cut_branches_
 from catro_deploy.graph.fx.folding import fold_batch_norm_
@@ -70,7 +70,7 @@ class OriginalGraph:
         module.delete_all_unused_submodules()
         module.recompile()
         there = {name for name, _ in (*module.named_modules(), *module.named_parameters(), *module.named_buffers())}
-        there |= held_by(module, keeps).keys()
+        there |= stored_sizes(module, keeps).keys()
         apply_keeps_(module, {name: keep for name, keep in keeps.items() if name in there})
         return CutGraph(module, dict(keeps), {node.name: addition for node, addition in stand_ins.items()})
 

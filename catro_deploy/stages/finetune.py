@@ -23,7 +23,7 @@ from catro_deploy.stages.images import open_images_of
 from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.compute import choose_device
 from catro_deploy.training.evaluate import accuracy, predict
-from catro_deploy.training.pixels import hold
+from catro_deploy.training.pixels import decode_once
 
 __all__ = ["finetune"]
 
@@ -89,7 +89,7 @@ def _choice(
     if not len(validation.labels):
         return None
     device = choose_device(options.compute)
-    images = hold(validation, device, progress, "comparing with the network before fine-tuning")
+    images = decode_once(validation, device, progress, "comparing with the network before fine-tuning")
 
     def logits(network: nn.Module) -> NDArray[np.float32]:
         answers = predict(network, images, plan.mean, plan.std, options.batch_size or LARGEST_BATCH, device)

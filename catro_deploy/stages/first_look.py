@@ -54,18 +54,18 @@ def first_look(original: Original, settings: Settings, progress: Progress) -> Fi
 
 def _shown(original: Original, settings: Settings, progress: Progress) -> FirstLook:
     told = stated_accuracy(settings.model.checkpoint) or published_accuracy(settings)
-    held = Subset(original.dataset.validation, original.wanted)
-    if not len(held.labels):
+    validation = Subset(original.dataset.validation, original.wanted)
+    if not len(validation.labels):
         return FirstLook(0, None, told, None)
-    places = evenly_spaced(len(held.labels), most_images(original))
-    shown = held.at(places)
+    places = evenly_spaced(len(validation.labels), most_images(original))
+    shown = validation.at(places)
     device = choose_device(settings.prune.compute)
     at_once = images_at_once(original.model, original.input_shape, settings.prune.batch_size)
 
     def better(share: float) -> str:
         some = places[evenly_spaced(len(places))]
-        inputs = other_inputs(original, held, some, settings)
-        return better_input(original.model, inputs, held.labels[some], share, at_once, device)
+        inputs = other_inputs(original, validation, some, settings)
+        return better_input(original.model, inputs, validation.labels[some], share, at_once, device)
 
     with progress.task("Looking at the original network", len(places)) as task:
         images = prepared(shown, "", original.mean, original.std)

@@ -34,12 +34,14 @@ def prepared(
     return PreparedImages(words, len(images.labels), batch)
 
 
-def other_inputs(original: Original, held: Subset, places: Indices, settings: Settings) -> Iterator[PreparedImages]:
-    """The images of ``held``, validation images of ``original``, at ``places`` in other ways, one changed at a time.
+def other_inputs(
+    original: Original, validation: Subset, places: Indices, settings: Settings
+) -> Iterator[PreparedImages]:
+    """The images of ``validation`` at ``places``, prepared in other ways, one changed at a time.
 
     Sizes come first, then normalisations, then the order of the channels: the order of likelihood.
     """
-    mean, std, some = original.mean, original.std, held.at(places)
+    mean, std, some = original.mean, original.std, validation.at(places)
     channels = original.input_shape[0]
     for other in _other_sizes(original, settings):
         try:

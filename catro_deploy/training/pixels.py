@@ -6,13 +6,13 @@ import torch
 from catro_deploy.data.base import MemorySplit, Split
 from catro_deploy.progress import Progress
 
-__all__ = ["LARGEST_BYTES", "hold"]
+__all__ = ["LARGEST_BYTES", "decode_once"]
 
 LARGEST_BYTES = 4 * 2**30
 READ_AT_ONCE = 512
 
 
-def hold(
+def decode_once(
     split: Split, device: torch.device, progress: Progress, title: str, largest_bytes: int = LARGEST_BYTES
 ) -> Split:
     """Decode all images once into one uint8 tensor on ``device``, if that takes at most ``largest_bytes``.

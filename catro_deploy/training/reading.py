@@ -87,8 +87,8 @@ def workers_for(files: FileSplit, batch: int) -> int:
     cores = max(1, len(os.sched_getaffinity(0)) // here)
     wanted = min(MOST_WORKERS, cores) if files.workers is None else files.workers
     height, width = files.form.size
-    held = (PREFETCHED + 1) * batch * files.form.channels * height * width * here
-    return min(wanted, shutil.disk_usage(SHARED_MEMORY).free // held)
+    waiting_bytes = (PREFETCHED + 1) * batch * files.form.channels * height * width * here
+    return min(wanted, shutil.disk_usage(SHARED_MEMORY).free // waiting_bytes)
 
 
 class _Batches(Dataset[torch.Tensor | CatroError]):

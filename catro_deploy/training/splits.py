@@ -22,7 +22,7 @@ from catro_deploy.training.evaluate import correct, predict
 from catro_deploy.training.events import epochs_to_tensorboard
 from catro_deploy.training.loop import Training, enough_memory
 from catro_deploy.training.objective import Objective
-from catro_deploy.training.pixels import hold
+from catro_deploy.training.pixels import decode_once
 from catro_deploy.training.state import tensors_hash
 from catro_deploy.training.world import World, parting, the_world
 
@@ -110,11 +110,11 @@ def train_together(
     batch = settings.batch_size or batch_size(count)
     with enough_memory(f'Lower batch_size (now {batch}) or set compute = "cpu".'):
         pixels = job.train
-        crops = settings.augment == "photos" and as_files(pixels) is not None  # they need what ``hold`` cuts off
+        crops = settings.augment == "photos" and as_files(pixels) is not None  # they need what ``decode_once`` cuts off
         if settings.epochs and not crops:
-            pixels = hold(pixels, hardware.device, progress, "reading training images")
+            pixels = decode_once(pixels, hardware.device, progress, "reading training images")
         batches = SplitBatches(pixels, settings, mean, std, hardware, world)
-        own = hold(_part(job.validation, world), hardware.device, progress, "reading validation images")
+        own = decode_once(_part(job.validation, world), hardware.device, progress, "reading validation images")
         objective = Objective(hardware, settings.label_smoothing, job.teacher, job.distill, job.temperature)
 
         def validate(network: nn.Module) -> float | None:

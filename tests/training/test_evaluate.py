@@ -6,7 +6,7 @@ from torch import nn
 from catro_deploy.data.base import MemorySplit
 from catro_deploy.progress import Silent
 from catro_deploy.training.evaluate import accuracy, predict
-from catro_deploy.training.pixels import hold
+from catro_deploy.training.pixels import decode_once
 from tests.training.helpers import MEAN, STD, separable_split, small_network
 
 
@@ -50,8 +50,8 @@ class Counted:
 @pytest.mark.parametrize(("largest_bytes", "kept"), [(1200 * 3 * 8 * 8, True), (1200 * 3 * 8 * 8 - 1, False)])
 def test_images_are_held_if_they_fit(largest_bytes, kept):
     split = Counted(separable_split(1200))
-    held = hold(split, torch.device("cpu"), Silent(), "reading", largest_bytes)
-    assert isinstance(held, MemorySplit) == kept
+    decoded = decode_once(split, torch.device("cpu"), Silent(), "reading", largest_bytes)
+    assert isinstance(decoded, MemorySplit) == kept
     before = split.decoded
-    assert torch.equal(held.images([3, 1199]), split.split.images([3, 1199]))
+    assert torch.equal(decoded.images([3, 1199]), split.split.images([3, 1199]))
     assert (split.decoded == before) == kept

@@ -29,13 +29,13 @@ class Coupling:
     logits: Labels
 
 
-def couple(model: nn.Module, image: torch.Tensor, unheld: Collection[str] = ()) -> Coupling:
+def couple(model: nn.Module, image: torch.Tensor, not_sizes: Collection[str] = ()) -> Coupling:
     """Run ``model`` (eval mode) on ``image`` (1, channels, height, width) and follow its channels.
 
     Numbers that a module holds and that are the size of what it splits or reshapes follow the channels too, but for
-    those named ``unheld``.
+    those named ``not_sizes``.
     """
-    follower = Follower(model, rule_of, unheld)
+    follower = Follower(model, rule_of, not_sizes)
     with torch.no_grad(), follower.places(model), follower:
         output = model(image)
     axes = [labels for tensor in tensors_in(output) for labels in follower.of(tensor).axes.values()]

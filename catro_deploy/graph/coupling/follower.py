@@ -54,10 +54,10 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows labels through every operation, as ``rule_of`` it says.
 
     ``leaves`` has the labels of each side of the parameters and buffers that were met, and of the numbers that follow
-    the channels. Those named ``unheld`` do not.
+    the channels. Those named ``not_sizes`` do not.
     """
 
-    def __init__(self, model: nn.Module, rule_of: Callable[[Any], "Rule"], unheld: Collection[str] = ()) -> None:
+    def __init__(self, model: nn.Module, rule_of: Callable[[Any], "Rule"], not_sizes: Collection[str] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.atoms = Atoms()
         self._rule_of = rule_of
@@ -65,7 +65,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._tracked: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
         self._owners = dict(model.named_modules())
-        self._unheld = unheld
+        self._not_sizes = not_sizes
         self._inside: list[str] = []
 
     def __torch_dispatch__(
@@ -106,7 +106,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
             found = self._tracked[tensor] = Tracked() if name is None else Tracked(self._labelled(name, tensor), True)
         return found
 
-    def hold(self, weight: torch.Tensor, outputs: Labels, inputs: Labels) -> None:
+    def label_weight(self, weight: torch.Tensor, outputs: Labels, inputs: Labels) -> None:
         """Label both sides of the ``weight`` of a grouped convolution, whose axes do not show all that it reads.
 
         A weight that is computed belongs to the module that is running. One outside the modules that are known by
@@ -123,17 +123,17 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not known:
             self.leaves.pop(Leaf(name, "in"), None)
 
-    def held(self, *parts: Labels) -> bool:
-        """Whether the module that is running holds a number, or a list of several, that is the size of ``parts``.
+    def follow_stored_size(self, *parts: Labels) -> bool:
+        """Follow the number, or list of several, that the running module stores as the size of ``parts``, if any.
 
-        Such a number is taken for that size from now on, and follows it.
+        Such a number is taken for that size from now on, and changes with it.
         """
         module = self._owners[self._inside[-1] if self._inside else ""]
         sizes = {} if supports(module) else sizes_of(module)
         lengths, found = tuple(len(labels) for labels in parts), False
         for attribute, several in sizes.items():
             name = f"{self._inside[-1]}.{attribute}".lstrip(".") if self._inside else attribute
-            if several == lengths and name not in self._unheld:
+            if several == lengths and name not in self._not_sizes:
                 labels = np.concatenate(parts)
                 self.atoms.join(self.leaves.setdefault(Leaf(name, "out"), labels), labels, self.why("it is a size"))
                 found = True

@@ -110,7 +110,7 @@ def _grouped(follower: Follower, inputs: Labels, given: Given, out_channels: int
         follower.fix(atoms, "a grouped convolution has computed weights")
     elif not given["transposed"]:
         follower.join(outputs, follower.of(weight).axes.get(0, constant(len(outputs))), "its weights are constant")
-    follower.hold(weight, outputs, read)
+    follower.label_weight(weight, outputs, read)
     return outputs
 
 

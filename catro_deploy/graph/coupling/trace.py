@@ -19,7 +19,7 @@ from catro_deploy.graph.coupling.layers import PRODUCERS, list_layers
 from catro_deploy.graph.coupling.macs import count_macs
 from catro_deploy.graph.coupling.probe import stubborn
 from catro_deploy.graph.cut.kinds import axes, channels
-from catro_deploy.graph.cut.sizes import held_by, sizes_of
+from catro_deploy.graph.cut.sizes import sizes_of, stored_sizes
 from catro_deploy.records import Group, Layer
 
 __all__ = ["PRODUCERS", "Network", "find_head", "list_layers", "trace"]
@@ -84,16 +84,18 @@ def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[
     """
     layers = list_layers(model, input_shape)
     order = _order(model, layers)
-    unheld: set[str] = set()
+    not_sizes: set[str] = set()
     while True:
-        coupling = couple(model, _image(model, input_shape), unheld)
+        coupling = couple(model, _image(model, input_shape), not_sizes)
         groups = groups_of(model, coupling, order)
         sizes = _sizes(model, groups)
         reasons = stubborn(model, [group for group in groups if not group.fixed], sizes, input_shape)
-        doubtful = held_by(model, (slot.module for group in groups if group.name in reasons for slot in group.slots))
+        doubtful = stored_sizes(
+            model, (slot.module for group in groups if group.name in reasons for slot in group.slots)
+        )
         if not doubtful:
             break
-        unheld |= doubtful.keys()
+        not_sizes |= doubtful.keys()
     groups = [replace(group, fixed=group.fixed or reasons.get(group.name, "")) for group in groups]
     head = _head(coupling, layers[-1].name, order)
     others = max(0, count_macs(model, input_shape) - sum(layer.macs for layer in layers))
@@ -143,7 +145,7 @@ def _sizes(model: nn.Module, groups: Sequence[Group]) -> dict[str, tuple[int, in
     sizes = {name: channels(module) for name, module in model.named_modules()}
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     others = {slot.module for group in groups for slot in group.slots} - set(sizes)
-    for name, (module, attribute) in held_by(model, others).items():
+    for name, (module, attribute) in stored_sizes(model, others).items():
         count = sum(sizes_of(module)[attribute])
         sizes[name] = count, count
     for name in others - set(sizes):

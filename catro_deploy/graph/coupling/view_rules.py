@@ -29,7 +29,7 @@ def _view(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTen
             grid = np.broadcast_to(axes[labelled[0]].reshape(along), shape)
             grid = grid.reshape([result.shape[axis] for axis in after])
             place, labels = _axis_of(follower, grid)
-            follower.held(axes[labelled[0]])
+            follower.follow_stored_size(axes[labelled[0]])
             new[after[place]] = labels
     return [(result, new)]
 
@@ -121,7 +121,7 @@ def _split(follower: Follower, given: Given, result: Sequence[torch.Tensor]) -> 
         return [(part, axes) for part in result]
     ends = np.cumsum([part.shape[along] for part in result]).tolist()
     parts = np.split(whole, ends[:-1])
-    follower.held(whole)
+    follower.follow_stored_size(whole)
     if not _held(follower, parts, together="split_sizes" in given):
         for part in parts[1:]:
             if len(part) == len(parts[0]):
@@ -137,11 +137,11 @@ def _held(follower: Follower, parts: Sequence[Labels], *, together: bool) -> boo
     Else a single number, or one that is computed, is the size of all parts.
     """
     if not together:
-        follower.held(parts[0])
+        follower.follow_stored_size(parts[0])
         return False
-    if follower.held(*parts):
+    if follower.follow_stored_size(*parts):
         return True
-    each = [follower.held(part) for part in parts]  # ask for each: those that the module stores must follow
+    each = [follower.follow_stored_size(part) for part in parts]  # each: those that are stored must follow
     return all(each)
 
 
@@ -152,8 +152,8 @@ def _slice(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTe
     if along in axes and result.shape[along] < len(axes[along]):
         whole, size = axes[along], result.shape[along]
         start, stop, step = slice(given["start"], given["end"], given["step"]).indices(len(whole))
-        held = [follower.held(whole[:end]) for end in (start, stop) if 0 < end < len(whole)]
-        if step == 1 and all(held):
+        stored = [follower.follow_stored_size(whole[:end]) for end in (start, stop) if 0 < end < len(whole)]
+        if step == 1 and all(stored):
             pass
         elif step == 1 and size and len(whole) % size == 0 and start % size == 0:
             for row in whole.reshape(-1, size):

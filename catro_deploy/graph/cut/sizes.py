@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from torch import nn
 
-__all__ = ["held_by", "resize_held_", "sizes_of"]
+__all__ = ["resize_stored_", "sizes_of", "stored_sizes"]
 
 
 def sizes_of(module: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -22,7 +22,7 @@ def sizes_of(module: nn.Module) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def held_by(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[nn.Module, str]]:
+def stored_sizes(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[nn.Module, str]]:
     """Those of ``names`` that are numbers in ``model``, each with its module and attribute."""
     modules = dict(model.named_modules(remove_duplicate=False))
     found = {}
@@ -33,7 +33,7 @@ def held_by(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[nn.Module
     return found
 
 
-def resize_held_(module: nn.Module, attribute: str, kept: Sequence[int]) -> None:
+def resize_stored_(module: nn.Module, attribute: str, kept: Sequence[int]) -> None:
     """Let ``attribute`` say how many of the channels that it counts are left: ``kept``; of a list, in each part."""
     value = getattr(module, attribute)
     ends = np.cumsum(sizes_of(module)[attribute])

@@ -11,7 +11,7 @@ from torch import nn
 
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.cut.kinds import axes, channels, groups_of, is_transposed, resize_, supports
-from catro_deploy.graph.cut.sizes import held_by, resize_held_
+from catro_deploy.graph.cut.sizes import resize_stored_, stored_sizes
 from catro_deploy.records import Group, Keep
 
 __all__ = ["apply_keeps_", "further", "keeps_of", "masked", "spread", "supports"]
@@ -66,7 +66,7 @@ def apply_keeps_(model: nn.Module, keeps: Mapping[str, Keep]) -> nn.Module:
             apart a group of a grouped convolution or a GroupNorm, or cuts a shared tensor in two ways.
     """
     modules, places = dict(model.named_modules(remove_duplicate=False)), _places(model)
-    numbers, cuts = held_by(model, keeps), _Cuts()
+    numbers, cuts = stored_sizes(model, keeps), _Cuts()
     for name, keep in keeps.items():
         if name in numbers:
             continue
@@ -74,7 +74,7 @@ def apply_keeps_(model: nn.Module, keeps: Mapping[str, Keep]) -> nn.Module:
             cuts.add(name, tensor, axis, kept)
     for name, (module, attribute) in numbers.items():
         if (kept := keeps[name].out) is not None:
-            resize_held_(module, attribute, kept)
+            resize_stored_(module, attribute, kept)
     touched = {name: keep for name, keep in keeps.items() if name in modules}
     for full_name, (module, attribute) in places.items():
         cut = cuts.result(getattr(module, attribute))

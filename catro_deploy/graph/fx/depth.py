@@ -13,7 +13,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.trace import PRODUCERS, Network
-from catro_deploy.graph.cut.sizes import held_by
+from catro_deploy.graph.cut.sizes import stored_sizes
 from catro_deploy.graph.fx.calls import adds, is_rectified, is_relu, overwrites
 from catro_deploy.graph.tracing.symbolic import symbolic
 from catro_deploy.graph.tracing.tracer import is_inside
@@ -68,7 +68,7 @@ def find_branches(model: nn.Module, network: Network) -> tuple[Branch, ...]:
     found = []
     others = {slot.module for group in network.groups for slot in group.slots} - dict(model.named_modules()).keys()
     read = {node.target for node in module.graph.find_nodes(op="get_attr") if node.users}
-    unread = held_by(model, others).keys() - read
+    unread = stored_sizes(model, others).keys() - read
     for name, operand in _operands(module.graph, dict(module.named_modules())).items():
         inside = {*operand.modules, *operand.tensors}
         inside |= {name for name in others if is_inside(name, operand.modules)}

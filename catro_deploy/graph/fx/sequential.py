@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from catro_deploy.catro.scatter import Scatter, ScatterMeter
-from catro_deploy.graph.cut.sizes import held_by
+from catro_deploy.graph.cut.sizes import stored_sizes
 from catro_deploy.graph.cut.surgery import apply_keeps_, further, keeps_of
 from catro_deploy.graph.fx.activations import Activations, MemoryLimit, size_bytes
 from catro_deploy.graph.fx.features import FeatureGraph, Labelled, summed
@@ -47,7 +47,7 @@ def select_in_order(
         by_producer.setdefault(group.producers[0], []).append(group)
     module = graph.module
     there = {name for name, _ in (*module.named_modules(), *module.named_parameters(), *module.named_buffers())}
-    there |= held_by(module, sizes).keys()
+    there |= stored_sizes(module, sizes).keys()
     walk = _Walk(graph, batches, limit)
     decided: dict[str, Sequence[int]] = {}
     keeps: dict[str, Keep] = {}
@@ -148,13 +148,13 @@ class _Walk:
         That may be anywhere to ``first``, the call that is measured next, or at its feature map's ``end`` if all that
         ran until there is decided then (``complete``).
         """
-        taken_s, held_bytes = self._survey(end)
+        taken_s, value_bytes = self._survey(end)
         file_speed = self._limit.file.bytes_per_second
         best, best_s = self._at, 0.0
         for place in taken_s:
             if not (place <= first or (complete and place == end)):
                 continue
-            to_file, from_file = self._file_bytes(place, held_bytes)
+            to_file, from_file = self._file_bytes(place, value_bytes)
             spared_s = taken_s[place] + (from_file - to_file) / file_speed
             saved_s = LATER_PASSES * spared_s - to_file / file_speed
             if saved_s > best_s and to_file <= LARGEST_SHARE_OF_DISK * self._limit.file.room_bytes:
@@ -164,17 +164,17 @@ class _Walk:
     def _survey(self, end: int) -> tuple[dict[int, float], dict[fx.Node, int]]:
         """By the first batch, for all: seconds from the checkpoint to each place, and the bytes of each value."""
         graph, count = self._graph, len(self._batches)
-        taken_s, held_bytes = {self._at: 0.0}, {}
+        taken_s, value_bytes = {self._at: 0.0}, {}
         start = time.perf_counter()
         for node, value in graph.run(self._values(0, self._read(end)), self._at, end, graph.place):
             taken_s[graph.place[node] + 1] = (time.perf_counter() - start) * count
-            held_bytes[node] = size_bytes(value) * count
-        return taken_s, held_bytes
+            value_bytes[node] = size_bytes(value) * count
+        return taken_s, value_bytes
 
-    def _file_bytes(self, place: int, held_bytes: Mapping[fx.Node, int]) -> tuple[int, int]:
+    def _file_bytes(self, place: int, value_bytes: Mapping[fx.Node, int]) -> tuple[int, int]:
         """What a checkpoint at ``place`` writes to a file, and what need not be read from the file any more."""
         done = [value for node, value in self._kept.items() if self._graph.last_use[node] < place]
-        new_bytes = sum(held_bytes[node] for node in self._live(place) if node not in self._kept)
+        new_bytes = sum(value_bytes[node] for node in self._live(place) if node not in self._kept)
         free_bytes = self._limit.left_bytes + sum(value.claimed_bytes for value in done)
         return max(0, new_bytes - free_bytes), sum(value.spilled_bytes for value in done)
 

@@ -21,11 +21,11 @@ class UnknownNumber(Exception):  # noqa: N818 - the caller says what it means
 class Example:
     """What the nodes of a graph compute from example images of ``input_shape`` (channels, height, width).
 
-    ``held`` are the values of numbers that modules hold and that are nodes of the graph.
+    ``sizes`` are the values of numbers that modules hold and that are nodes of the graph.
     """
 
-    def __init__(self, model: nn.Module, input_shape: tuple[int, int, int], held: Mapping[str, Any]) -> None:
-        self._root, self._model, self._held = model, _hollow(model).eval(), held
+    def __init__(self, model: nn.Module, input_shape: tuple[int, int, int], sizes: Mapping[str, Any]) -> None:
+        self._root, self._model, self._sizes = model, _hollow(model).eval(), sizes
         self._images = [torch.zeros(count, *input_shape, device="meta") for count in BATCHES]
         self._found: dict[fx.Node, list[Any] | None] = {}
         self._last: fx.Node | None = None
@@ -105,8 +105,8 @@ class Example:
                 return node.target(*args, **kwargs)  # type: ignore[operator]
 
     def _attribute(self, name: str) -> Any:  # noqa: ANN401 - a tensor, or a number that a module holds
-        if name in self._held:
-            return self._held[name]
+        if name in self._sizes:
+            return self._sizes[name]
         owner, _, attribute = name.rpartition(".")
         own = self._model.get_submodule(owner)
         if hasattr(own, attribute):

@@ -13,7 +13,7 @@ import torch
 from torch import fx, nn
 
 from catro_deploy.errors import ModelError
-from catro_deploy.graph.cut.sizes import held_by
+from catro_deploy.graph.cut.sizes import stored_sizes
 from catro_deploy.graph.tracing.example import Example, UnknownNumber
 from catro_deploy.graph.tracing.proxies import NumberProxy
 
@@ -96,14 +96,14 @@ class Tracer(fx.Tracer):
 
     def trace(self, root: nn.Module, concrete_args: dict[str, Any] | None = None) -> fx.Graph:  # type: ignore[override]
         """Trace ``root``, whose sizes are numbers again afterwards."""
-        held = held_by(root, self._sizes)
-        self._values = {name: getattr(owner, attribute) for name, (owner, attribute) in held.items()}
+        stored = stored_sizes(root, self._sizes)
+        self._values = {name: getattr(owner, attribute) for name, (owner, attribute) in stored.items()}
         if self._input_shape is not None:
             self._example = Example(root, self._input_shape, self._values)
         try:
             return super().trace(root, concrete_args)
         finally:
-            for name, (owner, attribute) in held.items():
+            for name, (owner, attribute) in stored.items():
                 setattr(owner, attribute, self._values[name])
 
     def create_args_for_root(
@@ -122,7 +122,7 @@ class Tracer(fx.Tracer):
                 args[place] = given.node.args[0]
                 self.graph.erase_node(given.node)
         if isinstance(self.root, nn.Module):
-            for name, (owner, attribute) in held_by(self.root, self._sizes).items():
+            for name, (owner, attribute) in stored_sizes(self.root, self._sizes).items():
                 setattr(owner, attribute, self.create_proxy("get_attr", name, (), {}))
         return function, args
 
@@ -234,13 +234,13 @@ def _is_layer(module: nn.Module) -> bool:
     return kinds[0] not in NO_LAYERS and not any(isinstance(part, WEIGHTED) for part in parts)
 
 
-def _parts(node: fx.Node, held: Mapping[str, Any]) -> int | None:
-    """How many parts a split or chunk gives, if it says so; ``held`` are the sizes that are values of the graph."""
+def _parts(node: fx.Node, sizes: Mapping[str, Any]) -> int | None:
+    """How many parts a split or chunk gives, if it says so; ``sizes`` are those that are values of the graph."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     given = [*node.args[1:2], *(node.kwargs[key] for key in ("split_size_or_sections", "chunks") if key in node.kwargs)]
     if name not in ("split", "chunk") or not given:
         return None
-    how = held.get(str(given[0].target)) if isinstance(given[0], fx.Node) else given[0]
+    how = sizes.get(str(given[0].target)) if isinstance(given[0], fx.Node) else given[0]
     if name == "chunk":
         return how if isinstance(how, int) else None
     return len(how) if isinstance(how, list | tuple) else None

@@ -8,7 +8,7 @@ from torch import nn
 
 import catro_deploy
 from catro_deploy.graph.coupling.trace import trace
-from catro_deploy.graph.cut.sizes import held_by, resize_held_, sizes_of
+from catro_deploy.graph.cut.sizes import resize_stored_, sizes_of, stored_sizes
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of
 from catro_deploy.graph.fx.depth import drop_branches, find_branches
 from tests.graph.held_networks import FREE, Blocks, Chance, Crossing, Densely, Mixed, Partial, Scales, Viewed
@@ -35,7 +35,9 @@ def test_sizes_are_positive_numbers_and_lists_of_such():
 
 def test_names_are_those_of_modules_and_attributes():
     model = Blocks()
-    found = held_by(model, ["blocks.1.half", "blocks.1.reduce.weight", "blocks.1", "nowhere.half", "blocks.7.half"])
+    found = stored_sizes(
+        model, ["blocks.1.half", "blocks.1.reduce.weight", "blocks.1", "nowhere.half", "blocks.7.half"]
+    )
     assert found == {"blocks.1.half": (model.blocks[1], "half")}
 
 
@@ -43,7 +45,7 @@ def test_names_are_those_of_modules_and_attributes():
 def test_a_number_counts_what_is_left_and_a_list_what_is_left_of_each_part(value, left):
     module = nn.Module()
     module.size = value
-    resize_held_(module, "size", [1, 3, 4, 7])
+    resize_stored_(module, "size", [1, 3, 4, 7])
     assert module.size == left
     assert type(module.size) is type(value)
 
@@ -112,7 +114,7 @@ def test_branches_hold_sizes_that_are_cut_or_go_with_them():
     assert [branch.name for branch in branches] == ["blocks.0.reduce", "blocks.1.reduce"]
     assert "blocks.0.half" in branches[0].modules
     shallow = drop_branches(model, ["blocks.0.reduce"], (), network.sizes).eval()
-    assert set(held_by(shallow, network.sizes)) == {"blocks.1.half"}  # nobody reads blocks.1.inner
+    assert set(stored_sizes(shallow, network.sizes)) == {"blocks.1.half"}  # nobody reads blocks.1.inner
     rest = network.without({*branches[0].modules, "blocks.0.inner", "blocks.1.inner"})
     assert {slot.module for group in rest.groups for slot in group.slots} >= {"blocks.1.half"}
     for seed in range(5):
@@ -123,7 +125,7 @@ def test_a_size_is_a_constant_of_a_graph_that_was_not_told_of_it():
     model = randomised(Blocks())
     network = trace(model, IMAGE)
     names = [branch.name for branch in find_branches(model, network)][:1]
-    assert held_by(drop_branches(model, names), network.sizes) == {}
+    assert stored_sizes(drop_branches(model, names), network.sizes) == {}
 
 
 def test_the_model_that_is_traced_keeps_its_numbers():
