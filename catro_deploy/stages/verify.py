@@ -6,6 +6,7 @@ the cut on gave back.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from catro_deploy.data.base import Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError
 from catro_deploy.graph.fx.features import images_at_once
 from catro_deploy.progress import Progress
-from catro_deploy.records import ByRuntime, OtherRuntime, Plan, Precisions, Verify
+from catro_deploy.records import ByRuntime, OtherRuntime, Plan, Precisions, Recovery, Verify
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import save
@@ -43,6 +44,24 @@ ORT = "onnxruntime"
 TOLERANCE, TOLERANCE_SHARE = 1e-3, 0.03
 
 
+@dataclass(frozen=True)
+class _ByRuntime:
+    """Logits (images, classes) of both networks by their names, and the runtime that computed them."""
+
+    logits: Mapping[str, Floats]
+    runtime: str
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What both networks say of the test images: by PyTorch, by what serves, and by ONNX Runtime where that differs."""
+
+    by_torch: Mapping[str, Floats]
+    served: _ByRuntime
+    by_ort: _ByRuntime | None
+    recovery: Recovery | None
+
+
 def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
     """Run both networks of ``run`` on all test images, in PyTorch and in the runtime; write verify.json.
 
@@ -60,7 +79,23 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
     target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
     require_reachable(target, device, "verify")
     plan, precisions = load_plan(run), served_precisions(run, settings)
-    test, also_by_ort = _test_images(settings, plan), target.runtime != ORT or precisions["pruned"] != "fp32"
+    test = _test_images(settings, plan)
+    also_by_ort = target.runtime != ORT or precisions["pruned"] != "fp32"
+    given = _classify(settings, run, plan, test, progress, also_by_ort=also_by_ort)
+    record = _judged(settings, plan, test.labels, given, precisions)
+    save(record, run)
+    if not record.passed:
+        allowed = settings.verify.max_drop
+        tuning = f" {TUNING}" if allowed is not None and record.lost_points > allowed else ""
+        raise MissedError("\n".join(record.problems), f"All figures are in {run.verify}.{tuning}")
+    return record
+
+
+def _classify(
+    settings: Settings, run: RunFolder, plan: Plan, test: Subset, progress: Progress, *, also_by_ort: bool
+) -> _Answers:
+    """Have both networks classify all ``test`` images, by PyTorch and by the runtimes."""
+    device = device_of(settings.prune.device, run)
     models = {"original": networks.load(run, weights="original"), "pruned": networks.load(run, weights="finetuned")}
     at_once = images_at_once(models["original"], plan.input_shape, settings.verify.batch_size)
     between = Intermediates.of(run, plan, models["pruned"], len(test.labels))
@@ -72,41 +107,42 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
         errand = _errand(settings, run, plan)
         by_torch = logits_by_torch(run, models, images, plan, at_once, task)
         recovery = between.measure(run, images, test.labels, by_torch, plan, at_once, task) if between else None
-        by_runtime, runtime = logits_on_device(run, errand, device, len(plan.classes), task, progress.note)
+        served = _ByRuntime(*logits_on_device(run, errand, device, len(plan.classes), task, progress.note))
+        by_ort = None
         if also_by_ort:
-            by_ort, ort = logits_on_device(
-                run, _by_ort(settings, run, plan), HERE, len(plan.classes), task, progress.note
-            )
+            errand = _by_ort(settings, run, plan)
+            by_ort = _ByRuntime(*logits_on_device(run, errand, HERE, len(plan.classes), task, progress.note))
     if settings.export.output == "softmax":
         by_torch = {name: log_softmax(logits) for name, logits in by_torch.items()}
-    found = {name: compare(by_torch[name], by_runtime[name], test.labels, plan.classes) for name in by_torch}
+    return _Answers(by_torch, served, by_ort, recovery)
+
+
+def _judged(
+    settings: Settings, plan: Plan, labels: NDArray[np.int64], given: _Answers, precisions: Mapping[str, Precision]
+) -> Verify:
+    """The verdict on what both networks answered, and what it rests on."""
+    target, max_drop = load_target(settings.prune.target), settings.verify.max_drop
+    by_torch, by_runtime = given.by_torch, given.served.logits
+    found = {name: compare(by_torch[name], by_runtime[name], labels, plan.classes) for name in by_torch}
     largest = max(largest_finite(logits) for logits in by_torch.values())
     tolerance = settings.verify.tolerance or _tolerance(target.precision, largest)
     in_integers = [name for name, precision in precisions.items() if precision == "int8"]
-    agreement = compare_with_original(by_runtime["original"], by_runtime["pruned"], plan.classes, test.labels)
-    verdict = verdict_on(
-        found["original"], found["pruned"], agreement, tolerance, settings.verify.max_drop, in_integers
-    )
-    record = Verify(
+    agreement = compare_with_original(by_runtime["original"], by_runtime["pruned"], plan.classes, labels)
+    verdict = verdict_on(found["original"], found["pruned"], agreement, tolerance, max_drop, in_integers)
+    return Verify(
         **vars(verdict),
         target=target.name,
         classes=plan.classes,
-        test_images=len(test.labels),
-        labelled=not is_unlabelled(test.labels),
+        test_images=len(labels),
+        labelled=not is_unlabelled(labels),
         tolerance=tolerance,
         precision=Precisions(**precisions),
-        runtime=runtime,
-        recovery=recovery,
-        onnxruntime=_other_runtime(ort, by_torch, by_ort, test.labels, plan) if also_by_ort else None,
-        max_drop=settings.verify.max_drop,
+        runtime=given.served.runtime,
+        recovery=given.recovery,
+        onnxruntime=_other_runtime(given.by_ort, by_torch, labels, plan) if given.by_ort else None,
+        max_drop=max_drop,
         passed=not verdict.problems,
     )
-    save(record, run)
-    if not record.passed:
-        allowed = settings.verify.max_drop
-        tuning = f" {TUNING}" if allowed is not None and record.lost_points > allowed else ""
-        raise MissedError("\n".join(record.problems), f"All figures are in {run.verify}.{tuning}")
-    return record
 
 
 def _test_images(settings: Settings, plan: Plan) -> Subset:
@@ -148,15 +184,11 @@ def _by_ort(settings: Settings, run: RunFolder, plan: Plan) -> Errand[VerifyJob]
 
 
 def _other_runtime(
-    runtime: str,
-    by_torch: Mapping[str, Floats],
-    by_ort: Mapping[str, Floats],
-    labels: NDArray[np.int64],
-    plan: Plan,
+    by_ort: _ByRuntime, by_torch: Mapping[str, Floats], labels: NDArray[np.int64], plan: Plan
 ) -> OtherRuntime:
-    found = {name: compare(by_torch[name], by_ort[name], labels, plan.classes) for name in by_torch}
+    found = {name: compare(by_torch[name], by_ort.logits[name], labels, plan.classes) for name in by_torch}
     both = {name: ByRuntime(of.runtime, of.agreement, of.largest_logit_difference) for name, of in found.items()}
-    return OtherRuntime(runtime, **both)
+    return OtherRuntime(by_ort.runtime, **both)
 
 
 def _tolerance(precision: Precision, largest: float) -> float:
