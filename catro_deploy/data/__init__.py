@@ -1,4 +1,4 @@
-"""Names to datasets: ``gtsrb``, ``imagefolder``, ``images``, ``signs``, ``package.module:factory``."""
+"""Names to datasets: ``gtsrb``, ``imagefolder``, ``images``, ``signs``, ``webdataset``, ``package.module:factory``."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ from catro_deploy.data.gtsrb import open_gtsrb
 from catro_deploy.data.imagefolder import open_imagefolder
 from catro_deploy.data.images import open_images
 from catro_deploy.data.signs import open_signs
+from catro_deploy.data.webdataset import open_webdataset
 from catro_deploy.errors import DataError
 from catro_deploy.factories import load_factory, users_code
 from catro_deploy.settings import DataSettings
@@ -35,6 +36,7 @@ DATASETS: dict[str, Opener] = {
     "imagefolder": open_imagefolder,
     "images": open_images,
     "signs": open_signs,
+    "webdataset": open_webdataset,
 }
 
 FACTORY_FORM = (

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from catro_deploy.data.sources import ImageSource
 
 __all__ = ["UNKNOWN", "Dataset", "MemorySplit", "Part", "Split", "Subset", "is_unlabelled"]
 
@@ -44,7 +45,7 @@ class Dataset:
     train: Split
     validation: Split
     test: Split
-    skipped: tuple[Path, ...] = ()
+    skipped: tuple[ImageSource, ...] = ()
 
     @property
     def labelled(self) -> bool:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import get_worker_info
 
+from catro_deploy.data.sources import ImageSource, opened
 from catro_deploy.errors import DataError
 
 __all__ = ["DECODER_ERRORS", "FORMATS", "Framing", "decode", "draft", "in_threads"]
@@ -53,7 +54,7 @@ class Framing(Protocol):
         """The image in ``file``, of which only the header has been read, by way of ``convert``, which decodes it."""
 
 
-def decode(path: Path, framing: Framing) -> NDArray[np.uint8]:
+def decode(source: ImageSource, framing: Framing) -> NDArray[np.uint8]:
     """One image file as uint8 (channels, height, width), framed.
 
     Transparency is dropped and EXIF orientation is not applied, as in torchvision's loaders, with which most
@@ -62,19 +63,19 @@ def decode(path: Path, framing: Framing) -> NDArray[np.uint8]:
     Raises:
         DataError: the file is missing, is not a whole image, or is too large to be decoded safely.
     """
-    if path.exists() and not path.is_file():
-        raise DataError(f"The image {path} is not a regular file.", "Replace or remove it.")
+    if isinstance(source, Path) and source.exists() and not source.is_file():
+        raise DataError(f"The image {source} is not a regular file.", "Replace or remove it.")
     mode = "RGB" if framing.channels == 3 else "L"
     try:
-        with Image.open(path, formats=FORMATS) as file:
-            image = framing.read(file, lambda opened: _eight_bit(opened).convert(mode))
+        with Image.open(opened(source), formats=FORMATS) as file:
+            image = framing.read(file, lambda image: _eight_bit(image).convert(mode))
     except FileNotFoundError:
-        raise DataError(f"The image {path} is not there.", "Put it back, or unpack the dataset again.") from None
+        raise DataError(f"The image {source} is not there.", "Put it back, or unpack the dataset again.") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(f"The image {path} is too large: {error}", "Scale it down first.") from None
+        raise DataError(f"The image {source} is too large: {error}", "Scale it down first.") from None
     except DECODER_ERRORS as error:
         raise DataError(
-            f"The image {path} cannot be read: {error}",
+            f"The image {source} cannot be read: {error}",
             f"It may be truncated or of another format than {', '.join(FORMATS)}: replace or remove it, or set "
             "[data] skip_corrupt = true.",
         ) from None

@@ -1,7 +1,6 @@
 """Images in files: decoded when asked for, brought to one size and mode, remembered if they fit."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,14 @@ from catro_deploy.data.base import Part, Split
 from catro_deploy.data.decoding import Framing, decode, in_threads
 from catro_deploy.data.form import ImageForm
 from catro_deploy.data.listing import taken
+from catro_deploy.data.sources import ImageSource
 
 __all__ = ["REMEMBERED_BYTES", "FileSplit", "LabelledFiles", "as_files", "file_splits"]
 
 REMEMBERED_BYTES = 2 * 1024**3
 """A dataset that decodes to no more than this stays in memory; a larger one is decoded anew each time."""
 
-LabelledFiles = tuple[Sequence[Path], NDArray[np.int64]]
+LabelledFiles = tuple[Sequence[ImageSource], NDArray[np.int64]]
 """Image files and their class indices, shape (n,)."""
 
 
@@ -30,7 +30,7 @@ class FileSplit:
 
     def __init__(
         self,
-        paths: Sequence[Path],
+        paths: Sequence[ImageSource],
         labels: NDArray[np.int64],
         form: ImageForm,
         *,

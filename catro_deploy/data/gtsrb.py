@@ -10,9 +10,10 @@ from typing import Any
 from urllib.error import URLError
 
 import numpy as np
+from numpy.typing import NDArray
 
 from catro_deploy.data.base import Dataset
-from catro_deploy.data.files import LabelledFiles, file_splits
+from catro_deploy.data.files import file_splits
 from catro_deploy.data.form import image_form
 from catro_deploy.data.holdout import hold_out
 from catro_deploy.data.intact import intact_files
@@ -101,7 +102,7 @@ def open_gtsrb(settings: DataSettings, size: tuple[int, int], channels: int) -> 
     return Dataset("gtsrb", CLASSES, GROUPS, training, held_out, testing, (*corrupt, *more))
 
 
-def _samples(settings: DataSettings, split: str) -> LabelledFiles:
+def _samples(settings: DataSettings, split: str) -> tuple[list[Path], NDArray[np.int64]]:
     listed = _torchvision_gtsrb(settings, split)._samples
     paths = [Path(path) for path, _ in listed]
     # torchvision numbers the training folders that it finds, so a missing one would shift the labels behind it.

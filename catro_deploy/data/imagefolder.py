@@ -12,6 +12,7 @@ from catro_deploy.data.form import image_form
 from catro_deploy.data.holdout import hold_out
 from catro_deploy.data.intact import intact_files
 from catro_deploy.data.listing import SUFFIXES, image_files, taken
+from catro_deploy.data.sources import ImageSource
 from catro_deploy.errors import DataError
 from catro_deploy.settings import DataSettings
 from catro_deploy.suggestions import did_you_mean
@@ -39,7 +40,7 @@ def open_imagefolder(settings: DataSettings, size: tuple[int, int], channels: in
         missing = "train/" if judging else "test/ and no val/" if (root / "train").is_dir() else "train/, val/ or test/"
         raise DataError(f"There is no {missing} in {root}.", LAYOUT.format(root=root))
     classes = _class_names(root / "train")
-    skipped: list[Path] = []
+    skipped: list[ImageSource] = []
 
     def scanned(folder: Path) -> LabelledFiles:
         paths, labels, corrupt = intact_files(*_scan(folder, classes), settings)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -13,6 +14,7 @@ from PIL import Image
 
 from catro_deploy.data.decoding import decode, draft, in_threads
 from catro_deploy.data.listing import taken
+from catro_deploy.data.sources import ImageSource, PackedImage
 from catro_deploy.errors import DataError, StorageError, UsageError
 from catro_deploy.files import replacing, text_hash
 from catro_deploy.resources import cache_folder
@@ -20,12 +22,13 @@ from catro_deploy.settings import DataSettings
 
 __all__ = ["intact_files"]
 
+_Source = TypeVar("_Source", bound=ImageSource)
 Keys = NDArray[np.uint64]
 
 
 def intact_files(
-    paths: Sequence[Path], labels: NDArray[np.int64], settings: DataSettings
-) -> tuple[Sequence[Path], NDArray[np.int64], list[Path]]:
+    paths: Sequence[_Source], labels: NDArray[np.int64], settings: DataSettings
+) -> tuple[Sequence[_Source], NDArray[np.int64], list[_Source]]:
     """Those of ``paths`` that can be decoded, their ``labels`` (n,), and the others; all, unless settings skip any.
 
     All files are decoded for that; outcomes are kept in the user's cache by path, size and time stamps of the files
@@ -65,19 +68,20 @@ class _Smallest:
         return convert(file)
 
 
-def _is_intact(path: Path) -> bool:
+def _is_intact(source: ImageSource) -> bool:
     try:
-        decode(path, _Smallest())
+        decode(source, _Smallest())
     except DataError:
         return False
     return True
 
 
-def _key(path: Path) -> int:
-    """What tells a file from others, and from itself after a change."""
+def _key(source: ImageSource) -> int:
+    """What tells an image from others, and from itself after a change."""
+    path, place = (source.shard, f" {source.offset}") if isinstance(source, PackedImage) else (source, "")
     try:
         status = path.stat()
-        stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+        stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}{place}"
     except OSError as error:
         stamp = str(error.errno)
     return int.from_bytes(hashlib.blake2b(os.fsencode(path) + stamp.encode(), digest_size=8).digest())

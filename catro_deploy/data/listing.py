@@ -7,16 +7,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import overload
+from typing import TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from catro_deploy.data.sources import ImageSource, PackedImages
 from catro_deploy.errors import StorageError, UsageError
 from catro_deploy.files import text_hash, write_text
 from catro_deploy.resources import cache_folder
 
-__all__ = ["KEPT_FROM", "SUFFIXES", "FilePaths", "image_files", "taken"]
+__all__ = ["KEPT_FROM", "SETTLED_NS", "SUFFIXES", "FilePaths", "image_files", "taken"]
+
+_Source = TypeVar("_Source", bound=ImageSource)
 
 SUFFIXES = frozenset({".png", ".ppm", ".pgm", ".pbm", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff"})
 
@@ -24,8 +27,8 @@ KEPT_FROM = 10_000
 """Listings of fewer files are not kept: making them takes no time."""
 
 VERSION = 1
-# A folder may change again within one tick of its file system's clock: what is younger than this is not trusted.
 SETTLED_NS = 2 * 10**9
+"""What is younger is not kept: it may change again within one tick of its file system's clock."""
 
 
 class FilePaths(Sequence[Path]):
@@ -64,9 +67,11 @@ class FilePaths(Sequence[Path]):
         return found
 
 
-def taken(paths: Sequence[Path], places: NDArray[np.int64]) -> Sequence[Path]:
+def taken(paths: Sequence[_Source], places: NDArray[np.int64]) -> Sequence[_Source]:
     """Those of ``paths`` at ``places``, in their order."""
-    return paths.at(places) if isinstance(paths, FilePaths) else [paths[place] for place in places]
+    if isinstance(paths, FilePaths | PackedImages):
+        return cast("Sequence[_Source]", paths.at(places))
+    return [paths[place] for place in places]
 
 
 def image_files(root: Path, folders: Sequence[str] = ("",)) -> FilePaths:

@@ -10,6 +10,8 @@ from PIL import Image
 from catro_deploy.data.base import Dataset
 from catro_deploy.data.decoding import DECODER_ERRORS, FORMATS
 from catro_deploy.data.files import FileSplit
+from catro_deploy.data.sources import ImageSource, opened
+from catro_deploy.errors import DataError
 from catro_deploy.records import ImageSizes
 
 __all__ = ["KNOWN_SIDES", "MOST_HEADERS", "image_sizes"]
@@ -48,10 +50,12 @@ def image_sizes(dataset: Dataset) -> ImageSizes | None:
     )
 
 
-def _read(paths: Iterable[Path]) -> Iterable[tuple[int, int]]:
-    for path in filter(Path.is_file, paths):  # opening a pipe would wait for its other end
+def _read(sources: Iterable[ImageSource]) -> Iterable[tuple[int, int]]:
+    for source in sources:
+        if isinstance(source, Path) and not source.is_file():  # opening a pipe would wait for its other end
+            continue
         try:
-            with Image.open(path, formats=FORMATS) as file:  # reads no pixels
+            with Image.open(opened(source), formats=FORMATS) as file:  # reads no pixels
                 yield file.size
-        except (*DECODER_ERRORS, Image.DecompressionBombError, Image.DecompressionBombWarning):
+        except (*DECODER_ERRORS, DataError, Image.DecompressionBombError, Image.DecompressionBombWarning):
             continue

@@ -1,7 +1,6 @@
 """The images before pruning, and the original's accuracy on them, in words."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from catro_deploy.records import FirstLook, ImageSizes
 from catro_deploy.report.wording import count, percent
@@ -45,7 +44,7 @@ def size_warning(sizes: ImageSizes | None, width: int, height: int) -> str:
     )
 
 
-def skipped_words(files: Sequence[Path]) -> str:
+def skipped_words(files: Sequence[object]) -> str:
     """``2 corrupt image files are skipped: a.jpg, b.jpg``; at most five are named."""
     subject = "1 corrupt image file is" if len(files) == 1 else f"{count(len(files))} corrupt image files are"
     more = f" and {count(len(files) - SHOWN)} more" if len(files) > SHOWN else ""

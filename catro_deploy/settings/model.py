@@ -74,7 +74,8 @@ class DataSettings(Section):
 
     name: str = Field(
         "signs",
-        description="Dataset: gtsrb, imagefolder, images (without labels), signs (drawn) or package.module:factory",
+        description="Dataset: gtsrb, imagefolder, images (without labels), signs (drawn), webdataset or "
+        "package.module:factory",
     )
     root: Path = Field(Path("data"), description="Folder of the images")
     size: SizeSetting | None = Field(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from catro_deploy.data.listing import image_files
+from catro_deploy.data.webdataset import shards_in
 from catro_deploy.errors import DataError, ModelError
 from catro_deploy.models.classes import count_logits
 from catro_deploy.models.huggingface import folder_of
@@ -98,6 +99,8 @@ def _look_at_images_(start: Start, root: Path) -> None:
         raise DataError(f"There is no folder {root}.", "Give the folder that holds the images: --data-root photos")
     if (root / "gtsrb").is_dir():
         section["name"] = "gtsrb"
+    elif shards_in(root, "train"):
+        section["name"] = "webdataset"
     elif (root / "train").is_dir():
         section["name"] = "imagefolder"
     elif image_files(root):

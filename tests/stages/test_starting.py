@@ -11,6 +11,7 @@ from catro_deploy.models import build_model
 from catro_deploy.settings import load_settings
 from catro_deploy.stages.images import classes_with_images, open_images_of
 from catro_deploy.stages.starting import start_from
+from tests.data.shard_files import samples, write_tar
 from tests.models.huggingface import save_network
 from tests.tiny import TinyNet
 
@@ -67,6 +68,14 @@ def test_own_weights_of_more_classes_than_the_datas(tmp_path):
     with pytest.raises(DataError) as refused:
         start_from("tests.tiny:network", tmp_path / "tiny.pth", None, others, "8")
     assert "cat" in refused.value.problem
+
+
+def test_shards_of_some_of_its_classes(tmp_path):
+    for name in ("train", "val"):
+        write_tar(tmp_path / f"{name}-0.tar", samples([482, 0, 217, 0, 482, 217]))
+    start = start_from("torchvision:resnet18", None, "IMAGENET1K_V1", tmp_path)
+    assert start.sections["data"] == {"name": "webdataset", "root": str(tmp_path)}
+    assert any("3 classes of the network's 1000" in line for line in start.assumed)
 
 
 def test_images_without_labels(tmp_path):

@@ -1,0 +1,99 @@
+"""Where the bytes of an image are: a file of its own, or a part of an uncompressed tar file."""
+
+import os
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catro_deploy.errors import DataError
+
+__all__ = ["ImageSource", "PackedImage", "PackedImages", "opened"]
+
+HEADER_BYTES = tarfile.BLOCKSIZE
+
+
+@dataclass(frozen=True)
+class PackedImage:
+    """The image file whose ``size_bytes`` begin at ``offset`` of ``shard``."""
+
+    shard: Path
+    offset: int
+    size_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self._name()} of {self.shard}"
+
+    def read(self) -> bytes:
+        """The bytes of the file.
+
+        Raises:
+            DataError: the shard is missing or shorter than it was.
+        """
+        content = self._at(self.offset, self.size_bytes)
+        if len(content) < self.size_bytes:
+            raise DataError(f"The shard {self.shard} has become shorter.", "Leave shards as they are during a run.")
+        return content
+
+    def _name(self) -> str:
+        try:
+            header = self._at(self.offset - HEADER_BYTES, HEADER_BYTES)
+            return tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape").name
+        except (DataError, tarfile.HeaderError):
+            return f"byte {self.offset}"
+
+    def _at(self, offset: int, count: int) -> bytes:
+        try:
+            with self.shard.open("rb", buffering=0) as file:
+                return os.pread(file.fileno(), count, offset)
+        except OSError as error:
+            raise DataError(f"The shard {self.shard} cannot be read: {error.strerror}.", "Put it back.") from error
+
+
+ImageSource = Path | PackedImage
+
+
+class PackedImages(Sequence[PackedImage]):
+    """Images in ``shards``, in 20 bytes of memory each.
+
+    Attributes:
+        shards: the tar files.
+        owners: place of each image's shard, shape (n,).
+        offsets: of its first byte there, shape (n,).
+        sizes: its bytes, shape (n,).
+    """
+
+    def __init__(
+        self, shards: Sequence[Path], owners: NDArray[np.int32], offsets: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> None:
+        self.shards, self.owners, self.offsets, self.sizes = shards, owners, offsets, sizes
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    @overload
+    def __getitem__(self, place: int) -> PackedImage: ...
+    @overload
+    def __getitem__(self, place: slice) -> "PackedImages": ...
+    def __getitem__(self, place: int | slice) -> "PackedImage | PackedImages":
+        if isinstance(place, slice):
+            return self.at(np.arange(len(self))[place])
+        return PackedImage(self.shards[self.owners[place]], int(self.offsets[place]), int(self.sizes[place]))
+
+    def at(self, places: NDArray[np.int64]) -> "PackedImages":
+        """Those at ``places``, in their order."""
+        return PackedImages(self.shards, self.owners[places], self.offsets[places], self.sizes[places])
+
+
+def opened(source: ImageSource) -> Path | BytesIO:
+    """What Pillow opens.
+
+    Raises:
+        DataError: a shard is missing or cannot be read.
+    """
+    return source if isinstance(source, Path) else BytesIO(source.read())
