@@ -6,7 +6,7 @@ from the ``torch.Generator`` that is given, so that the same generator state giv
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
@@ -65,6 +65,8 @@ class Share:
 WHOLE = Share()
 
 
+# Images are varied a few at a time on a CPU: the intermediate results of so many stay in its cache.
+CACHED_BYTES = 2**21
 # Of red, green and blue (ITU-R BT.601).
 LUMA = (0.299, 0.587, 0.114)
 # Least and largest share of an image that is erased, and the largest ratio of its sides.
@@ -89,35 +91,83 @@ def augment(
     mean: Sequence[float],
     std: Sequence[float],
     share: Share = WHOLE,
+    memory_format: torch.memory_format = torch.contiguous_format,
 ) -> torch.Tensor:
     """Vary uint8 ``pixels`` (n, c, h, w) within ``jitter`` and normalise them to float32.
 
     They are the ``share`` of a batch: they vary as they would if all of it were there. What comes in from beyond the
-    border is the image reflected. Values stay within 0..1 before normalisation.
+    border is the image reflected. Values stay within 0..1 before normalisation. The result is in ``memory_format``.
     """
+    drawn = _Drawn.of(jitter, pixels, generator, share)
+    each_bytes = torch.float32.itemsize * math.prod(pixels.shape[1:])
+    at_once = max(1, CACHED_BYTES // each_bytes) if pixels.device.type == "cpu" else len(pixels)
+    if len(pixels) <= at_once:
+        return _varied(pixels, jitter, drawn, mean, std).contiguous(memory_format=memory_format)
+    images = torch.empty(pixels.shape, memory_format=memory_format)
+    for start in range(0, len(pixels), at_once):
+        part = slice(start, start + at_once)
+        images[part] = _varied(pixels[part], jitter, drawn.at(part), mean, std)
+    return images
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A number from -1..1 for each parameter of each image, on the images' device: each (parameters, n)."""
+
+    move: torch.Tensor
+    mirror: torch.Tensor
+    light: torch.Tensor
+    colour: torch.Tensor
+    erase: torch.Tensor
+
+    @classmethod
+    def of(cls, jitter: Jitter, pixels: torch.Tensor, generator: torch.Generator, share: Share) -> "_Drawn":
+        """Those that ``jitter`` needs, of ``share``."""
+
+        def draw(columns: int, wanted: bool) -> torch.Tensor:
+            if not wanted:
+                return torch.empty((0, len(pixels)), device=pixels.device)
+            drawn = torch.rand((columns, len(pixels) * share.of), generator=generator, device=generator.device)
+            return share.cut(drawn).to(pixels.device) * 2 - 1
+
+        return cls(
+            move=draw(6, jitter.moves),
+            mirror=draw(1, jitter.mirror and not jitter.moves),
+            light=draw(2, bool(jitter.brightness or jitter.contrast)),
+            colour=draw(1, bool(jitter.saturation) and pixels.shape[1] == len(LUMA)),
+            erase=draw(5, bool(jitter.erase)),
+        )
+
+    def at(self, part: slice) -> "_Drawn":
+        """Those of some of the images."""
+        return _Drawn(*(getattr(self, field.name)[:, part] for field in fields(self)))
+
+
+def _varied(
+    pixels: torch.Tensor, jitter: Jitter, drawn: _Drawn, mean: Sequence[float], std: Sequence[float]
+) -> torch.Tensor:
     images = scaled(pixels)
-    if jitter.moves:
-        images = _move(images, jitter, generator, share)
-    elif jitter.mirror:
-        images = _mirror(images, generator, share)
-    if jitter.brightness or jitter.contrast:
-        images = _light(images, jitter, generator, share)
-    if jitter.saturation and images.shape[1] == len(LUMA):
-        images = _colour(images, jitter, generator, share)
+    if len(drawn.move):
+        images = _move(images, jitter, drawn.move)
+    elif len(drawn.mirror):
+        images = torch.where(_columns(drawn.mirror)[0] < 0, images.flip(-1), images)
+    if len(drawn.light):
+        _light_(images, jitter, drawn.light)
+    if len(drawn.colour):
+        _colour_(images, jitter, drawn.colour)
     images = standardise(images, mean, std)
-    return _erase(images, jitter, generator, share) if jitter.erase else images
+    return _erase(images, jitter, drawn.erase) if len(drawn.erase) else images
 
 
-def _draws(columns: int, images: torch.Tensor, generator: torch.Generator, share: Share) -> tuple[torch.Tensor, ...]:
-    """``columns`` vectors of a number from -1..1 for each image, on the images' device."""
-    drawn = torch.rand((columns, len(images) * share.of), generator=generator, device=generator.device)
-    return (share.cut(drawn).to(images.device) * 2 - 1).unbind()
+def _columns(drawn: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """A tensor (n, 1, 1, 1) of each parameter."""
+    return drawn[..., None, None, None].unbind()
 
 
-def _move(images: torch.Tensor, jitter: Jitter, generator: torch.Generator, share: Share) -> torch.Tensor:
+def _move(images: torch.Tensor, jitter: Jitter, drawn: torch.Tensor) -> torch.Tensor:
     """Resample once, through the affine map from output places to input places."""
     height, width = images.shape[2:]
-    turn, grow, lean, right, down, side = _draws(6, images, generator, share)
+    turn, grow, lean, right, down, side = drawn
     angle = turn * math.radians(jitter.rotation_degrees)
     shear = torch.tan(lean * math.radians(jitter.shear_degrees))
     zoom = torch.exp(-grow * math.log1p(jitter.scale))
@@ -132,34 +182,29 @@ def _move(images: torch.Tensor, jitter: Jitter, generator: torch.Generator, shar
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
 
 
-def _mirror(images: torch.Tensor, generator: torch.Generator, share: Share) -> torch.Tensor:
-    (side,) = (d.view(-1, 1, 1, 1) for d in _draws(1, images, generator, share))
-    return torch.where(side < 0, images.flip(-1), images)
-
-
 def _offset(move: torch.Tensor, jitter: Jitter, size: int) -> torch.Tensor:
     """A shift in the grid's units, in which the whole side is 2 long."""
     pixels = move * jitter.shift * size
     return 2 * (pixels.round() if jitter.whole_pixels else pixels) / size
 
 
-def _light(images: torch.Tensor, jitter: Jitter, generator: torch.Generator, share: Share) -> torch.Tensor:
-    bright, contrast = (d.view(-1, 1, 1, 1) for d in _draws(2, images, generator, share))
+def _light_(images: torch.Tensor, jitter: Jitter, drawn: torch.Tensor) -> None:
+    bright, contrast = _columns(drawn)
     middle = images.mean(dim=(1, 2, 3), keepdim=True)
-    stretched = (images - middle) * torch.exp(contrast * math.log1p(jitter.contrast))
-    return (stretched + middle + bright * jitter.brightness).clamp_(0, 1)
+    images.sub_(middle).mul_(torch.exp(contrast * math.log1p(jitter.contrast)))
+    images.add_(middle).add_(bright * jitter.brightness).clamp_(0, 1)
 
 
-def _colour(images: torch.Tensor, jitter: Jitter, generator: torch.Generator, share: Share) -> torch.Tensor:
-    (vivid,) = (d.view(-1, 1, 1, 1) for d in _draws(1, images, generator, share))
+def _colour_(images: torch.Tensor, jitter: Jitter, drawn: torch.Tensor) -> None:
+    (vivid,) = _columns(drawn)
     grey = (images * constant(LUMA, images.dtype, images.device).view(-1, 1, 1)).sum(1, keepdim=True)
-    return (grey + (images - grey) * torch.exp(vivid * math.log1p(jitter.saturation))).clamp_(0, 1)
+    images.sub_(grey).mul_(torch.exp(vivid * math.log1p(jitter.saturation))).add_(grey).clamp_(0, 1)
 
 
-def _erase(images: torch.Tensor, jitter: Jitter, generator: torch.Generator, share: Share) -> torch.Tensor:
+def _erase(images: torch.Tensor, jitter: Jitter, drawn: torch.Tensor) -> torch.Tensor:
     """Random erasing of standardised images (Zhong et al., 2020, "Random Erasing Data Augmentation")."""
     rows, columns = images.shape[2:]
-    whether, size, shape, down, right = ((d.view(-1, 1, 1, 1) + 1) / 2 for d in _draws(5, images, generator, share))
+    whether, size, shape, down, right = ((column + 1) / 2 for column in _columns(drawn))
     area = ERASED[0] + size * (ERASED[1] - ERASED[0])
     aspect = torch.exp((2 * shape - 1) * math.log(NARROWEST))
     height, width = (

@@ -94,12 +94,13 @@ class SplitBatches:
         for step, (own, pixels) in enumerate(zip(labels, found, strict=True), start=first):
             jittering.manual_seed(seed_of(seed, number, LIGHT, step))
             there = pixels.to(device, non_blocking=True)
-            images = augment(there, self._jitter, jittering, self._mean, self._std, self._share)
+            memory_format = self._hardware.memory_format
+            images = augment(there, self._jitter, jittering, self._mean, self._std, self._share, memory_format)
             targets = self._labels[own]
             if self._settings.mixup or self._settings.cutmix:
                 mixing = seed_of(seed, number, ORDER, MIX, step)
                 images, targets = mixed(images, targets, self._classes, self._settings, mixing)
-            yield images.contiguous(memory_format=self._hardware.memory_format), targets
+            yield images.contiguous(memory_format=memory_format), targets
 
     def _parts(self, order: torch.Tensor) -> list[torch.Tensor]:
         """This process's part of each batch."""

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catro_deploy.data.pixels import normalise
+from catro_deploy.training import augment as module
 from catro_deploy.training.augment import KINDS, Jitter, augment
 
 PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
@@ -167,3 +170,11 @@ def test_saturation_keeps_grey_and_brightness():
         augment(grey, Jitter(saturation=0.3), generator(), (0.0,), (1.0,)),
         augment(grey, Jitter(), generator(), (0.0,), (1.0,)),
     )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_few_images_at_a_time_vary_as_all_at_once_do(kind, monkeypatch):
+    pixels, jitter = noise(count=11), replace(KINDS[kind], erase=0.5)
+    at_once = augment(pixels, jitter, generator(), (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    monkeypatch.setattr(module, "CACHED_BYTES", 4 * 3 * 12 * 12 * 3)  # three images
+    assert torch.equal(augment(pixels, jitter, generator(), (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)), at_once)

@@ -97,10 +97,10 @@ class Recorded(TorchDispatchMode):
 
 def test_a_batch_from_a_gpus_memory_needs_nothing_from_the_host(monkeypatch):
     """A pretended GPU: PyTorch's fake tensors know where they would be, and compute nothing."""
-    generator = torch.Generator
+    generator, fake = torch.Generator, FakeTensorMode(allow_non_fake_inputs=True)
     monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator())
     constant.cache_clear()
-    with FakeTensorMode(allow_non_fake_inputs=True), Recorded() as recorded:
+    with fake, Recorded() as recorded:
         gpu = torch.device("cuda:0")
         pixels = torch.empty((90, 3, 8, 8), dtype=torch.uint8, device=gpu)
         split = MemorySplit(pixels, np.arange(90))
