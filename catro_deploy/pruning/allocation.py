@@ -5,7 +5,6 @@ what was measured, allocate again, until the measured latency is within the budg
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -76,7 +75,7 @@ def by_flops(problem: Problem) -> Decision:
     if least > limit:
         raise BudgetError(
             f"The budget {budget} is below the smallest network of these settings, which needs "
-            f"{math.ceil(least / whole * 1e4) / 100:g}%flops.{_what_stays(problem)}",
+            f"{math.ceil(least / whole * 1e4) / 100:g}%flops.{_what_stays_of_macs(problem)}",
             "Allow that much (--budget), or fewer channels per group (--d-min), or pruning of the first convolution.",
         )
     values = values_for(scored, candidates, settings, {}, problem.keeper)
@@ -93,19 +92,27 @@ def by_flops(problem: Problem) -> Decision:
             return Decision("flops", found.widths, path=tuple(path))
 
 
-def _what_stays(problem: Problem) -> str:
-    """The channels that must stay whose layers cost most, with the reasons; nothing where that is little."""
-    network, fixed = problem.network, problem.scored.fixed
-    macs = {layer.name: layer.macs for layer in network.layers}
-    cost: Counter[str] = Counter()
+def _what_stays_of_macs(problem: Problem) -> str:
+    network = problem.network
+    return _what_stays(problem, {layer.name: layer.macs for layer in network.layers}, network.macs, network.other_macs)
+
+
+def _what_stays(problem: Problem, costs: Mapping[str, float], whole: float, other: float = 0.0) -> str:
+    """The channels that must stay whose layers cost most, with the reasons; nothing where that is little.
+
+    ``costs`` are of layers, ``other`` is that of what is no layer, and ``whole`` that of the network.
+    """
+    fixed = problem.scored.fixed
+    cost: dict[str, float] = {}
     first: dict[str, str] = {}
-    for group in network.groups:
+    for group in problem.network.groups:
         if reason := fixed.get(group.name, ""):
             first.setdefault(reason, group.producers[0])
-            cost[reason] += sum(macs.get(name, 0) for name in group.producers)
-    shares = [(f"{first[reason]}: {reason}", count / network.macs) for reason, count in cost.most_common(MOST_REASONS)]
-    if network.other_macs:
-        shares.append(("attention, recurrent layers and products of feature maps", network.other_macs / network.macs))
+            cost[reason] = cost.get(reason, 0.0) + sum(costs.get(name, 0.0) for name in group.producers)
+    most = sorted(cost.items(), key=lambda item: -item[1])[:MOST_REASONS]
+    shares = [(f"{first[reason]}: {reason}", spent / whole) for reason, spent in most]
+    if other:
+        shares.append(("attention, recurrent layers and products of feature maps", other / whole))
     return "".join(f"\n{share:.1%} of the cost stays with {words}" for words, share in shares if share >= LEAST_SHARE)
 
 
@@ -119,17 +126,18 @@ def by_latency(problem: Problem, pricing: Pricing, measure: Measure | None, prog
     full, budget = full_widths(problem.scored), problem.settings.given_budget
     budget_us = budget.limit(pricing.original_us)
     solver = solver_of(problem, pricing, budget_us)
-    taken: int | None = None
+    before, taken = pricing.cost.by_layer(full), None
+    stays = _what_stays(problem, before, pricing.original_us)
     if measure is None:
-        attempts, found = [], _estimated(solver, budget, budget_us, pricing.original_us)
+        attempts, found = [], _estimated(solver, budget, budget_us, pricing.original_us, stays)
         warnings = [*pricing.warnings, *_not_measured(pricing, found)]
     else:
         attempts = _closed_loop(solver, measure, budget, budget_us, progress)
-        taken = _best(attempts, solver, budget, pricing.original_us)
+        taken = _best(attempts, solver, budget, pricing.original_us, stays)
         found = attempts[taken].allocation
         warnings = [*pricing.warnings, *_not_measured(pricing, found)]
         warnings += [f"Closed loop, round {taken + 1}: {warning}" for warning in attempts[taken].result.warnings]
-    before, after = pricing.cost.by_layer(full), pricing.cost.by_layer(found.widths)
+    after = pricing.cost.by_layer(found.widths)
     plan = LatencyPlan(
         how=pricing.how,
         source=pricing.source,
@@ -153,12 +161,12 @@ def _not_measured(pricing: Pricing, found: Allocation) -> list[str]:
     return [f"No measurement at their widths: the predicted times of {len(layers)} layer(s) are estimates."]
 
 
-def _estimated(solver: Solver, budget: Budget, budget_us: float, original_us: float) -> Allocation:
+def _estimated(solver: Solver, budget: Budget, budget_us: float, original_us: float, stays: str) -> Allocation:
     try:
         return solver.solve(budget_us)
     except BudgetError:
         us = solver.fastest.cost
-        raise _cannot(budget, us, us / original_us, "estimate") from None
+        raise _cannot(budget, us, us / original_us, "estimate", stays) from None
 
 
 @dataclass(frozen=True)
@@ -232,8 +240,10 @@ def _next(solver: Solver, allowed_us: float, attempts: list[_Attempt]) -> Alloca
     return None if found.widths in [attempt.allocation.widths for attempt in attempts] else found
 
 
-def _best(attempts: list[_Attempt], solver: Solver, budget: Budget, profiled_us: float) -> int:
+def _best(attempts: list[_Attempt], solver: Solver, budget: Budget, profiled_us: float, stays: str) -> int:
     """Which of ``attempts`` uses most of the budget and not more; ``profiled_us`` is the original's in the profile.
+
+    ``stays`` says what cannot be pruned, for the error.
 
     Raises:
         MissedError: none.
@@ -251,7 +261,7 @@ def _best(attempts: list[_Attempt], solver: Solver, budget: Budget, profiled_us:
             "Measure it again on a quiet machine: catro-deploy profile --force",
         )
     if solver.fastest.widths in [attempt.allocation.widths for attempt in attempts]:
-        raise _cannot(budget, result.candidate_us, result.speedup.ratio, "measured")
+        raise _cannot(budget, result.candidate_us, result.speedup.ratio, "measured", stays)
     raise MissedError(
         f"The budget {budget} was not met in {len(attempts)} rounds: the fastest of their networks took "
         f"{result.candidate_us:.0f} us, {result.speedup.ratio:.3f} of the original (measured).",
@@ -259,10 +269,10 @@ def _best(attempts: list[_Attempt], solver: Solver, budget: Budget, profiled_us:
     )
 
 
-def _cannot(budget: Budget, us: float, share: float, how: Literal["measured", "estimate"]) -> MissedError:
+def _cannot(budget: Budget, us: float, share: float, how: Literal["measured", "estimate"], stays: str) -> MissedError:
     return MissedError(
         f"The budget {budget} cannot be met: the fastest network of these settings takes {us:.0f} us, {share:.3f} of "
-        f"the original ({how}).",
+        f"the original ({how}).{stays}",
         f"{_suggestion(budget, us, share)}, fewer channels per group (--d-min), or that residual branches are removed "
         "(--depth auto).",
     )

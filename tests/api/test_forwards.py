@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import catro_deploy
-from catro_deploy.errors import BudgetError, ModelError
+from catro_deploy.errors import BudgetError, MissedError, ModelError
 from catro_deploy.graph.cut.surgery import apply_keeps_, masked
 from tests.graph.size_networks import Padding
 
@@ -93,6 +93,35 @@ def test_a_budget_that_what_stays_does_not_allow():
         r"of the cost stays with blocks.0.attn.qkv: what \w+ makes of them is not known", str(caught.value)
     )
     assert "stays with attention, recurrent layers" in str(caught.value)
+
+
+class Guarded(nn.Module):
+    """Looks at its maps, so that nothing can be known of what it does with them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(16, 64, 3, padding=1), nn.Conv2d(64, 16, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(x))) if x.mean() > -100 else x
+
+
+@pytest.mark.filterwarnings("ignore::catro_deploy.errors.CatroWarning")
+def test_a_budget_of_latency_that_an_untraceable_module_does_not_allow():
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3),
+        Guarded(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, CLASSES),
+    )
+    with pytest.raises(MissedError, match=r"cannot be met: .*\(estimate\)") as caught:
+        catro_deploy.prune(model.eval(), batches(64), budget="0.1x", target="jetson-orin", compute="cpu")
+    share = re.search(r"([\d.]+)% of the cost stays with 3\.(first|second): ", str(caught.value))
+    assert share is not None, caught.value
+    assert 20 < float(share[1]) <= 100
 
 
 def test_one_logit():

@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -18,6 +19,7 @@ from catro_deploy import __version__
 from catro_deploy.errors import ModelError, NumericsError
 from catro_deploy.files import replacing
 from catro_deploy.graph.onnx.interface import PLAIN, Interface
+from catro_deploy.graph.places import users_line
 from catro_deploy.records import Plan
 from catro_deploy.runtimes import open_runner
 
@@ -29,6 +31,12 @@ AGREEMENT = 1e-4
 ROUNDINGS = 4
 # What protobuf can write.
 LARGEST_FILE_BYTES = 2**31
+NO_OPERATOR = r"No ONNX function found for <OpOverload\(op='([\w.]+)'"
+# Parts of the exporter's messages, and what a forward that they are about depends on.
+CONTROL_FLOW = {
+    "data-dependent": "the values of the images",
+    "inferred a static shape": "how many images there are",
+}
 CHATTY_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "onnxslim")
 
 
@@ -116,10 +124,7 @@ def _to_proto(model: nn.Module, images: torch.Tensor, opset: int, dynamic_batch:
                 verbose=False,
             )
         except torch.onnx.errors.OnnxExporterError as error:
-            raise ModelError(
-                f"The network cannot be exported: {_reason(error)}",
-                "Python code that branches on tensors or on the batch's size is the usual cause.",
-            ) from error
+            raise _refusal(error) from error
         assert program is not None
         proto = onnxslim.slim(program.model_proto)
     written = next(entry.version for entry in proto.opset_import if entry.domain == "")
@@ -147,12 +152,28 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _reason(error: Exception) -> str:
-    """The innermost cause, one line: the exporter wraps it in pages of advice to its developers."""
+def _refusal(error: Exception) -> ModelError:
+    """What the exporter failed on, by the innermost cause: it wraps that in pages of advice to its developers."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    return str(cause).strip().splitlines()[0]
+    text = str(cause).strip()
+    if missing := re.search(NO_OPERATOR, text):
+        return ModelError(
+            f"The network cannot be exported: ONNX has no operator for {missing[1]}.",
+            "Write it with operations that ONNX has, or compute it outside of the network.",
+        )
+    for sign, words in CONTROL_FLOW.items():
+        if sign in text:
+            return ModelError(
+                f"The network cannot be exported: its forward depends on {words}{users_line(cause)}.",
+                "An ONNX graph takes one path: make the choice by torch.where, or outside of the forward.",
+            )
+    first = (text.splitlines() or [""])[0]
+    return ModelError(
+        f"The network cannot be exported: {type(cause).__name__}: {first}{users_line(cause)}",
+        "The exporter runs the forward on tensors without values; it must run there, too.",
+    )
 
 
 def _lower_batch_norm_(proto: Any) -> None:  # noqa: ANN401 - onnx.ModelProto

@@ -1,12 +1,8 @@
 """torch.fx tracing that calls whole what it cannot look into, and says why and where."""
 
-import os
 import random
-import sys
-import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -14,6 +10,7 @@ from torch import fx, nn
 
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.cut.sizes import stored_sizes
+from catro_deploy.graph.places import users_line, users_place
 from catro_deploy.graph.tracing.example import Example, UnknownNumber
 from catro_deploy.graph.tracing.proxies import NumberProxy
 
@@ -22,7 +19,6 @@ __all__ = ["Number", "Tracer", "Untraceable", "is_inside", "random_states", "wit
 LAYERS = ("torch.nn.modules.", "torch.ao.nn.")
 NO_LAYERS = ("torch.nn.modules.module", "torch.nn.modules.container")
 WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
-NOT_THE_USERS = (str(Path(torch.__file__).parent) + os.sep, str(Path(__file__).parent) + os.sep, "<")
 
 Found = TypeVar("Found")
 
@@ -159,7 +155,7 @@ class Tracer(fx.Tracer):
 
     def forget_checks(self) -> None:
         """Forget numbers that the call which is about to be traced read only to see whether they are numbers."""
-        _, instruction = _users_place()
+        _, instruction = users_place()
         while self.numbers and self.numbers[-1].instruction == instruction:
             self.numbers.pop()
 
@@ -170,7 +166,7 @@ class Tracer(fx.Tracer):
             value = read(self._example)
         except UnknownNumber as unknown:
             raise fx.proxy.TraceError(f"{unknown}, which no trace knows") from None
-        self.numbers.append(Number(value, *_users_place()))
+        self.numbers.append(Number(value, *users_place()))
         return value
 
     def untraceable(self, error: Exception) -> Untraceable:
@@ -179,7 +175,7 @@ class Tracer(fx.Tracer):
             return error
         path = self._innermost[1] if self._innermost is not None and self._innermost[0] is error else ""
         remedy = CONTROL_FLOW if isinstance(error, fx.proxy.TraceError) else OTHER_ERROR
-        return Untraceable(path, f"{type(error).__name__}: {error}{_place(error)}", remedy)
+        return Untraceable(path, f"{type(error).__name__}: {error}{users_line(error)}", remedy)
 
 
 IGNORE = '[prune] ignore = ["layer4"] in catro.toml.'
@@ -252,19 +248,3 @@ def _refusal(model: nn.Module, failure: Untraceable) -> ModelError:
         f"The forward of {type(model).__name__} cannot be traced; {where} is where it fails: {failure.reason}",
         failure.remedy or CONTROL_FLOW,
     )
-
-
-def _users_place() -> tuple[str, tuple[int, int]]:
-    """File and line of the user's code that is running, and which of its instructions."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
-        frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}", (id(frame), frame.f_lasti)
-
-
-def _place(error: BaseException) -> str:
-    """File, number and text of the last line of the user's code that ``error`` passed."""
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(NOT_THE_USERS)
-    ]
-    return f" ({frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line})" if frames else ""
