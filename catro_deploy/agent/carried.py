@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from catro_deploy.agent.events import LogitsPiece
 from catro_deploy.agent.jobs import Bundle, BundleResults, CarriedEvent, CarriedJob, Workspace, read_result
 from catro_deploy.agent.process import job_events
-from catro_deploy.agent.store import told_if_full
+from catro_deploy.agent.store import storage_errors
 from catro_deploy.agent.wire import parse, read, to_json
 from catro_deploy.errors import CatroError, MessageError
 
@@ -108,7 +108,7 @@ def _do(name: str, carried: CarriedJob, folder: Path) -> None:
     _say(f"{carried.title} ...")
     unfinished = place.with_name(f".{RESULT}.part")
     workspace = Workspace(str(folder / "files"), str(folder))
-    with told_if_full(folder):
+    with storage_errors(folder):
         if place.exists():
             shutil.copyfile(str(place), str(unfinished))
         else:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from catro_deploy.agent.events import EngineBuilding, EngineBuilt, Note
 from catro_deploy.agent.onnx_metadata import onnx_metadata
-from catro_deploy.agent.store import told_if_full
+from catro_deploy.agent.store import storage_errors
 from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import FaultError, ModelError, RuntimeMissingError, UsageError
 from catro_deploy.runtimes.cuda import shared_memory_bytes
@@ -71,7 +71,7 @@ def engine_of(onnx: Path, settings: EngineSettings, home: Path, emit: Emit) -> P
         "metadata": onnx_metadata(onnx),
         "seconds": time.monotonic() - began,
     }
-    with told_if_full(home):
+    with storage_errors(home):
         engine.parent.mkdir(parents=True, exist_ok=True)
         _write(engine, content)
         _write(sidecar_of(engine), json.dumps(sidecar, indent=1).encode())
@@ -112,7 +112,7 @@ def built(onnx: Path, settings: EngineSettings, timing_cache: Path | None) -> by
                 + typing_hint(trt),
             )
         if timing_cache is not None:
-            with told_if_full(timing_cache.parent):
+            with storage_errors(timing_cache.parent):
                 timing_cache.parent.mkdir(parents=True, exist_ok=True)
                 _write(timing_cache, bytes(config.get_timing_cache().serialize()))
         return bytes(content)

@@ -24,7 +24,7 @@ SMS_PER_TPC = 2
 def jetson_facts(root: Path = Path("/")) -> JetsonFacts | None:
     """What stays the same while a measurement runs; None on a computer that is not a Jetson.
 
-    Only root is told the number of SMs, of which a power mode may switch some off.
+    Only root can read the number of SMs, of which a power mode may switch some off.
     """
     release = _read(root / "etc/nv_tegra_release")
     if release is None:

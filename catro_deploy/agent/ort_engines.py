@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 from catro_deploy.agent.facts import device_facts
-from catro_deploy.agent.store import told_if_full
+from catro_deploy.agent.store import storage_errors
 from catro_deploy.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def provider_options(onnx: Path, settings: EngineSettings, version: str, home: P
     engines = home / FOLDER / _digest(hashlib.sha256(onnx.read_bytes()).hexdigest(), options, settings.batches, place)
     timings = home / FOLDER / f"timings-{_digest(place)}"
     for folder in (engines, timings):
-        with told_if_full(home):
+        with storage_errors(home):
             folder.mkdir(parents=True, exist_ok=True)
             os.utime(str(folder))  # it is kept as long as it is used
     return {

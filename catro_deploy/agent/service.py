@@ -33,7 +33,7 @@ from catro_deploy.agent.events import Note
 from catro_deploy.agent.jobs import StartRequest, Workspace
 from catro_deploy.agent.locks import is_locked, locked
 from catro_deploy.agent.process import agent_command, as_error, error_event, job_events
-from catro_deploy.agent.store import LOCK, Store, told_if_full
+from catro_deploy.agent.store import LOCK, Store, storage_errors
 from catro_deploy.agent.wire import parse, read, to_json
 from catro_deploy.errors import CatroError, FaultError, UsageError
 
@@ -86,7 +86,7 @@ def _start(store: Store, write: Write, name: str) -> dict[str, Any]:
     store.tidy()
     if is_locked(folder / LOCK) or _has_ended(folder):
         return {"since": folder.stat().st_mtime}
-    with told_if_full(store.home):
+    with storage_errors(store.home):
         shutil.rmtree(str(folder), ignore_errors=True)
         (folder / FILES).mkdir(parents=True)
         for file, digest in asked.files.items():
@@ -113,7 +113,7 @@ def _work(store: Store, write: Write, name: str) -> None:
     """Do a job, alone on this device, and write its events into its folder."""
     folder = store.job(name)
     lock = locked(folder / LOCK, str(os.getpid()), wait=True)
-    with told_if_full(store.home), lock, (folder / EVENTS).open("a", encoding="utf-8") as file:
+    with storage_errors(store.home), lock, (folder / EVENTS).open("a", encoding="utf-8") as file:
 
         def write(event: dict[str, Any]) -> None:
             file.write(json.dumps(event) + "\n")
@@ -137,7 +137,7 @@ def _follow(store: Store, write: Write, name: str) -> Any:  # noqa: ANN401 - the
         CatroError: the job's error.
         FaultError: it was killed, or is not known.
     """
-    done, folder, told = int(sys.stdin.readline()), store.job(name), time.monotonic()
+    done, folder, last_sign = int(sys.stdin.readline()), store.job(name), time.monotonic()
     if not folder.is_dir():
         raise FaultError("The device does not know this job any more.", "Run the command again.")
     with (folder / EVENTS).open(encoding="utf-8") as file:
@@ -154,9 +154,9 @@ def _follow(store: Store, write: Write, name: str) -> Any:  # noqa: ANN401 - the
                 if error := _error(folder):
                     raise as_error(error)
                 raise FaultError("\n".join(["The job was killed on the device.", *_last_lines(folder / LOG)]))
-            if time.monotonic() - told > ALIVE_EVERY_S:
+            if time.monotonic() - last_sign > ALIVE_EVERY_S:
                 write({"event": "alive"})
-                told = time.monotonic()
+                last_sign = time.monotonic()
             time.sleep(POLL_S)
 
 
@@ -182,16 +182,16 @@ VERBS: dict[str, Callable[..., Any]] = {
 @contextmanager
 def _alone(store: Store, who: str, write: Write) -> Iterator[None]:
     """Hold the device; as long as another job does, ``write`` once whose it is."""
-    path, told = store.home / "device.lock", False
+    path, announced = store.home / "device.lock", False
     while True:
-        with told_if_full(store.home), locked(path, who) as mine:
+        with storage_errors(store.home), locked(path, who) as mine:
             if mine:
                 yield
                 return
-        if not told:
+        if not announced:
             holder = path.read_text(encoding="utf-8").strip() or "another host"
             write(to_json(Note(f"waiting: {holder} is measuring on the device")))
-            told = True
+            announced = True
         time.sleep(10 * POLL_S)
 
 

@@ -21,7 +21,7 @@ from catro_deploy.errors import FaultError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["LOCK", "SHA256", "Store", "told_if_full"]
+__all__ = ["LOCK", "SHA256", "Store", "storage_errors"]
 
 LOCK = "lock"
 """In the folder of a job, held by the process that does it."""
@@ -71,7 +71,7 @@ class Store:
             StorageError: the disk is full.
         """
         place = self.file(digest)
-        with told_if_full(self.home):
+        with storage_errors(self.home):
             place.parent.mkdir(parents=True, exist_ok=True)
             if receive(place, token, digest, size, offset, content):
                 return
@@ -110,7 +110,7 @@ class Store:
 
 
 @contextmanager
-def told_if_full(home: Path) -> Iterator[None]:
+def storage_errors(home: Path) -> Iterator[None]:
     """Turn an OSError into a StorageError that says how much space is left around ``home``."""
     try:
         yield

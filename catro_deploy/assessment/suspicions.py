@@ -83,22 +83,22 @@ def look_at(
     input_shape: tuple[int, int, int],
     terms: Terms,
     better: Callable[[float], str],
-    told: float | None = None,
+    stated: float | None = None,
 ) -> FirstLook:
     """What the original's ``logits`` (n, classes) for images with ``labels`` (n,) show, and what is suspicious.
 
-    ``names`` are those of the classes, ``told`` is the accuracy that its checkpoint states. ``better`` finds, given its
-    accuracy, another input with which it has far more right, as a sentence.
+    ``names`` are those of the classes, ``stated`` is the accuracy that its checkpoint states. ``better`` finds, given
+    its accuracy, another input with which it has far more right, as a sentence.
     """
     if is_unlabelled(labels):
         look, problem = _without_labels(logits, names, terms)
         found = [problem, terms.causes(input_shape)]
     else:
-        look, problem = _with_labels(answers_of(logits), labels, names, told, terms)
+        look, problem = _with_labels(answers_of(logits), labels, names, stated, terms)
         found = [problem]
         if problem and look.invalid != REORDERED:
             found += [better(look.accuracy or 0.0), terms.causes(input_shape)]
-    return replace(look, told=told, warnings=(" ".join(filter(None, found)),) if problem else ())
+    return replace(look, stated=stated, warnings=(" ".join(filter(None, found)),) if problem else ())
 
 
 def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple[FirstLook, str]:
@@ -124,7 +124,7 @@ def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple
 
 
 def _with_labels(
-    answers: Labels, labels: Labels, names: Sequence[str], told: float | None, terms: Terms
+    answers: Labels, labels: Labels, names: Sequence[str], stated: float | None, terms: Terms
 ) -> tuple[FirstLook, str]:
     """How many are right, and that these are no more than by guessing, or far fewer than the checkpoint states."""
     images, chance, right = len(labels), most_frequent_share(labels), int((answers == labels).sum())
@@ -138,8 +138,8 @@ def _with_labels(
             f"{found}, which is no better than guessing: always answering the most frequent class gives "
             f"{percent(chance)}."
         )
-    if told is not None and is_below(right, images, told - FAR):
-        return look, f"{found}, far below the {percent(told)} that its checkpoint states."
+    if stated is not None and is_below(right, images, stated - FAR):
+        return look, f"{found}, far below the {percent(stated)} that its checkpoint states."
     return look, ""
 
 

@@ -31,14 +31,14 @@ def greedy(
     *,
     only_next: bool = False,
     start: Mapping[str, int] | None = None,
-    told: Callable[[Mapping[str, int]], object] = lambda widths: None,
+    on_step: Callable[[Mapping[str, int]], object] = lambda widths: None,
 ) -> Allocation:
     """Grow every group from its smallest width, or from ``start``, always by the best gain per added cost.
 
     A step leads to any wider candidate, of a branch that is not there to candidates of equal rank in all its groups.
     One that costs nothing or saves something comes first, the widest such. With ``only_next`` a step leads to the next
     candidate only, as the paper has it. It ends when no step fits into ``budget``: a width that is slower than a wider
-    candidate is never left. ``told`` gets the widths that each step has changed.
+    candidate is never left. ``on_step`` gets the widths that each step has changed.
 
     Raises:
         BudgetError: the smallest widths cost more than ``budget``, and no wider ones cost less.
@@ -57,7 +57,7 @@ def greedy(
         if step is None:
             break
         widths.update(step.widths)
-        told(step.widths)
+        on_step(step.widths)
         spent = cost.predict(widths)
         changed = [neighbour for group in step.widths for neighbour in cost.neighbours(group)]
     if spent > budget:

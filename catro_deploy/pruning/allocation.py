@@ -88,7 +88,7 @@ def by_flops(problem: Problem) -> Decision:
             return Decision("exact", exact(values, cost, limit).widths)
         case _:
             path: list[tuple[str, int]] = []
-            found = greedy(values, cost, limit, only_next=True, told=lambda widths: path.extend(widths.items()))
+            found = greedy(values, cost, limit, only_next=True, on_step=lambda widths: path.extend(widths.items()))
             return Decision("flops", found.widths, path=tuple(path))
 
 

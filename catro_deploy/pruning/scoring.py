@@ -112,10 +112,10 @@ def _reason_to_fix(group: Group, network: Network, settings: PruneSettings) -> s
 def _none_left(fixed: Mapping[str, str]) -> BudgetError:
     """The error that every group must stay, with some of the reasons."""
     reasons = list(dict.fromkeys(f"{name}: {reason}" for name, reason in fixed.items()))
-    told = "".join(f"\n{reason}" for reason in reasons[:MOST_REASONS])
+    listed = "".join(f"\n{reason}" for reason in reasons[:MOST_REASONS])
     more = f"\n... and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
     return BudgetError(
-        f"No channels of this network may be pruned:{told}{more}",
+        f"No channels of this network may be pruned:{listed}{more}",
         "Look at ignore and d_min in [prune]. A module that cannot be looked into keeps its channels: move what the "
         "reason names into a submodule without convolutions.",
     )

@@ -49,7 +49,7 @@ class FirstLook:
     Attributes:
         images: how many.
         accuracy: a fraction; None without labels.
-        told: the accuracy that the checkpoint's file states, None if it states none.
+        stated: the accuracy that the checkpoint's file states, None if it states none.
         sizes: None where the images are not files.
         warnings: what is suspicious, with the likely causes.
         kind: which images they are.
@@ -60,7 +60,7 @@ class FirstLook:
 
     images: Count
     accuracy: Share | None
-    told: Share | None
+    stated: Share | None
     sizes: ImageSizes | None
     warnings: tuple[str, ...] = ()
     kind: str = "validation images"

@@ -59,5 +59,5 @@ def accuracy_words(look: FirstLook) -> str:
         sure = "" if look.confidence is None else f"; mean confidence {percent(look.confidence)}"
         frequent = "" if look.most_frequent is None else f", most frequent answer to {percent(look.most_frequent)}"
         return f"accuracy not known: {count(look.images)} {look.kind} without labels{sure}{frequent}"
-    told = "" if look.told is None else f" (its checkpoint states {percent(look.told)})"
-    return f"{percent(look.accuracy)} of {count(look.images)} {look.kind} right{told}"
+    stated = "" if look.stated is None else f" (its checkpoint states {percent(look.stated)})"
+    return f"{percent(look.accuracy)} of {count(look.images)} {look.kind} right{stated}"

@@ -53,10 +53,10 @@ def first_look(original: Original, settings: Settings, progress: Progress) -> Fi
 
 
 def _shown(original: Original, settings: Settings, progress: Progress) -> FirstLook:
-    told = stated_accuracy(settings.model.checkpoint) or published_accuracy(settings)
+    stated = stated_accuracy(settings.model.checkpoint) or published_accuracy(settings)
     validation = Subset(original.dataset.validation, original.wanted)
     if not len(validation.labels):
-        return FirstLook(0, None, told, None)
+        return FirstLook(0, None, stated, None)
     places = evenly_spaced(len(validation.labels), most_images(original))
     shown = validation.at(places)
     device = choose_device(settings.prune.compute)
@@ -71,4 +71,4 @@ def _shown(original: Original, settings: Settings, progress: Progress) -> FirstL
         images = prepared(shown, "", original.mean, original.std)
         logits = logits_of(original.model, images, at_once, device, task)
     names = [original.classes[index] for index in original.wanted]
-    return look_at(logits, shown.labels, names, original.input_shape, TERMS, better, told)
+    return look_at(logits, shown.labels, names, original.input_shape, TERMS, better, stated)

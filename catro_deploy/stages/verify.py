@@ -66,7 +66,7 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
     """Run both networks of ``run`` on all test images, in PyTorch and in the runtime; write verify.json.
 
     Where the runtime is another than ONNX Runtime, or the network quantised, ONNX Runtime computes them as well, here
-    and in float32: what the device or the integers get wrong is then told from what the export got wrong.
+    and in float32: what the device or the integers get wrong is then distinguished from what the export got wrong.
 
     Raises:
         TargetError: networks cannot be run on the target from here.

@@ -36,7 +36,7 @@ def test_three_layers_by_hand(only_next):
     layers = [gains("a", 1, 0.5, 0.3), gains("b", 1, 0.9, 0.2), gains("c", 1, 0.8, 0.7)]
     cost = priced(layers, a=1, b=2, c=4)
     steps = []
-    found = greedy(layers, cost, 12, only_next=only_next, told=steps.append)
+    found = greedy(layers, cost, 12, only_next=only_next, on_step=steps.append)
     assert found.widths == {"a": 3, "b": 2, "c": 1}
     assert steps == [{"a": 2}, {"b": 2}, {"a": 3}]
     assert (found.value, found.cost, found.gap) == (pytest.approx(0.8 + 0.9), 3 + 4 + 4, None)

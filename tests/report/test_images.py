@@ -36,7 +36,7 @@ def test_only_what_is_resized_is_warned_of():
 def test_the_originals_accuracy_in_words():
     look = FirstLook(400, 0.982, None, UNIFORM)
     assert accuracy_words(look) == "98.20% of 400 validation images right"
-    assert accuracy_words(replace(look, told=0.99)).endswith("right (its checkpoint states 99.00%)")
+    assert accuracy_words(replace(look, stated=0.99)).endswith("right (its checkpoint states 99.00%)")
     assert "without labels" in accuracy_words(replace(look, accuracy=None))
     assert accuracy_words(FirstLook(0, None, None, None)) == "accuracy not known: there are no validation images"
 

@@ -20,7 +20,7 @@ from tests.stages.colours import CLASSES, ColourNet, dataset
 
 
 class Shouting(Silent):
-    """Keeps what it is told."""
+    """Keeps what it is stated."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -85,8 +85,8 @@ class RedOrDark(ColourNet):
 def look(tmp_path):
     """A first look at ``network`` on images of a factory in this module, with what was said."""
 
-    def at(network, data="dataset", told=None, model=None, **sections):
-        content = {"state_dict": network.state_dict()} | ({} if told is None else {"val_acc": told})
+    def at(network, data="dataset", stated=None, model=None, **sections):
+        content = {"state_dict": network.state_dict()} | ({} if stated is None else {"val_acc": stated})
         torch.save(content, tmp_path / "model.pth")
         names = {"dataset": "tests.stages.colours:dataset"}
         name = model or f"{type(network).__module__}:{type(network).__name__}"
@@ -104,8 +104,8 @@ def look(tmp_path):
 
 
 def test_a_network_that_is_right_is_not_suspected(look):
-    found, notes = look(ColourNet(3), told=1.0)
-    assert (found.images, found.accuracy, found.told, found.warnings, found.invalid) == (30, 1.0, 1.0, (), "")
+    found, notes = look(ColourNet(3), stated=1.0)
+    assert (found.images, found.accuracy, found.stated, found.warnings, found.invalid) == (30, 1.0, 1.0, (), "")
     assert notes == ["images 8x8", f"original: {accuracy_words(found)}"]
 
 
@@ -126,11 +126,11 @@ def test_a_guess_is_told_with_its_causes_in_order(look):
 def test_far_below_what_the_checkpoint_states(look):
     half_blind = ColourNet(3)
     torch.nn.init.constant_(half_blind.fc.bias[0], -1000.0)
-    found, _ = look(half_blind, told=99.0)
+    found, _ = look(half_blind, stated=99.0)
     assert found.accuracy == pytest.approx(2 / 3)
     assert "far below the 99.00% that its checkpoint states" in found.warnings[0]
     assert look(half_blind)[0].warnings == ()
-    assert look(half_blind, told=0.66)[0].warnings == ()
+    assert look(half_blind, stated=0.66)[0].warnings == ()
 
 
 def test_another_order_of_the_classes_is_named(look):
@@ -230,5 +230,5 @@ def test_the_plan_keeps_it_and_the_look_comes_first(tmp_path):
     run, progress = RunFolder(tmp_path / "run"), Shouting()
     prune(settings, run, progress)
     look = load_plan(run).first_look
-    assert (look.accuracy, look.told) == (1.0, 1.0)
+    assert (look.accuracy, look.stated) == (1.0, 1.0)
     assert progress.notes[:2] == ["images 8x8", "original: " + accuracy_words(look)]
