@@ -95,8 +95,12 @@ def checkpoint_hash(settings: Settings) -> str:
 
 
 def _pruning(settings: Settings) -> dict[str, Any]:
-    """What decides a pruning beside its settings: the checkpoint, and by a latency budget how that is found out."""
+    """What decides a pruning beside its settings: files of the model, and by a latency budget how that is found out."""
     outside: dict[str, Any] = {"checkpoint": checkpoint_hash(settings)}
+    from catro_deploy.models.huggingface import folder_of, read_architecture  # imports torch
+
+    if (folder := folder_of(settings.model.name)) is not None:
+        outside["architecture"] = read_architecture(folder)
     if counts_latency(settings):
         used: dict[str, Any] = {"threads": settings.bench.threads, "batch": settings.bench.batch}
         if settings.quantize.is_named:

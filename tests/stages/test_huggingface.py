@@ -17,6 +17,7 @@ from catro_deploy.settings import load_settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.pretrained import with_pretrained
 from catro_deploy.stages.prune import prune
+from catro_deploy.stages.table import STAGES
 from tests.models.huggingface import change_json, save_network
 
 NAMES = ("blue", "green", "red")
@@ -46,6 +47,15 @@ d_min = 4
 """
     (folder / "catro.toml").write_text(text)
     return with_pretrained(load_settings(folder / "catro.toml", {}), Silent())
+
+
+def test_another_configuration_is_another_pruning(tmp_path):
+    settings = settings_of(tmp_path)
+    stage = next(stage for stage in STAGES if stage.name == "prune")
+    before = dict(stage.outside(settings))
+    assert stage.outside(settings) == before
+    change_json(tmp_path / "net" / "config.json", hidden_act="gelu")
+    assert stage.outside(settings) != before
 
 
 @pytest.mark.slow
