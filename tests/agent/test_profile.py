@@ -1,6 +1,8 @@
 """Nodes of several networks, timed interleaved."""
 
+import itertools
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +17,7 @@ from catro_deploy.agent.jobs import ProfileJob, Variant, VisitProtocol
 from catro_deploy.agent.process import job_events
 from catro_deploy.agent.profile import low_mean
 from catro_deploy.errors import ModelError
+from catro_deploy.runtimes import open_runner
 from tests.agent.test_agent import workspace
 from tests.onnx_files import write_conv_chain, write_graph
 
@@ -95,6 +98,29 @@ def test_nodes_add_up_to_about_the_whole(tmp_path):
     """The profiler counts whole microseconds and adds its own; the whole counts what lies between the nodes."""
     sample = samples_of(job_for(tmp_path, {"model": 12}, whole=("model",), rounds=5), tmp_path)["model"]
     assert 0.5 < node_us(sample) / float(np.median(sample.whole_us)) < 2
+
+
+def test_what_disturbs_a_visit_shows_in_its_round(tmp_path, monkeypatch):
+    """A real network, each of whose inferences in the second of three visits is held up for 20 ms."""
+    job = job_for(tmp_path, {"a": 1}, whole=("a",), min_runs=4, max_runs=4)
+    visit = 1 + 4  # a warm-up, and the runs
+
+    def opened(runtime, file, threads, profiling=False):
+        runner = open_runner(runtime, file, threads, profiling=profiling)
+        if file.name == "a.onnx" and not profiling:
+            infer, calls = runner.infer, itertools.count()
+
+            def held_up(images):
+                time.sleep(0.02 if visit <= next(calls) < 2 * visit else 0)
+                return infer(images)
+
+            runner.infer = held_up
+        return runner
+
+    monkeypatch.setattr("catro_deploy.agent.profile.open_runner", opened)
+    first_us, second_us, third_us = samples_of(job, tmp_path)["a"].whole_us
+    assert second_us >= 20_000
+    assert min(first_us, third_us) < second_us
 
 
 def test_nodes_have_the_names_of_the_file(tmp_path):

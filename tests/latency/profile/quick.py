@@ -1,10 +1,14 @@
 """A profile of a tiny network that takes a few seconds, and one that is made up."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from catro_deploy.calibration import ProfileProtocol
 from catro_deploy.latency.profile import LatencyProfile
 from catro_deploy.latency.table import Cell, Fit
+from catro_deploy.progress import Silent, Task
 from catro_deploy.records import CostErrors, Staircase
 from catro_deploy.transports.execution import Use
 from tests.tiny import SIZE, TinyNet
@@ -24,6 +28,19 @@ PROTOCOL = ProfileProtocol(
     held_out=4,
     seed=0,
 )
+
+
+class Told(Silent):
+    """Remembers the bars: title, steps, and steps that were done before."""
+
+    def __init__(self) -> None:
+        self.bars: list[tuple[str, float, float]] = []
+
+    @contextmanager
+    def task(self, title: str, total: float, done: float = 0) -> Iterator[Task]:
+        self.bars.append((title, total, done))
+        with super().task(title, total, done) as task:
+            yield task
 
 
 def tiny_network(seed: int = 0) -> TinyNet:

@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,27 +29,14 @@ from catro_deploy.latency.profile import (
     measuring,
     profiles_of,
 )
-from catro_deploy.progress import Silent, Task
+from catro_deploy.progress import Silent
 from catro_deploy.records import Group
 from catro_deploy.resources import profiles_folder
 from catro_deploy.runs.holding import hold
 from catro_deploy.runtimes import open_runner
-from tests.latency.profile.quick import PROTOCOL, SHAPE, USE, tiny_network
+from tests.latency.profile.quick import PROTOCOL, SHAPE, USE, Told, tiny_network
 from tests.latency.profile.test_subject import Smooth, Switching
 from tests.tiny import CHECKOUT, TinyNet
-
-
-class Told(Silent):
-    """Remembers the bars: title, steps, and steps that were done before."""
-
-    def __init__(self) -> None:
-        self.bars: list[tuple[str, float, float]] = []
-
-    @contextmanager
-    def task(self, title: str, total: float, done: float = 0) -> Iterator[Task]:
-        self.bars.append((title, total, done))
-        with super().task(title, total, done) as task:
-            yield task
 
 
 @pytest.fixture(autouse=True)
@@ -230,42 +215,6 @@ def test_two_at_once_are_refused(tmp_path):
     ):
         measure_profile(model, SHAPE, USE, PROTOCOL, Silent())
     assert "its profile will be used" in caught.value.hint
-
-
-LOAD = """
-import random, time
-generator = random.Random(0)
-while True:
-    end = time.perf_counter() + generator.uniform(0.02, 0.2)
-    while time.perf_counter() < end:
-        pass
-    time.sleep(generator.uniform(0.02, 0.2))
-"""
-
-
-@contextmanager
-def bursts_of_load() -> Iterator[None]:
-    """Every core is busy with others most of the time, now with one and now with three."""
-    busy = [subprocess.Popen([sys.executable, "-c", LOAD]) for _ in range(3 * (os.cpu_count() or 1))]
-    try:
-        yield
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
-
-
-@pytest.mark.slow
-def test_a_noisy_machine_is_told_and_networks_are_timed_again():
-    """A single inference each time, of an image that takes milliseconds: there is no undisturbed one to choose."""
-    protocol = PROTOCOL.model_copy(update={"disagreement": 0.1, "rounds": 4, "min_runs": 1, "max_runs": 1})
-    told = Told()
-    with bursts_of_load():
-        profile = measure_profile(tiny_network(), (3, 128, 128), USE, protocol, told)
-    assert profile.disagreement > 0.05  # a quiet machine: 0.02
-    repeated = [total for title, total, _ in told.bars if title.endswith("networks again")]
-    assert repeated
-    assert max(repeated) <= 0.25 * profile.networks
 
 
 def test_a_network_without_anything_to_prune_is_refused(monkeypatch):
