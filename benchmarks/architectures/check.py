@@ -19,6 +19,7 @@ from torch import nn
 
 import catro_deploy
 from benchmarks.architectures.huggingface import model_name
+from benchmarks.architectures.macs import compare_macs
 from catro_deploy import PrunedModel
 from catro_deploy.errors import BudgetError, CatroError, MissedError
 from catro_deploy.graph.coupling.trace import Network, trace
@@ -28,9 +29,10 @@ from catro_deploy.progress import Silent, Task
 from catro_deploy.reconstruction.loss import divergence
 from catro_deploy.runtimes import open_runner
 
-__all__ = ["LATENCY", "PASSED", "STEPS", "check_architecture", "check_latency"]
+__all__ = ["LATENCY", "MACS", "PASSED", "STEPS", "check_architecture", "check_latency", "check_macs"]
 
-STEPS = ("build", "trace", "prune", "equal", "reconstruct", "reload", "onnx", "train")
+MACS = "macs"
+STEPS = ("build", "trace", MACS, "prune", "equal", "reconstruct", "reload", "onnx", "train")
 """In their order; ``latency`` comes after them where it is asked for."""
 LATENCY = "latency"
 PASSED = "passed"
@@ -95,11 +97,19 @@ def check_architecture(name: str, size: int, work: Path) -> dict[str, Any]:
         model = _with_statistics(build_model(name, CLASSES), batches)
         outcomes.figures["params"] = sum(parameter.numel() for parameter in model.parameters())
     if outcomes.passed("build"):
-        with outcomes.step("trace"):
-            outcomes.figures |= _coverage(trace(model, (3, size, size)))
+        _check_traced(model, size, outcomes)
     if outcomes.passed("build", "trace"):
         _check_pruned(name, model, batches, work, outcomes)
     return {"steps": outcomes.steps, **outcomes.figures, "seconds": round(time.monotonic() - began, 1)}
+
+
+def check_macs(name: str, size: int, work: Path) -> dict[str, Any]:
+    """Only trace the network ``name``, for images of ``size``, and count its multiply-accumulates."""
+    outcomes = Outcomes()
+    with outcomes.step("build"):
+        model = build_model(model_name(name, work), CLASSES).eval()
+        _check_traced(model, size, outcomes)
+    return {"steps": outcomes.steps, **outcomes.figures}
 
 
 def check_latency(name: str, size: int, work: Path) -> dict[str, Any]:
@@ -118,6 +128,14 @@ def check_latency(name: str, size: int, work: Path) -> dict[str, Any]:
         outcomes.figures["latency_share"] = taken.speedup.ratio
         outcomes.figures["latency_macs_share"] = plan.pruned_macs / plan.original_macs
     return {"steps": outcomes.steps, **outcomes.figures, "latency_s": round(time.monotonic() - began, 1)}
+
+
+def _check_traced(model: nn.Module, size: int, outcomes: Outcomes) -> None:
+    with outcomes.step("trace"):
+        network = trace(model, (3, size, size))
+        outcomes.figures |= _coverage(network)
+        with outcomes.step(MACS):
+            outcomes.figures |= compare_macs(model, network)
 
 
 def _check_pruned(name: str, model: nn.Module, batches: Batches, work: Path, outcomes: Outcomes) -> None:

@@ -27,8 +27,11 @@ pattern of each class: this says what can be pruned and whether all stays consis
 The steps, all by the code that `catro-deploy` runs:
 
 - **build, trace**: the network by its name, its layers, and which channels are coupled;
-- **prune**: channels scored on features of the images, chosen and cut to half of the multiply-accumulates (MACs), or
-  to the next tenth above that can be met where much must stay;
+- **macs**: the multiply-accumulates (MACs) by which widths are chosen are those that `torch.utils.flop_counter` counts,
+  of the network and of it with half of its channels (where there is attention or a product of feature maps, which count
+  as in the whole network, no fewer);
+- **prune**: channels scored on features of the images, chosen and cut to half of the MACs, or to the next tenth above
+  that can be met where much must stay;
 - **equal**: before reconstruction, the original in full width with zeros in place of the cut channels gives the same
   logits, to 1e-4 of the largest;
 - **reconstruct**: with its layers solved again, the network is no further from the original's answers (KL divergence)

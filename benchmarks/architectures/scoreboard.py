@@ -5,13 +5,14 @@
     python -m benchmarks.architectures.scoreboard --huggingface  # a member of each family of transformers, too
     python -m benchmarks.architectures.scoreboard --size 64 --only 'regnet' --again  # a quick look at some, done or not
     python -m benchmarks.architectures.scoreboard --latency --only resnet  # and prune by measured latency: minutes each
+    python -m benchmarks.architectures.scoreboard --macs         # only trace all again and count, seconds each
 
-Each model goes through architectures/check.py in a process of its own: build; trace; score, choose and cut to
-half of the multiply-accumulates; the masked original computes the same; reconstruction brings its answers no further
-from the original's; saved and loaded it is the same; its ONNX file computes the same in ONNX Runtime; three steps of
-training. Weights are random, images are noise. A step that fails does not keep the later ones from being tried where
-that makes sense. Rows that are done at this size stand in benchmarks/results/architectures.json and are not run again.
-Prints what went wrong; writes docs/architectures.md.
+Each model goes through architectures/check.py in a process of its own: build; trace; count multiply-accumulates as
+torch.utils.flop_counter does; score, choose and cut to half of them; the masked original computes the same;
+reconstruction brings its answers no further from the original's; saved and loaded it is the same; its ONNX file
+computes the same in ONNX Runtime; three steps of training. Weights are random, images are noise. A step that fails does
+not keep the later ones from being tried where that makes sense. Rows that are done at this size stand in
+benchmarks/results/architectures.json and are not run again. Prints what went wrong; writes docs/architectures.md.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.architectures.check import LATENCY, PASSED, STEPS, check_architecture, check_latency
+from benchmarks.architectures.check import LATENCY, PASSED, STEPS, check_architecture, check_latency, check_macs
 from benchmarks.architectures.huggingface import HUGGING_FACE, SIZE
 from benchmarks.architectures.page import page
 from benchmarks.common import DOCS, environment, read_result, write_result
@@ -50,6 +51,7 @@ TIMM = (
 # Below this height and width their maps get smaller than their kernels.
 LEAST_SIZE = {"inception": 96, "xception": 96}
 LIMIT_S = 3600
+CHECKS = {"architecture": check_architecture, "latency": check_latency, "macs": check_macs}
 
 
 def arguments() -> argparse.Namespace:
@@ -62,6 +64,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="rows that are done, too")
     parser.add_argument("--failed", action="store_true", help="rows that did not pass, too")
     parser.add_argument("--latency", action="store_true", help="prune by measured latency, too")
+    parser.add_argument("--macs", action="store_true", help="only trace and count, every row again")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time, each on one thread")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for one model")
     parser.add_argument("--check", help=argparse.SUPPRESS)
@@ -98,19 +101,27 @@ def refusal(name: str) -> str:
 
 def bring_up_to_date(name: str, row: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, Any]:
     """Check what ``args`` ask of ``name`` and ``row`` does not answer."""
+    if row is not None and args.macs:
+        return with_more(row, check_in_own_process(name, args, "macs"))
     if row is None or not is_done(row, name, args):
         row = check_in_own_process(name, args)
     if wants_latency(row, args):
-        found = check_in_own_process(name, args, latency=True)
-        row = {**row, **found, "steps": {**row["steps"], **found["steps"]}}
+        row = with_more(row, check_in_own_process(name, args, "latency"))
     return row
 
 
-def check_in_own_process(name: str, args: argparse.Namespace, *, latency: bool = False) -> dict[str, Any]:
-    """Check ``name`` in a process that may crash, or be ended after ``args.limit`` seconds, without harm."""
+def with_more(row: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """``row`` with the steps and figures that were ``found`` by themselves."""
+    steps = row["steps"] | found["steps"]
+    known = {step: steps.pop(step) for step in (*STEPS, LATENCY) if step in steps}
+    return {**row, **found, "steps": known | steps}
+
+
+def check_in_own_process(name: str, args: argparse.Namespace, part: str = "architecture") -> dict[str, Any]:
+    """Check a ``part`` of ``name`` in a process that may crash, or be ended after ``args.limit`` s, without harm."""
     size = size_of(name, args.size)
     with tempfile.TemporaryDirectory() as work:
-        task = {"name": name, "size": size, "work": work, "latency": latency}
+        task = {"name": name, "size": size, "work": work, "part": part}
         command = [sys.executable, "-m", __spec__.name, f"--check={json.dumps(task)}"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=args.limit, check=False)
@@ -125,7 +136,7 @@ def check_in_own_process(name: str, args: argparse.Namespace, *, latency: bool =
 
 def is_done(row: dict[str, Any] | None, name: str, args: argparse.Namespace) -> bool:
     """Whether ``row`` answers what ``args`` ask of the model ``name``."""
-    if args.again or row is None or row["size"] != size_of(name, args.size):
+    if args.again or args.macs or row is None or row["size"] != size_of(name, args.size):
         return False
     if not faults(row) and not row["steps"].keys() >= set(STEPS):
         return False  # from before there was such a step
@@ -153,8 +164,7 @@ def main() -> None:
 
         torch.set_num_threads(1)
         task = json.loads(args.check)
-        check = check_latency if task["latency"] else check_architecture
-        found = check(task["name"], task["size"], Path(task["work"]))
+        found = CHECKS[task["part"]](task["name"], task["size"], Path(task["work"]))
         print(json.dumps(found))
         return
     stored = read_result(RESULT)

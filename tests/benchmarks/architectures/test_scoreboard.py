@@ -51,7 +51,7 @@ def test_a_model_that_passes_all_is_counted_and_shown():
     assert "**1 of 1** convolutional networks of torchvision pass every step, 1 of them at half" in text
     assert "**2 of 2** convolutional networks of timm pass every step, 1 of them at half" in text
     assert "What does not pass" not in text
-    cells = ["small", "64", "90%", "50%", "8 of 8", "31% → 96%", "4e-01 → 2e-02", "3e-07", "2e-06"]
+    cells = ["small", "64", "90%", "50%", "9 of 9", "31% → 96%", "4e-01 → 2e-02", "3e-07", "2e-06"]
     assert line_of("small", text)[:9] == cells
 
 
@@ -101,7 +101,7 @@ def test_the_most_frequent_reasons_have_their_share_of_the_channels():
 
 def asked(**changed: object) -> argparse.Namespace:
     return argparse.Namespace(
-        **({"size": 64, "again": False, "failed": False, "latency": False, "limit": 60} | changed)
+        **({"size": 64, "again": False, "failed": False, "latency": False, "macs": False, "limit": 60} | changed)
     )
 
 
@@ -111,6 +111,7 @@ def asked(**changed: object) -> argparse.Namespace:
         (row(), {}, True),
         (None, {}, False),
         (row(), {"again": True}, False),
+        (row(), {"macs": True}, False),
         (row(), {"size": 96}, False),
         (row(steps={"build": "ModelError"}), {}, True),
         (row(steps={"build": "ModelError"}), {"failed": True}, False),
