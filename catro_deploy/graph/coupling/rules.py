@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from catro_deploy.graph.coupling.atoms import Labels, constant
+from catro_deploy.graph.coupling.atoms import CONSTANT, Labels, constant
 from catro_deploy.graph.coupling.follower import Axes, Follower, Given, LabelledTensors, Rule, tensors_in
 from catro_deploy.graph.coupling.view_rules import VIEW_RULES
 
@@ -105,7 +105,8 @@ def _grouped(follower: Follower, inputs: Labels, given: Given, out_channels: int
     weight, groups = given["weight"], given["groups"]
     atoms = follower.atoms.fresh(groups)
     outputs, read = np.repeat(atoms, out_channels // groups), np.repeat(atoms, len(inputs) // groups)
-    follower.join(inputs, read, "a grouped convolution reads constant channels")
+    follower.fix(read[inputs == CONSTANT], "a grouped convolution reads constant channels")
+    follower.tie(inputs, read, "a grouped convolution, which loses whole groups,")
     if not follower.of(weight).weight:
         follower.fix(atoms, "a grouped convolution has computed weights")
     elif not given["transposed"]:

@@ -141,6 +141,22 @@ def test_channels_that_shuffles_tie_all_together_stay():
     assert fixed["stage2.1.branch2.0"] == ""
 
 
+def test_grouped_convolutions_that_read_shuffled_channels_are_named_as_what_ties_them():
+    class Interleaved(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1, groups=2)
+            self.third, self.head = nn.Conv2d(8, 8, 1, groups=2), nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.second(self.first(x))
+            x = x.view(1, 2, 4, *x.shape[2:]).transpose(1, 2).reshape(x.shape)
+            return self.head(self.third(x).mean((2, 3)))
+
+    fixed = {group.name: group.fixed for group in trace(Interleaved(), (3, 4, 4)).groups}
+    assert fixed["first"].startswith("all of them are coupled by a grouped convolution, which loses whole groups, in ")
+
+
 def test_of_several_heads_all_logits_stay():
     class Heads(Residual):
         def __init__(self) -> None:
