@@ -143,6 +143,7 @@ class PrunedModel:
         input: Literal["float", "uint8"] = "float",
         layout: Literal["nchw", "nhwc"] = "nchw",
         output: Literal["logits", "softmax"] = "logits",
+        top_k: int = 0,
     ) -> Path:
         """Write a network as ONNX, after ONNX Runtime has computed the same logits from it as PyTorch.
 
@@ -158,6 +159,7 @@ class PrunedModel:
             input: "uint8" takes raw pixels, which the network normalises by the plan's mean and std.
             layout: of the input; "nhwc" is channels last.
             output: "softmax" gives ``probabilities``.
+            top_k: how many of the largest are also returned: ``top_values`` and ``top_classes`` (batch, top_k).
 
         Returns:
             The path.
@@ -169,6 +171,7 @@ class PrunedModel:
             StorageError: the file could not be written.
         """
         asked = {"opset": opset, "dynamic_batch": dynamic_batch, "input": input, "layout": layout, "output": output}
+        asked["top_k"] = top_k
         settings = load_settings(None, {"export": asked}).export
         if settings.input == "uint8" and not self.plan.mean:
             raise SettingsError(

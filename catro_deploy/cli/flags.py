@@ -55,7 +55,7 @@ PRUNE = (
 OPTIMISER = "epochs batch_size learning_rate schedule ema patience compute compile"
 TRAIN = _flags("train", "Training", f"{OPTIMISER} recipe seed")
 FINETUNE = _flags("finetune", "Fine-tuning", f"{OPTIMISER} distill recipe", recipe="finetune_recipe")
-EXPORT = _flags("export", "Export", "opset dynamic_batch input layout output")
+EXPORT = _flags("export", "Export", "opset dynamic_batch input layout output top_k")
 PRECISION = _flags("quantize", "Precision", "precision recipe qat_epochs")
 QUANTIZE = (*PRECISION, *_flags("quantize", "Precision", "max_drop"))
 BUILD = _flags("build", "Engines", "level workspace_mib dla rebuilds")

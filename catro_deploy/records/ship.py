@@ -51,7 +51,10 @@ class Input(Port):
 
 @dataclass(frozen=True)
 class Shipped(Record):
-    """The network's file, which is beside this one, and all that its user must know; sizes are in bytes."""
+    """The network's file, which is beside this one, and all that its user must know; sizes are in bytes.
+
+    ``output`` has all classes; ``top`` are the outputs of the largest values and of their classes, if there are any.
+    """
 
     file: str
     precision: Precision
@@ -64,3 +67,4 @@ class Shipped(Record):
     output: Port
     classes: tuple[str, ...]
     plan_sha256: str
+    top: tuple[Port, ...] = ()

@@ -39,7 +39,8 @@ def _outputs_words(shipped: Shipped) -> str:
     softmax = "" if shipped.output.name == "logits" else f"{shipped.output.name} (softmax): "
     shown = softmax + ", ".join(f"{place} {name}" for place, name in enumerate(classes[:CLASSES_SHOWN]))
     more = len(classes) - CLASSES_SHOWN
-    return f"{shown} and {more} more, see model.json" if more > 0 else shown
+    found = f"{shown} and {more} more, see model.json" if more > 0 else shown
+    return "; ".join([found, *(f"{port.name} {'x'.join(map(str, port.shape))}" for port in shipped.top)])
 
 
 def _numbers(values: Sequence[float]) -> str:

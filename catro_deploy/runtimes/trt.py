@@ -21,7 +21,7 @@ __all__ = ["TrtRunner"]
 
 
 class TrtRunner:
-    """An engine with one input and one output on the first GPU."""
+    """An engine with one input on the first GPU; of several outputs ``infer`` returns the first."""
 
     name = "tensorrt"
     providers = ("TensorRT",)
@@ -48,12 +48,9 @@ class TrtRunner:
         self._context = self._engine.create_execution_context(strategy)
         if self._context is None:
             raise self._no_memory()
-        for place in range(self._engine.num_io_tensors):
-            name = self._engine.get_tensor_name(place)
-            if self._engine.get_tensor_mode(name) == self._trt.TensorIOMode.INPUT:
-                self._input = name
-            else:
-                self._output = name
+        modes = {name: self._engine.get_tensor_mode(name) for name in self._names()}
+        (self._input,) = (name for name, mode in modes.items() if mode == self._trt.TensorIOMode.INPUT)
+        self._outputs = [name for name in modes if name != self._input]
         self._shape = tuple(self._engine.get_tensor_shape(self._input))
         places = range(self._engine.num_optimization_profiles if self._shape[0] < 0 else 0)
         self._profiles = {self._engine.get_tensor_profile_shape(self._input, place)[2][0]: place for place in places}
@@ -68,6 +65,9 @@ class TrtRunner:
             self._buffers.free()
         self._context = self._engine = None
         self._stream.free()
+
+    def _names(self) -> list[str]:
+        return [self._engine.get_tensor_name(place) for place in range(self._engine.num_io_tensors)]
 
     @property
     def version(self) -> str:
@@ -115,7 +115,7 @@ class TrtRunner:
         buffers.images.array[len(inputs) :] = 0
         self._enqueue(buffers, transfers=True)
         self._stream.synchronize()
-        logits: NDArray[np.float32] = buffers.logits.array[: len(inputs)].astype(np.float32)
+        logits: NDArray[np.float32] = buffers.outputs[0].array[: len(inputs)].astype(np.float32)
         return logits
 
     def timer(
@@ -171,11 +171,15 @@ class TrtRunner:
             self._select_profile(shape)
             if not self._context.set_input_shape(self._input, shape) or self._context.infer_shapes():
                 raise self._misfit(shape)
-            types = [self._trt.nptype(self._engine.get_tensor_dtype(name)) for name in (self._input, self._output)]
-            self._buffers = _Buffers(shape, tuple(self._context.get_tensor_shape(self._output)), *types)
+            outputs = [(tuple(self._context.get_tensor_shape(name)), self._type(name)) for name in self._outputs]
+            self._buffers = _Buffers(shape, self._type(self._input), outputs)
             self._context.set_tensor_address(self._input, self._buffers.images_there.ptr)
-            self._context.set_tensor_address(self._output, self._buffers.logits_there.ptr)
+            for name, there in zip(self._outputs, self._buffers.outputs_there):  # noqa: B905 - Python 3.10
+                self._context.set_tensor_address(name, there.ptr)
         return self._buffers
+
+    def _type(self, name: str) -> Any:  # noqa: ANN401 - one of numpy's types
+        return self._trt.nptype(self._engine.get_tensor_dtype(name))
 
     def _select_profile(self, shape: tuple[int, ...]) -> None:
         """Use the profile that was built for images of ``shape``, and its memory."""
@@ -206,22 +210,24 @@ class TrtRunner:
         if not self._context.execute_async_v3(self._stream.ptr):
             raise FaultError(f"TensorRT could not run {self.model.name}.")
         if transfers:
-            buffers.logits_there.copy_to(buffers.logits.array, self._stream)
+            for there, here in zip(buffers.outputs_there, buffers.outputs):  # noqa: B905 - Python 3.10
+                there.copy_to(here.array, self._stream)
 
 
 class _Buffers:
-    """Images and logits of one shape on both sides, and what was made to time them."""
+    """Images of one shape and outputs on both sides, and what was made to time them."""
 
-    def __init__(self, shape: tuple[int, ...], logits_shape: tuple[int, ...], image_type: Any, logit_type: Any) -> None:  # noqa: ANN401 - numpy's types
+    def __init__(self, shape: tuple[int, ...], image_type: Any, outputs: list[tuple[tuple[int, ...], Any]]) -> None:  # noqa: ANN401 - numpy's types
         from polygraphy.cuda import DeviceArray
         from polygraphy.datatype import DataType
 
         self.shape = shape
         self.events: list[Event] = []
         self.graphs: list[Graph] = []
-        self.images, self.logits = Pinned(shape, image_type), Pinned(logits_shape, logit_type)
+        self.images = Pinned(shape, image_type)
+        self.outputs = [Pinned(shape, kind) for shape, kind in outputs]
         self.images_there = DeviceArray(shape, DataType.from_dtype(np.dtype(image_type)))
-        self.logits_there = DeviceArray(logits_shape, DataType.from_dtype(np.dtype(logit_type)))
+        self.outputs_there = [DeviceArray(shape, DataType.from_dtype(np.dtype(kind))) for shape, kind in outputs]
 
     def event(self) -> Event:
         """A new one, freed with the buffers."""
@@ -230,7 +236,8 @@ class _Buffers:
 
     def free(self) -> None:
         """Give all of it back."""
-        for one in (*self.events, *self.graphs, self.images, self.logits, self.images_there, self.logits_there):
+        arrays = (self.images, *self.outputs, self.images_there, *self.outputs_there)
+        for one in (*self.events, *self.graphs, *arrays):
             one.free()
 
 

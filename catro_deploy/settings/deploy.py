@@ -32,6 +32,12 @@ class ExportSettings(Section):
     output: Literal["logits", "softmax"] = Field(
         "logits", description="What the ONNX files return: logits, or their softmax: probabilities"
     )
+    # Not written where it is 0: what was exported before there was this key keeps its fingerprint.
+    top_k: NonNegativeInt = Field(
+        0,
+        description="How many of the largest of these the ONNX files also return, largest first, with their classes",
+        exclude_if=lambda count: count == 0,
+    )
 
 
 class QuantizeSettings(Section):

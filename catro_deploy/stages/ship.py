@@ -40,7 +40,7 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
     precision = served_precisions(run, settings)["pruned"]
     source = run.path / model_of(run, "pruned", precision).file
     folder = run.shipped.parent
-    takes, gives = _ports(source)
+    takes, gives, *top = _ports(source)
     with replacing(folder / source.name) as temporary:
         shutil.copyfile(source, temporary)
     shipped = Shipped(
@@ -53,6 +53,7 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
         runtime=load_target(settings.prune.target).runtime,
         input=_input(takes, plan, settings),
         output=gives,
+        top=tuple(top),
         classes=plan.classes,
         plan_sha256=file_hash(run.plan),
     )
@@ -62,11 +63,11 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
     return shipped
 
 
-def _ports(source: Path) -> tuple[Port, Port]:
-    """The first input and output of the ONNX file ``source``."""
+def _ports(source: Path) -> tuple[Port, ...]:
+    """The input and the outputs of the ONNX file ``source``."""
     try:
         graph = onnx.load(source, load_external_data=False).graph
-        return _port(graph.input[0]), _port(graph.output[0])
+        return _port(graph.input[0]), _port(graph.output[0]), *map(_port, graph.output[1:])
     except (DecodeError, IndexError, KeyError) as error:
         raise RunFolderError(
             f"{source} is damaged: {error}.", f"Make it again: catro-deploy export --run {source.parent} --force"

@@ -112,7 +112,7 @@ def _pruning(settings: Settings) -> dict[str, Any]:
 
 def _interface(settings: Settings) -> dict[str, Any]:
     """What the timed networks take and return beside the defaults."""
-    asked = settings.export.model_dump(include={"input", "layout", "output"}, exclude_defaults=True)
+    asked = settings.export.model_dump(include={"input", "layout", "output", "top_k"}, exclude_defaults=True)
     return {"interface": asked} if asked else {}
 
 

@@ -103,7 +103,7 @@ def test_engines_take_raw_pixels(tmp_path):
         proto = onnx.load(file)
         onnx.helper.set_model_props(proto, {"network": name, "layout": "NHWC", "output": "softmax"})
         onnx.save(proto, file)
-        attach_(file, Interface("uint8", "nhwc", "softmax", mean, std))
+        attach_(file, Interface("uint8", "nhwc", "softmax", mean, std, top_k=2))
     pixels = np.random.default_rng(0).integers(0, 256, (11, 3, 16, 16)).astype(np.uint8)
     np.save(tmp_path / "images.npy", pixels)
     _, events = done(job, tmp_path)

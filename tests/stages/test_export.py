@@ -54,7 +54,7 @@ def test_half_precision_is_for_targets_that_run_so(tmp_path):
 def test_all_files_take_the_input_that_is_asked_for(tmp_path, target):
     """The original too, or their latencies would not compare."""
     run = colours.make_run(tmp_path, pruned=colours.blind_to(2))
-    asked = {"input": "uint8", "layout": "nhwc", "output": "softmax"}
+    asked = {"input": "uint8", "layout": "nhwc", "output": "softmax", "top_k": 2}
     exported = export(colours.settings(export=asked, prune={"target": target}), run, Silent())
     files = (exported.original, exported.pruned, *exported.half)
     assert len(files) == (4 if target == "jetson-orin" else 2)
@@ -65,7 +65,7 @@ def test_all_files_take_the_input_that_is_asked_for(tmp_path, target):
             assert (runner.input_type, runner.image_shape) == (np.uint8, (8, 8, 3))
             described = dict(runner.metadata)
             answer = runner.infer(red)
-        assert (described["layout"], described["output"]) == ("NHWC", "softmax")
+        assert (described["layout"], described["output"], described["top_k"]) == ("NHWC", "softmax", "2")
         assert described["pixels"].startswith("uint8; normalised inside the network")
         # Logits are half the normalised means (blue never answers in the pruned one): 1, -1, -1.
         logits = np.array([1.0, -1.0, -np.inf if "pruned" in file.name else -1.0])

@@ -247,7 +247,7 @@ def test_the_command_decides_and_all_that_follows_goes_by_it(tiny_run):
 
 
 def test_every_precision_takes_raw_pixels(tiny_run):
-    asked = ("-o", "export.input=uint8", "-o", "export.output=softmax")
+    asked = ("-o", "export.input=uint8", "-o", "export.output=softmax", "-o", "export.top_k=1")
     assert command("export", "--run", "run", *asked).exit_code == 0
     done = command("quantize", "--run", "run", "--max-drop", "100")
     assert done.exit_code == 0, done.stderr
@@ -262,7 +262,7 @@ def test_every_precision_takes_raw_pixels(tiny_run):
         done = command(stage, "--run", "run")
         assert done.exit_code == exit_code_of(tiny_run.path, stage), done.stderr
     assert load(Verify, tiny_run).passed
-    words = "uint8 NCHW pixels, normalised inside the network; softmax"
+    words = "uint8 NCHW pixels, normalised inside the network; softmax and top 1"
     assert load(Bench, tiny_run).environment["interface"] == words
     for report in ("md", "html"):
         assert words in tiny_run.report(report).read_text()

@@ -17,6 +17,7 @@ from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import RunFolderError
 from catro_deploy.files import file_hash
 from catro_deploy.progress import Silent
+from catro_deploy.records import Port
 from catro_deploy.records.files import content_of
 from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.runs.records import save
@@ -91,11 +92,12 @@ def test_without_an_exported_network_the_stage_says_what_to_run(tmp_path):
 
 
 def test_raw_pixels_are_said_to_be_raw(tmp_path):
-    _, content = shipped(tmp_path, export={"input": "uint8", "layout": "nhwc", "output": "softmax"})
+    _, content = shipped(tmp_path, export={"input": "uint8", "layout": "nhwc", "output": "softmax", "top_k": 2})
     given = content.input
     assert (given.type, given.shape, given.layout, given.values) == ("uint8", (1, 8, 8, 3), "NHWC", "pixel")
     assert given.range == (0, 255)
     assert (content.output.name, content.output.shape) == ("probabilities", (1, 3))
+    assert content.top == (Port("top_values", "float32", (1, 2)), Port("top_classes", "int64", (1, 2)))
 
 
 def photographs(folder):
@@ -116,7 +118,7 @@ def photographs(folder):
         ({}, {"resize": 7, "size": "6x10"}, "x86-cpu"),
         ({"input": "uint8"}, {"resize": "12x9", "size": 8, "interpolation": "lanczos"}, "x86-cpu"),
         (
-            {"input": "uint8", "layout": "nhwc", "output": "softmax", "dynamic_batch": True},
+            {"input": "uint8", "layout": "nhwc", "output": "softmax", "dynamic_batch": True, "top_k": 2},
             {"resize": 11, "size": 8, "interpolation": "bicubic"},
             "x86-cpu",
         ),
@@ -141,7 +143,8 @@ def test_the_program_beside_the_file_gives_the_answers_of_the_pipeline(tmp_path,
         with torch.inference_mode():
             expected = network(normalise(image, content.input.mean, content.input.std)).softmax(1)[0]
         found = dict(re.findall(r"(\w+) ([\d.]+)%", line.removeprefix(f"{file}: ")))
-        assert list(found) == [content.classes[index] for index in expected.argsort(descending=True)]
+        shown = export.get("top_k", len(content.classes))
+        assert list(found) == [content.classes[index] for index in expected.argsort(descending=True)[:shown]]
         for name, value in found.items():
             precise = 100 * float(expected[content.classes.index(name)])
             assert float(value) == pytest.approx(precise, abs=0.006 if target == "x86-cpu" else 0.2)

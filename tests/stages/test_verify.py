@@ -76,10 +76,11 @@ def test_a_pruned_network_that_lost_a_class(run, dynamic):
 
 
 @pytest.mark.parametrize(
-    ("output", "layout", "dynamic"), [("logits", "nchw", False), ("logits", "nhwc", True), ("softmax", "nhwc", False)]
+    ("output", "layout", "dynamic", "top_k"),
+    [("logits", "nchw", False, 0), ("logits", "nhwc", True, 2), ("softmax", "nhwc", False, 2)],
 )
-def test_raw_pixels_go_to_a_network_that_normalises_them(run, output, layout, dynamic):
-    asked = {"input": "uint8", "layout": layout, "output": output, "dynamic_batch": dynamic}
+def test_raw_pixels_go_to_a_network_that_normalises_them(run, output, layout, dynamic, top_k):
+    asked = {"input": "uint8", "layout": layout, "output": output, "dynamic_batch": dynamic, "top_k": top_k}
     settings = colours.settings(export=asked, verify={"batch_size": 7})
     export(settings, run, Silent())
     found = verify(settings, run, Silent())

@@ -102,6 +102,7 @@ def plan_metadata(plan: Plan, plan_sha256: str, network: str, interface: Interfa
         **(pixels if plan.mean else {}),
         "layout": interface.layout.upper(),
         "output": interface.output,
+        **({"top_k": str(interface.top_k)} if interface.top_k else {}),
         **colours.get(plan.input_shape[0], {}),
         "plan_sha256": plan_sha256,
         "catro_deploy_version": __version__,

@@ -1,7 +1,8 @@
-"""What an ONNX network takes and returns: normalised images or raw pixels, logits or probabilities.
+"""What an ONNX network takes and returns: normalised images or raw pixels; logits or probabilities, and the largest.
 
 Preprocessing is one Cast, a Transpose for NHWC, and one BatchNormalization, which scales and shifts each channel in a
-single pass. The Cast comes first, for TensorRT feeds uint8 to nothing else (NVIDIA/TensorRT issue 3985).
+single pass. The Cast comes first, for TensorRT feeds uint8 to nothing else (NVIDIA/TensorRT issue 3985). The first
+output has all classes whatever else is returned, so that the network can be verified.
 """
 
 import copy
@@ -19,7 +20,15 @@ from catro_deploy.errors import ModelError, NumericsError
 from catro_deploy.files import write_bytes
 from catro_deploy.settings.deploy import ExportSettings
 
-__all__ = ["PLAIN", "Interface", "attach_", "plain_copy", "with_interface", "without_interface", "write_interface"]
+__all__ = [
+    "PLAIN",
+    "Interface",
+    "attach_",
+    "plain_copy",
+    "with_interface",
+    "without_interface",
+    "write_interface",
+]
 
 Proto = Any
 """An onnx.ModelProto, which has no annotations."""
@@ -27,6 +36,9 @@ Proto = Any
 LARGEST_PIXEL = 255
 # Names of the nodes and constants that are added begin with one of these.
 BEFORE, AFTER = "preprocess/", "postprocess/"
+TOP_K = f"{AFTER}k"
+TOP = ("top_values", "top_classes")
+"""Names of the outputs of the largest, and of the indices of their classes."""
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 # Of normalised pixels, relative to the largest: float32 rounds differently if scale and shift are folded.
 AGREEMENT = 1e-5
@@ -34,29 +46,35 @@ AGREEMENT = 1e-5
 
 @dataclass(frozen=True)
 class Interface:
-    """The type and layout of the input, and what is returned; ``mean`` and ``std`` are of pixels in 0..1."""
+    """The type and layout of the input, and what is returned; ``mean`` and ``std`` are of pixels in 0..1.
+
+    With ``top_k`` there are two outputs more, (batch, top_k): the largest logits or probabilities, and their classes.
+    """
 
     input: Literal["float", "uint8"] = "float"
     layout: Literal["nchw", "nhwc"] = "nchw"
     output: Literal["logits", "softmax"] = "logits"
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    top_k: int = 0
 
     @classmethod
     def of(cls, settings: ExportSettings, mean: Sequence[float], std: Sequence[float]) -> "Interface":
         """What ``settings`` ask for, for a network of images normalised by ``mean`` and ``std``."""
-        return cls(settings.input, settings.layout, settings.output, tuple(mean), tuple(std))
+        return cls(settings.input, settings.layout, settings.output, tuple(mean), tuple(std), settings.top_k)
 
     @property
     def is_plain(self) -> bool:
         """Whether it is that of the network itself: normalised NCHW images to logits."""
-        return (self.input, self.layout, self.output) == (PLAIN.input, PLAIN.layout, PLAIN.output)
+        plain = PLAIN.input, PLAIN.layout, PLAIN.output, PLAIN.top_k
+        return (self.input, self.layout, self.output, self.top_k) == plain
 
     @property
     def words(self) -> str:
         """One line, such as ``uint8 NHWC pixels, normalised inside the network; softmax``."""
         images = "uint8 {} pixels, normalised inside the network" if self.input == "uint8" else "float32 {}, normalised"
-        return f"{images.format(self.layout.upper())}; {self.output}"
+        top = f" and top {self.top_k}" if self.top_k else ""
+        return f"{images.format(self.layout.upper())}; {self.output}{top}"
 
 
 PLAIN = Interface()
@@ -68,13 +86,16 @@ def with_interface(proto: Proto, interface: Interface) -> Proto:
     found = copy.deepcopy(proto)
     graph = found.graph
     before, constants = _preprocessing(graph.input[0].name, interface)
-    after = _postprocessing(graph.output[0].name, interface)
+    softmax = _softmax(graph.output[0].name, interface)
     if before:
         _rename_inputs_(graph, graph.input[0].name, before[-1].output[0])
         _retype_(graph.input[0], interface.input == "uint8", TO_NHWC if interface.layout == "nhwc" else None)
-    if after:
-        graph.output[0].name = after[-1].output[0]
-    nodes = [*before, *graph.node, *after]
+    if softmax:
+        graph.output[0].name = softmax[-1].output[0]
+    nodes = [*before, *graph.node, *softmax]
+    if interface.top_k:
+        nodes.append(_top_node(graph.output[0].name))
+        constants.append(_add_top_outputs_(graph, interface.top_k))
     del graph.node[:]
     graph.node.extend(nodes)
     graph.initializer.extend(constants)
@@ -89,13 +110,14 @@ def without_interface(proto: Proto) -> Proto:
     after = [node for node in graph.node if node.name.startswith(AFTER)]
     for node in (*before, *after):
         graph.node.remove(node)
-    for tensor in [tensor for tensor in graph.initializer if tensor.name.startswith(BEFORE)]:
+    for tensor in [tensor for tensor in graph.initializer if tensor.name.startswith((BEFORE, AFTER))]:
         graph.initializer.remove(tensor)
     if before:
         _rename_inputs_(graph, before[-1].output[0], graph.input[0].name)
         transposed = any(node.op_type == "Transpose" for node in before)
         _retype_(graph.input[0], False, TO_NCHW if transposed else None)
     if after:
+        del graph.output[1:]
         graph.output[0].name = after[0].input[0]
     return found
 
@@ -115,7 +137,7 @@ def write_interface(path: Path, interface: Interface) -> None:
 
     Raises:
         ModelError: the network that results is not valid.
-        NumericsError: pixels are normalised otherwise than by the pipeline.
+        NumericsError: pixels are normalised otherwise than by the pipeline, or other classes are named the top ones.
     """
     if interface.is_plain:
         return
@@ -128,6 +150,8 @@ def write_interface(path: Path, interface: Interface) -> None:
         raise ModelError(f"With preprocessing the network is no valid ONNX: {error}") from error
     if interface.input == "uint8":
         _check_normalisation(found, interface, path.name)
+    if interface.top_k:
+        _check_top(found, path.name)
     write_bytes(path, found.SerializeToString())
 
 
@@ -177,13 +201,33 @@ def _folded(interface: Interface) -> dict[str, NDArray[np.float32]]:
     return {name: values.astype(np.float32) for name, values in parameters.items()}
 
 
-def _postprocessing(name: str, interface: Interface) -> list[Any]:
-    """Nodes that turn the logits ``name`` into the output."""
+def _softmax(name: str, interface: Interface) -> list[Any]:
+    """Nodes that turn the logits ``name`` into the first output."""
     from onnx import helper
 
     if interface.output == "logits":
         return []
     return [helper.make_node("Softmax", [name], ["probabilities"], f"{AFTER}Softmax", axis=-1)]
+
+
+def _top_node(name: str) -> Any:  # noqa: ANN401 - onnx.NodeProto
+    """What finds the largest of the output ``name``, in falling order."""
+    from onnx import helper
+
+    return helper.make_node("TopK", [name, TOP_K], list(TOP), f"{AFTER}TopK", axis=-1, largest=1, sorted=1)
+
+
+def _add_top_outputs_(graph: Any, top_k: int) -> Any:  # noqa: ANN401 - onnx.GraphProto, onnx.TensorProto
+    """Give ``graph`` the two outputs of ``_top_node``; returned is how many there are, at most one for each class."""
+    from onnx import TensorProto, numpy_helper
+
+    batch, classes = graph.output[0].type.tensor_type.shape.dim
+    count = min(top_k, classes.dim_value)
+    for name, kind in zip(TOP, (TensorProto.FLOAT, TensorProto.INT64), strict=True):
+        value = graph.output.add(name=name)
+        value.type.tensor_type.elem_type = kind
+        value.type.tensor_type.shape.dim.extend([batch, type(classes)(dim_value=count)])
+    return numpy_helper.from_array(np.array([count], np.int64), TOP_K)
 
 
 def _rename_inputs_(graph: Any, old: str, new: str) -> None:  # noqa: ANN401 - onnx.GraphProto
@@ -229,3 +273,19 @@ def _check_normalisation(proto: Proto, interface: Interface, name: str) -> None:
     allowed = AGREEMENT * max(1.0, float(np.abs(expected).max()))
     if not apart <= allowed:  # NaN is not
         raise NumericsError(f"{name} normalises pixels differently: {apart:.3g} apart, of {allowed:.3g} allowed.")
+
+
+def _check_top(proto: Proto, name: str) -> None:
+    """Require that for an image of noise the top classes are those of the largest values."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    given = session.get_inputs()[0]
+    shape = [size if isinstance(size, int) else 1 for size in given.shape]
+    pixels = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    image = pixels if given.type == "tensor(uint8)" else pixels / np.float32(LARGEST_PIXEL)
+    values, top_values, top_classes = session.run(None, {given.name: image})
+    largest = -np.sort(-values, axis=1)[:, : top_values.shape[1]]
+    named = np.take_along_axis(values, top_classes, 1)
+    if not (np.array_equal(top_values, largest) and np.array_equal(named, largest)):
+        raise NumericsError(f"{name} names other classes as the top {top_values.shape[1]} than those of its outputs.")

@@ -42,6 +42,7 @@ TYPES = {
     onnx.TensorProto.FLOAT: real.DataType.FLOAT,
     onnx.TensorProto.FLOAT16: real.DataType.HALF,
     onnx.TensorProto.UINT8: real.DataType.UINT8,
+    onnx.TensorProto.INT64: real.DataType.INT64,
 }
 
 
