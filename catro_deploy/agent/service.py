@@ -163,9 +163,12 @@ def _follow(store: Store, write: Write, name: str) -> Any:  # noqa: ANN401 - the
 def _end(store: Store, write: Write, name: str) -> None:
     """Stop a job if it is going on, and forget it."""
     folder = store.job(name)
-    if is_locked(folder / LOCK):
-        with suppress(ValueError, ProcessLookupError):
-            os.killpg(int((folder / LOCK).read_text()), signal.SIGKILL)
+    while is_locked(folder / LOCK):
+        if pid := (folder / LOCK).read_text():
+            with suppress(ProcessLookupError):
+                os.killpg(int(pid), signal.SIGKILL)
+            break
+        time.sleep(POLL_S)  # it has the lock, but has not written its process id yet
     shutil.rmtree(str(folder), ignore_errors=True)
 
 
