@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import platform
 import shutil
 import sys
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from catro_deploy.agent.events import Emit
     from catro_deploy.agent.jobs import DoctorJob, Workspace
 
-__all__ = ["examine"]
+__all__ = ["examine", "telemetry"]
 
 LEAST_FREE_GIB = 1.0
 # What is imported, what pip calls it, and what Debian and JetPack call it, if they have it.
@@ -51,6 +52,7 @@ def _findings(runtime: str) -> Iterator[Finding]:
         found = _package(module, pip, apt, needed, jetson)
         by_gpu = needed and runtime != name and found.state != "works"
         yield replace(found, remedy=gpu_build_hint()) if by_gpu else found
+    yield telemetry()
     if facts.jetson:
         yield from _jetson(facts.jetson)
     for gpu in facts.gpus or ():
@@ -89,6 +91,15 @@ def _package(module: str, pip: str, apt: str | None, needed: bool, jetson: bool)
     except Exception as error:  # whatever a library raises that does not fit this machine
         return Finding(module, "broken", f"{type(error).__name__}: {error}", needed, remedy)
     return Finding(module, "works", str(version), needed)
+
+
+def telemetry() -> Finding:
+    """Whether ONNX Runtime keeps to itself what it does; the package sees to that unless the user decided otherwise."""
+    chosen = f"ORT_DISABLE_TELEMETRY={os.environ.get('ORT_DISABLE_TELEMETRY', '')}"
+    if chosen.endswith("=1"):
+        return Finding("no telemetry", "works", f"ONNX Runtime sends and stores nothing about its use: {chosen}", False)
+    detail = f"from version 1.32 on, ONNX Runtime collects data about its use: {chosen}"
+    return Finding("no telemetry", "missing", detail, False, "unset ORT_DISABLE_TELEMETRY")
 
 
 def _jetson(facts: JetsonFacts) -> Iterator[Finding]:

@@ -86,6 +86,7 @@ def findings(config: Path | None) -> Iterator[Finding]:
         needed=True,
         remedy="pip install --force-reinstall onnxruntime",
     )
+    yield _telemetry()
     yield _integers()
     yield _cuda()
     yield _tensorrt()
@@ -128,6 +129,12 @@ def _onnxruntime() -> str:
     if answer.tolist() != [4.0]:
         raise FaultError(f"2 + 2 gave {answer.tolist()}.")
     return f"{onnxruntime.__version__}; providers: {', '.join(onnxruntime.get_available_providers())}"
+
+
+def _telemetry() -> Finding:
+    from catro_deploy.agent.doctor import telemetry
+
+    return telemetry()
 
 
 def _integers() -> Finding:

@@ -66,6 +66,15 @@ def test_the_gpu_that_cuda_finds(monkeypatch):
     assert "finds no GPU" in found.detail
 
 
+def test_telemetry_is_off_unless_the_user_decided_otherwise(monkeypatch):
+    found = findings()["no telemetry"]
+    assert (found.state, found.needed) == ("works", False)
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")
+    found = findings()["no telemetry"]
+    assert (found.state, found.remedy) == ("missing", "unset ORT_DISABLE_TELEMETRY")
+    assert found.detail.endswith("ORT_DISABLE_TELEMETRY=0")
+
+
 def test_a_jetson_is_told_its_own_commands(monkeypatch):
     monkeypatch.setattr(doctor, "device_facts", lambda: ORIN)
     monkeypatch.setitem(sys.modules, "tensorrt", None)

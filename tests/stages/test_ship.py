@@ -24,6 +24,7 @@ from catro_deploy.runs.records import save
 from catro_deploy.stages.export import export
 from catro_deploy.stages.ship import ship
 from tests.report.made import make_quantize
+from tests.runtimes.test_telemetry import undecided
 from tests.stages import colours
 
 PARTS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
@@ -130,10 +131,10 @@ def test_the_program_beside_the_file_gives_the_answers_of_the_pipeline(tmp_path,
     settings = colours.settings(data=data).data
     run, content = shipped(tmp_path, settings.size or (8, 8), export=export, data=data, prune={"target": target})
     files = photographs(tmp_path)
-    program = str(run.shipped.parent / "infer.py")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", program, *map(str, files)], cwd="/", capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-W", "error", str(run.shipped.parent / "infer.py"), *map(str, files)]
+    home = tmp_path / "home"
+    done = subprocess.run(command, env=undecided(home), cwd="/", capture_output=True, text=True, check=True)
+    assert not list(home.iterdir())  # no telemetry
     lines = done.stdout.splitlines()
     assert len(lines) == len(files)
     form = ImageForm(settings.size or (8, 8), 3, settings.resize, settings.interpolation)
