@@ -62,7 +62,7 @@ def test_the_time_limit_ends_it(tmp_path):
     start = time.monotonic()
     with pytest.raises(FaultError, match="did not end within 1 s"):
         list(events_of(job_for(tmp_path, original={}, pruned={}, protocol=LONG), tmp_path, limit_s=1))
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < LONG.seconds
 
 
 def test_leaving_early_ends_the_process(tmp_path):

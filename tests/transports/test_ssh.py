@@ -5,9 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,15 +93,16 @@ def test_the_agent_is_the_same_file_whenever_it_is_made():
 # --- whatever happens on the way ------------------------------------------------------------------------------------
 
 
-def test_a_lost_connection_does_not_end_the_job(far, server, tmp_path):
+def test_a_lost_connection_does_not_end_the_job(far, server, tmp_path, home):
     events = far.events(bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=4.0)), tmp_path)
     first = next(events)
+    (written,) = (home / "jobs").glob("*/events.jsonl")
+    (tmp_path / "written").hardlink_to(written)  # the job's folder is deleted at the end
     assert server.drop_connections() > 0
     *rest, last = events
     assert any("the connection to far was lost; the job goes on there" in note for note in far.notes)
-    times = [event["seconds"] for event in [first, *rest]]
-    assert times == sorted(set(times))  # none twice, none lost
-    assert max(b - a for a, b in pairwise(times)) < 1.0
+    told = [json.loads(line) for line in (tmp_path / "written").read_text().splitlines()]
+    assert [first, *rest, last] == told  # none twice, none lost
     assert last["result"]["pruned"]["n"] >= 100
 
 
@@ -153,10 +152,8 @@ def test_what_a_killed_host_began_is_picked_up(far, tmp_path):
     job = bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=5.0))
     with started_host(far, job, tmp_path) as host:
         host.kill()
-    began = time.monotonic()
     assert far.result(job, tmp_path).original.n >= 100
     assert any("far has this job since " in note for note in far.notes)
-    assert time.monotonic() - began < 15
 
 
 def test_ctrl_c_ends_the_job_there_too(far, tmp_path, home):

@@ -106,7 +106,7 @@ def test_a_host_key_that_changed_meanwhile_is_not_waited_for(far, server, tmp_pa
             list(events)
     finally:
         (server.folder / "known_hosts").write_text(known)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < connection.PATIENCE_S / 10
     assert "ssh-keygen -R" in caught.value.hint
     assert "Run the same command again" in caught.value.hint
     assert far.result(bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=4.0)), tmp_path).original.n >= 100
