@@ -71,12 +71,13 @@ def _is_scaled(weight: NDArray[Any], array: NDArray[Any]) -> bool:
 def name_nodes_(graph: Any, modules: Mapping[str, str], arrays: Arrays) -> dict[str, tuple[str, ...]]:  # noqa: ANN401 - onnx.GraphProto
     """Name nodes and tensors after their layers; return what each layer's nodes do, in the order of execution.
 
-    ``modules`` has the module of each weight. A node without one belongs to the layer whose output it works on.
+    ``modules`` has the module of each weight. A node without one belongs to the layer whose output it works on. The
+    output, too: OpenVINO calls the last node by it.
     """
     layers = {node.output[0]: modules.get(str(weight_of(node, arrays))) for node in graph.node}
     first = next((layer for layer in layers.values() if layer), "the image")
     owners: dict[str, str] = {}
-    renamed: dict[str, str] = {output.name: output.name for output in graph.output}
+    renamed: dict[str, str] = {}
     found: dict[str, list[str]] = {}
     for place, node in enumerate(graph.node):
         layer = layers[node.output[0]] or next((owners[name] for name in node.input if name in owners), first)
@@ -88,6 +89,8 @@ def name_nodes_(graph: Any, modules: Mapping[str, str], arrays: Arrays) -> dict[
     for node in graph.node:
         for names in (node.input, node.output):
             names[:] = [renamed.get(name, name) for name in names]
+    for output in graph.output:
+        output.name = renamed.get(output.name, output.name)
     return {layer: tuple(types) for layer, types in found.items()}
 
 
