@@ -16,7 +16,7 @@ from catro_deploy.files import write_text
 from catro_deploy.records import Precision
 from catro_deploy.toml import read_toml
 
-__all__ = ["ON_GPU", "GpuFigures", "Precision", "Target", "add_target", "load_target"]
+__all__ = ["BY_KIND", "ON_GPU", "GpuFigures", "Precision", "Target", "add_target", "load_target"]
 
 
 STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
@@ -25,6 +25,14 @@ ON_GPU = {
     "tensorrt": "tensorrt",
     "onnxruntime-cuda": "onnxruntime-gpu",
     "onnxruntime-tensorrt": "onnxruntime-gpu",
+}
+# The runtimes of each kind of target.
+BY_KIND = {
+    "cpu": ("onnxruntime", "openvino", "pytorch"),
+    "igpu": ("openvino-gpu",),
+    "npu": ("openvino-npu",),
+    "gpu": (*ON_GPU, "pytorch"),
+    "jetson": (*ON_GPU, "pytorch"),
 }
 # What a file must say for itself, though it extends another.
 OF_ITS_OWN = ("title", "notes")
@@ -60,6 +68,8 @@ class GpuFigures(BaseModel):
 class Target(BaseModel):
     """A device and how it is used there; ``sources`` says for each of its ``figures`` where it comes from.
 
+    A ``gpu`` is NVIDIA's, an ``igpu`` and an ``npu`` are Intel's.
+
     ``threads`` are those of a CPU's runtime. ``transport``: how work gets there; a ``bundle`` is carried by hand;
     ``none`` is for estimates only. ``power_mode`` is the device's own name of the clocks that the figures are of.
     """
@@ -68,8 +78,11 @@ class Target(BaseModel):
 
     name: str
     title: str
-    kind: Literal["cpu", "gpu", "jetson"]
-    runtime: Literal["onnxruntime", "onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt", "pytorch"]
+    kind: Literal["cpu", "gpu", "jetson", "igpu", "npu"]
+    runtime: Literal[
+        "onnxruntime", "onnxruntime-cuda", "onnxruntime-tensorrt", "openvino", "openvino-gpu", "openvino-npu",
+        "tensorrt", "pytorch",
+    ]  # fmt: skip
     precision: Precision
     threads: PositiveInt = 1
     batch: PositiveInt
@@ -90,17 +103,16 @@ class Target(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if (self.gpu is None) == (self.kind in ("gpu", "jetson")):
+            problem = "has no [gpu] table" if self.gpu else "needs the table [gpu]"
+            raise ValueError(f'a target of kind "{self.kind}" {problem}')
+        if self.runtime not in BY_KIND[self.kind]:
+            raise ValueError(f'the runtime of a target of kind "{self.kind}" cannot be {self.runtime}')
         if self.kind == "cpu":
-            if self.gpu is not None:
-                raise ValueError('a target of kind "cpu" has no [gpu] table')
             if "threads" not in self.model_fields_set:
                 raise ValueError('a target of kind "cpu" must say threads')
-            if self.runtime in ON_GPU:
-                raise ValueError(f'the runtime of a target of kind "cpu" cannot be {self.runtime}')
             if self.precision != "fp32":
                 raise ValueError('a target of kind "cpu" computes in fp32 in this version')
-        elif self.gpu is None:
-            raise ValueError(f'a target of kind "{self.kind}" needs the table [gpu]')
         elif self.threads != 1:
             raise ValueError('threads are for targets of kind "cpu"')
         return self

@@ -47,13 +47,15 @@ def write_graph(
     takes: list[int | str],
     gives: list[int | str],
     metadata: Mapping[str, str] | None = None,
+    *,
+    gives_name: str = "logits",
 ) -> Path:
-    """A graph from ``image`` of shape ``takes`` to ``logits`` of shape ``gives``."""
+    """A graph from ``image`` of shape ``takes`` to ``gives_name`` of shape ``gives``."""
     graph = helper.make_graph(
         nodes,
         "test",
         [helper.make_tensor_value_info("image", FLOAT, takes)],
-        [helper.make_tensor_value_info("logits", FLOAT, gives)],
+        [helper.make_tensor_value_info(gives_name, FLOAT, gives)],
         weights,
     )
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("nobody.has.this", 1)]

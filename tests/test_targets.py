@@ -56,6 +56,26 @@ def test_x86_cpu():
     assert (target.transport, target.gpu) == ("local", None)
 
 
+def test_openvino_on_intels_devices():
+    cpu = load_target("x86-cpu-openvino")
+    assert (cpu.kind, cpu.runtime, cpu.precision, cpu.threads) == ("cpu", "openvino", "fp32", 1)
+    for name in ("x86-igpu-openvino", "x86-npu-openvino"):
+        target = load_target(name)
+        assert (target.runtime.partition("-")[0], target.precision, target.gpu) == ("openvino", "fp16", None)
+        assert "NOT RUN" in target.notes
+
+
+@pytest.mark.parametrize(
+    ("name", "runtime"),
+    [("x86-cpu-openvino", "openvino-npu"), ("x86-igpu-openvino", "openvino"), ("x86-npu-openvino", "tensorrt")],
+)
+def test_a_runtime_of_another_device_is_refused(tmp_path, name, runtime):
+    content = resources.find("targets", name).read_text()
+    own = next(line for line in content.splitlines() if line.startswith("runtime"))
+    with pytest.raises(TargetError, match=f"cannot be {runtime}"):
+        load_target(written(tmp_path, content.replace(own, f'runtime = "{runtime}"')))
+
+
 def test_arm_cpu():
     """What an x86 computer measures would not be an Arm processor's: it is measured on a device."""
     target = load_target("arm-cpu")
@@ -67,6 +87,7 @@ def test_what_comes_with_the_package():
     jetsons = {f"jetson-{module}-{mode}" for module, modes in MODULES_AND_MODES.items() for mode in modes}
     gpus = {f"x86-gpu-{name}" for name in ("t4", "l4", "a10", "a100", "h100", "h200", "rtx4090")}
     named = {"arm-cpu", "x86-cpu", "x86-gpu", "jetson-orin", "jetson-thor", "jetson-xavier-nx"}
+    named |= {"x86-cpu-openvino", "x86-igpu-openvino", "x86-npu-openvino"}
     assert set(SHIPPED) == jetsons | gpus | named
 
 
@@ -76,7 +97,7 @@ def test_each_loads_and_gives_a_source_for_each_figure(name):
     assert target.name == name
     assert set(target.sources) == set(target.figures)
     assert {"precision", "batch"} <= set(target.figures)
-    if target.kind != "cpu":
+    if target.gpu:
         assert (target.runtime, target.precision) == ("tensorrt", "fp16")
         assert {f"gpu.{figure}" for figure in type(target.gpu).model_fields} <= set(target.figures)
     assert Target.model_validate(target.model_dump()) == target
@@ -86,7 +107,7 @@ def test_titles_tell_them_apart():
     assert len({load_target(name).title for name in SHIPPED}) == len(SHIPPED)
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if not name.endswith("-cpu")])
+@pytest.mark.parametrize("name", [name for name in SHIPPED if load_target(name).gpu])
 def test_the_rates_of_one_chip_are_those_of_its_generation(name):
     """fp16 tensor cores: 1024 operations a clock and SM on Volta, Turing and Ada, 2048 on Orin and A100; int8 twice."""
     gpu = load_target(name).gpu

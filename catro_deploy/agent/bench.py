@@ -16,7 +16,7 @@ from catro_deploy.agent.energy import energy, open_meter
 from catro_deploy.agent.events import Progress
 from catro_deploy.agent.facts import LoadMeter, device_facts, state
 from catro_deploy.agent.images import random_images
-from catro_deploy.agent.measure import CPU_PROVIDER, clocked, measure, percentile, remarks, speedup, timing
+from catro_deploy.agent.measure import clocked, measure, on_nvidia, percentile, remarks, speedup, timing
 from catro_deploy.agent.models import open_model
 from catro_deploy.agent.results import BenchFacts, BenchResult, Mode, ModeResult, TrtexecTiming
 from catro_deploy.errors import FaultError, UsageError
@@ -92,7 +92,7 @@ def _measured(
     enqueue_us: dict[str, list[float]] = {name: [] for name in runners}
     calls = {name: _call(runner, mode, protocol.seed, enqueue_us[name]) for name, runner in runners.items()}
     original = runners["original"]
-    with watched_clocks(gpu=_on_gpu(runners)) as watch:
+    with watched_clocks(gpu=on_nvidia(original.providers)) as watch:
 
         def between_turns(seconds: float) -> None:
             watch.sample(counts=seconds >= protocol.warmup_s)
@@ -105,6 +105,7 @@ def _measured(
         device=device,
         runtime=f"{original.name} {original.version}",
         providers=tuple(original.providers),
+        properties=dict(original.properties) or None,
         before=before,
         after=state(),
         other_load_cores=other_load_cores,
@@ -116,14 +117,10 @@ def _measured(
     return ModeResult(timings["original"], timings["pruned"], ratio, mode, warnings), facts
 
 
-def _on_gpu(runners: Mapping[str, Runner]) -> bool:
-    return runners["original"].providers[0] != CPU_PROVIDER
-
-
 def _with_energy_and_trtexec(result: BenchResult, runners: Mapping[str, Runner], job: BenchJob) -> BenchResult:
     """``result`` with energy and trtexec's times, where the device has them."""
     calls = {name: _call(runner, result.mode, job.protocol.seed) for name, runner in runners.items()}
-    with open_meter(gpu=_on_gpu(runners)) as meter:
+    with open_meter(gpu=on_nvidia(runners["original"].providers)) as meter:
         result = replace(result, energy=energy(calls, meter) if meter else None)
     binary = None if result.mode.cuda_graph is None else trtexec.find_trtexec()
     if binary:

@@ -15,6 +15,7 @@ from catro_deploy.agent.results import DoctorResult, Finding
 from catro_deploy.agent.store import Store
 from catro_deploy.errors import CatroError
 from catro_deploy.runtimes.cuda_files import gpu_build_hint
+from catro_deploy.runtimes.ov_library import keep_silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,11 +30,12 @@ LEAST_FREE_GIB = 1.0
 # What is imported, what pip calls it, and what Debian and JetPack call it, if they have it.
 RUNTIMES = {
     "onnxruntime": ("onnxruntime", "onnxruntime", None),
+    "openvino": ("openvino", "openvino", None),
     "tensorrt": ("tensorrt", "tensorrt", "python3-libnvinfer"),
 }
 
-# Polygraphy, which is sent along, needs it.
-NEWER_PYTHON = {"tensorrt": (3, 10)}
+# Polygraphy, which is sent along, needs it; and OpenVINO has wheels for no older one.
+NEWER_PYTHON = {"tensorrt": (3, 10), "openvino": (3, 10), "openvino-gpu": (3, 10), "openvino-npu": (3, 10)}
 
 
 def examine(job: DoctorJob, workspace: Workspace, emit: Emit) -> DoctorResult:
@@ -48,9 +50,9 @@ def _findings(runtime: str) -> Iterator[Finding]:
     yield Finding("processor", "works", _processor(facts), False)
     yield _package("numpy", "numpy", "python3-numpy", True, jetson)
     for name, (module, pip, apt) in RUNTIMES.items():
-        needed = runtime in (name, f"{name}-cuda", f"{name}-tensorrt")
+        needed = runtime.partition("-")[0] == name
         found = _package(module, pip, apt, needed, jetson)
-        by_gpu = needed and runtime != name and found.state != "works"
+        by_gpu = runtime.startswith("onnxruntime-") and needed and found.state != "works"
         yield replace(found, remedy=gpu_build_hint()) if by_gpu else found
     yield telemetry()
     if facts.jetson:
@@ -82,6 +84,7 @@ def _processor(facts: DeviceFacts) -> str:
 def _package(module: str, pip: str, apt: str | None, needed: bool, jetson: bool) -> Finding:
     # On a Jetson the packages of JetPack fit its libraries; others from PyPI may not.
     remedy = f"sudo apt-get install {apt}" if apt and jetson else f"python3 -m pip install {pip}"
+    keep_silent()
     try:
         version = importlib.import_module(module).__version__
     except ModuleNotFoundError as error:
@@ -131,7 +134,7 @@ def _cuda() -> Finding:
 
 
 def _tried(runtime: str) -> Finding:
-    """Whether a tiny network runs by ONNX Runtime on the GPU."""
+    """Whether a tiny network runs by the runtime, on the device that it is for."""
     try:
         from catro_deploy.runtimes.trial import try_runtime
 

@@ -29,6 +29,7 @@ __all__ = [
     "clocked",
     "measure",
     "no_garbage_collection",
+    "on_nvidia",
     "percentile",
     "ratio_interval",
     "remarks",
@@ -42,7 +43,8 @@ NOISY_CV = 0.15
 NOISY_GPU_CV, HOST_BOUND = 0.025, 0.8
 DRIFT = 0.05
 BUSY_SHARE = 0.25
-CPU_PROVIDER = "CPUExecutionProvider"
+# ONNX Runtime's name of the CPU, and OpenVINO's of it and of Intel's devices: the clocks of none are NVIDIA's to tell.
+NOT_NVIDIA = ("CPUExecutionProvider", "CPU", "GPU", "NPU")
 
 
 def measure(
@@ -188,8 +190,12 @@ def remarks(
     if low <= 1 <= high:
         found.append(f"The interval {low:.3f} to {high:.3f} holds 1: no difference in speed is shown.")
     found += _remarks_on_drift(*(_drift(timings[name].samples_us or ()) for name in ("original", "pruned")))
-    on_gpu = any(provider != CPU_PROVIDER for provider in facts.providers)
-    return found + clock_remarks(facts, gpu=on_gpu) + _remarks_on_load(facts)
+    return found + clock_remarks(facts, gpu=on_nvidia(facts.providers)) + _remarks_on_load(facts)
+
+
+def on_nvidia(providers: Sequence[str]) -> bool:
+    """Whether any of a runner's ``providers`` is an NVIDIA GPU; OpenVINO numbers its devices, as in ``GPU.0``."""
+    return any(provider.partition(".")[0] not in NOT_NVIDIA for provider in providers)
 
 
 def _remarks_on_drift(original: float, pruned: float) -> list[str]:

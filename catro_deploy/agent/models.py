@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from catro_deploy.agent.store import storage_errors
 from catro_deploy.errors import MessageError
 from catro_deploy.runtimes import Runner, open_runner
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["engine_settings", "open_model"]
 
 BUILT_FIRST = ("tensorrt",)
+SLOW_TO_COMPILE = ("openvino-gpu", "openvino-npu")
+OPENVINO = "openvino"
+"""The folder of what OpenVINO has compiled for GPUs and NPUs."""
 
 
 def open_model(job: ModelJob[Any], file: str, workspace: Workspace, emit: Emit) -> Runner:
@@ -32,7 +36,20 @@ def open_model(job: ModelJob[Any], file: str, workspace: Workspace, emit: Emit) 
         model = engine_of(model, engine_settings(job), Path(workspace.home), emit)
     if job.runtime == "onnxruntime-tensorrt":
         return _by_provider(job, model, Path(workspace.home))
+    if job.runtime in SLOW_TO_COMPILE:
+        return _cached(job, model, Path(workspace.home))
     return open_runner(job.runtime, model, job.threads)
+
+
+def _cached(job: ModelJob[Any], model: Path, home: Path) -> Runner:
+    """A runner whose compiled network OpenVINO keeps: for a CPU it compiles in a fraction of a second."""
+    from catro_deploy.runtimes.ov import OvGpuRunner, OvNpuRunner
+
+    cache = home / OPENVINO
+    with storage_errors(home):
+        cache.mkdir(parents=True, exist_ok=True)
+    kind = OvGpuRunner if job.runtime == OvGpuRunner.name else OvNpuRunner
+    return kind(model, job.threads, cache=cache)
 
 
 def _by_provider(job: ModelJob[Any], model: Path, home: Path) -> Runner:

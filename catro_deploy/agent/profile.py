@@ -119,11 +119,13 @@ class _Visitor:
 
     def visit(self, images: NDArray[Any], protocol: VisitProtocol) -> None:
         """Run the network for a while."""
-        first_ms = _times_us(self._profiled, images, WARMUP)[0] / 1e3
-        runs = int(np.clip(protocol.block_ms / first_ms, protocol.min_runs, protocol.max_runs))
-        _times_us(self._profiled, images, runs)
-        self._visits.append(slice(self._done + WARMUP, self._done + WARMUP + runs))
-        self._done += WARMUP + runs
+        with self._profiled.visit():
+            first_ms = _times_us(self._profiled, images, 1 + WARMUP)[-1] / 1e3
+            runs = int(np.clip(protocol.block_ms / first_ms, protocol.min_runs, protocol.max_runs))
+            _times_us(self._profiled, images, runs)
+        begin = self._done + 1 + WARMUP
+        self._visits.append(slice(begin, begin + runs))
+        self._done = begin + runs
         if self._plain is not None:
             times_us = _times_us(self._plain, images, WARMUP + runs)[WARMUP:]
             self.whole_us.append(float(low_mean(np.array(times_us))))

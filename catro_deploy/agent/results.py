@@ -44,7 +44,7 @@ class Result(Tagged):
 class BenchFacts:
     """The device, and its state before, ``during`` and after a measurement.
 
-    ``other_load_cores`` is what other processes used.
+    ``other_load_cores`` is what other processes used; ``properties`` are how the runtime computed, as it says itself.
     """
 
     device: DeviceFacts
@@ -54,6 +54,7 @@ class BenchFacts:
     after: DeviceState
     other_load_cores: Optional[float]
     during: Optional[MeasuredClocks] = None
+    properties: Optional[Mapping[str, str]] = None
 
 
 @dataclass(frozen=True)

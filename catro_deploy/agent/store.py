@@ -101,7 +101,7 @@ class Store:
             with suppress(FileNotFoundError):
                 if now - folder.stat().st_mtime > UNUSED_S:
                     shutil.rmtree(str(folder), ignore_errors=True)
-        kept = [path for place in ("files", "engines") for path in (self.home / place).glob("*")]
+        kept = [path for place in ("files", "engines", "openvino") for path in (self.home / place).glob("*")]
         for path in (*kept, *self.home.glob("agent-*"), *self.home.glob(".agent-*")):
             with suppress(FileNotFoundError):
                 age_s = now - path.stat().st_mtime

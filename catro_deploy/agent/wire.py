@@ -17,7 +17,7 @@ from catro_deploy.errors import MessageError
 
 __all__ = ["FORMAT", "Tagged", "parse", "read", "to_json"]
 
-FORMAT = 2
+FORMAT = 3
 """Of jobs and results. Sides with different formats refuse each other's."""
 
 T = TypeVar("T")

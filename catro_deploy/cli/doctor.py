@@ -16,7 +16,7 @@ from catro_deploy.agent.results import Finding
 from catro_deploy.cli.console import print_json, print_result
 from catro_deploy.cli.options import Config, Json, examples
 from catro_deploy.cli.work import CONFIG, own_settings
-from catro_deploy.errors import CatroError, DeviceError, FaultError
+from catro_deploy.errors import CatroError, DeviceError, FaultError, RuntimeMissingError
 
 __all__ = ["Finding", "app", "findings", "findings_on"]
 
@@ -90,6 +90,7 @@ def findings(config: Path | None) -> Iterator[Finding]:
     yield _integers()
     yield _cuda()
     yield _tensorrt()
+    yield _openvino()
     yield _compiler()
     yield _disk()
     yield _memory()
@@ -180,6 +181,19 @@ def _tensorrt() -> Finding:
     except ImportError:
         return Finding("TensorRT", "missing", "not installed", False, remedy)
     return Finding("TensorRT", "works", str(version), False)
+
+
+def _openvino() -> Finding:
+    from catro_deploy.runtimes.ov_library import core
+    from catro_deploy.runtimes.trial import try_runtime
+
+    try:
+        version, devices = try_runtime("openvino"), ", ".join(core().available_devices)
+        return Finding("OpenVINO", "works", f"{version}; devices: {devices}", False)
+    except RuntimeMissingError as error:
+        return Finding("OpenVINO", "missing", error.problem, False, 'optional: pip install "catro-deploy[openvino]"')
+    except CatroError as error:
+        return Finding("OpenVINO", "broken", error.problem, False, error.hint)
 
 
 def _compiler() -> Finding:

@@ -76,7 +76,7 @@ FORMS = {form.name: form for form in (X86, TENSORRT)}
 
 def form_of(runtime: str) -> Form:
     """The form that ``runtime``, by its name in the registry, is fast with."""
-    return X86 if runtime == "onnxruntime" else TENSORRT
+    return X86 if runtime in ("onnxruntime", "openvino") else TENSORRT
 
 
 def seven_bits(instruction_sets: Collection[str]) -> bool:

@@ -21,6 +21,9 @@ RUNTIMES = {
     "onnxruntime": ("catro_deploy.runtimes.ort", "OrtRunner"),
     "onnxruntime-cuda": ("catro_deploy.runtimes.ort_gpu", "OrtCudaRunner"),
     "onnxruntime-tensorrt": ("catro_deploy.runtimes.ort_gpu", "OrtTensorrtRunner"),
+    "openvino": ("catro_deploy.runtimes.ov", "OvRunner"),
+    "openvino-gpu": ("catro_deploy.runtimes.ov", "OvGpuRunner"),
+    "openvino-npu": ("catro_deploy.runtimes.ov", "OvNpuRunner"),
     "tensorrt": ("catro_deploy.runtimes.trt", "TrtRunner"),
 }
 

@@ -8,6 +8,7 @@ from catro_deploy.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import numpy as np
@@ -30,6 +31,10 @@ class Runner(Protocol):
     @property
     def providers(self) -> tuple[str, ...]:
         """What computes, such as ``CPUExecutionProvider``, the preferred one first."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """How it computes, as the runtime itself says it; empty where it says nothing."""
 
     @property
     def batch(self) -> int | None:
@@ -65,6 +70,9 @@ class Runner(Protocol):
             ModelError: the images do not have the shape or the type that the model takes.
             FaultError: the runtime failed.
         """
+
+    def visit(self) -> AbstractContextManager[None]:
+        """A stretch of inferences, the first of which counts for nothing: their node times belong together."""
 
     def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
         """Names of the nodes as they ran, after all fusions, and their microseconds (inferences, nodes) so far.

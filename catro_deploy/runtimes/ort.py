@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from catro_deploy.errors import CatroError, FaultError, ModelError, RuntimeMissi
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
@@ -95,6 +97,11 @@ class OrtRunner:
         return tuple(self._session.get_providers())
 
     @property
+    def properties(self) -> Mapping[str, str]:
+        """None: what decides is in the options of its providers."""
+        return {}
+
+    @property
     def batch(self) -> int | None:
         """The first size of the input; None if it is dynamic."""
         size = self._shape[0]
@@ -123,6 +130,10 @@ class OrtRunner:
         except Exception as error:  # as above
             raise self._explain_run(error, inputs) from None
         return logits
+
+    def visit(self) -> AbstractContextManager[None]:
+        """Nothing is to be done: each inference is timed by itself."""
+        return nullcontext()
 
     def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
         """Names of the nodes as they ran, after all fusions, and their microseconds (inferences, nodes) so far.

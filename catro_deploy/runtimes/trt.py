@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from catro_deploy.runtimes.trt_engine import import_tensorrt, loaded, polygraphe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -73,6 +75,11 @@ class TrtRunner:
     def version(self) -> str:
         """TensorRT's version."""
         return str(import_tensorrt().__version__)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """None: what decides is in the engine."""
+        return {}
 
     @property
     def batch(self) -> int | None:
@@ -152,6 +159,10 @@ class TrtRunner:
     def shapes(self, batch: int) -> str:
         """The input as ``trtexec`` wants it, such as ``image:8x3x32x32``; empty if the engine takes but one shape."""
         return "" if self.batch else f"{self._input}:{'x'.join(map(str, (batch, *self.image_shape)))}"
+
+    def visit(self) -> AbstractContextManager[None]:
+        """Nothing is to be done: each inference is timed by itself."""
+        return nullcontext()
 
     def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
         """Names of the layers as they ran, after all fusions, and their microseconds (inferences, layers) so far."""

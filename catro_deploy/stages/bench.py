@@ -157,6 +157,7 @@ def _recorded(facts: BenchFacts) -> dict[str, Any]:
         **flat(facts.device),
         "runtime": facts.runtime,
         "providers": list(facts.providers),
+        **({"properties": dict(facts.properties)} if facts.properties else {}),
         **{f"{key}_before": value for key, value in flat(facts.before).items()},
         "other_load_cores": facts.other_load_cores,
         **({f"{key}_during": value for key, value in to_json(facts.during).items()} if facts.during else {}),

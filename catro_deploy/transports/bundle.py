@@ -31,7 +31,10 @@ Then carry {result} back, and there, where the networks were made:
 """
 
 # Of runtimes that need more than numpy and themselves.
-NEEDS = {"tensorrt": "Python 3.10 or later with numpy, TensorRT 10.3 or later and CUDA's runtime"}
+NEEDS = {
+    "tensorrt": "Python 3.10 or later with numpy, TensorRT 10.3 or later and CUDA's runtime",
+    "openvino": "Python 3.10 or later with numpy and openvino",
+}
 
 
 J_co = TypeVar("J_co", bound=Job[Any], covariant=True)
@@ -59,7 +62,8 @@ def write_bundle(path: Path, errands: Sequence[Errand[Job[Any]]], folder: Path, 
         hashes = _hashes(folder, one.files)
         jobs[job_name(to_json(one.job), hashes)] = CarriedJob(one.title, one.job, hashes, one.limit_s)
     bundle = Bundle(jobs)
-    needs = NEEDS.get(runtime, f"Python 3.8 or later with numpy and {runtime.partition('-')[0]}")
+    package = runtime.partition("-")[0]
+    needs = NEEDS.get(package, f"Python 3.8 or later with numpy and {package}")
     texts = {
         "README.txt": README.format(target=target, needs=needs, result=RESULT).encode(),
         "agent.pyz": agent_file(runtime),

@@ -6,26 +6,32 @@ from importlib import metadata
 from catro_deploy.errors import TargetError
 from catro_deploy.runtimes import RUNTIMES
 from catro_deploy.runtimes.cuda_files import gpu_build_hint
-from catro_deploy.targets import ON_GPU, Target
+from catro_deploy.runtimes.ov_library import has_device
+from catro_deploy.targets import BY_KIND, ON_GPU, Target
 from catro_deploy.transports.registry import HERE
 
 __all__ = ["profilable", "reachable", "require_latency", "require_reachable"]
+
+# Of each runtime that does not come with this package.
+PACKAGES = {**ON_GPU, "openvino": "openvino", "openvino-gpu": "openvino", "openvino-npu": "openvino"}
+# What OpenVINO calls the devices of a kind.
+INTELS = {"igpu": "GPU", "npu": "NPU"}
 
 
 def reachable(target: Target, device: str = HERE) -> bool:
     """Whether this version can run networks on ``target``: on the ``device``, or on this machine if it is one.
 
-    This machine can be a GPU's target if the package of its runtime is installed.
+    This machine can be a target if the package of its runtime is installed and, for Intel's devices, finds one.
     """
-    if (
-        target.transport == "none"
-        or target.runtime not in RUNTIMES
-        or (target.kind == "cpu") == (target.runtime in ON_GPU)
-    ):
+    known = target.runtime in RUNTIMES and target.runtime in BY_KIND[target.kind]
+    if target.transport == "none" or not known:
         return False
     if device != HERE:
         return True
-    return target.transport == "local" and (target.runtime not in ON_GPU or _is_installed(ON_GPU[target.runtime]))
+    package = PACKAGES.get(target.runtime)
+    if target.transport != "local" or (package is not None and not _is_installed(package)):
+        return False
+    return target.kind not in INTELS or has_device(INTELS[target.kind])
 
 
 def _is_installed(package: str) -> bool:
@@ -39,9 +45,10 @@ def _is_installed(package: str) -> bool:
 def profilable(target: Target) -> bool:
     """Whether the layers of a network can be timed on ``target`` where it is reachable.
 
-    What runs on GPUs names its layers otherwise than the network does, or tells when they were launched only.
+    What runs on NVIDIA's GPUs names its layers otherwise than the network does, or tells when they were launched only;
+    what OpenVINO's counters mean on other devices than the CPU was not tried.
     """
-    return target.runtime not in ON_GPU
+    return target.kind == "cpu"
 
 
 def require_reachable(target: Target, device: str, stage: str) -> None:
@@ -66,16 +73,17 @@ def require_reachable(target: Target, device: str, stage: str) -> None:
             f"{stage} cannot run on {target.name}: it is another machine ({target.transport}), and nothing says which.",
             f"{own}. One that cannot be reached gets a bundle: catro-deploy bundle",
         )
-    if target.runtime in ON_GPU:
-        package = ON_GPU[target.runtime]
-        hint = f"Install it here: python3 -m pip install {package}" if package == "tensorrt" else gpu_build_hint()
+    if package := PACKAGES.get(target.runtime):
+        lacking = INTELS.get(target.kind, package) if _is_installed(package) else package
+        by_pip = f"Install it here: python3 -m pip install {package}"
+        hint = gpu_build_hint() if package == "onnxruntime-gpu" else by_pip
         raise TargetError(
-            f"{stage} cannot run on {target.name}: that is {target.title}, and this machine has no {package}.",
+            f"{stage} cannot run on {target.name}: that is {target.title}, and this machine has no {lacking}.",
             f"{hint}. {own}",
         )
     raise TargetError(
         f"{stage} cannot run on {target.name}: this version has no {target.runtime} for a {target.kind}.",
-        f"It runs networks by {', '.join(RUNTIMES)}; those of GPUs on GPUs only.",
+        f"It runs networks by {', '.join(RUNTIMES)}.",
     )
 
 
@@ -85,6 +93,11 @@ def require_latency(target: Target, device: str = HERE) -> None:
     Raises:
         TargetError: neither.
     """
+    if target.gpu is None and reachable(target, device) and not profilable(target):
+        raise TargetError(
+            f"Layers on {target.name} can neither be timed nor estimated: budgets of latency need one or the other.",
+            "Name a budget of multiply-accumulates, such as --budget 50%flops; verify and bench measure the result.",
+        )
     if not reachable(target, device) and target.gpu is None:
         raise TargetError(
             f"Latency on {target.name} can neither be measured from here nor estimated: it has no [gpu] figures.",

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from catro_deploy.agent.device import DeviceFacts, DeviceState, GpuState, JetsonFacts, JetsonState, MeasuredClocks
-from catro_deploy.agent.measure import CPU_PROVIDER
 from catro_deploy.agent.results import BenchFacts
 
 __all__ = ["DEVICE", "facts_of"]
@@ -27,7 +26,7 @@ def facts_of(
     cores: int | None = None,
     load_average: float | None = None,
     other_load_cores: float | None = None,
-    providers: tuple[str, ...] = (CPU_PROVIDER,),
+    providers: tuple[str, ...] = ("CPUExecutionProvider",),
     gpus_after: tuple[GpuState, ...] = (),
     jetson: tuple[JetsonState | None, JetsonState | None] = (None, None),
     during: MeasuredClocks | None = None,

@@ -32,6 +32,14 @@ def test_this_machine_can_do_its_work():
     assert not [finding for finding in found.values() if finding.needed and finding.state != "works"]
 
 
+def test_openvino_is_needed_where_it_is_the_runtime_and_a_network_is_run():
+    assert not findings()["openvino"].needed
+    found = findings("openvino")
+    assert (found["openvino"].state, found["openvino"].needed) == ("works", True)
+    gpu = findings("openvino-gpu")["openvino-gpu"]
+    assert gpu.state == "works" or "finds no GPU here" in gpu.detail
+
+
 def test_what_the_target_needs_counts():
     assert findings("onnxruntime")["onnxruntime"].needed
     assert not findings("tensorrt")["onnxruntime"].needed

@@ -24,12 +24,14 @@ from tests.onnx_files import write_conv_chain, write_graph
 PROTOCOL = VisitProtocol(together=2, rounds=3, block_ms=1.0, min_runs=4, max_runs=10)
 
 
-def job_for(folder, layers: dict[str, int], whole: tuple[str, ...] = (), **protocol) -> ProfileJob:
+def job_for(
+    folder, layers: dict[str, int], whole: tuple[str, ...] = (), runtime: str = "onnxruntime", **protocol
+) -> ProfileJob:
     """Networks of so many convolutions each."""
     size = {"channels": 16, "size": 16}
     files = {name: write_conv_chain(folder / f"{name}.onnx", layers=count, **size) for name, count in layers.items()}
     return ProfileJob(
-        runtime="onnxruntime",
+        runtime=runtime,
         threads=1,
         batch=1,
         seed=0,
@@ -42,7 +44,7 @@ def job_for(folder, layers: dict[str, int], whole: tuple[str, ...] = (), **proto
 def samples_of(job: ProfileJob, folder) -> dict[str, Sample]:
     events: list[Sample] = []
     result = run(job, workspace(folder), events.append)
-    assert result.runtime.startswith("onnxruntime ")
+    assert result.runtime.startswith(f"{job.runtime} ")
     return {event.name: event for event in events}
 
 
@@ -76,8 +78,12 @@ def test_disturbances_do_not_count_up_to_half_of_the_runs():
     assert low_mean(disturbed) == low_mean(quiet) == 100
 
 
-def test_each_network_becomes_a_sample_with_a_value_for_each_round(tmp_path):
-    samples = samples_of(job_for(tmp_path, {"a": 1, "b": 2, "c": 8}, whole=("b",)), tmp_path)
+RUNTIMES = pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+
+
+@RUNTIMES
+def test_each_network_becomes_a_sample_with_a_value_for_each_round(tmp_path, runtime):
+    samples = samples_of(job_for(tmp_path, {"a": 1, "b": 2, "c": 8}, ("b",), runtime), tmp_path)
     assert list(samples) == ["a", "b", "c"]
     for name, sample in samples.items():
         assert len(sample.reference_us) == 3
@@ -89,14 +95,17 @@ def test_each_network_becomes_a_sample_with_a_value_for_each_round(tmp_path):
     assert len(samples["c"].nodes) == len(samples["a"].nodes) + 7
 
 
-def test_more_work_takes_more_time(tmp_path):
-    samples = samples_of(job_for(tmp_path, {"one": 1, "eight": 8}, rounds=5), tmp_path)
+@RUNTIMES
+def test_more_work_takes_more_time(tmp_path, runtime):
+    samples = samples_of(job_for(tmp_path, {"one": 1, "eight": 8}, runtime=runtime, rounds=5), tmp_path)
     assert node_us(samples["eight"]) > 3 * node_us(samples["one"])
 
 
-def test_nodes_add_up_to_about_the_whole(tmp_path):
+@RUNTIMES
+def test_nodes_add_up_to_about_the_whole(tmp_path, runtime):
     """The profiler counts whole microseconds and adds its own; the whole counts what lies between the nodes."""
-    sample = samples_of(job_for(tmp_path, {"model": 12}, whole=("model",), rounds=5), tmp_path)["model"]
+    job = job_for(tmp_path, {"model": 12}, ("model",), runtime, rounds=5)
+    sample = samples_of(job, tmp_path)["model"]
     assert 0.5 < node_us(sample) / float(np.median(sample.whole_us)) < 2
 
 
@@ -123,13 +132,15 @@ def test_what_disturbs_a_visit_shows_in_its_round(tmp_path, monkeypatch):
     assert min(first_us, third_us) < second_us
 
 
-def test_nodes_have_the_names_of_the_file(tmp_path):
+@RUNTIMES
+def test_nodes_have_the_names_of_the_file(tmp_path, runtime):
+    sizes = [1, 1, 256, 256]  # so that each takes a microsecond, the least that OpenVINO counts
     nodes = [
-        helper.make_node("Relu", ["image"], ["a"], name="layer::0"),
-        helper.make_node("Softmax", ["a"], ["logits"], name="layer::1"),
+        helper.make_node("Softmax", ["image"], ["a"], name="layer::0", axis=2),
+        helper.make_node("Softmax", ["a"], ["layer::1"], name="layer::1", axis=3),
     ]
-    file = write_graph(tmp_path / "two.onnx", nodes, [], [1, 4], [1, 4]).name
-    job = replace(job_for(tmp_path, {}), reference=file, variants=(Variant("two", file, False),))
+    file = write_graph(tmp_path / "two.onnx", nodes, [], sizes, sizes, gives_name="layer::1").name
+    job = replace(job_for(tmp_path, {}, runtime=runtime), reference=file, variants=(Variant("two", file, False),))
     assert [node.name for node in samples_of(job, tmp_path)["two"].nodes] == ["layer::0", "layer::1"]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from catro_deploy.agent.jobs import FactsJob, Job, ModelJob, R, read_result
+from catro_deploy.agent.jobs import FactsJob, Job, ModelJob, ProfileJob, R, read_result
 from catro_deploy.transports.registry import Device
 from catro_deploy.transports.ssh import run_far
 
@@ -22,6 +22,8 @@ class Far:
 
     def events(self, job: Job, folder: Path = Path(), limit_s: float = 120) -> Generator[dict[str, Any]]:
         names = [model.file for model in job.models.values()] if isinstance(job, ModelJob) else []
+        if isinstance(job, ProfileJob):
+            names = [job.reference, *(variant.file for variant in job.variants)]
         return run_far(self.device, job, folder, names, limit_s, self.notes.append)
 
     def result(self, job: Job[R], folder: Path = Path(), limit_s: float = 120) -> R:

@@ -1,3 +1,5 @@
+from importlib import metadata
+
 import pytest
 
 from catro_deploy import resources
@@ -12,7 +14,8 @@ def changed(name, **fields):
 
 
 def test_of_what_is_shipped_only_the_cpu_can_be_measured():
-    assert [name for name in resources.names("targets") if reachable(load_target(name))] == ["x86-cpu"]
+    found = [name for name in resources.names("targets") if reachable(load_target(name))]
+    assert found == ["x86-cpu", "x86-cpu-openvino"]
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,33 @@ def test_onnx_runtime_on_a_gpu_needs_its_own_build_here():
     with pytest.raises(TargetError, match="onnxruntime-gpu"):
         require_reachable(cuda, "", "bench")
     assert not profilable(cuda)
+
+
+@pytest.mark.parametrize(("name", "device"), [("x86-igpu-openvino", "GPU"), ("x86-npu-openvino", "NPU")])
+def test_intels_devices_must_be_found_here(name, device):
+    target = load_target(name)
+    with pytest.raises(TargetError, match=f"this machine has no {device}"):
+        require_reachable(target, "", "bench")
+    require_reachable(target, "far", "bench")
+    assert not profilable(target)
+    with pytest.raises(TargetError, match="neither be timed nor estimated") as caught:
+        require_latency(target, "far")
+    assert "50%flops" in caught.value.hint
+
+
+def test_openvino_must_be_installed_here(monkeypatch):
+    target = load_target("x86-cpu-openvino")
+    assert profilable(target)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    with pytest.raises(TargetError, match="this machine has no openvino") as caught:
+        require_reachable(target, "", "bench")
+    assert "pip install openvino" in caught.value.hint
+    assert reachable(target, "far")
+
+
+def missing(name):
+    raise metadata.PackageNotFoundError(name)
 
 
 def test_a_device_is_what_makes_another_machine_reachable():

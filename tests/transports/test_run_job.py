@@ -64,9 +64,9 @@ def test_a_bench_is_of_the_mode_that_counts_unless_others_are_asked_for():
 
 
 @pytest.fixture
-def bundle(tmp_path) -> tuple[BenchJob, Path]:
+def bundle(tmp_path, request) -> tuple[BenchJob, Path]:
     """A job, and the folder of the bundle that it was carried in."""
-    job = job_for(tmp_path, original={"layers": 3}, pruned={})
+    job = job_for(tmp_path, original={"layers": 3}, pruned={}, runtime=getattr(request, "param", "onnxruntime"))
     errand = Errand("Measuring", job, FILES, 60)
     write_bundle(tmp_path / "bundle.tar", [errand], tmp_path, "The box")
     with tarfile.open(tmp_path / "bundle.tar") as tar:
@@ -81,10 +81,14 @@ def carried_back(job: BenchJob, there: Path) -> BenchResult:
     return run_job(str(there / "result.json"), job, there / "files", FILES)
 
 
+@pytest.mark.parametrize("bundle", ["onnxruntime", "openvino"], indirect=True)
 def test_a_bundle_there_and_back(bundle, capsys):
     job, there = bundle
     assert do(there) == 0
-    assert carried_back(job, there).original.n >= 100
+    assert job.runtime in (there / "README.txt").read_text()
+    found = carried_back(job, there)
+    assert found.original.n >= 100
+    assert (found.facts.properties is None) == (job.runtime == "onnxruntime")
     before = (there / "result.json").read_bytes()
     assert do(there) == 0
     assert (there / "result.json").read_bytes() == before

@@ -17,6 +17,7 @@ from catro_deploy.errors import DeviceError, FaultError, ModelError
 from catro_deploy.transports import connection
 from catro_deploy.transports.agent_file import agent_file
 from tests.agent.test_agent import PROTOCOL, job_for, with_pruned
+from tests.agent.test_profile import job_for as profile_job
 from tests.transports.far import FACTS, Far, is_gone, processes_below
 from tests.transports.sshd import MISSING, script
 
@@ -39,14 +40,25 @@ def test_facts_of_a_device_that_has_nothing_but_python(far, home):
     assert not list((home / "jobs").iterdir())
 
 
-def test_a_bench_far_away_gives_what_one_here_gives(far, tmp_path, home):
-    *progress, last = far.events(bench_job(tmp_path), tmp_path)
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+def test_a_bench_far_away_gives_what_one_here_gives(far, tmp_path, home, runtime):
+    *progress, last = far.events(bench_job(tmp_path, runtime=runtime), tmp_path)
     assert {event["event"] for event in progress} == {"progress"}
     assert last["result"]["original"]["n"] >= 100
     assert last["result"]["speedup"]["median"] > 1
+    assert last["result"]["facts"]["runtime"].startswith(f"{runtime} ")
     assert any(note.startswith("sending 0.0 MB to far") for note in far.notes)
     assert not list((home / "jobs").iterdir())
     assert is_gone(home)
+
+
+def test_a_profile_by_openvino_far_away(far, tmp_path, home):
+    """Nothing is left beside the agent's own files, and nothing in the user's home there."""
+    *samples, last = far.events(profile_job(tmp_path, {"a": 1, "b": 2}, ("b",), "openvino"), tmp_path)
+    assert [sample["name"] for sample in samples] == ["a", "b"]
+    assert all(node["rounds_us"] for node in samples[0]["nodes"])
+    assert last["result"]["providers"] == ["CPU"]
+    assert not list((home / "jobs").iterdir())
 
 
 def test_what_is_there_is_not_sent_again(far, tmp_path):

@@ -53,6 +53,18 @@ def measured(tmp_path_factory) -> tuple[LatencyProfile, Path, Told]:
         return measure_profile(tiny_network(), SHAPE, USE, PROTOCOL, told), profiles_folder(), told
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_profile_by_openvino_has_times_of_each_layer(precision):
+    use = replace(USE, target="x86-cpu-openvino", runtime="openvino", precision=precision)
+    profile = measure_profile(tiny_network(), SHAPE, use, PROTOCOL.model_copy(update={"squares": 1}), Silent())
+    assert profile.device["runtime"].startswith("openvino ")
+    assert profile.fingerprint["runtime"] == profile.device["runtime"]
+    assert set(profile.shapes) == {"conv1", "conv2", "conv3", "fc"}
+    assert all(cell.us >= 0 for cells in profile.cells.values() for cell in cells.values())
+    assert sum(max(cell.us for cell in profile.cells[shape].values()) for shape in profile.shapes.values()) > 1
+
+
 def only_folder() -> Path:
     (folder,) = profiles_folder().iterdir()
     return folder

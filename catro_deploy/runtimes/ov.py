@@ -1,0 +1,233 @@
+"""OpenVINO on the CPU, and on Intel's GPUs and NPUs. Runs on devices too: Python, numpy and openvino suffice."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from catro_deploy.errors import CatroError, FaultError, ModelError, RuntimeMissingError
+from catro_deploy.runtimes.ov_library import core, has_device, import_openvino, said, short_version, words
+from catro_deploy.runtimes.ov_times import NodeCounters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["OvGpuRunner", "OvNpuRunner", "OvRunner"]
+
+PRECISION = "INFERENCE_PRECISION_HINT"
+# What decides speed and answers, as the compiled network says it.
+RECORDED = (
+    PRECISION, "PERFORMANCE_HINT", "NUM_STREAMS", "INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE", "EXECUTION_DEVICES",
+)  # fmt: skip
+
+
+class OvRunner:
+    """A model, ONNX or IR, compiled for latency: one inference at a time, on ``threads`` of the CPU.
+
+    It computes in the precision that its file says. OpenVINO's own choice would be bfloat16 on processors that have it,
+    half precision on a GPU, and integers for weights that are stored as such.
+
+    ``cache`` is a folder of compiled networks, for devices that take long to compile.
+    """
+
+    name = "openvino"
+    device = "CPU"
+    options: Mapping[str, Any] = {
+        "NUM_STREAMS": 1,
+        # Each thread on a core of its own would be fast as long as nothing else runs on that core.
+        "ENABLE_CPU_PINNING": False,
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+    }
+
+    def __init__(self, model: Path, threads: int, *, profiling: bool = False, cache: Path | None = None) -> None:
+        self.model = model
+        self.threads = threads
+        self.profiling = profiling
+        self.cache = cache
+        self._network: Any = None
+        self._compiled: Any = None
+        self._request: Any = None
+        self._given: NDArray[Any] | None = None
+        self._counters = NodeCounters()
+
+    def __enter__(self) -> OvRunner:
+        """Read the model and compile it for the device."""
+        if not self.model.is_file():
+            raise ModelError(f"There is no model file {self.model}.", "Make it: catro-deploy export")
+        self._ov = import_openvino()
+        if not has_device(self.device):
+            raise self._no_device()
+        try:
+            self._network = core().read_model(str(self.model))
+        except Exception as error:  # what OpenVINO raises has no class of its own
+            raise self._explain_read(said(error)) from None
+        self._require_image()
+        self._compile()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free the model."""
+        self._network = self._compiled = self._request = self._given = None
+
+    @property
+    def version(self) -> str:
+        """OpenVINO's version."""
+        return short_version(import_openvino())
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """The devices that compute."""
+        return tuple(self._compiled.get_property("EXECUTION_DEVICES"))
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What the compiled network says of how it computes."""
+        known = set(self._compiled.get_property("SUPPORTED_PROPERTIES"))
+        return {name: words(self._compiled.get_property(name)) for name in RECORDED if name in known}
+
+    @property
+    def batch(self) -> int | None:
+        """The first size of the input; None if it is dynamic."""
+        size = self._network.input().get_partial_shape()[0]
+        return None if size.is_dynamic else int(size.get_length())
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """The other sizes of the input."""
+        shape = self._network.input().get_partial_shape()
+        return tuple([int(shape[place].get_length()) for place in range(1, len(shape))])
+
+    @property
+    def input_type(self) -> np.dtype[Any]:
+        """uint8 or float32."""
+        found: np.dtype[Any] = np.dtype(self._network.input().get_element_type().to_dtype())
+        return found
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The metadata_props of the ONNX file, also of one that has become IR."""
+        if not self._network.has_rt_info(["framework"]):
+            return {}
+        return {key: str(value.astype(str)) for key, value in self._network.rt_info["framework"].items()}
+
+    def infer(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Map images to logits; nothing is copied on the way in."""
+        if inputs is not self._given:
+            self._give(inputs)
+        try:
+            self._request.infer(share_outputs=True)
+        except Exception as error:  # as above
+            raise FaultError(f"OpenVINO {self.version} failed on {self.model}: {said(error)}") from None
+        if self.profiling:
+            self._counters.read(self._request)
+        logits: NDArray[np.float32] = self._request.get_output_tensor(0).data.astype(np.float32)
+        return logits
+
+    @contextmanager
+    def visit(self) -> Iterator[None]:
+        """Compile the network anew: its counters tell nothing but averages from then on."""
+        if self.profiling:
+            self._compile()
+            self._counters.restart()
+        yield
+        if self.profiling:
+            self._compiled = self._request = self._given = None
+
+    def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
+        """Names of the nodes as they ran, after all fusions, and their microseconds (inferences, nodes) so far.
+
+        In a visit the first inference has times of its own, all others their common ones: see ``NodeCounters``.
+        """
+        return self._counters.node_times()
+
+    def _require_image(self) -> None:
+        inputs = self._network.inputs
+        shape = inputs[0].get_partial_shape() if len(inputs) == 1 else None
+        if shape is None or shape.rank.is_dynamic or len(shape) < 2 or any(size.is_dynamic for size in list(shape)[1:]):
+            raise ModelError(
+                f"{self.model} takes {', '.join(str(one.get_partial_shape()) for one in inputs)}, not one image of a "
+                "known size.",
+                "Only the batch may be dynamic. Export again: catro-deploy export",
+            )
+
+    def _compile(self) -> None:
+        precision = self._precision()
+        config: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", PRECISION: precision, **self.options}
+        if self.device == "CPU":
+            config["INFERENCE_NUM_THREADS"] = self.threads
+        if self.profiling:
+            config["PERF_COUNT"] = True
+        if self.cache is not None:
+            config["CACHE_DIR"] = str(self.cache)
+        try:
+            self._compiled = core().compile_model(self._network, self.device, config)
+            self._request = self._compiled.create_infer_request()
+        except Exception as error:  # as above
+            raise self._explain_compile(said(error)) from None
+        self._given = None
+        chosen = words(self._compiled.get_property(PRECISION))
+        if chosen != precision:
+            raise FaultError(
+                f"OpenVINO {self.version} computes {self.model.name} in {chosen}, though {precision} is asked for.",
+                "Install another version: python3 -m pip install --upgrade openvino",
+            )
+
+    def _precision(self) -> str:
+        """That of the file: f16 if its constants are in half precision, else f32; integers say so themselves."""
+        constants = [op for op in self._network.get_ops() if op.get_type_name() == "Constant"]
+        return "f16" if any(op.get_element_type() == self._ov.Type.f16 for op in constants) else "f32"
+
+    def _give(self, inputs: NDArray[Any]) -> None:
+        expected = (len(inputs) if self.batch is None else self.batch, *self.image_shape)
+        if inputs.shape != expected or inputs.dtype != self.input_type:
+            batch = "batch" if self.batch is None else self.batch
+            raise ModelError(
+                f"{self.model.name} takes {self.input_type} of shape {[batch, *self.image_shape]}; "
+                f"it was given {inputs.dtype} of shape {inputs.shape}.",
+                "For more than one image at a time set export.dynamic_batch = true and export again.",
+            )
+        shared = self._ov.Tensor(np.ascontiguousarray(inputs), shared_memory=True)
+        self._request.set_input_tensor(shared)
+        self._given = inputs
+
+    def _no_device(self) -> RuntimeMissingError:
+        found = ", ".join(core().available_devices) or "none"
+        return RuntimeMissingError(
+            f"OpenVINO {self.version} finds no {self.device} here, only {found}.",
+            "Install the driver of the device: https://docs.openvino.ai, Install OpenVINO, Additional Configurations.",
+        )
+
+    def _explain_read(self, reason: str) -> CatroError:
+        return ModelError(
+            f"OpenVINO {self.version} cannot read {self.model}: {reason}",
+            "If the file is not whole, make it again: catro-deploy export. Else export for an older opset "
+            "(export.opset), or install a newer openvino.",
+        )
+
+    def _explain_compile(self, reason: str) -> CatroError:
+        return ModelError(
+            f"OpenVINO {self.version} cannot compile {self.model} for {self.device}: {reason}",
+            "Install a newer openvino, or use a target with another runtime.",
+        )
+
+
+class OvGpuRunner(OvRunner):
+    """Likewise on an Intel GPU; its times have the copies to the GPU and back in them."""
+
+    name = "openvino-gpu"
+    device = "GPU"
+    options: Mapping[str, Any] = {"NUM_STREAMS": 1}
+
+
+class OvNpuRunner(OvRunner):
+    """Likewise on an Intel NPU."""
+
+    name = "openvino-npu"
+    device = "NPU"
+    options: Mapping[str, Any] = {}
