@@ -1,4 +1,4 @@
-"""catro-deploy: prune an image classifier for the device that must run it, and prove on that device what it gained.
+"""catro-deploy: prune an image classifier for the device that must run it, and measure the gain on that device.
 
 ``catro_deploy.prune(model, loader)`` prunes a module in memory; ``catro_deploy.load(folder)`` builds a pruned network
 again.

@@ -15,7 +15,8 @@ __all__ = ["Budget"]
 class Budget:
     """What the pruned network may USE.
 
-    ``0.5`` of the original's ``flops`` (multiply-accumulates) or of its measured latency (``x``), or so many ``us``.
+    A share of the original's ``flops`` (multiply-accumulates) or measured latency (``x``), or an absolute latency in
+    ``us``.
     """
 
     amount: float
@@ -49,7 +50,7 @@ class Budget:
         return budget
 
     def limit(self, original: float) -> float:
-        """What may be used of an ``original`` that uses so much, in its unit."""
+        """The allowed amount, in the unit of the ``original`` amount."""
         return self.amount if self.unit == "us" else self.amount * original
 
     def __str__(self) -> str:

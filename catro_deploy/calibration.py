@@ -1,4 +1,4 @@
-"""Protocols of measuring and of quantising: files of calibration/, whose comments give the reasons."""
+"""Measuring protocols and quantisation recipes: files of calibration/, whose comments give the reasons."""
 
 import tomllib
 from pathlib import Path
@@ -30,9 +30,9 @@ __all__ = [
 ]
 
 SIDES = (2, 3, 5, 7, 11, 13)
-"""Of Latin squares of candidates: modulo a prime every two slopes meet once."""
+"""Sides of Latin squares of candidates: primes, since modulo a prime two slopes meet exactly once."""
 
-# A bootstrap over ten turns or fewer says little.
+# A bootstrap over ten turns or fewer is unreliable.
 LEAST_TURNS = 10
 
 
@@ -89,7 +89,7 @@ class ProfileProtocol(_Protocol):
 class Int8Recipe(_Protocol):
     """How a network is quantised to eight-bit integers.
 
-    A recipe that a run has left behind says which images it took: others are refused by their ``images_sha256``.
+    The recipe of a run has the hash of its images, ``images_sha256``: others are refused.
     """
 
     samples_per_class: PositiveInt
@@ -106,7 +106,7 @@ _Kind = TypeVar("_Kind", bound=_Protocol)
 
 
 def load_latency_protocol(name: str) -> LatencyProtocol:
-    """Load how to compare two networks, by a name or from a TOML file of the user's.
+    """Load a protocol for comparing two networks, by a name or from a user's TOML file.
 
     Raises:
         SettingsError: there is no such protocol, or its file is not valid.
@@ -115,7 +115,7 @@ def load_latency_protocol(name: str) -> LatencyProtocol:
 
 
 def load_profile_protocol(name: str) -> ProfileProtocol:
-    """Load how to time layers, by a name or from a TOML file of the user's.
+    """Load a protocol for timing layers, by a name or from a user's TOML file.
 
     Raises:
         SettingsError: there is no such protocol, or its file is not valid.
@@ -124,7 +124,7 @@ def load_profile_protocol(name: str) -> ProfileProtocol:
 
 
 def load_int8_recipe(name: str) -> Int8Recipe:
-    """Load how to quantise, by a name or from a TOML file of the user's.
+    """Load a quantisation recipe, by a name or from a user's TOML file.
 
     Raises:
         SettingsError: there is no such recipe, or its file is not valid.

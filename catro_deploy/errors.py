@@ -1,7 +1,7 @@
-"""Every error that a user can meet, in one tree.
+"""All errors for users, in one tree.
 
     CatroError
-    ├── UsageError                 exit 2: what was asked for cannot be done as asked
+    ├── UsageError                 exit 2: the request is wrong or impossible
     │   ├── SettingsError          a flag, catro.toml or run.toml
     │   ├── BudgetError            a budget that cannot be read or that no network can meet
     │   ├── TargetError            a target that is not known, not valid, or cannot be measured from here
@@ -11,16 +11,16 @@
     │   ├── MessageError           a job, event or result: damaged, or of another version
     │   ├── ProfileError           a latency profile: missing, damaged, or of another device
     │   └── RunFolderError         a run folder: missing, half-made, in use by another process
-    ├── MissedError                exit 3: done, but the result misses what was asked
+    ├── MissedError                exit 3: done, but the result misses the request
     └── FaultError                 exit 1: the machine or the library failed
-        ├── DeviceError            a device far away that cannot be reached, or refuses
+        ├── DeviceError            a remote device that cannot be reached, or refuses
         ├── NumericsError          NaN or infinity where a number must be
         ├── StorageError           a file could not be written: disk full, no permission
         └── RuntimeMissingError    an inference runtime that is not installed or does not work
 
-``CatroWarning`` is no error: the Python API warns with it of results that are probably not what was meant.
+``CatroWarning`` is not an error: the Python API warns with it of results that are probably not intended.
 
-A message says what was asked, what is there, and what to do next: ``CatroError(problem, hint)`` keeps the last
+A message says what was requested, what was found, and what to do next: ``CatroError(problem, hint)`` keeps the last
 part apart, so that the command line can set it in another style.
 """
 
@@ -65,7 +65,7 @@ class CatroWarning(UserWarning):
 
 
 class UsageError(CatroError):
-    """What was asked for cannot be done as asked."""
+    """The request is wrong or impossible."""
 
     exit_code = 2
 
@@ -107,7 +107,7 @@ class RunFolderError(UsageError):
 
 
 class MissedError(CatroError):
-    """All was done, and the result misses what was asked for."""
+    """Everything was done, but the result misses the request."""
 
     exit_code = 3
 
@@ -117,7 +117,7 @@ class FaultError(CatroError):
 
 
 class DeviceError(FaultError):
-    """A device far away cannot be reached, or refuses."""
+    """A remote device cannot be reached, or refuses."""
 
 
 class NumericsError(FaultError):

@@ -1,4 +1,4 @@
-"""``package.module:factory``: code of the user's that makes a model or a dataset."""
+"""``package.module:factory``: the user's code that builds a model or a dataset."""
 
 import importlib
 import importlib.util
@@ -19,28 +19,28 @@ PLAN = "plan.json"
 
 @contextmanager
 def users_code(name: str, error: type[UsageError], form: str) -> Iterator[None]:
-    """Turn whatever the factory ``name`` raises in this block into an ``error`` with the hint ``form``.
+    """Turn any exception of the factory ``name`` in this block into an ``error`` with the hint ``form``.
 
-    ``form`` tells how the factory is called and what it must return. Errors of this package's tree pass through.
+    ``form`` says how the factory is called and what it must return. Errors of this package's tree pass through.
     """
     try:
         yield
     except CatroError:
         raise
-    except Exception as fault:  # a user's code may raise anything
+    except Exception as fault:  # user code may raise anything
         problem = f"The factory {name} failed: {type(fault).__name__}: {fault}"
         raise error(problem, f"{form} {Path.cwd()} is on the import path.") from fault
 
 
 def load_factory(name: str, error: type[UsageError]) -> Callable[..., Any]:
-    """Import the factory ``name``, the working folder being on the import path; raises what importing raises.
+    """Import the factory ``name``, with the working folder on the import path; errors of the import pass through.
 
     Raises:
         UsageError: of the class ``error``; its module is not there, or has nothing of that name.
     """
     module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())
-    if here not in sys.path:  # last: a user's profile.py must not stand in for the standard library's
+    if here not in sys.path:  # last: a user's profile.py must not replace the standard library's
         sys.path.append(here)
     try:
         _refuse_run_folders(module_name, error)
@@ -62,7 +62,7 @@ def load_factory(name: str, error: type[UsageError]) -> Callable[..., Any]:
 
 
 def _refuse_run_folders(module_name: str, error: type[UsageError]) -> None:
-    """Raise ``error`` if the module or a package of it lies in a run folder, before any of its code runs.
+    """Raise ``error`` if the module or a package of it is in a run folder, before any of its code runs.
 
     A run folder is data that may come from somebody else, and its plan names the module.
     """
@@ -75,6 +75,6 @@ def _refuse_run_folders(module_name: str, error: type[UsageError]) -> None:
             folder = next((parent for parent in (Path(place), *Path(place).parents) if (parent / PLAN).is_file()), None)
             if folder is not None:
                 raise error(
-                    f"The module {module_name} lies in the run folder {folder}. No code is imported from there.",
+                    f"The module {module_name} is in the run folder {folder}. No code is imported from there.",
                     "Keep your own code outside of run folders, and look at code that came with one before you run it.",
                 )

@@ -1,4 +1,4 @@
-"""Files that are either the old ones or whole new ones: write to a temporary name, flush to disk, rename."""
+"""Atomic file writes: write to a temporary name, flush to disk, rename."""
 
 import errno
 import hashlib
@@ -19,7 +19,9 @@ UNFINISHED = ".*.part"
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``: when the block ends well it takes its place, else it goes.
+    """Yield a temporary path in the folder of ``path``.
+
+    It replaces ``path`` when the block succeeds, else it is deleted.
 
     Raises:
         StorageError: the disk is full, or the folder cannot be written.
@@ -38,7 +40,7 @@ def replacing(path: Path) -> Iterator[Path]:
             raise UsageError(f"{path} cannot be written: a folder is in its place.", "Remove the folder.") from None
         raise StorageError(
             f"{path} could not be written: {error.strerror or error}.",
-            "What stood there before is untouched. Free some space or choose another folder, then run again.",
+            "Its earlier content is untouched. Free some space or choose another folder, then run again.",
         ) from error
     finally:
         with suppress(OSError):

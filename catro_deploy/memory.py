@@ -1,4 +1,4 @@
-"""Memory of the process: pages of freed tensors kept for the next ones, where malloc would return them to the system.
+"""Memory of the process: pages of freed tensors are reused, where malloc would return them to the system.
 
 PyTorch takes tensors on a CPU from malloc. glibc maps each large one on its own and unmaps it when it is freed, so that
 every feature map of a batch costs a page fault for each 4 KiB, again and again: at 224x224 that takes longer than the
@@ -17,23 +17,23 @@ __all__ = ["reused_pages"]
 # Parameters of mallopt, from glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
 REUSING = {MMAP_MAX: 0, TRIM_THRESHOLD: -1}
-"""Nothing is mapped on its own, and free memory at the end of the heap stays."""
-# A call of mallopt ends glibc's adaptation of the thresholds for good. Its defaults of 128 KiB would from then on be
-# fixed and map far more than before; these are what the adaptation comes to in a program with tensors of 32 MiB.
+"""No block is mapped separately, and free memory at the end of the heap stays."""
+# A call of mallopt ends glibc's adaptation of the thresholds permanently. Its defaults of 128 KiB would then be fixed
+# and map far more than before; these are the adapted values in a program with tensors of 32 MiB.
 ORDINARY = {MMAP_THRESHOLD: 32 * 2**20, MMAP_MAX: 65536, TRIM_THRESHOLD: 64 * 2**20}
 CHOSEN_BY_USERS = ("MMAP_MAX", "MMAP_THRESHOLD", "TRIM_THRESHOLD")
 
 
 @contextmanager
 def reused_pages() -> Iterator[None]:
-    """Keep the pages of tensors that are freed in this block for others; return them to the system at its end.
+    """Keep the pages of tensors that are freed in this block for reuse; return them to the system at its end.
 
-    For loops on a CPU that free and take the same large tensors again. It holds for all threads of the process and may
-    be nested, also by several threads. Other C libraries than glibc, and a malloc that was set up by the environment
+    For loops on a CPU that free and allocate the same large tensors. It holds for all threads of the process and may be
+    nested, also by several threads. Other C libraries than glibc, and a malloc that was set up by the environment
     (``MALLOC_MMAP_MAX_``, ``GLIBC_TUNABLES``), stay as they are.
     """
-    # A block and no setting of the whole process: other parts of a program, such as an inference that is timed, and
-    # the program that uses the Python API are to find malloc as it usually is, and the memory free.
+    # A block instead of a global setting: timed inferences, and programs that use the Python API, should see malloc's
+    # usual behaviour, and free memory.
     _MALLOC.enter()
     try:
         yield
@@ -70,7 +70,7 @@ class _Malloc:
 
 
 def _adjustable_libc(platform: str, environment: Mapping[str, str]) -> ctypes.CDLL | None:
-    """The process's C library if it is glibc and ``environment`` leaves the choice of thresholds to the program."""
+    """The process's C library if it is glibc and ``environment`` does not set its thresholds."""
     if platform != "linux":
         return None
     chosen = [name for name in environment if name.startswith("MALLOC_")]

@@ -31,10 +31,10 @@ def load(
     Args:
         run: the folder.
         weights: the fine-tuned network (of ``PrunedModel.save``: the network as it was then), the pruned one before
-            fine-tuning, or the unpruned one whose head knows the wanted classes only.
-        model: builds the unpruned network in the place of the plan's factory: a module with all its classes, which is
-            copied and whose weights do not matter, or what returns one when it is called with the number of classes.
-            Needed where a module in memory was pruned.
+            fine-tuning, or the unpruned one, with outputs for the wanted classes only, in the order of the plan.
+        model: replaces the plan's factory: the unpruned network as a module with all its classes, which is copied and
+        whose weights do not matter, or a function of the number of classes that returns one. Needed where a module in
+        memory was pruned.
 
     Returns:
         A module that maps normalised images (n, channels, height, width) to logits (n, wanted classes).
@@ -62,14 +62,14 @@ def load(
 
 
 def load_cut(run: RunFolder) -> nn.Module:
-    """Build the network of ``run`` as it was right after the cut: what is left has the original's weights.
+    """Build the network of ``run`` as it was right after the cut, with the original's weights.
 
     Raises:
         As ``load``.
     """
     plan, original = load_plan(run), load(run, weights="original")
     keeps = dict(plan.keeps)
-    if not _has_whole_head(plan):  # the original's makes the logits of the wanted classes alone already
+    if not _has_whole_head(plan):  # the saved original has logits of the wanted classes only
         keeps[plan.head] = Keep(None, keeps[plan.head].inputs)
     return _cut(original, plan, keeps).eval()
 
@@ -87,14 +87,14 @@ def _unpruned(plan: Plan, model: nn.Module | Callable[[int], nn.Module] | None, 
     if model is None and not plan.model:
         raise ModelError(
             f"{folder.plan} names no factory: a module in memory was pruned.",
-            "Give what builds that module, with all its classes: load(folder, model=...).",
+            "Give a function that builds that module, with all its classes: load(folder, model=...).",
         )
     if model is None:
         return build_model(plan.model, plan.model_classes, plan.architecture or None)
     built = copy.deepcopy(model) if isinstance(model, nn.Module) else model(plan.model_classes)
     if not isinstance(built, nn.Module):
         raise ModelError(
-            f"What was given as model returned a {type(built).__name__}.",
+            f"The argument model returned a {type(built).__name__}.",
             f"It is called with the number of classes, {plan.model_classes}, and must return a torch.nn.Module.",
         )
     return built.cpu().eval()

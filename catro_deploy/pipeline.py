@@ -1,7 +1,7 @@
-"""Running the stages in their order, and which of them need not run again.
+"""Running the stages in order, and skipping those that are up to date.
 
-A stage is skipped if it has ended before with the same settings and the same files. A stage that begins takes
-back that it and those that read its files were done: a file of an older attempt never passes for a new one.
+A stage is skipped if it ended before with the same settings and the same files. When a stage begins, it and the stages
+that read its files are marked as not done: a file of an older attempt never passes for a new one.
 """
 
 import importlib
@@ -53,10 +53,10 @@ TRAIN = "catro_deploy.stages.train:train"
 
 
 def check(settings: Settings) -> None:
-    """Find out in a moment what would otherwise fail after minutes.
+    """Check early what would otherwise fail after minutes.
 
     Raises:
-        UsageError: the target, the budget or a protocol cannot be read, or they do not go together.
+        UsageError: the target, the budget or a protocol is invalid, or they are incompatible.
         TargetError: a budget is to be searched, or a precision decided, on a target that cannot be reached from here.
     """
     target = load_target(settings.prune.target)
@@ -66,8 +66,8 @@ def check(settings: Settings) -> None:
         require_latency(target, settings.prune.device)
     if settings.quantize.precision != TARGETS_OWN and not reachable(target, settings.prune.device):
         raise TargetError(
-            f"A precision is decided by measuring, and {target.name} cannot be reached from here.",
-            "Leave --precision out, or say where there is such a device: catro-deploy device add",
+            f"A precision is decided by measurement, and {target.name} cannot be reached from here.",
+            "Leave --precision out, or add such a device: catro-deploy device add",
         )
     _check_protocols(settings)
 
@@ -91,8 +91,8 @@ def with_target_of_device(settings: Settings) -> Settings:
         return _with_pruning(settings, target=device.target)
     if settings.prune.target != device.target:
         raise TargetError(
-            f"The device {device.name} is a {device.target}, and the target is to be {settings.prune.target}.",
-            "Leave --target out; or say what the device is: catro-deploy device add --force",
+            f"The device {device.name} is a {device.target}, but the target is {settings.prune.target}.",
+            "Leave --target out; or correct the device's target: catro-deploy device add --force",
         )
     return settings
 
@@ -106,7 +106,7 @@ def _with_only_device(settings: Settings) -> Settings:
 
 
 def with_search(settings: Settings) -> Settings:
-    """``settings`` of a whole run: who allows a loss of accuracy and names no budget has the budget searched.
+    """``settings`` of a whole run: with an allowed loss of accuracy and no budget, the budget is searched.
 
     Not on a target that cannot be reached from here.
 
@@ -127,12 +127,12 @@ def _with_pruning(settings: Settings, **changes: object) -> Settings:
 def _require_searchable(settings: Settings, target: Target) -> None:
     if settings.verify.max_drop is None:
         raise SettingsError(
-            "The budget auto is searched by the accuracy that may be lost, and nothing says how much that is.",
-            "Say so in points: catro-deploy run --budget auto --max-drop 0.5; or name a budget: --budget 0.5x",
+            "The budget auto is searched by an allowed loss of accuracy, which is not set.",
+            "Set it in points: catro-deploy run --budget auto --max-drop 0.5; or name a budget: --budget 0.5x",
         )
     if not reachable(target, settings.prune.device):
         raise TargetError(
-            f"The budget auto is searched by measuring, and {target.name} cannot be reached from here.",
+            f"The budget auto is searched by measurement, and {target.name} cannot be reached from here.",
             "Name a budget, such as --budget 0.5x.",
         )
 
@@ -152,14 +152,14 @@ def run_stages(
     with what the plan says.
 
     Returns:
-        What was missed of what was asked, for the caller to raise once the results are shown.
+        The request that was missed, for the caller to raise once the results are shown.
 
     Raises:
         RunFolderError: another process works in the folder, or an earlier stage has not been run.
         CatroError: whatever a stage raises.
     """
     missed: list[MissedError] = []
-    _check_protocols(settings)  # before the run folder takes these settings for its own
+    _check_protocols(settings)  # before the run folder gets these settings
     require_labels_unneeded(names, settings)
     with run.lock():
         table, skipped = applicable(table, names, settings, run)
@@ -181,10 +181,10 @@ def run_stages(
 def keep_earlier(
     names: Sequence[str], settings: Settings, run: RunFolder, *, force: bool, table: Sequence[Stage]
 ) -> RunFolder:
-    """Where the stages ``names`` replace no earlier results: ``run``, else a folder beside it.
+    """A folder in which the stages ``names`` replace no earlier results: ``run``, else a new one.
 
     Raises:
-        UsageError: the settings cannot be followed; nothing is copied then.
+        UsageError: the settings are invalid; nothing is copied then.
     """
     _check_protocols(settings)
     require_labels_unneeded(names, settings)
@@ -193,10 +193,10 @@ def keep_earlier(
 
 
 def _note_left_out(skipped: Sequence[str], names: Sequence[str], settings: Settings, progress: Progress) -> None:
-    """Say that the stages ``skipped`` cannot run, since their target cannot be reached from here.
+    """Note that the stages ``skipped`` cannot run, since their target cannot be reached from here.
 
     Raises:
-        TargetError: nothing else is asked for than to run there.
+        TargetError: all requested stages run there.
     """
     if not skipped:
         return
@@ -230,7 +230,7 @@ def _run_stage(
         missed = [error]
     seconds = time.monotonic() - started
     run.mark_done(stage.name, inputs, stage.writes(run), seconds, missed)
-    progress.note(f"{stage.name}: done in {seconds:.1f} s" + (", missed what was asked" if missed else ""))
+    progress.note(f"{stage.name}: done in {seconds:.1f} s" + (", missed the request" if missed else ""))
     return missed
 
 
@@ -266,7 +266,7 @@ def _resolve(function: str) -> Callable[..., object]:
 
 
 def run_folder_name(settings: Settings) -> str:
-    """A folder's name that tells prunings apart: ``x86-cpu-speed_limits-50pct-flops-1a2b3c4d``.
+    """A folder's name that distinguishes prunings: ``x86-cpu-speed_limits-50pct-flops-1a2b3c4d``.
 
     Raises:
         CheckpointError: the trained model is not there.
@@ -281,13 +281,13 @@ def run_folder_name(settings: Settings) -> str:
 
 
 def ensure_checkpoint(settings: Settings, progress: Progress) -> None:
-    """Train the baseline if it is not there and ``[train]`` says how."""
+    """Train the baseline if it does not exist and there is a section ``[train]``."""
     if settings.train is not None and not settings.model.checkpoint.is_file():
         train_checkpoint(settings, progress)
 
 
 def train_checkpoint(settings: Settings, progress: Progress) -> object:
-    """Train the baseline that ``[train]`` describes into ``[model] checkpoint``, alone at that file."""
+    """Train the baseline of ``[train]`` into ``[model] checkpoint``, with a lock on that file."""
     checkpoint = settings.model.checkpoint
     with hold(checkpoint.with_name(f".{checkpoint.name}.lock"), f"on {checkpoint}"):
         return _resolve(TRAIN)(settings, progress)

@@ -1,4 +1,4 @@
-"""How a long computation says where it is. The command line draws it; tests and libraries stay silent."""
+"""Progress of long computations. The command line draws it; tests and libraries stay silent."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,20 +11,20 @@ class Task(Protocol):
     """One bar."""
 
     def advance(self, steps: float = 1) -> None:
-        """Move the bar on by ``steps``."""
+        """Advance the bar by ``steps``."""
 
     def describe(self, text: str) -> None:
-        """Replace the text beside the bar, once an epoch or a layer: without a screen it becomes a line."""
+        """Replace the text next to the bar, once per epoch or layer: without a terminal it becomes a line."""
 
 
 class Progress(Protocol):
     """What stages report to."""
 
     def task(self, title: str, total: float, done: float = 0) -> AbstractContextManager[Task]:
-        """Open a bar of ``total`` steps, ``done`` of them behind it already."""
+        """Open a bar of ``total`` steps, of which ``done`` are finished."""
 
     def note(self, text: str) -> None:
-        """Say one line that stays on the screen."""
+        """Print one line that stays on the screen."""
 
 
 class _SilentTask:
@@ -34,7 +34,7 @@ class _SilentTask:
 
 
 class Silent:
-    """A Progress that says nothing."""
+    """A silent Progress."""
 
     @contextmanager
     def task(self, title: str, total: float, done: float = 0) -> Iterator[Task]:

@@ -36,7 +36,7 @@ NOUNS: dict[Kind, str] = {
     "calibration/profile": "profiling protocol",
     "calibration/roofline": "roofline",
 }
-# A protocol of the user's under a shipped one's name would make results of two people look alike that are not.
+# A user's protocol with the name of a shipped one would make different results look comparable.
 KINDS_OF_USERS: tuple[Kind, ...] = ("targets",)
 ALIKE = 0.4
 
@@ -48,13 +48,13 @@ def folder(kind: Kind) -> Path:
 
 
 def own_folder(kind: Kind) -> Path | None:
-    """The folder that holds the user's own files of ``kind``, whether it is there or not; None if there can be none."""
+    """The folder that holds the user's own files of ``kind``, whether or not it exists; None if there can be none."""
     settings = config_folder()
     return settings / kind if settings and kind in KINDS_OF_USERS else None
 
 
 def config_folder() -> Path | None:
-    """The user's folder for catro-deploy: ``CATRO_CONFIG``, else the platform's place for settings.
+    """The user's folder for catro-deploy: ``CATRO_CONFIG``, else the platform's folder for settings.
 
     None for a user without a home.
     """
@@ -106,7 +106,7 @@ def origin(kind: Kind, path: Path) -> Origin:
 def find(kind: Kind, name: str, error: type[UsageError] = UsageError) -> Path:
     """The file of a known ``name``, or the file at that path if ``name`` holds a slash or ends with ``.toml``.
 
-    A file of the user's stands before one of the package's of the same name.
+    A user's file takes precedence over the package's of the same name.
 
     Raises:
         UsageError: there is no such file; raised as ``error``, the class that fits the caller.
@@ -127,7 +127,7 @@ def find(kind: Kind, name: str, error: type[UsageError] = UsageError) -> Path:
 
 
 def _files(kind: Kind) -> dict[str, Path]:
-    """Name to file, sorted; the user's own take the place of the package's."""
+    """Name to file, sorted; the user's own take precedence over the package's."""
     own = own_folder(kind)
     places = [folder(kind), *([own] if own else [])]
     found = {path.stem: path for place in places for path in place.glob("*.toml")}

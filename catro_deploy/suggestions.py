@@ -1,4 +1,4 @@
-"""What was probably meant by a name that does not exist."""
+"""Suggestions for a name that does not exist."""
 
 import difflib
 from collections.abc import Iterable
@@ -20,6 +20,6 @@ def similar(name: str, known: Iterable[str], most: int = 1, alike: float = ALIKE
 def did_you_mean(
     name: str, known: Iterable[str], *, otherwise: str = "", most: int = 1, alike: float = ALIKE, form: str = "{}"
 ) -> str:
-    """``Did you mean ...?`` with what resembles ``name``, written in ``form``; ``otherwise`` if nothing does."""
+    """``Did you mean ...?`` with names similar to ``name``, in ``form``; ``otherwise`` if there are none."""
     found = similar(name, known, most, alike)
     return f"Did you mean {' or '.join(map(form.format, found))}?" if found else otherwise

@@ -1,6 +1,6 @@
-"""Targets: the devices that networks are made for, one TOML file each.
+"""Targets: the kinds of devices that networks are pruned for, one TOML file each.
 
-A file may say ``extends = "jetson-orin"``: it then holds only what differs from that target of the package's.
+A file may say ``extends = "jetson-orin"``: it then holds only what differs from that target of the package.
 """
 
 import re
@@ -34,13 +34,13 @@ BY_KIND = {
     "gpu": (*ON_GPU, "pytorch"),
     "jetson": (*ON_GPU, "pytorch"),
 }
-# What a file must say for itself, though it extends another.
+# Keys that a file must have even if it extends another.
 OF_ITS_OWN = ("title", "notes")
 FIT_NAME = re.compile(r"\w[\w.+-]*")
 
 
 class GpuFigures(BaseModel):
-    """What a GPU does at best, without sparsity. A multiply-add counts as two operations.
+    """Peak figures of a GPU, without sparsity. A multiply-add counts as two operations.
 
     ``bandwidth_gb_s`` is that of its memory in 1e9 bytes a second; ``l2_mib`` is None where it is not known.
     """
@@ -56,7 +56,7 @@ class GpuFigures(BaseModel):
     l2_mib: PositiveFloat | None = None
 
     def peak_flops(self, precision: Precision) -> float:
-        """Operations a second at best in ``precision``: SMs x operations per clock and SM x clock."""
+        """Peak operations per second in ``precision``: SMs x operations per clock and SM x clock."""
         per_clock = {
             "fp32": self.fp32_flop_per_clock_per_sm,
             "fp16": self.fp16_flop_per_clock_per_sm,
@@ -66,7 +66,7 @@ class GpuFigures(BaseModel):
 
 
 class Target(BaseModel):
-    """A device and how it is used there; ``sources`` says for each of its ``figures`` where it comes from.
+    """A kind of device and how networks run on it; ``sources`` has the source of each of its ``figures``.
 
     A ``gpu`` is NVIDIA's, an ``igpu`` and an ``npu`` are Intel's.
 
@@ -121,9 +121,9 @@ class Target(BaseModel):
     def _each_figure_has_its_source(self) -> Self:
         figures = self.figures
         if missing := [figure for figure in figures if not self.sources.get(figure, "").strip()]:
-            raise ValueError(f"[sources] says nothing of {', '.join(missing)}")
+            raise ValueError(f"[sources] lacks {', '.join(missing)}")
         if unknown := sorted(set(self.sources) - set(figures)):
-            raise ValueError(f"[sources] speaks of {', '.join(unknown)}, which are not figures of this target")
+            raise ValueError(f"[sources] has {', '.join(unknown)}, which are not figures of this target")
         return self
 
 
@@ -164,7 +164,7 @@ def add_target(file: Path, name: str | None = None, *, force: bool = False) -> P
     if copy.exists() and not force:
         raise TargetError(
             f"You have a target {name!r} already: {copy}",
-            "Take another name (--name), or put this in its place: --force",
+            "Choose another name (--name), or replace it: --force",
         )
     write_text(copy, file.read_text(encoding="utf-8"))
     return copy
@@ -214,7 +214,7 @@ def _base(path: Path, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """``own`` over ``base``. A figure that ``own`` gives anew loses its source in ``base``."""
+    """``own`` merged over ``base``. A figure that ``own`` replaces loses its source in ``base``."""
     changed = {*own, *(f"gpu.{figure}" for figure in own.get("gpu", {}))}
     sources = {figure: source for figure, source in base["sources"].items() if figure not in changed}
     inherited = {key: value for key, value in base.items() if key not in OF_ITS_OWN}

@@ -1,4 +1,4 @@
-"""What the standard library leaves out of TOML: reading safely, writing, comparing, and explaining mistakes."""
+"""TOML beyond the standard library: safe reading, writing, comparing, and explaining mistakes."""
 
 import errno
 import json
@@ -67,7 +67,7 @@ def toml_value(value: bool | int | float | str | Path | Sequence[Any] | Mapping[
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str | Path):
-        # JSON's strings are TOML's basic strings, but for the one control character that JSON leaves bare.
+        # JSON's strings are TOML's basic strings, except for one control character that JSON does not escape.
         return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007F")
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{toml_value(key)} = {toml_value(v)}" for key, v in value.items()) + "}"
@@ -87,12 +87,12 @@ def toml_differences(
 
 
 def toml_mistake(text: str, error: tomllib.TOMLDecodeError) -> tuple[str, str]:
-    """The line of ``text`` that ``error`` is about, and the line that was probably meant; empty if there is none."""
+    """The line of ``text`` that ``error`` refers to, and the line that was probably meant; empty if there is none."""
     lines = text.splitlines()
     found = re.search(r"at line (\d+)", str(error))
     number = int(found[1]) if found else max((i for i, line in enumerate(lines, 1) if line.strip()), default=1)
     wrong = lines[number - 1].strip() if number <= len(lines) else ""
-    if _is_toml(wrong):  # right by itself: a key or a section that stands there twice
+    if _is_toml(wrong):  # a valid line: a key or a section that occurs twice
         return wrong, ""
     return wrong, next((line for line in _likely(wrong) if line != wrong and _is_toml(line)), "")
 

@@ -92,7 +92,7 @@ def test_settings_that_went_away(tiny_run):
 def test_a_spoilt_state_of_fine_tuning_says_to_delete_it(tiny_run):
     tiny_run.weights.unlink()
     tiny_run.finetune_state.write_bytes(b"nothing")
-    refused(command("run", "--run", "run"), 2, "finetune.resume.safetensors", "Delete it to start the training anew.")
+    refused(command("run", "--run", "run"), 2, "finetune.resume.safetensors", "Delete it to start the training over.")
     tiny_run.finetune_state.unlink()
     assert "finetune" in ran("run")
 
@@ -119,7 +119,7 @@ def test_a_folder_that_may_not_be_written(tiny_run):
 
 def test_two_runs_in_one_folder(tiny_run):
     with tiny_run.lock():
-        refused(command("run", "--run", "run"), 2, "Another catro-deploy is at work in run.", "Wait until it ends")
+        refused(command("run", "--run", "run"), 2, "Another catro-deploy is working in run.", "Wait until it ends")
     assert ran("run") == []
 
 

@@ -193,8 +193,8 @@ def test_a_file_that_extends_another_holds_what_differs(tmp_path):
 @pytest.mark.parametrize(
     ("change", "explanation"),
     [
-        (('batch = "Four cameras."', ""), r"\[sources\] says nothing of batch"),
-        (('sms = "counted"', ""), r"\[sources\] says nothing of gpu\.sms"),
+        (('batch = "Four cameras."', ""), r"\[sources\] lacks batch"),
+        (('sms = "counted"', ""), r"\[sources\] lacks gpu\.sms"),
         (('title = "A board"', ""), "title: Field required"),
         (('"jetson-orin"', '"jetson-orinn"'), "extends 'jetson-orinn', which does not come with catro-deploy"),
         (('"jetson-orin"', '"../targets/jetson-orin"'), "does not come with catro-deploy"),
@@ -231,9 +231,9 @@ def test_a_shipped_file_that_extends_itself_would_be_refused(tmp_path, monkeypat
         (('runtime = "onnxruntime"', 'runtime = "tensorrt"'), 'runtime of a target of kind "cpu" cannot be tensorrt'),
         (('precision = "fp32"', 'precision = "int8"'), 'a target of kind "cpu" computes in fp32'),
         (('kind = "cpu"', 'kind = "gpu"'), r'a target of kind "gpu" needs the table \[gpu\]'),
-        (('batch = "A choice', 'bath = "A choice'), r"\[sources\] says nothing of batch"),
-        (('batch = "A choice', 'clock = "x"\nbatch = "A choice'), r"\[sources\] speaks of clock"),
-        (('batch = "A choice', 'gpu.sms = "x"\nbatch = "A choice'), r"\[sources\] speaks of gpu\.sms"),
+        (('batch = "A choice', 'bath = "A choice'), r"\[sources\] lacks batch"),
+        (('batch = "A choice', 'clock = "x"\nbatch = "A choice'), r"\[sources\] has clock"),
+        (('batch = "A choice', 'gpu.sms = "x"\nbatch = "A choice'), r"\[sources\] has gpu\.sms"),
         (("threads = 1", "threads 1"), "cannot be read"),
     ],
 )

@@ -66,7 +66,7 @@ def test_the_precision_of_engines_is_decided_by_measuring_them(tiny):
 def test_no_precision_is_decided_where_nothing_can_be_measured(tiny):
     refused = command("run", "--target", "jetson-orin", "--budget", "50%flops", "--precision", "int8")
     assert refused.exit_code == 2
-    assert "A precision is decided by measuring, and jetson-orin cannot be reached from here" in refused.stderr
+    assert "A precision is decided by measurement, and jetson-orin cannot be reached from here" in refused.stderr
 
 
 def test_a_budget_of_latency_is_met_by_measuring_engines(tiny):

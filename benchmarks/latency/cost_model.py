@@ -4,7 +4,7 @@
     python -m benchmarks.latency.cost_model --networks cifar_resnet20
 
 For each network: a latency profile (the one that is kept, or measured now); then random prunings (each group at a
-random one of the widths worth having) timed as a whole in rounds of random order, the original between any two. Judged
+random one of the efficient widths) timed as a whole in rounds of random order, the original between any two. Judged
 is the latency as a share of the original's, predicted against measured. Multiply-accumulates, fitted on the same
 prunings with a slope and an intercept (which flatters them), stand beside it. Also judged, though no allocation chooses
 them: prunings at any widths, most of which were never measured.

@@ -1,4 +1,4 @@
-"""The Python API: prune a module in memory by batches of one's own loader, fine-tune, export and save it.
+"""The Python API: prune a module in memory with batches of your own loader, fine-tune, export and save it.
 
 It and the command line's stages are thin layers over the same ``pruning``, ``training`` and ``onnx_export``.
 """

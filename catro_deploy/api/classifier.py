@@ -1,4 +1,4 @@
-"""A module of the caller's as a classifier to be pruned."""
+"""The caller's module as a classifier to be pruned."""
 
 import copy
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def classifier_of(
     std: tuple[float, ...],
     name: str,
 ) -> Classifier:
-    """A copy of ``model`` with all its classes, for ``images`` (n, channels, height, width) like those.
+    """A copy of ``model`` with all its classes, for images like ``images`` (n, channels, height, width).
 
     Raises:
         DataError: ``class_names``, ``mean`` or ``std`` have not one entry for each class or channel.
@@ -34,7 +34,7 @@ def classifier_of(
     if (len(mean), len(std)) not in ((0, 0), (channels, channels)):
         raise DataError(
             f"mean has {len(mean)} and std {len(std)} values for images of {channels} channels.",
-            "Give both one value a channel, or leave both out.",
+            "Give both one value per channel, or leave both out.",
         )
     own = write_out_weights_(copy.deepcopy(model).cpu().eval())
     head = find_head(own, shape)
@@ -42,7 +42,8 @@ def classifier_of(
     if count < 2:
         raise ModelError(
             "The model gives one logit for each image; a classifier needs one for each of at least two classes.",
-            "Of a binary classifier return torch.cat([torch.zeros_like(logit), logit], 1): its softmax is the sigmoid.",
+            "For a binary classifier return torch.cat([torch.zeros_like(logit), logit], 1): its softmax is the "
+            "sigmoid.",
         )
     names = tuple(class_names) if class_names is not None else tuple(map(str, range(count)))
     if len(set(names)) != len(names) or len(names) != count:
@@ -68,7 +69,7 @@ def _logits(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
 
 
 def _require_same(built: nn.Module, own: nn.Module, name: str) -> None:
-    """See to it that the factory ``name`` builds a network with the weights that the given one has."""
+    """Check that the factory ``name`` builds a network with the same weights' names and shapes."""
     shapes = [{key: tuple(tensor.shape) for key, tensor in network.state_dict().items()} for network in (built, own)]
     for key in dict.fromkeys([*shapes[0], *shapes[1]]):
         there, here = (f"{shape[key]}" if key in shape else "not there" for shape in shapes)

@@ -1,4 +1,4 @@
-"""The original on images of the caller's loader, before anything is pruned."""
+"""The original on images of the caller's loader, before pruning."""
 
 from collections.abc import Iterator, Sequence
 
@@ -34,10 +34,10 @@ def first_look(
     *,
     labelled: bool,
 ) -> FirstLook:
-    """Show ``original`` images of ``validation`` or, without it, the ``samples``; say what is suspicious.
+    """Run ``original`` on images of ``validation`` or, without it, the ``samples``; return what is suspicious.
 
     Raises:
-        DataError: the validation loader's batches are not as they must be.
+        DataError: the validation loader's batches are not valid.
     """
     kind = GIVEN if validation is None else VALIDATION
     most = most_images(original)
@@ -80,7 +80,7 @@ def other_inputs(images: torch.Tensor, mean: Sequence[float], std: Sequence[floa
 
 
 def _pixels(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor | None:
-    """The pixels in 0..1 that ``images`` were made of; None if that is not known."""
+    """The pixels in 0..1 behind ``images``; None if they are not known."""
     if mean:
         return undo_standardise(images, mean, std)
     if images.min() < 0:
@@ -89,7 +89,7 @@ def _pixels(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -
 
 
 def _given(samples: Sequence[Labelled], labelled: bool, most: int) -> list[Batch]:
-    """Of all ``samples`` at most so many images, evenly spaced; no others are copied."""
+    """At most ``most`` evenly spaced images of all ``samples``; no others are copied."""
     ends = np.cumsum([len(images) for images, _ in samples])
     places = evenly_spaced(int(ends[-1]), most)
     found: list[Batch] = []
@@ -115,7 +115,7 @@ def _held_out(original: Classifier, validation: Loader, most: int) -> list[Batch
 
 
 def _some(tensor: torch.Tensor) -> torch.Tensor:
-    """Evenly spaced rows of ``tensor``, as many as suffice to try other inputs."""
+    """Evenly spaced rows of ``tensor``, enough to try other inputs."""
     return tensor[torch.from_numpy(evenly_spaced(len(tensor)))]
 
 
@@ -130,5 +130,5 @@ def _terms(kind: str) -> Terms:
         normalisation="of the loader",
         channels="as the loader gives them",
         weights="of model",
-        reorder="A label must be the place of the class among the logits: 0 {first}, 1 {second}, ...",
+        reorder="A label must be the index of the class among the logits: 0 {first}, 1 {second}, ...",
     )

@@ -1,4 +1,4 @@
-"""After fine-tuning: the trained network stays or, where training made it worse, the one from before."""
+"""After fine-tuning: the trained network is kept or, if training made it worse, the one from before."""
 
 import copy
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ def keep_better_(
     """Give ``trained`` the weights of ``before`` if training made it worse on the images of ``validation``.
 
     Raises:
-        DataError: the loader's batches are not as they must be.
+        DataError: the loader's batches are not valid.
     """
     batches = list(wanted.batches(validation, image_shape))
     labels = torch.cat([labels for _, labels in batches]).numpy()

@@ -83,8 +83,8 @@ class FinetuneOptions(TypedDict, total=False):
         compile: torch.compile, if it makes steps faster; compiling takes a minute and a C++ compiler; default: False.
         patience: Stop after this many epochs without a better validation accuracy, keep the best weights; 0: off; x >=
             0; default: 0.
-        checkpoint_minutes: The state of a training is also saved within an epoch when so many minutes have passed; x >
-            0; default: 10.0.
+        checkpoint_minutes: Minutes after which the state of a training is also saved within an epoch; x > 0; default:
+            10.0.
         seed: Seed of shuffling, augmentation and dropout; x >= 0; default: 0.
         recipe: Values for settings not given here (learning rates for batches of 128); gentle: low rates by the number
             of steps, distillation, moving average; fast: 60 epochs at rate 0.1, distillation, moving average,

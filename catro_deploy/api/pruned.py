@@ -1,4 +1,4 @@
-"""What ``prune`` returns: the pruned network with all that can be done with it."""
+"""The result of ``prune``: the pruned network, and methods to fine-tune, export and save it."""
 
 import copy
 import warnings
@@ -39,9 +39,9 @@ class PrunedModel:
 
     Attributes:
         model: the pruned network on the CPU: images (n, channels, height, width) to logits (n, wanted classes).
-            It is a module like any other and may be trained by a loop of one's own.
+            It is a plain module and may be trained by your own loop.
         original: the unpruned network on the CPU, of whose logits only those of the wanted classes are left.
-        plan: which channels stayed, on what grounds, and what that saved.
+        plan: which channels stayed, why, and what that saved.
     """
 
     model: nn.Module
@@ -49,7 +49,7 @@ class PrunedModel:
     plan: Plan
 
     def __repr__(self) -> str:
-        """A few lines: the network, what was asked for, and what it saved."""
+        """A few lines: the network, the request, and the savings."""
         plan = self.plan
         shape = "x".join(map(str, plan.input_shape))
         macs, params = plan.pruned_macs / plan.original_macs, plan.pruned_params / plan.original_params
@@ -77,15 +77,14 @@ class PrunedModel:
         """Train ``model`` in place; afterwards it is on the CPU and in eval mode.
 
         Args:
-            loader: of training images, as for ``prune``: with labels of all classes, of which those that are not wanted
-                are left out. It is gone through once in each epoch, and once before to count its images. It may give
-                images alone, as tensors or tuples of one: ``model`` then learns from the answers of ``original``, and
-                from nothing else, whatever the recipe.
+            loader: training images, as for ``prune``: with labels of all classes, of which unwanted ones are skipped.
+            It is iterated once in each epoch, and once before to count its images. It may give
+                images alone, as tensors or tuples of one: ``model`` then learns from the answers of ``original`` alone,
+                with any recipe.
             validation: a loader of images with labels, for the accuracy after each epoch. If training made the network
                 worse on them, ``model`` keeps its weights from before; a ``CatroWarning`` says so if accuracy was
                 lost. None: no accuracy, and the trained weights stay in any case.
-            progress: reports how far it is; None: no report.
-            **options: how it is trained, see ``FinetuneOptions``.
+            progress: reports progress; None: no report. **options: training options, see ``FinetuneOptions``.
 
         Returns:
             Loss and accuracy by epoch; ``validation_accuracy`` is that of the weights that were kept.
@@ -116,7 +115,7 @@ class PrunedModel:
         return replace(history, validation_accuracy=history.baseline_validation_accuracy)
 
     def agreement(self, loader: Loader) -> Agreement:
-        """How ``model`` agrees with ``original`` on the images of ``loader``: it needs no labels, and is no accuracy.
+        """Agreement of ``model`` with ``original`` on the images of ``loader``; it needs no labels.
 
         Args:
             loader: gives normalised images, alone or with labels, which do not count. Take images that neither
@@ -148,8 +147,8 @@ class PrunedModel:
         """Write a network as ONNX, after ONNX Runtime has computed the same logits from it as PyTorch.
 
         Its input ``image`` is float32 (batch, channels, height, width), its output ``logits`` (batch, wanted classes),
-        unless other ones are asked for. The classes, the normalisation as far as it is known, and the plan's hash are
-        in the file's metadata.
+        unless the arguments say otherwise. The classes, the normalisation as far as it is known, and the plan's hash
+        are in the file's metadata.
 
         Args:
             path: the file.

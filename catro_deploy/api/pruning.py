@@ -53,28 +53,26 @@ def prune(
     Args:
         model: maps images (n, channels, height, width) to logits (n, all classes).
         loader: gives pairs of normalised float images (n, channels, height, width) and integer labels (n,), as a torch
-            DataLoader does. It is gone through once, until each class has ``samples_per_class`` images: shuffle it, or
-            the first ones of each class decide. It may give images alone, as tensors or tuples of one: then
-            ``reconstruct`` and ``worth`` stay at their defaults, and as many images count as would of all classes.
+            DataLoader does. It is iterated once, until each class has ``samples_per_class`` images: shuffle it, or the
+            first ones of each class decide. It may give images alone, as tensors or tuples of one: then ``reconstruct``
+            and ``worth`` stay at their defaults, and as many images count as would of all classes.
         target: a device of ``catro-deploy targets list``, or the path of a target file.
         classes: those that the pruned network distinguishes, by index or by one of ``class_names``; None: all. Its
             logits are theirs, in the order in which they are named here.
         budget: what may be used: ``0.5x`` of the original's latency, ``400us``, ``1.5ms``, or ``50%flops`` of its
             multiply-accumulates, for which nothing is measured.
         name: ``package.module:factory`` (or another model name of the command line) that builds ``model`` when it is
-            called with the number of classes; with it, a saved network is loaded again without further ado.
+            called with the number of classes; with it, a saved network can be loaded without ``model=``.
         class_names: of all classes, in the order of the logits; they go into the plan and the ONNX file.
-        mean: what images were normalised with, a value a channel, of pixels in 0..1; it is noted in the plan and the
-            ONNX file only.
-        std: likewise.
-        validation: images to look at the original on before anything is pruned, as ``loader`` gives them; None: those
-            that channels are judged on. ``plan.first_look`` keeps its accuracy. A ``CatroWarning`` says if that is
+        mean: what images were normalised with, one value per channel, for pixels in 0..1; it is only recorded in the
+        plan and the ONNX file. std: likewise. validation: images for the first look at the original, as ``loader``
+        gives them; None: those that channels are scored on. ``plan.first_look`` keeps its accuracy. A ``CatroWarning``
+        says if that is
             near chance, or right in another order of the classes, with the likely causes.
         threads: of the runtime that latency is measured with; None: the target's.
         batch: images at a time when latency is measured; None: the target's.
         profile: how thoroughly layers are timed: ``standard``, ``quick``, or the path of a protocol.
-        progress: reports how far it is; None: no report.
-        **options: what else can be set, see ``PruneOptions``.
+        progress: reports progress; None: no report. **options: further settings, see ``PruneOptions``.
 
     Returns:
         The pruned network, with the plan that says what was kept and why.
@@ -110,7 +108,7 @@ def prune(
 
 
 def _samples(opened: Opened, original: Classifier, settings: Settings) -> list[Labelled]:
-    """What channels are judged on; images without labels are as many as there would be of all classes together."""
+    """The images that channels are scored on; without labels as many as of all classes together."""
     chosen, shape = settings.prune, original.input_shape
     batch_size = scoring_batch_size(original, chosen)
     if not opened.labelled:
@@ -127,7 +125,7 @@ def _samples(opened: Opened, original: Classifier, settings: Settings) -> list[L
 
 
 def _require_reachable(settings: Settings) -> None:
-    """Find out at once whether the budget can be read, and its unit be had for the target."""
+    """Check early that the budget is valid, and that its unit is available for the target."""
     target = load_target(settings.prune.target)
     if settings.prune.given_budget.unit != "flops":
         require_latency(target, settings.prune.device)

@@ -1,1 +1,1 @@
-"""What networks are judged by: the first look at the original, agreement and accuracy, and which of two stays."""
+"""Evaluation for decisions: the first look at the original, the metric, and which of two networks is kept."""

@@ -1,4 +1,4 @@
-"""What networks are judged by on the validation images, where something is chosen by them."""
+"""The metric on the validation images that decisions are based on: accuracy, or agreement with the original."""
 
 from dataclasses import dataclass
 
@@ -16,15 +16,15 @@ __all__ = ["LARGEST_HONEST_ACCURACY", "Basis", "Limits", "basis_of", "resolution
 Floats = NDArray[np.float32]
 
 LARGEST_HONEST_ACCURACY = 0.999
-"""An original that scores more on the validation images was probably trained on them: its accuracy says little."""
+"""An original with a higher accuracy on the validation images was probably trained on them."""
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a network has to keep: a score and, where images are too few to count answers, nearness to the original's.
+    """What a network has to keep: a score and, where images are too few to count answers, a small divergence.
 
-    ``largest_kl_nats`` is of ``scaled_kl_nats``.
+    ``largest_kl_nats`` bounds ``scaled_kl_nats``.
     """
 
     least_score: float
@@ -32,14 +32,14 @@ class Limits:
 
 
 def strictest(one: Limits, other: Limits) -> Limits:
-    """What keeps both limits, which are by the same basis."""
+    """The limits that satisfy both, which have the same basis."""
     bounds = [limits.largest_kl_nats for limits in (one, other) if limits.largest_kl_nats is not None]
     return Limits(max(one.least_score, other.least_score), min(bounds, default=None))
 
 
 @dataclass(frozen=True)
 class Basis:
-    """What networks are judged by: ``accuracy``, or ``agreement`` with the original.
+    """The metric of a decision: ``accuracy``, or ``agreement`` with the original.
 
     Attributes:
         measure: which of the two.
@@ -61,9 +61,9 @@ class Basis:
         return accuracy_of(logits, self.expected)
 
     def limits(self, score: float, kl_nats: float | None, allowed: float) -> Limits:
-        """What may be lost of a network of this ``score`` and divergence: ``allowed`` percentage points.
+        """The limits for a network of this ``score`` and divergence that may lose ``allowed`` percentage points.
 
-        In nats these are what it takes to change so many of the original's answers.
+        In nats they are the divergence that changes that share of the original's answers.
         """
         least, cost = max(0.0, score - allowed / 100), self.change_cost_nats
         if cost is None:
@@ -84,7 +84,7 @@ class Basis:
 
     @property
     def record(self) -> Decision:
-        """What the record of a decision says of it."""
+        """The basis in the record of a decision."""
         return Decision(
             judged_by=self.measure,
             judged_by_reason=self.reason,
@@ -94,7 +94,7 @@ class Basis:
 
 
 def basis_of(original: Floats, labels: NDArray[np.int64], allowed: float | None = None) -> Basis:
-    """What to judge by on images with ``labels`` (n,) that the original network gives the logits ``original``.
+    """The basis for decisions on images with ``labels`` (n,) and the original's logits ``original``.
 
     Agreement with the original, where labels are not known, where the original has nearly all of them right (it was
     then probably trained on these images, and no network could be as good on new ones), and where one image is more
@@ -117,7 +117,7 @@ def basis_of(original: Floats, labels: NDArray[np.int64], allowed: float | None 
 
 
 def resolution_warning(images: int, allowed: float) -> str:
-    """That so many validation ``images`` cannot show a loss within ``allowed`` points; empty if they can.
+    """A warning that ``images`` validation images cannot show a loss within ``allowed`` points; empty if they can.
 
     They cannot where the 95% interval of the loss goes beyond it even if no answer changes.
     """

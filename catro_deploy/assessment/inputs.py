@@ -1,4 +1,4 @@
-"""A network's answers to images, prepared as the user says or in other ways that trainings use."""
+"""A network's logits for images, preprocessed as settings say or in other common ways."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ def better_input(
     at_once: int,
     device: torch.device,
 ) -> str:
-    """With which of ``inputs`` far more than ``share`` are right, as a sentence; empty if with none.
+    """The one of ``inputs`` with which far more than ``share`` are right, as a sentence; empty if there is none.
 
     ``labels`` are those of the images, the same ones for each of ``inputs``.
     """
@@ -87,7 +87,7 @@ def better_input(
 
 
 def evenly_spaced(total: int, most: int = TRIED_IMAGES) -> NDArray[np.int64]:
-    """Places of at most so many out of ``total`` images."""
+    """Evenly spaced indices of at most ``most`` of ``total`` images."""
     return np.linspace(0, total - 1, min(total, most)).round().astype(np.int64)
 
 
@@ -108,5 +108,5 @@ def _accuracy(
             return accuracy_of(logits_of(model, tried, at_once, device, task), labels)
     except CatroError:
         raise
-    except Exception:  # whatever a forward raises that takes images of one size only
+    except Exception:  # any error of a forward that takes images of one size only
         return 0.0

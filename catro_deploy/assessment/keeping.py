@@ -1,4 +1,4 @@
-"""Which network stays after fine-tuning: the trained one or, where training made it worse, the one from before."""
+"""Which network is kept after fine-tuning: the trained one or, if training made it worse, the one from before."""
 
 import math
 

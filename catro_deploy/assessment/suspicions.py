@@ -1,4 +1,4 @@
-"""What the original's answers show of its input: that size, normalisation, channels or classes are probably wrong."""
+"""Signs in the original's answers that its input size, normalisation, colour order or classes are wrong."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,16 +28,16 @@ Labels = NDArray[np.int64]
 
 MOST_IMAGES, FEWEST_IMAGES = 2000, 200
 MACS = 1e12
-"""Multiply-accumulates that a look at the original takes, unless FEWEST_IMAGES take more: some 20 s of one core."""
+"""Budget of multiply-accumulates for a look at the original, unless FEWEST_IMAGES need more: about 20 s of one core."""
 
 FAR = 0.05
-"""An accuracy that is lower than the checkpoint states by more than this is far below it."""
+"""An accuracy that is more than this below the stated one counts as far below it."""
 
 ORDER_SHOWN = 12
 
 GUESSING = "the original is no better than guessing on {}"
-REORDERED = "the original's outputs probably stand for other classes"
-UNSURE = "the original is hardly sure of any answer"
+REORDERED = "the original's outputs probably belong to other classes"
+UNSURE = "the original has almost no confidence in its answers"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Terms:
     reorder: str
 
     def causes(self, input_shape: tuple[int, int, int]) -> str:
-        """What usually is wrong with the input of a network, the likeliest first."""
+        """Common mistakes in the input of a network, the most likely first."""
         channels, height, width = input_shape
         order = f"RGB or BGR ({self.channels}), " if channels == 3 else ""
         return (
@@ -71,7 +71,7 @@ class Terms:
 
 
 def most_images(original: Classifier) -> int:
-    """How many images ``original`` is shown at most."""
+    """The largest number of images that ``original`` is run on."""
     macs = sum(layer.macs for layer in list_layers(original.model, original.input_shape))
     return min(MOST_IMAGES, max(FEWEST_IMAGES, int(MACS / max(macs, 1))))
 
@@ -102,7 +102,7 @@ def look_at(
 
 
 def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple[FirstLook, str]:
-    """What can be seen without labels: answers that are nearly all the same, or that the network is not sure of."""
+    """What shows without labels: nearly all answers are the same, or have a low confidence."""
     look, chance = FirstLook(len(logits), None, None, None, kind=terms.images), 1 / len(names)
     if not np.isfinite(logits).all() or len(names) == 1:  # the one is refused by the pruning, the other shows nothing
         return look, ""
@@ -111,14 +111,15 @@ def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple
     shown = f"{count(len(answers))} {terms.images}"
     if is_flat(confidence, len(names)):
         return replace(look, invalid=UNSURE), (
-            f"The original is hardly sure of any answer to {shown}: its mean confidence is {percent(confidence)}, and "
+            f"The original has almost no confidence in its answers to {shown}: its mean confidence is "
+            f"{percent(confidence)}, and "
             f"guessing among {len(names)} classes has {percent(chance)}."
         )
     if is_one_sided(answers):
         name = names[int(np.bincount(answers).argmax())]
         return look, (
             f"The original gives {percent(most_frequent_share(answers))} of {shown} the same class, {name}. Unless "
-            "nearly all of them are of it, the input is wrong."
+            "nearly all of them belong to it, the input is wrong."
         )
     return look, ""
 
@@ -152,6 +153,6 @@ def _order_words(
     remedy = terms.reorder.format(first=names[order[0]], second=names[order[1]])
     return (
         f"The order of the classes is probably wrong: the original has {percent(own)} of {count(images)} "
-        f"{terms.images} right, and {percent(reordered)} if its outputs stand for other classes (what is called "
+        f"{terms.images} right, and {percent(reordered)} if its outputs belong to other classes (the output called "
         f"{mapping}). {remedy}"
     )

@@ -1,1 +1,1 @@
-"""CATRO's arithmetic: scatter matrices, trace ratio, gains of widths, and the allocation of widths (docs/paper.md)."""
+"""CATRO's arithmetic: scatter, trace ratio, gains of widths, and the allocation of widths (docs/paper.md)."""

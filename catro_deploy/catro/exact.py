@@ -1,6 +1,6 @@
-"""The best allocation there is, with proof: a mixed-integer linear program that HiGHS solves.
+"""The optimal allocation, with a proof: a mixed-integer linear program that HiGHS solves.
 
-Each group has a binary for every candidate width, of which one is 1. Where two groups meet in a layer, the cost of
+Each group has a binary for every candidate width, of which one is 1. Where a layer depends on two groups, the cost of
 every pair of widths has a continuous variable whose marginals are the two groups' binaries (the local polytope of
 graphical models; Wainwright and Jordan, 2008), so that it is 1 for the pair chosen. The value is maximised under one
 row for the budget.
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["exact"]
 
-# The solver takes sums within 1e-6 of a bound for equal to it: what exceeds the budget is sought again below it.
+# The solver accepts sums within 1e-6 above a bound: a result that exceeds the budget is solved again below it.
 MARGINS = (0.0, 2e-6, 2e-5)
-# Of the largest gain that there is: the solver's bound is no more exact.
+# Share of the largest possible gain: the solver's bound is not more exact.
 ROUNDING = 1e-9
 # What the budget and the largest value are scaled to, well above that tolerance.
 SCALE = 100.0
@@ -50,11 +50,11 @@ def exact(
 ) -> Allocation:
     """The widths of the highest value within ``budget``, proven to a relative ``gap``, or the best after ``limit_s``.
 
-    Never worth less than the greedy allocation, which it also falls back on. What is left of the budget goes to wider
-    candidates, so a width that is slower than a wider one is never left.
+    Never worth less than the greedy allocation, which is also the fallback. The rest of the budget goes to wider
+    candidates, so no chosen width is slower than a wider one.
 
     Raises:
-        BudgetError: no widths within ``budget`` were found, or a layer hangs on more than two groups.
+        BudgetError: no widths within ``budget`` were found, or a layer depends on more than two groups.
         ValueError: ``branches`` and the groups with a candidate 0 do not agree.
     """
     ends = time.monotonic() + limit_s
@@ -77,7 +77,7 @@ def exact(
 def _within(
     program: "_Program", cost: CostModel, budget: float, ends: float, gap: float
 ) -> tuple[dict[str, int] | None, float]:
-    """Widths that really are within ``budget``, if any were found until the clock stood at ``ends``; and the bound."""
+    """Widths that really are within ``budget``, if any were found before the time ``ends``; and the bound."""
     bound = math.inf
     for margin in MARGINS:
         left_s = ends - time.monotonic()
@@ -121,7 +121,7 @@ class _Program:
         matrix, right = self._equations.arrays()
         scale = SCALE / (abs(budget) or 1.0)
         within = LinearConstraint(self._cost[None, :] * scale, -np.inf, (budget - self._constant) * scale)
-        # What is lost against the largest widths is minimised, for the solver's gap is relative to its objective.
+        # The loss against the largest widths is minimised, since the solver's gap is relative to its objective.
         found = milp(
             SCALE * self._lost / (self._most or 1.0),
             integrality=self._binaries,
@@ -139,7 +139,7 @@ class _Program:
         }, self._base + bound
 
     def gap(self, value: float, bound: float) -> float:
-        """The share of the gain over the smallest network that ``value`` may miss if none is above ``bound``."""
+        """The share of the gain over the smallest network that ``value`` may miss, given the upper ``bound``."""
         most = min(bound - self._base, self._most)
         missing = most - (value - self._base)
         return missing / most if missing > ROUNDING * self._most else 0.0

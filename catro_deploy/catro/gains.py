@@ -1,4 +1,4 @@
-"""What allocations of channels to groups are about: candidate widths, their worth and cost; and one share for all.
+"""Candidate widths, their worth and cost, from which allocations choose; and one share for all groups.
 
 greedy.py (the paper's Algorithm 2) and exact.py (a proven optimum) choose the widths.
 """
@@ -46,9 +46,9 @@ class CostTables:
 
 
 class CostModel(Protocol):
-    """What a network costs, by the widths of its groups. The unit is the budget's.
+    """The cost of a network by the widths of its groups.
 
-    At width 0 the layers that make or read the group are gone and cost nothing.
+    The unit is the budget's. At width 0 the layers that produce or read the group are removed and cost nothing.
     """
 
     def predict(self, widths: Mapping[str, int]) -> float:
@@ -64,7 +64,7 @@ class CostModel(Protocol):
         """The same cost on the ``candidates`` of every group.
 
         Raises:
-            BudgetError: a layer hangs on more than two groups.
+            BudgetError: a layer depends on more than two groups.
         """
 
 
@@ -99,8 +99,8 @@ class GroupChoice:
 class GroupValue:
     """``value[i]``: what ``widths[i]`` channels are worth, finite and never less than fewer channels are.
 
-    ``log_gain[i]`` is the logarithm of ``value[i + 1] - value[i]``; by it the greedy allocation still tells gains apart
-    that are too small to show in the sums. Without it the differences count, as they do on the way from width 0.
+    ``log_gain[i]`` is the logarithm of ``value[i + 1] - value[i]``: it distinguishes gains that are too small to show
+    in the sums. Without it, and from width 0, the differences are used.
     """
 
     choice: GroupChoice
@@ -135,10 +135,9 @@ class GroupValue:
 
 @dataclass(frozen=True)
 class Allocation:
-    """The width of every group, the sum of their values, the predicted cost, and how far from the best it may be.
+    """The width of every group, the sum of their values, the predicted cost, and the optimality gap.
 
-    ``gap`` is the share of the best possible gain over the smallest network that is perhaps missing; None if it was not
-    proven.
+    ``gap`` is the largest missing share of the best possible gain over the smallest network; None if it was not proven.
     """
 
     widths: dict[str, int]
@@ -150,16 +149,14 @@ class Allocation:
 def group_value(
     choice: GroupChoice, scatter: Scatter, *, temperature: float, epsilon: float, step: int = 1
 ) -> GroupValue:
-    """What each candidate width is worth: the sum of the paper's gains on the way to it from the first above 0.
+    """The worth of each candidate width: the sum of the paper's gains from the first width above 0 on.
 
     The gain of a step from d channels is s~[d+1] / (s~[1] + ... + s~[d]), where s~ are the scores in descending order
-    at the best trace ratio of d channels (Algorithm 2 of the paper, step 1). Between two candidates one goes ``step``
-    channels at a time, which gain (s~[d+1] + ... + s~[d+step]) / (s~[1] + ... + s~[d]). The paper knows single layers
-    only. A channel of a coupled group is one channel more for each of its members, and costs something in each, so the
-    gain counts once for every member.
-
-    Width 0 and the first above it both get 0: the paper divides by the channels that are there already, so what a
-    branch is worth at all it does not say.
+    at the best trace ratio of d channels (Algorithm 2 of the paper, step 1). Between two candidates widths grow by
+    ``step`` channels at a time, which gain (s~[d+1] + ... + s~[d+step]) / (s~[1] + ... + s~[d]). The paper treats
+    single layers only. A channel of a coupled group is one more channel, with a cost, in each of its members, so the
+    gain counts once for every member. Width 0 and the first above it both get 0: the paper divides by the channels that
+    are already there, so it does not define the worth of a whole branch.
     """
     ratios = ratio_curve(scatter, epsilon)
     log_gain = [-np.inf] if choice.widths[0] == 0 else []
@@ -185,13 +182,14 @@ def weigh(
 def uniform(values: Sequence[GroupValue], full: Mapping[str, int], cost: CostModel, budget: float) -> Allocation:
     """The largest common share of all groups' ``full`` widths that meets ``budget``.
 
-    Each group takes the candidate above 0 that is nearest to this share of its width, the narrower of two as near.
+    Each group takes the candidate above 0 that is nearest to this share of its width; of two equally near ones the
+    narrower.
 
     Raises:
         BudgetError: the smallest widths cost more than ``budget``, and so does every larger share.
     """
     above = {group.choice.name: [width for width in group.choice.widths if width] for group in values}
-    # The shares from which on the next candidate is nearer.
+    # The shares above which the next candidate is nearer.
     middles = {
         name: [(narrow + wide) / (2 * full[name]) for narrow, wide in pairwise(widths)]
         for name, widths in above.items()

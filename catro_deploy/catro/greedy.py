@@ -35,10 +35,10 @@ def greedy(
 ) -> Allocation:
     """Grow every group from its smallest width, or from ``start``, always by the best gain per added cost.
 
-    A step leads to any wider candidate, of a branch that is not there to candidates of equal rank in all its groups.
-    One that costs nothing or saves something comes first, the widest such. With ``only_next`` a step leads to the next
-    candidate only, as the paper has it. It ends when no step fits into ``budget``: a width that is slower than a wider
-    candidate is never left. ``on_step`` gets the widths that each step has changed.
+    A step leads to any wider candidate; for a removed branch, to candidates of equal rank in all its groups. The widest
+    step that costs nothing or saves something comes first. With ``only_next`` a step leads to the next candidate only,
+    as in the paper. It ends when no step fits into ``budget``: a width that is slower than a wider candidate is never
+    left. ``on_step`` gets the widths that each step has changed.
 
     Raises:
         BudgetError: the smallest widths cost more than ``budget``, and no wider ones cost less.
@@ -81,7 +81,7 @@ def _step(widths: dict[str, int], added: float, log_gain: float) -> _Step:
 def _steps(
     name: str, together: Sequence[GroupValue], cost: CostModel, widths: Mapping[str, int], only_next: bool
 ) -> list[_Step]:
-    """The steps kept under a group's name: its own, or at the first of a branch that is not there the branch's."""
+    """The steps stored under a group's name: its own, or for the first group of a removed branch the branch's."""
     names = [group.choice.name for group in together]
     if widths[name]:
         return _wider(together[names.index(name)], cost, widths, only_next)
@@ -116,11 +116,11 @@ def _entries(members: Sequence[GroupValue], cost: CostModel, widths: Mapping[str
 def _first_that_fits(
     steps: Iterable[list[_Step]], cost: CostModel, widths: Mapping[str, int], spent: float, budget: float
 ) -> _Step | None:
-    """The best step that fits; as long as more than ``budget`` is spent, the one that saves most or costs nothing."""
+    """The best step that fits; while more than ``budget`` is spent, the one that saves most or costs nothing."""
     limit = max(budget, spent)
     best_first = (lambda step: step.added) if spent > budget else (lambda step: -step.worth)
     for step in sorted(chain.from_iterable(steps), key=best_first):
-        # The changes of the layers that a step touches are known already; that the whole fits is asked of few steps.
+        # The cost of the layers that a step touches is known; the cost of the whole network is computed for few steps.
         near = spent + step.added <= limit * (1 + ROUNDING)
         if near and cost.predict({**widths, **step.widths}) <= limit:
             return step

@@ -7,8 +7,8 @@ For channel i of a layer with N samples of K classes, positions being part of th
 
 These are the diagonals of O(Lambda_b - G_b)O^T and O(Lambda_w - G_w)O^T of the CATRO paper (arXiv 2110.10921) with its
 Fisher weights. Batches of a class, and then classes, are merged as in Chan, Golub and LeVeque (1979): memory holds two
-means whatever N and K are, and nothing is ever the small difference of two large numbers. Scatter no larger than what
-rounding of the means makes of equal numbers is none.
+means whatever N and K are, and nothing is ever the small difference of two large numbers. Scatter that rounding of the
+means could produce from equal numbers counts as zero.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ __all__ = ["Scatter", "ScatterMeter"]
 
 CACHED_BYTES = 2**19
 ROUNDING = 2.0**-24
-"""What an addition in float32 is off by, at most, as a share of the sum."""
+"""Largest relative rounding error of an addition in float32."""
 MERGES = 64
-"""Means are counted as sums of at least so many numbers, since merging them rounds, too."""
+"""Means count as sums of at least this many numbers, since merging them rounds, too."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class ScatterMeter:
         Raises:
             DataError: fewer than two classes were added.
         """
-        with torch.inference_mode():  # as the feature maps may have been made, so that sums can be changed in place
+        with torch.inference_mode():  # outside of inference mode, so that sums can be changed in place
             self._close_class()
         if len(self._seen) < 2 or self._classes is None or self._within is None:
             raise DataError("Scatter needs samples of at least two classes.", "Choose more classes with --classes.")

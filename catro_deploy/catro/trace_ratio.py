@@ -15,7 +15,7 @@ from catro_deploy.errors import NumericsError
 __all__ = ["Selection", "ratio_curve", "scores", "select", "trace_ratio", "usable"]
 
 DEAD_SHARE = 1e-9
-"""Below this share of the layer's mean total scatter, a channel says the same whatever it is shown."""
+"""Below this share of the layer's mean total scatter, a channel counts as constant."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class Selection:
 def usable(name: str, scatter: Scatter, ridge: float = 0.0) -> Scatter:
     """Return ``scatter`` with ``ridge`` times the layer's mean within-scatter added to that of each channel.
 
-    The paper's ratio (``ridge`` 0) does not mind how strong a channel is: faint channels near the layer's average ratio
+    The paper's ratio (``ridge`` 0) does not depend on a channel's scale: weak channels near the layer's average ratio
     come before strong ones just below it, and the few channels that stay carry little. The ridge, as in regularised
-    discriminant analysis (Friedman, 1989), is what every channel pays for being kept. Without it each within-scatter
-    is still kept above zero, so that every ratio is finite.
+    discriminant analysis (Friedman, 1989), is a cost of keeping any channel. Without it each within-scatter is still
+    kept above zero, so that every ratio is finite.
 
     Raises:
-        NumericsError: it is not finite, or no channel varies within any class, so there is no ground to choose on.
+        NumericsError: it is not finite, or no channel varies within any class, so they cannot be ranked.
     """
     total = scatter.between + scatter.within
     if not np.isfinite(total).all():
@@ -90,7 +90,7 @@ def ratio_curve(scatter: Scatter, epsilon: float) -> NDArray[np.float64]:
     ratios = np.empty(len(scatter.between))
     kept = np.array([int(np.argmax(scores(scatter, 0.0, 1.0)))])
     for size in range(1, len(ratios) + 1):
-        # The best set of one fewer and any other channel is a set to start from that is nearly the best.
+        # The best set of one channel fewer, plus any other channel, is a nearly optimal start.
         start = kept if len(kept) == size else np.append(kept, np.setdiff1d(np.arange(len(ratios)), kept)[0])
         best = _improve(scatter, start, epsilon)
         ratios[size - 1], kept = best.ratio, np.array(best.kept)

@@ -1,4 +1,4 @@
-"""What goes where: results to stdout, notes and progress to stderr; bars for a screen, else lines."""
+"""Output: results to stdout, notes and progress to stderr; bars on a terminal, else lines."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ __all__ = ["Lines", "Screen", "make_progress", "print_json", "print_result", "sa
 WIDTH_WITHOUT_SCREEN, WIDEST = 110, 2000
 # Without a screen, work that takes this long is reported, and then at each tenth.
 INTERVAL_S, SILENCE_S, TENTHS = 15.0, 600.0, 10
-# What stands beside title and bar at most: 300000/300000, elapsed and remaining time.
+# Width of what follows title and bar at most: 300000/300000, elapsed and remaining time.
 BESIDE_BAR, TITLE = 36, 34
 
 
@@ -41,7 +41,7 @@ def print_result(*parts: "RenderableType") -> None:
     """Print tables and lines to stdout."""
     console = _console(stderr=False)
     for part in parts:
-        if isinstance(part, str):  # in a file or a pipe a line stays one line: paths are there to be copied
+        if isinstance(part, str):  # in a file or a pipe lines are not wrapped, so that paths can be copied
             console.print(part, markup=False, soft_wrap=not sys.stdout.isatty())
         else:
             if not sys.stdout.isatty():
@@ -50,7 +50,7 @@ def print_result(*parts: "RenderableType") -> None:
 
 
 def _whole_width(console: "Console", part: "RenderableType") -> int:
-    """How wide a file or a pipe must be so that nothing of ``part`` is cut or wrapped."""
+    """The width of a file or a pipe at which nothing of ``part`` is cut or wrapped."""
     unbounded = console.options.update(max_width=WIDEST)
     return max(WIDTH_WITHOUT_SCREEN, console.measure(part, options=unbounded).maximum)
 
@@ -88,7 +88,7 @@ def _print_line(text: str) -> None:
 
 
 class _Line:
-    """A task that tells where it is at each tenth: not before INTERVAL_S have passed, and not after SILENCE_S."""
+    """A task that reports at each tenth, but not more often than INTERVAL_S and not less often than SILENCE_S."""
 
     def __init__(self, title: str, total: float, done: float, clock: Callable[[], float]) -> None:
         self._title, self._total, self._first, self._done = title, total, done, done
@@ -109,7 +109,7 @@ class _Line:
         self._text = f"; {text}"
 
     def end(self) -> None:
-        """Tell how long it took, of a training or of other work that was long."""
+        """Report how long it took, for a training or other long work."""
         if self._text or self._told_tenth is not None:
             _print_line(f"{self._title}: done in {_clock_words(self._clock() - self._started)}{self._text}")
 
@@ -142,7 +142,7 @@ class Screen:
         from rich.text import Text
 
         class WithText(Bars):
-            """Bars with what is said of each task in a line of its own below them, cut where the screen ends."""
+            """Bars with the text of each task on a separate line below them, cut at the terminal's width."""
 
             def get_renderables(self) -> Iterable["RenderableType"]:
                 yield self.make_tasks_table(self.tasks)

@@ -15,7 +15,7 @@ __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Your own computers that networks run on, reached by ssh.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What you call it.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)]
 
 
 @app.command(
@@ -27,18 +27,18 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="What you call it.", s
 def add(
     name: Name,
     ssh: Annotated[
-        str, typer.Option(help="Where it is, as for the ssh command: USER@HOST, or a name of ~/.ssh/config.")
+        str, typer.Option(help="Its address, as for the ssh command: USER@HOST, or a name of ~/.ssh/config.")
     ],
-    target: Annotated[str, typer.Option(help="What it is: see catro-deploy targets list.")],
+    target: Annotated[str, typer.Option(help="Its target: see catro-deploy targets list.")],
     python: Annotated[
         str, typer.Option(help="Python 3.8 or later there, with numpy and the target's runtime.")
     ] = "python3",
     folder: Annotated[
-        str, typer.Option(help="Where models are kept there; relative to the home of that user.")
+        str, typer.Option(help="Folder for models there; relative to that user's home.")
     ] = ".cache/catro-deploy",
     force: Annotated[bool, typer.Option("--force", help="Replace a device of yours that has this name.")] = False,
 ) -> None:
-    """Keep where a device is, so that --device NAME finds it."""
+    """Register a device, so that --device NAME finds it."""
     from pydantic import ValidationError
 
     from catro_deploy.targets import load_target
@@ -94,7 +94,7 @@ def check(name: Name, json: Json = False) -> None:
 
 @app.command(epilog=examples("device remove press-3"))
 def remove(name: Name) -> None:
-    """Forget a device; what lies there stays."""
+    """Unregister a device; its files stay."""
     from catro_deploy.transports.registry import remove_device
 
     remove_device(name)

@@ -1,4 +1,4 @@
-"""``doctor``: what is installed, what really works, and the command that gets what is missing."""
+"""``doctor``: what is installed, what works, and commands to install what is missing."""
 
 import importlib
 import os
@@ -39,14 +39,14 @@ def doctor(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Look at what is installed and try what should work. Exit code 1 if something needed does not."""
+    """Check what is installed, and try what should work. Exit code 1 if something needed does not work."""
     found = list(findings(config) if device is None else findings_on(device))
     if json:
         print_json({"version": __version__, "findings": [asdict(finding) for finding in found]})
     else:
         _show(found)
     if broken := [finding.name for finding in found if finding.needed and finding.state != "works"]:
-        raise FaultError(f"Needed and not working: {', '.join(broken)}.", "What to do stands beside each of them.")
+        raise FaultError(f"Needed and not working: {', '.join(broken)}.", "See the advice for each of them.")
 
 
 def _show(found: list[Finding]) -> None:
@@ -61,7 +61,7 @@ def _show(found: list[Finding]) -> None:
 
 
 def findings_on(name: str) -> Iterator[Finding]:
-    """What the agent on the device ``name`` finds there, or why it cannot be reached."""
+    """The findings of the agent on the device ``name``, or why it cannot be reached."""
     from catro_deploy.agent.jobs import DoctorJob
     from catro_deploy.targets import load_target
     from catro_deploy.transports import run_job
@@ -77,7 +77,7 @@ def findings_on(name: str) -> Iterator[Finding]:
 
 
 def findings(config: Path | None) -> Iterator[Finding]:
-    """Everything the doctor looks at; a check that raises is a finding, not a fault."""
+    """All checks of the doctor; one that raises is a finding, not an internal error."""
     yield Finding("python", "works", f"{platform.python_version()} on {platform.platform()}", True)
     yield from map(_package, PACKAGES)
     yield _try(
@@ -109,7 +109,7 @@ def _package(name: str) -> Finding:
 def _try(name: str, check: Callable[[], str], *, needed: bool, remedy: str) -> Finding:
     try:
         return Finding(name, "works", check(), needed)
-    except Exception as error:  # whatever a library raises is what the doctor is to find out
+    except Exception as error:  # any error of a library is a finding
         reason = (str(error).strip().splitlines() or [""])[0]
         return Finding(name, "broken", f"{type(error).__name__}: {reason}", needed, remedy)
 
@@ -147,7 +147,7 @@ def _integers() -> Finding:
         remedy = "optional; int8 runs here with weights of seven bits, and gains less"
         return Finding("int8", "missing", f"no {', '.join(sorted(WIDE_SUMS))} in this processor", False, remedy)
     wide = ", ".join(name for name in sets if name in WIDE_SUMS)
-    return Finding("int8", "works", wide or "not an x86 processor: nothing is known of it", False)
+    return Finding("int8", "works", wide or "not an x86 processor: not known", False)
 
 
 def _cuda() -> Finding:

@@ -1,4 +1,4 @@
-"""An unexpected exception, turned into an error that says where its traceback is."""
+"""Unexpected exceptions, turned into errors that say where their traceback is."""
 
 import errno
 import tempfile
@@ -12,12 +12,12 @@ __all__ = ["as_catro_error"]
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
-"""A path that the user gave cannot be one."""
+"""Whether the error is about an impossible path from the user."""
 REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def as_catro_error(error: Exception, folder: Path | None = None) -> CatroError:
-    """Return ``error`` as one to act on; an internal error's traceback goes to a file in ``folder``, else in temp."""
+    """Return ``error`` as a message with advice; an internal error's traceback goes to ``folder``, else to temp."""
     if isinstance(error, CatroError):
         return error
     if isinstance(error, OSError) and error.errno in FULL:

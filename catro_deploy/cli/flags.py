@@ -1,4 +1,4 @@
-"""Flags of commands: each stands for a setting, whose type, default and help are those of the model."""
+"""Flags of commands: each sets a setting, whose type, default and help come from the model."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag and the settings it sets, as ``section.key``; the first one says what it takes."""
+    """One flag and the settings it sets, as ``section.key``; the first one decides its type."""
 
     name: str
     settings: tuple[str, ...]
@@ -33,7 +33,7 @@ class Flag:
 
 
 def _flags(section: str, panel: str, keys: str, **names: str) -> tuple[Flag, ...]:
-    """A flag for each of ``keys``, called like the key unless ``names`` has another name for it."""
+    """A flag for each of ``keys``, named after the key unless ``names`` has another name for it."""
     return tuple(Flag(names.get(key, key), (f"{section}.{key}",), panel) for key in keys.split())
 
 

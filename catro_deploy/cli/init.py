@@ -20,7 +20,7 @@ app = typer.Typer()
 FILE = Path("catro.toml")
 
 HEAD = """\
-# Settings of catro-deploy. Flags stand over this file, this file over the defaults.
+# Settings of catro-deploy. Flags override this file, this file overrides the defaults.
 # Relative paths start at this file's folder. Every key with its default: catro-deploy init --print
 
 """
@@ -108,14 +108,14 @@ def init(
     model: Annotated[
         str,
         typer.Option(
-            help="Look at this network: torchvision:NAME, timm:NAME, transformers:FOLDER or package.module:factory."
+            help="Inspect this network: torchvision:NAME, timm:NAME, transformers:FOLDER or package.module:factory."
         ),
     ] = "",
-    data_root: Annotated[Path | None, typer.Option(help="Look at the images in this folder.")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Inspect the images in this folder.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Weights of the network; default: its library's.")] = None,
     weights: Annotated[str | None, typer.Option(help="Which weights of its library, such as IMAGENET1K_V2.")] = None,
     size: Annotated[str | None, typer.Option(help="Height and width that the network gets: 64, or 160x224.")] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="For the drawn traffic signs: runs as it is.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="For generated traffic signs: runs without changes.")] = False,
     show: Annotated[bool, typer.Option("--print", help="Print every key with its default; write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite catro.toml.")] = False,
 ) -> None:
@@ -143,13 +143,13 @@ def init(
 def _write_for(
     model: str, root: Path | None, checkpoint: Path | None, weights: str | None, size: str | None
 ) -> Iterator[str]:
-    """Write settings for a network and images that are there; what was assumed, line by line."""
+    """Write settings for an existing network and images; list what was assumed."""
     from catro_deploy.files import write_text
     from catro_deploy.stages.starting import start_from
     from catro_deploy.toml import toml_tables
 
     if not model or root is None:
-        raise SettingsError("--model and --data-root go together: both are looked at.", "Give both, or neither.")
+        raise SettingsError("--model and --data-root are used together: both are inspected.", "Give both, or neither.")
     start = start_from(model, checkpoint, weights, root, size)
     lines = [f"# {assumed}\n" for assumed in start.assumed]
     write_text(FILE, f"{HEAD}{''.join(lines)}\n{toml_tables(start.sections)}\n{PRUNING}")
@@ -159,7 +159,7 @@ def _write_for(
 
 
 def every_key() -> Iterator[str]:
-    """Lines of a ``catro.toml`` that holds every setting's default, its description beside it."""
+    """Lines of a ``catro.toml`` with every setting's default and description."""
     from catro_deploy.settings import Settings
     from catro_deploy.settings.catalog import section_settings
 

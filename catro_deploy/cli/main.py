@@ -29,7 +29,7 @@ class Commands(TyperGroup):
     """The group that turns what its commands raise into messages."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Take ``--debug`` wherever it stands."""
+        """Accept ``--debug`` at any position."""
         debug = [arg for arg in args if arg == "--debug"]
         return super().parse_args(ctx, [*debug[:1], *(arg for arg in args if arg != "--debug")])
 

@@ -1,4 +1,4 @@
-"""Options that commands share, beside the flags that stand for settings."""
+"""Options that commands share, besides the flags for settings."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +21,7 @@ NewRun = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Run again even if nothing has changed.")]
 Keep = Annotated[
-    bool, typer.Option("--keep", help="Keep earlier results that would be replaced: use a new run folder beside.")
+    bool, typer.Option("--keep", help="Keep earlier results that would be replaced: use a new run folder.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 

@@ -16,9 +16,9 @@ __all__ = ["profile_json", "show_profile", "summary"]
 
 
 def show_profile(profile: "LatencyProfile") -> Sequence[RenderableType]:
-    """The staircase of every group, and how well the cost model does."""
+    """The staircase of every group, and the errors of the cost model."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("channels of", "period", "widths worth having"):
+    for column in ("channels of", "period", "efficient widths"):
         table.add_column(column)
     for name, stairs in profile.staircases.items():
         period = str(stairs.period) if stairs.period > 1 else ""
@@ -35,7 +35,7 @@ def summary(profile: "LatencyProfile") -> list[str]:
     return [
         f"Measured {profile.measured} on {where}, {device['runtime']}, {fingerprint['precision']}, "
         f"{fingerprint['threads']} thread(s), batch {fingerprint['batch']}: {count(profile.networks)} networks in "
-        f"{count(profile.seconds)} s, whose visits differ by {percent(profile.disagreement)} (median).",
+        f"{count(profile.seconds)} s, whose rounds differ by {percent(profile.disagreement)} (median).",
         f"On {errors.networks} networks held out: {percent(errors.within_5)} within 5%, {percent(errors.within_10)} "
         f"within 10%, RMSPE {percent(errors.rmspe)}, Spearman {errors.spearman:.3f}. "
         f"The original took {profile.original_us / 1000:.3f} ms.",
@@ -43,7 +43,7 @@ def summary(profile: "LatencyProfile") -> list[str]:
 
 
 def profile_json(profile: "LatencyProfile", folder: Path | None = None) -> dict[str, Any]:
-    """All of a profile but its cells."""
+    """A profile without its cells."""
     from pydantic import TypeAdapter
 
     from catro_deploy.latency.profile import LatencyProfile

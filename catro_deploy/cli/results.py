@@ -1,4 +1,4 @@
-"""What each stage wrote: how it is read from a run folder, how it looks on the screen, and as JSON."""
+"""Results of the stages: how they are read from a run folder, shown on the terminal, and written as JSON."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True)
 class Result:
-    """How a stage's result is read from a run folder, how it looks on the screen, and as JSON."""
+    """How a stage's result is read from a run folder, shown on the terminal, and written as JSON."""
 
     read: Callable[[RunFolder], Any]
     show: Callable[[Any, RunFolder], Shown]

@@ -63,7 +63,7 @@ def compare(
     first: Name,
     second: Name,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the page goes; default: below runs/.", show_default=False)
+        Path | None, typer.Option(metavar="FILE", help="Path of the page; default: below runs/.", show_default=False)
     ] = None,
     json: Json = False,
 ) -> None:
@@ -99,7 +99,7 @@ def remove(
 
 
 def _overview(run: RunFolder) -> "Overview | CatroError":
-    """The overview of ``run``; of a damaged run what is wrong with it."""
+    """The overview of ``run``, or the error of a damaged run."""
     from catro_deploy.report.overview import overview
 
     try:

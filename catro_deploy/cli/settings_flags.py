@@ -1,6 +1,6 @@
-"""Gives a command flags for settings, ``-o section.key=value`` for the others, and a help that shows the first ones.
+"""Flags for settings, ``-o section.key=value`` for the others, and a help that shows the most used ones.
 
-The flags are made from the settings' models when a command is called: those of all commands would slow ``--help``.
+A command's flags are made from the settings' models when it is called: those of all commands would slow ``--help``.
 """
 
 import functools
@@ -29,9 +29,9 @@ OTHERS, HELP_ALL = "settings_given", "help_all"
 
 
 def with_flags(*table: Flag, first: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the flags of ``table``; it gets their values as its keyword ``flags``.
+    """Add the flags of ``table`` to a command, which gets their values as its keyword ``flags``.
 
-    If ``first`` names flags, ``--help`` shows those alone, and ``--help-all`` the others as well.
+    If ``first`` names flags, ``--help`` shows only those, and ``--help-all`` all.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -54,7 +54,7 @@ def with_flags(*table: Flag, first: str = "") -> Callable[[Callable[..., None]],
 
 
 def command_with_flags(command: Any) -> Any:  # noqa: ANN401 - Typer's own types
-    """``command`` with the flags that ``with_flags`` has noted down for it, or as it is."""
+    """``command`` with the flags that ``with_flags`` has recorded for it, if any."""
     make = getattr(command.callback, "with_flags", None)
     if make is None or not isinstance(command, TyperCommand):
         return command
@@ -64,7 +64,7 @@ def command_with_flags(command: Any) -> Any:  # noqa: ANN401 - Typer's own types
 
 
 def _signed(function: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> Callable[..., None]:
-    """A function that does the same and has these parameters, for Typer to read."""
+    """The same function with these parameters, for Typer to read."""
 
     @functools.wraps(function)
     def signed(**given: Any) -> None:  # noqa: ANN401 - as above
@@ -107,7 +107,7 @@ def _keyword(name: str, annotation: Any, default: object) -> inspect.Parameter: 
 
 
 def _help(setting: "Setting") -> str:
-    """What ``setting`` means, with its default and its limits, as Typer writes them; brackets are no markup."""
+    """The help of ``setting``, with its default and its limits, in Typer's form; brackets are escaped."""
     default = setting.default
     if setting.type is bool:
         default = "on" if default else "off"
@@ -144,7 +144,7 @@ def split_names(texts: Sequence[str]) -> list[int | str]:
 
 
 def _members(section: str, key: str, texts: Sequence[str]) -> Any:  # noqa: ANN401 - of any setting
-    """What a list takes from ``texts`` with commas; None for none. Another setting takes the only text."""
+    """The items of ``texts`` split at commas, for a list; None for none. Another setting takes the only text."""
     from catro_deploy.settings.catalog import settings_by_place
 
     setting = settings_by_place().get(f"{section}.{key}")

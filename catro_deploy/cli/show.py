@@ -1,4 +1,4 @@
-"""What the stages wrote, as tables on the screen. Every figure comes from a run folder's JSON file."""
+"""Results of the stages as tables on the terminal. Every figure comes from a run folder's JSON file."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -68,7 +68,7 @@ def _table(*columns: str) -> Table:
 
 
 def show_prune(plan: Plan, run: RunFolder) -> Shown:
-    """Widths, what latency had to do with them, and what was saved."""
+    """Widths, their latency, and what was saved."""
     table = _table("channels of", "before", "after", "")
     for group in plan.groups:
         before, after = group.width, len(group.kept)
@@ -84,7 +84,7 @@ def show_prune(plan: Plan, run: RunFolder) -> Shown:
 
 
 def _latency(latency: LatencyPlan, budget: str) -> Shown:
-    """How latency decided the widths: the rounds, the cost model, and what came out."""
+    """How latency decided the widths: the rounds, the cost model, and the result."""
     shown: list[RenderableType] = [_rounds(latency.rounds)] if latency.rounds else []
     if errors := latency.errors:
         within = f"{errors.within_5:.1%} within 5%, {errors.within_10:.1%} within 10%"
@@ -152,11 +152,11 @@ def _precisions(result: Quantize) -> Table:
 def show_quantize(result: Quantize, run: RunFolder) -> Shown:
     """The precisions that were tried, and the one that is served."""
     made = result.integers
-    stay = [f"in floating point stay {', '.join(made.kept)}"] if made and made.kept else []
+    stay = [f"stay in floating point: {', '.join(made.kept)}"] if made and made.kept else []
     if made and (qat := made.qat):
         last = qat.history.validation_accuracy
         reached = "" if last is None else f" to {percent(last)} on validation images"
-        stay.append(f"fine-tuned for integers{reached}: {'used' if qat.used else 'no better, not used'}")
+        stay.append(f"fine-tuned for int8{reached}: {'used' if qat.used else 'no better, not used'}")
     return [_precisions(result), *stay, f"served: {run.onnx('pruned', result.shipped)}"]
 
 
@@ -199,7 +199,7 @@ def _change(agreement: PrunedAgreement) -> str:
 
 
 def _runtime_table(result: Verify) -> Table:
-    """How PyTorch and the runtime agree, without accuracies."""
+    """Agreement of PyTorch and the runtime, without accuracies."""
     table = _table(f"PyTorch and {result.runtime}", "agreement", "largest logit difference")
     for name, of in (("original", result.original), ("pruned", result.pruned)):
         table.add_row(name, percent(of.agreement), _difference(of))
@@ -278,7 +278,7 @@ def _accuracy(report: Report) -> tuple[str, str, str, str]:
 
 
 def _budget(report: Report) -> Sequence[str]:
-    """The budget in its own unit, if that is latency and somebody measured it."""
+    """The budget in its unit, if it counts latency that was measured."""
     used = report.budget_used
     if used.unit == "flops" or used.used is None or used.ci95 is None:
         return []

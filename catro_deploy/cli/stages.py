@@ -34,7 +34,7 @@ CUT = "target classes budget"
 @app.command(epilog=o.examples("train", "train --epochs 20 --checkpoint baseline.safetensors"))
 @with_flags(*f.MODEL, *f.DATA, *f.TRAIN, first=f"{NETWORK} epochs batch_size learning_rate recipe")
 def train(flags: Flags, config: o.Config = None) -> None:
-    """Train a baseline from nothing into \\[model] checkpoint, if you have no trained model.
+    """Train a baseline from scratch into \\[model] checkpoint, if you have no trained model.
 
     An existing file is never overwritten. Resumes from the last epoch if it was stopped.
     """
@@ -55,8 +55,8 @@ def train(flags: Flags, config: o.Config = None) -> None:
 def profile(flags: Flags, config: o.Config = None, force: o.Force = False, json: o.Json = False) -> None:
     """Time the network's layers on the target, at the widths that pruning may give them.
 
-    prune does this by itself where there is no profile that fits. What was measured is kept for this network on this
-    device; a measurement that was stopped continues where it was.
+    prune does this itself where no profile fits. Measurements are kept for this network on this device; an interrupted
+    one continues where it stopped.
     """
     from catro_deploy.cli.profiles import profile_json, show_profile
     from catro_deploy.pipeline import with_target_of_device
@@ -83,7 +83,7 @@ def prune(
     keep: o.Keep = False,
     json: o.Json = False,
 ) -> None:
-    """Choose the channels that stay, and cut the others out."""
+    """Choose the channels that stay, and remove the others."""
     start_run(("prune",), flags, config, run, force=force, keep=keep, as_json=json)
 
 
@@ -114,7 +114,7 @@ def export(
     """Write original.onnx and pruned.onnx, and for targets that run in fp16 both in half precision, too.
 
     For a target with TensorRT, engines are then built and checked on your device of that target (device add); if you
-    have none, a bundle to carry there is written.
+    have none, a bundle for one is written.
     """
     export_run(flags, config, run, force=force, keep=keep, as_json=json)
 
@@ -129,9 +129,10 @@ def quantize(
     keep: o.Keep = False,
     json: o.Json = False,
 ) -> None:
-    """Find the number format that is fastest on the device and keeps the accuracy. Exit code 3: not the one asked for.
+    """Find the precision that is fastest on the device and keeps the accuracy.
 
-    Without --precision all are tried. What is found is served from then on: verify, bench and report go by it.
+    Exit code 3: it is not the requested one. Without --precision all are tried. The result is served from then on:
+    verify, bench and report use it.
     """
     quantize_run(flags, config, run, force=force, keep=keep, as_json=json)
 
@@ -160,7 +161,7 @@ def verify(
     keep: o.Keep = False,
     json: o.Json = False,
 ) -> None:
-    """Test accuracy of both networks, in PyTorch and in the runtime. Exit code 3: less than was asked."""
+    """Test accuracy of both networks, in PyTorch and in the runtime. Exit code 3: less than requested."""
     continue_run("verify", flags, config, run, force=force, keep=keep, as_json=json)
 
 
@@ -181,7 +182,7 @@ def bench(
 @app.command(epilog=o.examples("bundle", "bundle --run runs/tram"))
 @with_flags(*f.DATA_ROOT, *f.BENCH)
 def bundle(flags: Flags, config: o.Config = None, run: o.Run = None) -> None:
-    """Pack all that a device needs which cannot be reached from here; import reads back what it finds."""
+    """Pack a bundle for a device that cannot be reached; import reads back its results."""
     from catro_deploy.stages.bundle import bundle as pack
 
     settings, folder = settings_to_continue("bench", flags, config, run)
@@ -192,12 +193,12 @@ def bundle(flags: Flags, config: o.Config = None, run: o.Run = None) -> None:
 @app.command("import", epilog=o.examples("import result.json", "import result.json --run runs/tram"))
 @with_flags(*f.DATA_ROOT)
 def import_(
-    results: Annotated[Path, typer.Argument(metavar="FILE", help="What the device wrote: result.json.")],
+    results: Annotated[Path, typer.Argument(metavar="FILE", help="The file that the device wrote: result.json.")],
     flags: Flags,
     run: o.Run = None,
     json: o.Json = False,
 ) -> None:
-    """Take in what a device found that cannot be reached from here: verify, bench and report."""
+    """Import the results of a bundle: verify, bench and report."""
     from catro_deploy.stages.bundle import take_in
 
     settings, folder = settings_to_continue("verify", flags, None, run)
@@ -210,9 +211,9 @@ def import_(
 def ship(
     flags: Flags, config: o.Config = None, run: o.Run = None, force: o.Force = False, json: o.Json = False
 ) -> None:
-    """Copy the network to ship into ship/ of the run folder, with model.json: its input, its classes, its precision.
+    """Copy the network to ship into ship/ of the run folder. model.json in it has the input, classes and precision.
 
-    run, export and quantize do so at their end.
+    run, export and quantize do this at their end.
     """
     continue_run("ship", flags, config, run, force=force, as_json=json)
 
@@ -250,7 +251,7 @@ def run(
     """Do everything: train if there is no checkpoint, prune, finetune, export, build, verify, bench, ship, report.
 
     --budget auto --max-drop 0.5 searches for the smallest latency that loses at most 0.5 points of accuracy; auto is
-    the default if --max-drop is given and no budget is. A command that was stopped continues where it was; a changed
-    setting runs again only what depends on it, and replaces those results.
+    the default if --max-drop is given and no budget is. An interrupted command continues where it stopped. A changed
+    setting runs only the stages that depend on it, and replaces their results.
     """
     start_run(ALL, flags, config, run, force=force, keep=keep, as_json=json)

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end a command as Ctrl-C does: temporary files go, and so do processes and jobs it started."""
+"""SIGTERM and SIGHUP end a command like Ctrl-C: temporary files, processes and jobs that it started are removed."""
 
 import signal
 from types import FrameType
@@ -19,9 +19,10 @@ class Terminated(KeyboardInterrupt):
 
 
 def stop_on_signals() -> None:
-    """Raise ``Terminated`` in the main thread when one of these signals comes; a second one ends the process at once.
+    """Raise ``Terminated`` in the main thread when one of these signals arrives.
 
-    What the process was started to ignore stays ignored, as SIGHUP is under nohup.
+    A second one ends the process immediately. Signals that were ignored at the start stay ignored, such as SIGHUP under
+    nohup.
     """
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP

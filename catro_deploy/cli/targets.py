@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="The devices that networks are made for.")
+app = typer.Typer(no_args_is_help=True, help="The kinds of devices that networks are pruned for.")
 
 
 @app.command("list", epilog=examples("targets list", "targets list --json"))
@@ -45,7 +45,7 @@ def show(
     target: Annotated[str, typer.Argument(help="A target's name, or the path of a TOML file of your own.")],
     json: Json = False,
 ) -> None:
-    """Show what is known of a target, and where each figure comes from."""
+    """Show the figures of a target, and the source of each."""
     from catro_deploy.cli.profiles import profile_json
     from catro_deploy.targets import load_target
     from catro_deploy.transports.reach import profilable, reachable
@@ -61,7 +61,7 @@ def show(
         print_json(found.model_dump(mode="json") | where | extra)
         return
     print_result(f"{found.name}: {found.title}")
-    typer.echo(f"from: {_origin(where)}, {where['file']}")  # never wrapped: a path is there to be copied
+    typer.echo(f"from: {_origin(where)}, {where['file']}")  # never wrapped, so that the path can be copied
     print_result(f"kind: {found.kind}", f"runtime: {found.runtime}", f"transport: {found.transport}")
     print_result(f"measuring: {_measuring(found, reach)}")
     _print_figures(found)
@@ -81,7 +81,7 @@ def add(
     force: Annotated[bool, typer.Option("--force", help="Replace a target of yours that has this name.")] = False,
     json: Json = False,
 ) -> None:
-    """Check a target of your own and keep it, so that --target and the other commands know its name."""
+    """Check and register your own target, so that --target and the other commands know its name."""
     from catro_deploy.targets import add_target
 
     added = add_target(file, name, force=force)
@@ -91,11 +91,11 @@ def add(
         return
     typer.echo(f"Added {added.stem}: {added}")
     if where["shadows_shipped"]:
-        say(f"It stands before the {added.stem} that comes with catro-deploy.")
+        say(f"It replaces the {added.stem} that comes with catro-deploy.")
 
 
 def _measuring(target: "Target", here: bool) -> str:
-    """Where networks can be measured that are for ``target``."""
+    """Where networks for ``target`` can be measured."""
     from catro_deploy.transports.reach import reachable
     from catro_deploy.transports.registry import load_devices
 

@@ -1,4 +1,4 @@
-"""What the commands of stages share: which settings and run folder they mean, and showing what came out."""
+"""What the commands of stages share: finding settings and run folder, and showing results."""
 
 import time
 from pathlib import Path
@@ -57,10 +57,10 @@ def start_run(
     keep: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Begin with the first of ``stages``, in ``folder`` or in the one that these settings always get.
+    """Begin with the first of ``stages``, in ``folder`` or in the default one of these settings.
 
-    A run of more than the pruning also does what must come before it: training a baseline, searching a budget.
-    A ``folder`` that has settings of its own keeps them, unless ``config`` says otherwise.
+    A run of more than the pruning first trains a baseline or searches a budget, where needed. A ``folder`` with
+    settings keeps them, unless ``config`` says otherwise.
     """
     from catro_deploy import pipeline
 
@@ -88,7 +88,7 @@ def continue_run(
     keep: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Go on in ``folder`` or the newest run with its settings under ``flags``.
+    """Continue in ``folder`` or the newest run with its settings and ``flags``.
 
     An explicit ``config`` replaces the settings of the stages after the pruning.
 
@@ -108,7 +108,7 @@ def quantize_run(
     keep: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Go on with ``quantize`` like ``continue_run``; who names no precision, in the settings neither, asks for any.
+    """Continue with ``quantize`` like ``continue_run``; without a precision in flags and settings all are tried.
 
     Raises:
         RunFolderError: there is no such run.
@@ -160,7 +160,7 @@ def export_run(
 
 
 def with_weights(settings: "Settings", progress: Progress) -> "Settings":
-    """``settings`` with what follows from the pretrained weights that they name, see ``with_pretrained``."""
+    """``settings`` completed from their pretrained weights, see ``with_pretrained``."""
     if not settings.model.has_preprocessing:
         return settings
     from catro_deploy.stages.pretrained import with_pretrained
@@ -169,7 +169,7 @@ def with_weights(settings: "Settings", progress: Progress) -> "Settings":
 
 
 def _with_size(settings: "Settings") -> "Settings":
-    """``settings`` that say the size of the images, so that a run keeps it whatever becomes of the images."""
+    """``settings`` with the size of the images, so that a run keeps it even if the images change."""
     if settings.data.size is not None:
         return settings
     from catro_deploy.stages.sizes import with_size
@@ -205,16 +205,18 @@ def settings_to_continue(
         pruned = {section: getattr(settings, section) for section in ("model", "data", "prune", "profile")}
         settings = own_settings(config, flags).model_copy(update=pruned)
     elif CONFIG.is_file() and getattr(own_settings(None, flags), stage, None) != getattr(settings, stage, None):
-        make_progress().note(f"{run.settings} counts here; to use [{stage}] of {CONFIG} instead: --config {CONFIG}")
+        make_progress().note(
+            f"settings are those of {run.settings}; to use [{stage}] of {CONFIG} instead: --config {CONFIG}"
+        )
     return settings, run
 
 
 def _newest() -> RunFolder:
-    """The run in which a stage ended last, after saying that it is taken."""
+    """The run in which a stage ended last, after a note that it is used."""
     run = newest_run(RUNS)
     changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.last_change()))
     others = "the only run" if len(run_folders(RUNS)) == 1 else "the newest run"
-    make_progress().note(f"no --run given: taking {run.path}, {others} in {RUNS}/ (last changed {changed})")
+    make_progress().note(f"no --run given: using {run.path}, {others} in {RUNS}/ (last changed {changed})")
     return run
 
 
@@ -235,9 +237,9 @@ def work(
     keep: bool = False,
     as_json: bool,
 ) -> RunFolder:
-    """Run ``stages`` and show what the last of them found, and what is to be shipped.
+    """Run ``stages`` and show the result of the last, and what to ship.
 
-    They run in ``run``, or to ``keep`` results that would be replaced, in a folder beside it.
+    They run in ``run``, or in a new folder to ``keep`` results that would be replaced.
 
     Returns:
         The run folder that was used.

@@ -1,4 +1,4 @@
-"""Lines of the user's code, or of a library's that has their network: neither PyTorch's nor those of this package."""
+"""Lines of the code that defines the network: the user's or a library's, not PyTorch's or this package's."""
 
 import os
 import sys

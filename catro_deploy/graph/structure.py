@@ -1,4 +1,4 @@
-"""What a network does, whatever its weights are: by this it is known again."""
+"""The structure of a network, without its weights' values, to recognise it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,8 +15,8 @@ PLAIN = (bool, int, float, str, type(None), torch.dtype)
 def structure(model: nn.Module, input_shape: tuple[int, int, int]) -> str:
     """A line for each tensor operation of ``model`` (eval mode) on an image: its name, sizes, and earlier tensors.
 
-    Modules that have the same names and sizes but do other things, such as another activation, differ in it; the values
-    of weights do not show.
+    Modules with the same names and sizes but other operations, such as another activation, differ in it; values of
+    weights do not count.
     """
     image = torch.zeros(1, *input_shape, device=next(model.parameters()).device)
     recorder = _Recorder()
@@ -26,7 +26,7 @@ def structure(model: nn.Module, input_shape: tuple[int, int, int]) -> str:
 
 
 class _Recorder(TorchFunctionMode):
-    """Writes down each call of a torch function; tensors go by the order in which they are first seen."""
+    """Records each call of a torch function; tensors are numbered in the order in which they are first seen."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ __all__ = ["Gpu", "Kernels", "kernels_for", "load_kernels"]
 
 
 class Gpu(Protocol):
-    """What must be known of a GPU; a multiply-add counts as two operations, and none is skipped as sparse."""
+    """The figures of a GPU; a multiply-add counts as two operations, without sparsity."""
 
     @property
     def sms(self) -> int:
@@ -46,7 +46,9 @@ class Gpu(Protocol):
 
 @dataclass(frozen=True)
 class Kernels:
-    """How kernels of one precision use a GPU; up to ``clock_mhz`` known or found by trying, from there on fitted.
+    """How kernels of one precision use a GPU.
+
+    Fields up to ``clock_mhz`` are known or were found by trial, the later ones are fitted.
 
     Input channels count as a multiple of ``in_multiple`` in arithmetic (``first_multiple`` for up to 4 of them), all
     channels as one of ``memory_multiple`` in memory. No tile is narrower than ``least_columns``. ``clock_mhz`` is the
@@ -90,8 +92,8 @@ def load_kernels() -> Mapping[str, Kernels]:
 def kernels_for(gpu: Gpu, precision: str) -> tuple[Kernels, float]:
     """The kernels that ``gpu`` would run in ``precision``, and its operations per clock and SM.
 
-    The int8 kernels of the V100 do without tensor cores. A GPU that does more operations in int8 than in fp16 has them,
-    and is taken to use them as well as the V100 does those for fp16.
+    The int8 kernels of the V100 use no tensor cores. A GPU with more operations in int8 than in fp16 has int8 tensor
+    cores, and is assumed to use them as efficiently as the V100 uses those for fp16.
 
     Raises:
         TargetError: there is no estimate for this precision.

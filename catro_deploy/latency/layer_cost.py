@@ -19,7 +19,7 @@ CACHED_PRICES = 2**17
 
 @dataclass(frozen=True)
 class _Axis:
-    """Channels of one side of a layer: ``fixed`` ones, and so many for each channel of the groups on it."""
+    """Channels of one side of a layer: ``fixed`` ones, and a number for each channel of the groups on it."""
 
     fixed: int
     per_channel: tuple[tuple[str, int], ...]
@@ -29,13 +29,12 @@ class _Axis:
 
 
 class LayerCost:
-    """A CostModel that asks ``layer_cost(layer, in_width, out_width)`` for each of ``layers`` and adds up.
+    """A CostModel that adds up ``layer_cost(layer, in_width, out_width)`` over ``layers``.
 
-    The widths that it is asked for count the layer's own channels, in all its convolution groups together: each channel
-    of a group stands for as many of them as every other (in a flattened map for all positions, in a grouped convolution
-    for a whole convolution group). A layer without inputs or outputs costs nothing and is not asked for; other answers
-    are kept, so ``layer_cost`` may be slow but must always say the same. ``overhead`` is the cost of what does not
-    depend on widths.
+    These widths count the layer's own channels, in all its convolution groups together: each channel of a group maps to
+    the same number of them (in a flattened map all positions, in a grouped convolution a whole convolution group). A
+    layer without inputs or outputs costs nothing; other costs are cached, so ``layer_cost`` may be slow but must be
+    deterministic. ``overhead`` is the cost of what does not depend on widths.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class LayerCost:
         return sum(self._cost(name, changed) - self._cost(name, widths) for name in self._touched[group])
 
     def neighbours(self, group: str) -> Sequence[str]:
-        """Groups that meet ``group`` in some layer, itself first."""
+        """Groups that share a layer with ``group``, itself first."""
         return self._neighbours[group]
 
     def touched(self, group: str) -> Sequence[str]:
@@ -79,14 +78,14 @@ class LayerCost:
         return {name: (inputs.width(widths), outputs.width(widths)) for name, (inputs, outputs) in self._axes.items()}
 
     def by_layer(self, widths: Mapping[str, int]) -> dict[str, float]:
-        """Cost of each layer; of one that is gone 0."""
+        """Cost of each layer; 0 for a removed one."""
         return {name: self._cost(name, widths) for name in self._axes}
 
     def tables(self, candidates: Mapping[str, Sequence[int]]) -> CostTables:
         """The same cost on ``candidates``, which names every group, as a sum over groups and pairs of groups.
 
         Raises:
-            BudgetError: a layer hangs on more than two groups.
+            BudgetError: a layer depends on more than two groups.
         """
         constant = self._overhead
         single = {group: np.zeros(len(widths)) for group, widths in candidates.items()}
@@ -106,7 +105,7 @@ class LayerCost:
                 case several:
                     raise BudgetError(
                         f"The widths of {len(several)} groups meet in {name}: {', '.join(several)}. The exact "
-                        "allocation knows pairs only.",
+                        "allocation handles pairs only.",
                         "Use the greedy allocation (--allocation greedy).",
                     )
         return CostTables(constant, single, pair)

@@ -12,7 +12,7 @@ from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.latency.profile import LatencyProfile, find_profile, measure_profile
 from catro_deploy.latency.roofline import RooflineCost
 from catro_deploy.latency.table import TableCost
-from catro_deploy.latency.widths import period, sweep_widths, useful_widths
+from catro_deploy.latency.widths import efficient_widths, period, sweep_widths
 from catro_deploy.progress import Progress
 from catro_deploy.records import CostErrors, Group, Staircase
 from catro_deploy.targets import Target
@@ -21,18 +21,18 @@ from catro_deploy.transports.reach import require_latency
 
 __all__ = ["Pricing", "estimated_pricing", "measured_pricing", "profile_of"]
 
-# A profile whose visits differ more than this says little.
+# A profile whose rounds differ more than this is too noisy.
 NOISY = 0.1
 CANDIDATES = 13
-# A profile serves a protocol that asks for no more of any of these.
+# A profile can be used for a protocol that needs no more of any of these.
 THOROUGHNESS = ("candidates", "squares", "rounds", "max_runs")
 
 
 @dataclass(frozen=True)
 class Pricing:
-    """A cost model in microseconds, the staircases of the groups, and on what grounds they stand.
+    """A cost model in microseconds, the staircases of the groups, and their source.
 
-    ``original_us`` is the unpruned network's latency: measured with the others if it was, else what the model says.
+    ``original_us`` is the unpruned network's latency: measured with the others if it was, else predicted.
     """
 
     cost: LayerCost
@@ -57,7 +57,7 @@ def profile_of(
 ) -> LatencyProfile:
     """The profile of ``model`` (eval mode, CPU) in this use on this device, measured now if there is none as thorough.
 
-    ``network`` is the trace of ``model``, without modules to ignore: a profile is of all groups.
+    ``network`` is the trace of ``model``, without modules to ignore: a profile covers all groups.
 
     Raises:
         ProfileError: the one that is there is damaged.
@@ -81,7 +81,7 @@ def measured_pricing(network: Network, groups: Sequence[Group], profile: Latency
     warnings = []
     if profile.disagreement > NOISY:
         warnings.append(
-            f"The latency profile was measured on a noisy machine: its visits differ by {profile.disagreement:.0%}. "
+            f"The latency profile was measured on a noisy machine: its rounds differ by {profile.disagreement:.0%}. "
             "Measure it again on a quiet one: catro-deploy profile --force"
         )
     return Pricing(
@@ -100,21 +100,21 @@ def measured_pricing(network: Network, groups: Sequence[Group], profile: Latency
 def estimated_pricing(
     network: Network, groups: Sequence[Group], target: Target, use: Use, smallest: int, *, measured: bool = False
 ) -> Pricing:
-    """Prices by the roofline of ``target``'s figures; whether whole networks will be ``measured`` beside them.
+    """Prices by the roofline of ``target``'s figures; ``measured`` if whole networks will also be timed.
 
     Raises:
         TargetError: the target has no figures to estimate by.
     """
     if target.gpu is None:
         require_latency(target)
-    assert target.gpu is not None, "what can be measured is not to be estimated"
+    assert target.gpu is not None, "latency that can be measured must not be estimated"
     cost = RooflineCost(network.layers, groups, target.gpu, use.precision, use.batch)
     full = {group.name: group.width for group in groups}
     staircases = {}
     for group in groups:
         widths = sweep_widths(group.width, smallest)
         times = [sum(_touched(cost, group.name, {**full, group.name: width})) for width in widths]
-        candidates = useful_widths(widths, times, CANDIDATES)
+        candidates = efficient_widths(widths, times, CANDIDATES)
         staircases[group.name] = Staircase(
             tuple(zip(widths, times, strict=True)), candidates, period(widths, candidates)
         )

@@ -1,7 +1,7 @@
-"""Latency of a network on a GPU that is not at hand, from the GPU's figures: an estimate, never a measurement.
+"""Latency of a network on a GPU that cannot be reached, from the GPU's figures: an estimate, never a measurement.
 
-It is for comparing widths of one network before anything can be measured. docs/roofline.md says how far off it was on
-the GPU that it was fitted on and on others; networks that are not made of convolutions are none of its business.
+It serves to compare widths of one network before anything can be measured. docs/roofline.md has its errors on the GPU
+that it was fitted on and on others; networks without convolutions are out of its scope.
 
 A convolution is the matrix product that it is computed as: ``rows`` outputs of one channel over the whole batch, times
 out-channels, ``taps * in-channels`` deep. Blocks of threads each compute one tile of it, and the streaming
@@ -25,9 +25,9 @@ Floats = NDArray[np.float64]
 
 # Tiles of outputs, [rows, columns]: those of NVIDIA's libraries.
 TILES = np.array([(rows, columns) for rows in (32, 64, 128, 256) for columns in (32, 64, 128, 256)], float)
-# Blocks that share an SM and hide each other's waiting.
+# Blocks that share an SM and hide each other's latency.
 RESIDENT = 2
-# A first layer reads so few channels that it has kernels of its own.
+# A first layer reads so few channels that it has its own kernels.
 FIRST_CHANNELS = 4
 # 2155 GB/s from the L2 cache of a V100 of 80 SMs at 1.53 GHz: Jia et al., arXiv:1804.06826.
 L2_BYTES_PER_CLOCK_PER_SM = 17.6
@@ -41,7 +41,8 @@ NETWORK_US = 9.6 - 2.9
 class Conv:
     """Convolutions, or linear layers with one tap: each field a number, or an array with one entry a layer.
 
-    ``rows`` counts outputs of one channel over the batch. ``addition``: a residual addition runs in the same kernel.
+    ``rows`` counts outputs of one channel over the batch. ``addition``: whether a residual addition runs in the same
+    kernel.
     """
 
     rows: ArrayLike
@@ -55,7 +56,7 @@ class Conv:
 
 
 def alone_us(conv: Conv, gpu: Gpu, kernels: Kernels, rate: float) -> Floats:
-    """Latency of a layer timed by itself, in microseconds. ``rate``: operations per clock and SM at its precision."""
+    """Latency of a layer timed alone, in microseconds. ``rate``: operations per clock and SM at its precision."""
     if conv.depthwise:
         return kernels.launch_us + kernels.depthwise_layout_us + _depthwise_us(conv, gpu, kernels)
     return kernels.launch_us + _dense_us(conv, gpu, kernels, rate, kernels.layout_us)
@@ -64,7 +65,7 @@ def alone_us(conv: Conv, gpu: Gpu, kernels: Kernels, rate: float) -> Floats:
 def queued_us(conv: Conv, gpu: Gpu, kernels: Kernels, rate: float) -> Floats:
     """What a layer adds to the latency of a network whose kernels wait in a queue, in microseconds.
 
-    Its tensors come in the layout that its kernel wants. What is left of the launch is work of the GPU, in cycles.
+    Its tensors come in the layout that its kernel wants. What remains of the launch is work of the GPU, in cycles.
     """
     launch_us = max(kernels.launch_us - ALONE_EXTRA_US, 0.0) * kernels.clock_mhz / gpu.clock_mhz
     work = _depthwise_us(conv, gpu, kernels) if conv.depthwise else _dense_us(conv, gpu, kernels, rate, 0.0)
@@ -118,7 +119,7 @@ def _memory_us(conv: Conv, gpu: Gpu, kernels: Kernels) -> Floats:
 
 
 def _depthwise_us(conv: Conv, gpu: Gpu, kernels: Kernels) -> Floats:
-    """Each channel by itself: no tensor core helps, whatever the precision."""
+    """One convolution per channel: tensor cores do not help in any precision."""
     outputs = np.asarray(conv.rows) * np.asarray(conv.out_channels)
     per_clock = gpu.sms * gpu.fp32_flop_per_clock_per_sm * kernels.depthwise_efficiency
     compute = 2 * outputs * np.asarray(conv.taps) / per_clock / gpu.clock_mhz
@@ -129,14 +130,14 @@ def _depthwise_us(conv: Conv, gpu: Gpu, kernels: Kernels) -> Floats:
 
 
 def _inputs_read(conv: Conv) -> Floats:
-    """Inputs of one channel over the batch: all, but for a single tap that steps over every second row."""
+    """Inputs of one channel over the batch: all, except for a strided 1x1 kernel, which skips rows."""
     rows, stride = np.asarray(conv.rows, float), np.asarray(conv.stride)
     read: Floats = rows * stride**2 / np.where(np.asarray(conv.taps) < stride**2, stride, 1)
     return read
 
 
 def _passing_us(moved_bytes: Floats, gpu: Gpu, memory_bytes_per_us: float) -> Floats:
-    """Time of activations on their way: through the L2 cache if it holds them all, else through memory."""
+    """Time of moving activations: through the L2 cache if it holds them all, else through memory."""
     l2 = max(L2_BYTES_PER_CLOCK_PER_SM * gpu.sms * gpu.clock_mhz, memory_bytes_per_us)
     cached = moved_bytes <= (gpu.l2_mib or 0.0) * 2**20
     return np.where(cached, moved_bytes / l2, moved_bytes / memory_bytes_per_us)
@@ -192,7 +193,7 @@ class RooflineCost(LayerCost):
 
 
 def _adding(layers: Sequence[Layer], groups: Sequence[Group]) -> set[str]:
-    """Layers whose kernel adds another tensor: of those that make one stream, all but the first.
+    """Layers whose kernel adds another tensor: all producers of a stream but the first.
 
     Grouped convolutions belong to the group that they read, and end no branch.
     """

@@ -1,7 +1,7 @@
-"""Latency of a network from measured times of its layers in their widths, and what such times miss.
+"""Latency of a network from measured times of its layers, and a correction for what such times miss.
 
-A cell holds what one layer took, among its neighbours, at one pair of widths. Profiling adds some time to each node and
-the runtime some to each inference, so whole networks, timed without profiling, give the rest:
+A cell holds the time of one layer, among its neighbours, at one pair of widths. Profiling adds some time to each node
+and the runtime some to each inference, so networks timed as a whole, without profiling, give the correction:
 
     latency = fixed + sum over layers of (slope * time + per_node * nodes)
 
@@ -21,13 +21,13 @@ from catro_deploy.records import CostErrors, Group, Layer
 
 __all__ = ["Cell", "Fit", "LayerTable", "TableCost", "fit_whole", "layer_shape", "prediction_errors"]
 
-# What no layer undercuts, however much profiling adds to its time.
+# Lower bound of a layer's time, however much profiling adds to it.
 LEAST_US = 0.05
 # Relative errors beyond this weigh less in the fit: disturbed measurements, not networks.
 OUTLYING = 0.05
 # Of the solver, relative.
 TOLERANCE = 1e-10
-# How far what the three numbers make up lies from the usual: standard deviations, as shares of the latency.
+# Prior standard deviations of the three terms, as shares of the latency.
 SPREAD = (0.2, 0.2, 0.1)
 # From the median of absolute errors to their standard deviation, if they are normal.
 TO_DEVIATION = 1.4826
@@ -35,7 +35,7 @@ TO_DEVIATION = 1.4826
 
 @dataclass(frozen=True)
 class Cell:
-    """Median time of a layer at one pair of widths, its share of nodes, and how far ``samples`` times lie apart."""
+    """Median time of a layer at one pair of widths, its share of nodes, and the spread of ``samples`` times."""
 
     us: float
     nodes: float
@@ -57,7 +57,7 @@ LayerTable = Mapping[str, Mapping[tuple[int, int], Cell]]
 
 
 def layer_shape(layer: Layer, operators: Sequence[str]) -> str:
-    """What decides a layer's time but for its widths; layers of one shape share their cells."""
+    """What decides a layer's time besides its widths; layers of one shape share their cells."""
     kind = f"{layer.groups} groups" if layer.groups > 1 else "dense"
     size = f"kernel {layer.kernel} stride {layer.stride} positions {layer.positions}"
     return f"{kind} {size} {layer.in_channels}->{layer.out_channels} {'+'.join(operators)}"
@@ -70,7 +70,7 @@ class TableCost(LayerCost):
     multiply-accumulates; ``estimated`` names such layers.
 
     Raises:
-        ProfileError: of some layer there is no cell at all.
+        ProfileError: some layer has no cell at all.
     """
 
     how = "measured"
@@ -115,17 +115,17 @@ def fit_whole(us: Iterable[float], nodes: Iterable[float], whole_us: Iterable[fl
     """Fit the three numbers on networks: sums of their layers' times and nodes, and their latency as a whole.
 
     Errors count in relation to the latency, and large ones less than their square. The noisier the latencies are, the
-    closer the numbers stay to the usual ones: layers take what they took, nodes and inferences add nothing.
+    closer the numbers stay to the prior: slope 1, and nothing for nodes and inferences.
     """
     whole: NDArray[np.float64] = np.array(list(whole_us))
     terms = np.column_stack([np.array(list(us)), np.array(list(nodes)), np.ones(len(whole))])
     relative = terms / whole[:, None]
-    # So scaled, each number is the share of the latency that its term makes up.
+    # Scaled like this, each number is its term's share of the latency.
     scale = 1 / np.abs(relative).mean(axis=0)
     usual = np.array([1.0, 0.0, 0.0]) / scale
 
     found, noise = usual, 0.0
-    for _ in range(2):  # the first fit tells how noisy they are
+    for _ in range(2):  # the first fit shows how noisy they are
         hold = noise / np.array(SPREAD)
         rows = np.concatenate([relative * scale, np.diag(hold)])
         found = _robust(rows, np.concatenate([np.ones(len(whole)), hold * usual]), start=usual)
@@ -156,7 +156,7 @@ def _robust(rows: NDArray[np.float64], wanted: NDArray[np.float64], start: NDArr
 
 
 def prediction_errors(predicted_us: Sequence[float], measured_us: Sequence[float]) -> CostErrors:
-    """Compare predictions with measurements. Where all of either are the same there is no rank correlation: 0."""
+    """Compare predictions with measurements. The rank correlation is 0 where all values of either are equal."""
     predicted, measured = np.array(predicted_us), np.array(measured_us)
     relative = predicted / measured - 1
     vary = np.ptp(predicted) > 0 and np.ptp(measured) > 0
@@ -170,7 +170,7 @@ def prediction_errors(predicted_us: Sequence[float], measured_us: Sequence[float
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Place of each value in ascending order; equal ones share the mean of their places."""
+    """Rank of each value in ascending order; equal ones share the mean of their ranks."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[which]
     return ranks

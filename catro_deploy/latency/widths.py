@@ -1,7 +1,7 @@
-"""Which widths to measure: sweeps that find the staircase, the widths worth having, and Latin squares over them.
+"""Which widths to measure: sweeps that find the staircase, the efficient widths, and Latin squares over them.
 
-A width counts what a group can lose one by one. Where each of these is several channels of a layer (a convolution
-group, a normalisation group), multiples of a power of two are still multiples of it in channels, so that no stair is
+A width counts the units that a group can lose one by one. Where a unit is several channels of a layer (a convolution
+group, a normalisation group), multiples of a power of two are still multiples of it in channels, so that no step is
 missed; a period is then that many times longer in channels.
 """
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from catro_deploy.calibration import SIDES
 
-__all__ = ["latin_square", "period", "sweep_widths", "useful_widths"]
+__all__ = ["efficient_widths", "latin_square", "period", "sweep_widths"]
 
 SWEEP = 64
-# Two times closer than this are taken for equal.
+# Times closer than this count as equal.
 EQUAL = 0.01
 
 
@@ -33,12 +33,12 @@ def sweep_widths(width: int, smallest: int) -> tuple[int, ...]:
     return tuple(sorted(w for w in widths if w >= min(smallest, width)))
 
 
-def useful_widths(widths: Sequence[int], times: Sequence[float], most: int) -> tuple[int, ...]:
-    """At most ``most`` (2 or more) of the swept ``widths`` (ascending): none is slower than a wider one.
+def efficient_widths(widths: Sequence[int], times: Sequence[float], most: int) -> tuple[int, ...]:
+    """At most ``most`` (2 or more) of the swept ``widths`` (ascending) that are efficient: not slower than a wider one.
 
-    ``times`` are of whatever the width changes. Of widths that take the same time the widest counts, so each ends a
-    stair. The largest of all and the narrowest of the useful ones are always taken; of the others those that are
-    fastest for each channel in their part of the range, and the parts grow with the width.
+    ``times`` are those of the layers that the width changes. Of widths with the same time the widest is taken, so each
+    ends a step. The largest of all and the narrowest efficient one are always taken; of the others those that are
+    fastest per channel in their part of the range, and the parts grow with the width.
     """
     bound = np.inf
     useful: list[tuple[int, float]] = []
@@ -61,7 +61,7 @@ def useful_widths(widths: Sequence[int], times: Sequence[float], most: int) -> t
 def period(widths: Sequence[int], useful: Sequence[int]) -> int:
     """The largest power of two that divides nearly all ``useful`` widths from twice itself on; 1 if there is none.
 
-    Where only its multiples were swept, they say nothing of it.
+    Where only its multiples were swept, they are no evidence for it.
     """
     for size in (64, 32, 16, 8, 4, 2):
         above = [width for width in useful if width >= 2 * size]
@@ -74,11 +74,11 @@ def period(widths: Sequence[int], useful: Sequence[int]) -> int:
 def latin_square(
     candidates: Mapping[str, Sequence[int]], neighbours: Mapping[str, Sequence[str]], generator: np.random.Generator
 ) -> list[dict[str, int]]:
-    """Networks in which every two neighbouring groups meet in all pairs of their candidate widths, each as often.
+    """Networks in which every two neighbouring groups have all pairs of their candidate widths equally often.
 
     Row i and column j of a square with a prime side p give the group with slope c the candidate (i + c j) mod p: two
-    groups of different slopes meet in every pair exactly once. Candidates fewer than p are dealt out in turn, in an
-    order that is drawn anew, as is the group's slope.
+    groups of different slopes have every pair exactly once. Fewer candidates than p are repeated in turn, in a random
+    order; the group's slope is random too.
     """
     most = max(len(widths) for widths in candidates.values())
     side = next(size for size in SIDES if size >= most)

@@ -1,4 +1,4 @@
-"""From a budget to widths: by multiply-accumulates at once, by latency in a closed loop with the target.
+"""From a budget to widths: directly for multiply-accumulates, in a closed loop with the target for latency.
 
 The loop: allocate by the cost model, build the network, time it interleaved with the original, correct the model by
 what was measured, allocate again, until the measured latency is within the budget and uses nearly all of it.
@@ -32,14 +32,14 @@ from catro_deploy.records import Budget, LatencyPlan, Round
 __all__ = ["Decision", "Measure", "by_flops", "by_latency"]
 
 ROUNDS = 6
-# A network that uses this much of the budget is taken.
+# A network that uses this much of the budget ends the loop.
 NEARLY_ALL = 0.97
-# What the next round aims at, once the model is corrected: a little below, for measurements differ. Where that was too
-# little the margin doubles each time: a network that is a little too small is of use, one that misses is not.
+# How far below the budget the next round aims once the model is corrected, since measurements vary. It doubles whenever
+# the budget is still missed: a network that is slightly too small is usable, one that misses is not.
 MARGIN = 0.01
-# A profile whose original differs by more from the one measured in the loop does not tell which network is fastest.
+# A profile whose original differs by more from the one measured in the loop is not trusted to name the fastest network.
 STALE = 0.2
-# Of what keeps a network from a budget, so many reasons are named, of so large a share of its cost.
+# How many reasons for a missed budget are named, and the least share of the cost that each must have.
 MOST_REASONS, LEAST_SHARE = 3, 0.01
 
 Measure = Callable[[Mapping[str, int]], CandidateLatency]
@@ -49,8 +49,8 @@ Measure = Callable[[Mapping[str, int]], CandidateLatency]
 class Decision:
     """The width of every group that may be pruned, 0 where its branch is removed; with a latency budget, the search.
 
-    ``path`` are the steps of Algorithm 2 by the paper's cost: which group grew, and to which width. ``loss`` is what
-    the network is predicted to lose, in nats.
+    ``path`` are the steps of Algorithm 2 by the paper's cost: which group grew, and to which width. ``loss`` is the
+    network's predicted loss, in nats.
     """
 
     method: Method
@@ -98,9 +98,9 @@ def _what_stays_of_macs(problem: Problem) -> str:
 
 
 def _what_stays(problem: Problem, costs: Mapping[str, float], whole: float, other: float = 0.0) -> str:
-    """The channels that must stay whose layers cost most, with the reasons; nothing where that is little.
+    """The unprunable channels whose layers cost most, with the reasons; empty where that is little.
 
-    ``costs`` are of layers, ``other`` is that of what is no layer, and ``whole`` that of the network.
+    ``costs`` are those of layers, ``other`` that of everything else, ``whole`` that of the network.
     """
     fixed = problem.scored.fixed
     cost: dict[str, float] = {}
@@ -117,11 +117,11 @@ def _what_stays(problem: Problem, costs: Mapping[str, float], whole: float, othe
 
 
 def by_latency(problem: Problem, pricing: Pricing, measure: Measure | None, progress: Progress) -> Decision:
-    """Widths under a budget of latency; ``measure`` times a candidate on the target, None where that is an estimate.
+    """Widths under a budget of latency; ``measure`` times a candidate on the target, None if latency is estimated.
 
     Raises:
-        BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
-        MissedError: the budget cannot be met; the error names the fastest network that was found.
+        BudgetError: the allocation is to be exact, and a layer depends on more than two groups. MissedError: the budget
+        cannot be met; the error names the fastest network that was found.
     """
     full, budget = full_widths(problem.scored), problem.settings.given_budget
     budget_us = budget.limit(pricing.original_us)
@@ -191,7 +191,7 @@ class _Attempt:
 def _closed_loop(
     solver: Solver, measure: Measure, budget: Budget, budget_us: float, progress: Progress
 ) -> list[_Attempt]:
-    """Allocate and measure until the budget is nearly used up, or nothing new would be measured."""
+    """Allocate and measure until the budget is nearly used up, or the next network was measured before."""
     attempts: list[_Attempt] = []
     allowed_us = budget_us
     with progress.task("Meeting the budget", ROUNDS) as task:
@@ -214,10 +214,10 @@ def _closed_loop(
 
 
 def _aim(attempts: list[_Attempt]) -> float:
-    """What the next network may take by the cost model.
+    """The predicted latency that the next network may have.
 
-    With networks on both sides of the budget it lies between the nearest two, where a power law through them says.
-    Before that the model is taken to be wrong by the factor by which it was wrong last.
+    With networks on both sides of the budget it is interpolated between the nearest two by a power law. Before that,
+    the model is assumed to be wrong by the same factor as last time.
     """
     within = max((attempt for attempt in attempts if attempt.used <= 1), key=lambda attempt: attempt.used, default=None)
     above = min((attempt for attempt in attempts if attempt.used > 1), key=lambda attempt: attempt.used, default=None)
@@ -230,7 +230,7 @@ def _aim(attempts: list[_Attempt]) -> float:
 
 
 def _next(solver: Solver, allowed_us: float, attempts: list[_Attempt]) -> Allocation | None:
-    """The network to measure next; None if it has been measured, or one within the budget has and no other is."""
+    """The network to measure next; None if there is no new one."""
     try:
         found = solver.solve(allowed_us)
     except BudgetError:
@@ -241,9 +241,9 @@ def _next(solver: Solver, allowed_us: float, attempts: list[_Attempt]) -> Alloca
 
 
 def _best(attempts: list[_Attempt], solver: Solver, budget: Budget, profiled_us: float, stays: str) -> int:
-    """Which of ``attempts`` uses most of the budget and not more; ``profiled_us`` is the original's in the profile.
+    """The one of ``attempts`` that uses most of the budget without exceeding it.
 
-    ``stays`` says what cannot be pruned, for the error.
+    ``profiled_us`` is the original's latency in the profile. ``stays`` says what cannot be pruned, for the error.
 
     Raises:
         MissedError: none.
@@ -279,9 +279,9 @@ def _cannot(budget: Budget, us: float, share: float, how: Literal["measured", "e
 
 
 def _suggestion(budget: Budget, us: float, share: float) -> str:
-    """What to allow for a network so fast: the smallest round budget that it meets, in the unit of ``budget``."""
+    """Advice to raise the budget: to the smallest round one that this network meets, in the unit of ``budget``."""
     if budget.unit == "us":
         return f"Allow {Budget(math.ceil(us), 'us')} or more (--budget)"
     if share < 1:
         return f"Allow {Budget(math.ceil(share * 100) / 100, 'x')} or more (--budget)"
-    return "Allow more images at a time (--batch)"  # no share that may be asked for is enough
+    return "Allow more images at a time (--batch)"  # no allowed share is enough

@@ -1,6 +1,6 @@
-"""Pruning a classifier that is at hand: from images to a cut network and the plan of it.
+"""Pruning a classifier in memory: from images to a cut network and its plan.
 
-The command line's stage opens a checkpoint and a dataset for it, the Python API a module and a loader of the caller's.
+The command line's stage opens a checkpoint and a dataset, the Python API gets a module and a loader from the caller.
 """
 
 import copy
@@ -37,7 +37,7 @@ CANDIDATES = "quick"
 
 
 def scoring_batch_size(original: Classifier, settings: PruneSettings) -> int:
-    """Images in a batch that ``prune_classifier`` is given: ``batch_size`` on a GPU, on a CPU no more than run fast.
+    """Images in a batch for ``prune_classifier``: ``batch_size`` on a GPU, on a CPU at most as many as run fast.
 
     Raises:
         SettingsError: a GPU is wanted and there is none.
@@ -58,11 +58,12 @@ def prune_classifier(
 ) -> Pruned:
     """Choose the channels of ``original`` that stay, by ``batches`` of normalised images, class by class, and cut it.
 
-    Of ``settings`` count [prune], [profile], [bench] and [export]. If images are not ``labelled`` what widths are worth
-    is always measured, and channels are chosen by what reads them or by norms; see ``require_pruning_without_labels``.
+    Of ``settings``, [prune], [profile], [bench] and [export] are used. If images are not ``labelled``, the worth of
+    widths is always measured, and channels are chosen by their consumers or by norms; see
+    ``require_pruning_without_labels``.
 
     Raises:
-        UsageError: settings, network, images or budget do not go together.
+        UsageError: settings, network, images or budget are incompatible.
         MissedError: no network meets a budget of latency.
         NumericsError: a feature map is not finite, or a layer's channels are dead.
         FaultError: the pruned network does not compute what the masked original computes.
@@ -70,12 +71,12 @@ def prune_classifier(
     device = choose_device(settings.prune.compute)
     whole = trace(original.model, original.input_shape)
     network = whole.leaving(settings.prune.ignore)
-    if device.type != "cpu":  # batches that are made when they are read stay so: there may be many
+    if device.type != "cpu":  # lazy batches stay lazy: there may be many
         batches = [(images.to(device), label) for images, label in batches]
     keeper = None
     if settings.prune.reconstruct or settings.prune.criterion == "obs":
         hardware = choose_hardware(original.model, settings.prune.compute, amp=False)
-        # Large matrices are summed up once a batch, so that a few more images than fit a cache are faster.
+        # Large matrices are accumulated once per batch, so slightly more images than fit the cache are faster.
         at_once = min(4 * scoring_batch_size(original, settings.prune), settings.prune.batch_size)
         images = _some_images(batches, settings.prune.reconstruct_images, at_once, hardware.memory_format)
         keeper = Reconstructor(original.model.to(device), network, images, settings.prune, progress)
@@ -84,9 +85,9 @@ def prune_classifier(
 
 @dataclass(frozen=True)
 class _Pruning:
-    """One pruning: what is pruned, by which images and settings, and what its steps share.
+    """One pruning: its network, images and settings, and what its steps share.
 
-    ``whole`` is the trace of ``original``, in ``network`` the modules to ignore are left as they are.
+    ``whole`` is the trace of ``original``; in ``network`` the modules to ignore are fixed.
     """
 
     original: Classifier
@@ -99,7 +100,7 @@ class _Pruning:
     labelled: bool
 
     def pruned(self) -> Pruned:
-        """Score, allocate, choose the channels, cut and, if that is asked for, reconstruct."""
+        """Score, allocate, choose the channels, cut and, if the settings say so, reconstruct."""
         scored = self._scored()
         branches = self._branches(scored)
         decision = self._decision(scored, branches)
@@ -164,7 +165,7 @@ class _Pruning:
             return by_latency(problem, pricing, measure, self.progress)
 
     def _chosen(self, scored: Scored, widths: Mapping[str, int], gone: Sequence[Branch]) -> list[GroupPlan]:
-        """The channels that stay where branches are ``gone``: by what reads them where that can be followed."""
+        """The channels that stay without the branches ``gone``: by their consumers where those can be followed."""
         chosen, keeper = self.settings.prune, self.keeper
         shallow, rest = without_branches(self.original.model.cpu(), self.network, gone)
         by_readers = {}
@@ -181,7 +182,7 @@ class _Pruning:
 
 
 def _can_measure(network: Network, keeper: Reconstructor) -> bool:
-    """Whether worth can be measured for most channels; the groups for which it cannot would keep all of theirs."""
+    """Whether worth can be measured for most channels; groups for which it cannot would keep all channels."""
     free = [group for group in network.groups if not group.fixed]
     mostly = 2 * sum(group.width for group in free if keeper.follows(group)) >= sum(group.width for group in free)
     if not mostly:
@@ -191,7 +192,7 @@ def _can_measure(network: Network, keeper: Reconstructor) -> bool:
 
 def _reconstructed(original: Classifier, pruned: Pruned, keeper: Reconstructor, loss_predicted: float | None) -> Pruned:
     keeps = dict(pruned.plan.keeps)
-    if not original.has_whole_head:  # the head of what is at hand makes the logits of the wanted classes alone already
+    if not original.has_whole_head:  # this network's head returns the logits of the wanted classes only
         keeps[original.head] = Keep(None, keeps[original.head].inputs)
     model, record = keeper.reconstructed(pruned.model, keeps, pruned.plan.dropped)
     record = replace(record, loss_predicted=loss_predicted)
@@ -205,7 +206,7 @@ def _some_images(
     each = max(1, round(count / len(batches)))
     pieces = [images[:each] for images, _ in batches]
     place = torch.randperm(sum(map(len, pieces)), generator=torch.Generator().manual_seed(0)).argsort()
-    first = pieces[0]  # what follows is one copy only: it may take half of a GiB
+    first = pieces[0]  # a single copy: it may take half a GiB
     mixed = torch.empty(len(place), *first.shape[1:], device=first.device, memory_format=memory_format)
     start = 0
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""Cutting a classifier to the channels that were chosen: the cut network, the check of it, and its plan."""
+"""Cutting a classifier to the chosen channels: the cut network, its check, and its plan."""
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ class Classifier:
         classes: names of all classes that the network was trained for.
         wanted: indices of the classes that are left, in the order of the logits.
         name: factory that builds the network with all classes; empty if there is none.
-        mean: what images were normalised with, a value a channel; empty if not known.
+        mean: what images were normalised with, one value per channel; empty if not known.
         std: likewise.
     """
 
@@ -55,7 +55,7 @@ class Classifier:
 
 @dataclass(frozen=True)
 class Cut:
-    """What is decided of a network before it is cut.
+    """The decisions about a network before it is cut.
 
     Attributes:
         groups: the channels that each group keeps; those of removed branches may be left out.
@@ -74,7 +74,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Pruned:
-    """The cut network, on the CPU in eval mode, and all that is needed, with weights, to build it again."""
+    """The cut network, on the CPU in eval mode, and what is needed besides weights to build it again."""
 
     model: nn.Module
     plan: Plan
@@ -89,7 +89,7 @@ def with_classes(whole: _AnyClassifier, wanted: tuple[int, ...], images: torch.T
     Its module is cut in place, and checked on ``images``.
 
     Raises:
-        ModelError: the logits are not simply the outputs of one layer.
+        ModelError: the logits are not the outputs of one layer.
     """
     chosen = replace(whole, wanted=wanted)
     if chosen.has_whole_head:
@@ -103,7 +103,7 @@ def with_classes(whole: _AnyClassifier, wanted: tuple[int, ...], images: torch.T
             ModelError,
             RuntimeError,
             IndexError,
-        ):  # the layer has not so many outputs, or what follows it needs all of them
+        ):  # the layer has fewer outputs, or what follows it needs all of them
             deviation = float("inf")
     if not deviation <= LARGEST_DEVIATION:
         raise ModelError(
@@ -132,7 +132,7 @@ def cut_classifier(
 
 
 def _with_removed(all_groups: Iterable[Group], groups: Sequence[GroupPlan]) -> list[GroupPlan]:
-    """``groups`` and, in the order of ``all_groups``, those that were removed with their branch and keep nothing."""
+    """``groups`` and those that were removed with their branch and keep nothing, in the order of ``all_groups``."""
     left = {group.name: group for group in groups}
     return [left.get(group.name) or GroupPlan(group.name, group.width, (), group.producers) for group in all_groups]
 
@@ -152,7 +152,7 @@ def of_widths(
     branches: Iterable[Branch],
     widths: Mapping[str, int],
 ) -> nn.Module:
-    """A network of these widths, whichever channels it keeps: its latency does not depend on that."""
+    """A network of these widths, with any channels: its latency does not depend on which."""
     gone = [branch for branch in branches if not any(widths[name] for name in branch.groups)]
     shallow, rest = without_branches(model, network, gone)
     kept = {group.name: spread(group, widths[group.name]) for group in rest.groups if group.name in widths}
@@ -167,7 +167,7 @@ def _check_equal(pruned: nn.Module, reference: nn.Module, images: torch.Tensor) 
         raise FaultError(
             f"The pruned network deviates from the masked original by {deviation:.2g} of the largest logit "
             f"(at most {LARGEST_DEVIATION:.0e} is rounding): its channels were coupled wrongly.",
-            "Nothing was written. Leave the part that is built unusually as it is: [prune] ignore in catro.toml.",
+            "Nothing was written. Exclude the unusual part: [prune] ignore in catro.toml.",
         )
 
 

@@ -2,7 +2,7 @@
 
 Members of a group add up, each divided by its own mean total scatter first, so that a layer of large activations does
 not dominate the others. Where several channels of a member belong to one channel of the group, as in grouped
-convolutions, they add up before that.
+convolutions, they are added first.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from catro_deploy.settings import PruneSettings
 __all__ = ["Scored", "by_channel", "feature_graph", "group_scatter", "members", "score_channels", "survey_groups"]
 
 MOST_REASONS = 6
-"""How many groups an error tells the reasons of."""
+"""How many groups' reasons an error lists."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Scored:
     producers: Mapping[str, Scatter]
 
     def keeping(self, before: "Scored") -> "Scored":
-        """The same, but the groups that had to stay ``before`` stay: no widths were chosen for them.
+        """The same, but the groups that were fixed ``before`` stay fixed: no widths were chosen for them.
 
-        One may be found prunable again, where a branch that made it constant is gone.
+        One may appear prunable again, where a branch that made it constant is removed.
         """
         fixed = {name: before.fixed[name] or reason for name, reason in self.fixed.items()}
         prunable = tuple(group for group in self.prunable if not fixed[group.name])
@@ -55,8 +55,8 @@ def score_channels(
 ) -> Scored:
     """Score the channels of every group of ``network`` that ``settings`` allow to prune.
 
-    ``batches`` are normalised images on the model's device, class by class. A group that never changes within a class
-    gives no ground to choose on, and stays.
+    ``batches`` are normalised images on the model's device, class by class. A group that never varies within a class
+    cannot be scored, and stays.
 
     Raises:
         BudgetError: no group may be pruned.
@@ -125,7 +125,7 @@ def feature_graph(
     model: nn.Module, network: Network, groups: Sequence[Group], sizes: Collection[str] = ()
 ) -> FeatureGraph:
     """The graph of ``model``, traced as ``network``, with the producers of ``groups``."""
-    present = dict(model.named_modules())  # of a network without some branches, what is to be ignored may be gone
+    present = dict(model.named_modules())  # modules to ignore may have been removed with a branch
     ignore = [name for name in network.ignore if name in present]
     producers = [producer for group in groups for producer in group.producers]
     return FeatureGraph(model, producers, ignore, sizes, network.input_shape)
@@ -150,12 +150,12 @@ def group_scatter(group: Group, by_producer: Mapping[str, Scatter]) -> Scatter:
 
 
 def members(group: Group) -> list[Slot]:
-    """Where the channels of ``group`` are made."""
+    """The slots of the producers of ``group``."""
     return [slot for slot in group.slots if slot.axis == "out" and slot.module in group.producers]
 
 
 def by_channel(group: Group, slot: Slot, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sum of the ``values`` of a slot's indices for each channel of the group."""
+    """Sum of the ``values`` at a slot's indices for each channel of the group."""
     sums: NDArray[np.float64] = np.zeros(group.width)
     np.add.at(sums, np.array(slot.channel), values)
     return sums

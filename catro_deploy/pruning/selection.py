@@ -1,6 +1,6 @@
-"""What widths are worth by the scatters of groups, and the channels that stay.
+"""The worth of widths by the scatters of groups, and the channels that stay.
 
-What a width is worth follows from the scatters (Algorithm 2's gains); allocation.py makes widths of it. Algorithm 1
+The worth of a width follows from the scatters (Algorithm 2's gains); allocation.py chooses widths by it. Algorithm 1
 picks the channels, group by group in the order of execution, each on inputs that are pruned already. A group with
 several producers is decided at its first; the later ones count with their scatter in the whole network.
 """
@@ -34,9 +34,9 @@ __all__ = ["choose_channels", "chosen_by_readers", "values_of"]
 def chosen_by_readers(
     network: Network, scored: Scored, keeper: Reconstructor, widths: Mapping[str, int]
 ) -> dict[str, GroupPlan]:
-    """For groups of ``network``, so many channels as ``widths`` says: those that what reads them can least do without.
+    """For groups of ``network``, as many channels as ``widths`` says: those that consumers can least reconstruct.
 
-    Groups whose readers cannot be followed are left out, unless they keep all channels.
+    Groups whose consumers cannot be followed are left out, unless they keep all channels.
     """
     plans = {}
     for group in network.groups:
@@ -54,10 +54,10 @@ def values_of(
     settings: PruneSettings,
     worths: Mapping[Branch, float] | None = None,
 ) -> list[GroupValue]:
-    """What the ``candidates`` of each prunable group are worth; 0 comes before those of a branch that may be removed.
+    """The worth of the ``candidates`` of each prunable group; 0 comes first for groups of removable branches.
 
-    What a branch in ``worths`` is worth (in the unit of the gains) is what its groups gain together when they come into
-    being, each an equal part of it.
+    The worth of a branch in ``worths`` (in the unit of the gains) is split equally over its groups, as their gain from
+    width 0.
     """
     entry = {name: worth / len(branch.groups) for branch, worth in (worths or {}).items() for name in branch.groups}
     values = []
@@ -87,10 +87,10 @@ def choose_channels(
     settings: PruneSettings,
     progress: Progress,
 ) -> list[GroupPlan]:
-    """Decide which channels each group of ``network`` keeps, so many as ``widths`` says.
+    """Decide which channels each group of ``network`` keeps, as many as ``widths`` says.
 
     Raises:
-        NumericsError: a feature map is not finite, or a layer gives no ground to choose on.
+        NumericsError: a feature map is not finite, or a layer's channels cannot be ranked.
     """
     prunable = _prunable(network, scored)
     if settings.criterion == "l1":
@@ -135,7 +135,7 @@ def _select_in_order(
         members = {**scored.producers, group.producers[0]: first}
         try:
             scatter = usable(group.name, group_scatter(group, members), settings.ridge)
-        except NumericsError:  # what was pruned before has silenced it: the whole network knows more
+        except NumericsError:  # earlier prunings have silenced it: use its scatter in the whole network
             scatter = scored.scatters[group.name]
         seed = settings.seed + network.groups.index(group)
         best = select(scatter, widths[group.name], seed=seed, epsilon=settings.epsilon)
@@ -159,7 +159,7 @@ def _largest_norms(model: nn.Module, group: Group, width: int) -> Selection:
 
 
 def _filter_norms(module: nn.Module) -> NDArray[np.float64]:
-    """L1 norm of what makes each output channel of a convolution or linear layer."""
+    """L1 norm of the weights of each output channel of a convolution or linear layer."""
     weight = torch.as_tensor(module.weight).detach().abs().double().cpu()
     if isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
         # (in, out / groups, ...), the inputs group by group.

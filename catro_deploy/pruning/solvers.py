@@ -1,4 +1,4 @@
-"""How settings allocate channels under a limit of latency: over the widths worth having, or as others do."""
+"""Allocation under a latency limit: over the efficient widths, by the paper's cost, or by one share for all groups."""
 
 import contextlib
 import math
@@ -40,17 +40,18 @@ __all__ = [
 
 Method = Literal["exact", "greedy", "flops", "uniform"]
 
-# Trials of a share of multiply-accumulates, to meet a latency: more would be finer than the staircase.
+# Steps of the bisection for a share of multiply-accumulates that meets a latency: more would be finer than the
+# staircase.
 BISECTIONS = 12
-# Widths of a group that an exact allocation by multiply-accumulates chooses from: it looks at pairs of two groups'.
+# Widths of a group that an exact allocation by multiply-accumulates chooses from: its cost has all pairs of two groups.
 EXACT_WIDTHS = 32
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Which widths are to be chosen: of the groups ``scored`` of ``network``, under ``settings``.
+    """An allocation problem: the groups ``scored`` of ``network``, under ``settings``.
 
-    ``worths`` are of the residual branches that may be removed. ``keeper`` measures what widths are worth where
+    ``worths`` are of the residual branches that may be removed. ``keeper`` measures the worth of widths where
     ``scored`` has no scatters.
     """
 
@@ -65,8 +66,8 @@ class Problem:
 class Solver:
     """``solve`` allocates within a limit in microseconds, and raises BudgetError if it finds nothing within.
 
-    ``fastest`` is the network of the least predicted latency among those that it chooses from, ``loss`` what a network
-    of some widths is predicted to lose, in nats, if that was measured.
+    ``fastest`` is the network of the least predicted latency among its choices, ``loss`` the predicted loss of given
+    widths, in nats, if worth was measured.
     """
 
     method: Method
@@ -76,9 +77,9 @@ class Solver:
 
 
 def measures_worth(settings: PruneSettings, budget: Budget) -> bool:
-    """Whether a width is worth what is lost without it, measured, and not its share of class separation.
+    """Whether the worth of a width is the measured loss without it, and not its class separation.
 
-    A criterion that compares no classes has no other grounds, whatever the budget.
+    A criterion that compares no classes always needs the measured worth.
     """
     if settings.worth != "auto" or not settings.reconstruct:
         return settings.worth == "measured" and settings.reconstruct
@@ -91,10 +92,10 @@ def measures_worth(settings: PruneSettings, budget: Budget) -> bool:
 def solver_of(problem: Problem, pricing: Pricing, limit_us: float | None = None) -> Solver:
     """The solver that the settings ask for.
 
-    Where worth is measured, each width is alone, then corrected by what they lose together at ``limit_us``.
+    Measured worth is that of each width alone, then corrected by the joint loss at ``limit_us``.
 
     Raises:
-        BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
+        BudgetError: the allocation is to be exact, and a layer depends on more than two groups.
     """
     scored, settings, keeper = problem.scored, problem.settings, problem.keeper
     if settings.allocation in ("flops", "uniform"):
@@ -107,7 +108,7 @@ def solver_of(problem: Problem, pricing: Pricing, limit_us: float | None = None)
             "uniform", partial(uniform, values, full_widths(scored), pricing.cost), _least(values, pricing.cost)
         )
     cost, branches = pricing.cost, tuple(problem.worths)
-    candidates = _useful_widths(scored, settings, pricing)
+    candidates = _efficient_widths(scored, settings, pricing)
     if scored.scatters or keeper is None:
         return _over(values_of(scored, candidates, settings, problem.worths), branches, settings, cost)
 
@@ -139,7 +140,7 @@ def values_for(
     worths: Mapping[Branch, float],
     keeper: Reconstructor | None,
 ) -> list[GroupValue]:
-    """What the ``candidates`` are worth: by class separation, or where ``scored`` has no scatters by loss.
+    """The worth of the ``candidates``: by class separation, or by loss where ``scored`` has no scatters.
 
     One share for all groups needs no worth; without scatters it is 0.
     """
@@ -155,10 +156,10 @@ def values_for(
 def values_by_loss(
     scored: Scored, candidates: Mapping[str, tuple[int, ...]], losses: Losses, branches: Sequence[Branch]
 ) -> list[GroupValue]:
-    """What the ``candidates`` of each prunable group are worth: the loss, in nats, that they spare.
+    """The worth of the ``candidates`` of each prunable group: the loss, in nats, that they avoid.
 
-    It is compared with the loss at the smallest width, or without the branch that the group lies in, of which each of
-    the branch's groups has an equal part. A width that loses more than the branch is worth nothing.
+    That is compared with the smallest width, or with removing the group's branch, whose loss is split equally over its
+    groups. A width that loses more than the removed branch is worth nothing.
     """
     entry = {name: losses.branches[b.name] / len(b.groups) for b in branches for name in b.groups}
     values = []
@@ -184,8 +185,8 @@ def all_widths(scored: Scored, settings: PruneSettings) -> dict[str, tuple[int, 
     return {name: (*range(low, high, step), high) for name, (low, high) in bounds.items()}
 
 
-def _useful_widths(scored: Scored, settings: PruneSettings, pricing: Pricing) -> dict[str, tuple[int, ...]]:
-    """The widths worth having that are allowed; where there is none, the largest allowed."""
+def _efficient_widths(scored: Scored, settings: PruneSettings, pricing: Pricing) -> dict[str, tuple[int, ...]]:
+    """The allowed efficient widths; where there is none, the largest allowed width."""
     found = {}
     for group in scored.prunable:
         low, high = _bounds(group.width, settings)
@@ -204,7 +205,8 @@ def exact_by_flops(
 ) -> tuple[Method, Mapping[str, int]]:
     """Widths within ``limit`` multiply-accumulates, and the method that found them.
 
-    An optimum over some of each group's widths is found first; from there groups grow to any as far as they can.
+    First an optimum over some widths of each group; from there groups grow through all widths as far as the limit
+    allows.
     """
     some = [_thinned(group) for group in values]
     method = _method(settings, some, cost)
@@ -255,12 +257,12 @@ def _by_share_of_flops(values: Sequence[GroupValue], flops: CostModel, latency: 
 
 
 def _least(values: Sequence[GroupValue], cost: CostModel) -> Allocation:
-    """All groups at their smallest width, of branches that may be removed at 0."""
+    """All groups at their smallest width, those of removable branches at 0."""
     return weigh(values, cost, {group.choice.name: group.choice.widths[0] for group in values})
 
 
 def _fastest(values: Sequence[GroupValue], cost: CostModel) -> Allocation:
-    """All branches removed that may be, and no other group faster at another width as long as the others stay."""
+    """All removable branches removed, and no other group faster at another width with the rest unchanged."""
     widths = dict(_least(values, cost).widths)
     for _ in values:  # a few passes are enough: what one group gains by another width hardly depends on the others
         before = dict(widths)

@@ -1,8 +1,7 @@
-"""Which channels of each group stay: those that the layers behind it can least do without.
+"""Which channels of each group stay: those that its consumers can least reconstruct from the others.
 
-``obs`` counts all squared error of those layers' outputs alike. ``catro`` weighs it by the directions that separate the
-wanted classes, see sensitivity.py: of the paper's trace ratio, taken of what the next layer can still reconstruct, what
-is lost between classes counts, and what is lost elsewhere does not.
+``obs`` weighs all squared errors of the consumers' outputs equally. ``catro`` weighs them by the directions that
+separate the wanted classes, see sensitivity.py: errors between classes count, errors elsewhere do not.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,13 +22,13 @@ from catro_deploy.records import Group
 __all__ = ["Eliminations"]
 
 DIRECTION_IMAGES = 256
-"""That the network runs backwards for: a mean of so many, over all positions, is known well."""
+"""Images for the backward passes: the mean over this many, and all positions, is precise enough."""
 
 
 class Eliminations:
-    """For each group the order in which its channels go, found when it is first asked for.
+    """For each group the order in which its channels are removed, computed at first use.
 
-    Groups without a layer that reads them in a way that can be followed have none.
+    Groups whose consumers cannot be followed have none.
     """
 
     def __init__(
@@ -52,19 +51,19 @@ class Eliminations:
         self._paths: dict[str, tuple[list[int], list[float]]] = {}
 
     def kept(self, group: Group, width: int) -> tuple[int, ...] | None:
-        """The ``width`` channels of ``group`` that stay, ascending; None if there is nothing to tell by."""
+        """The ``width`` channels of ``group`` that stay, ascending; None if its consumers cannot be followed."""
         if not self.readers[group.name]:
             return None
         gone = set(self._path(group)[0][: group.width - width])
         return tuple(channel for channel in range(group.width) if channel not in gone)
 
     def error(self, group: Group, width: int) -> float:
-        """Squared error of the readers' outputs at ``width``, a share of what they vary by, added over them."""
+        """Squared error of the consumers' outputs at ``width``, as a share of their variance, added over them."""
         return self._path(group)[1][group.width - width]
 
     @contextmanager
     def cut_alone_(self, group: Group, width: int) -> Iterator[None]:
-        """Let the readers of ``group`` in the original's graph do with ``width`` channels as well as they can."""
+        """Give the consumers of ``group`` in the original's graph their best weights for ``width`` channels."""
         gone = self._path(group)[0][: group.width - width]
         layers = [(reader, layer_of(self._module, reader.layer)) for reader in self.readers[group.name]]
         before = [(layer.weight.detach().clone(), layer.bias) for _, layer in layers]
@@ -82,7 +81,7 @@ class Eliminations:
                 layer.bias = bias
 
     def _path(self, group: Group) -> tuple[list[int], list[float]]:
-        """The channels in the order in which they go, and the error after so many."""
+        """The channels in the order of their removal, and the error after each removal."""
         if group.name not in self._paths:
             consumers = self._grams.consumers(self.readers[group.name], self._weights)
             steps = list(eliminate(consumers, group.width))

@@ -1,8 +1,8 @@
-"""What widths and branches lose together, where the sum of what each loses alone is too little.
+"""The joint loss of widths and branches, where the sum of their single losses is too small.
 
-Two branches of one stage that are both dropped may lose ten times what each loses alone. So a network is allocated by
-the sum, cut and reconstructed; where it loses more than predicted, its dropped branches (or where there are none, its
-narrowed groups) are taken to lose more, and it is allocated again. Of all networks tried the best counts.
+Two removed branches of one stage may lose ten times as much together as each alone. So a network is allocated by the
+sum, cut and reconstructed; where it loses more than predicted, the losses of its removed branches (or, without any, of
+its narrowed groups) are raised, and it is allocated again. The best of all networks is kept.
 """
 
 import math
@@ -16,13 +16,13 @@ from catro_deploy.records import Branch
 __all__ = ["NETWORKS", "corrected", "dropped_by", "predicted_loss"]
 
 NETWORKS = 6
-"""That are cut and reconstructed at most."""
+"""Networks that are cut and reconstructed at most."""
 SOLUTIONS = 16
-"""Allocations at most; several may be the same network."""
+"""Allocations at most; several may give the same network."""
 LARGEST_FACTOR = 2.0
-"""By which a loss is raised at a time. The excess is not all due to the parts that it is put down to."""
+"""Largest factor by which a loss is raised at a time: the excess may have other causes."""
 CLOSE = 1.1
-"""A network that loses at most so many times what was predicted is as predicted."""
+"""A loss of at most this multiple of the predicted one counts as predicted."""
 
 
 def corrected(
@@ -34,11 +34,11 @@ def corrected(
 ) -> Losses:
     """The losses by which the best network was found.
 
-    ``allocate`` finds widths by losses, ``measure`` tells what a network of these widths loses, in nats.
+    ``allocate`` finds widths by losses, ``measure`` returns the loss of a network of these widths, in nats.
     """
     measured: dict[tuple[tuple[str, int], ...], float] = {}
     best, least, current = losses, math.inf, losses
-    with progress.task("Checking what is lost together", NETWORKS) as task:
+    with progress.task("Checking the joint loss", NETWORKS) as task:
         for _ in range(SOLUTIONS):
             widths = allocate(current).widths
             key = tuple(sorted(widths.items()))
@@ -57,12 +57,12 @@ def corrected(
 
 
 def dropped_by(widths: Mapping[str, int], branches: Sequence[Branch]) -> list[Branch]:
-    """Those of ``branches`` that are dropped at ``widths``: all their groups have width 0."""
+    """Those of ``branches`` that are removed at ``widths``: all their groups have width 0."""
     return [branch for branch in branches if not any(widths[name] for name in branch.groups)]
 
 
 def predicted_loss(losses: Losses, branches: Sequence[Branch], widths: Mapping[str, int]) -> float:
-    """The sum of what each dropped branch and each narrowed group loses, in nats."""
+    """The sum of the losses of each removed branch and each narrowed group, in nats."""
     dropped = dropped_by(widths, branches)
     inside = {name for branch in dropped for name in branch.groups}
     kept = (losses.widths[name][width] for name, width in widths.items() if name not in inside)

@@ -1,4 +1,4 @@
-"""The original and the cut network as graphs whose nodes go by the same names, normalisation folded away."""
+"""The original and the cut network as graphs with the same node names, normalisation folded away."""
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
@@ -25,9 +25,8 @@ class OriginalGraph:
 
     Attributes:
         module: its graph module, lowered to plain layers, with normalisation folded into convolutions.
-        norms: each convolution that took in a normalisation, with the name of that.
-        shapes: shape of what each node puts out for one image, by the node's name.
-        opaque: modules that the graph only calls, each with the reason.
+        norms: each convolution with a folded normalisation, with the name of that. shapes: shape of each node's output
+        for one image, by the node's name. opaque: modules that the graph only calls, each with the reason.
     """
 
     module: fx.GraphModule
@@ -60,7 +59,7 @@ class OriginalGraph:
         return cls(traced.module, norms, shapes, traced.opaque)
 
     def cut(self, keeps: Mapping[str, Keep], dropped: Sequence[str] = ()) -> "CutGraph":
-        """A copy that keeps what ``keeps`` says, without the residual branches ``dropped``.
+        """A copy cut by ``keeps``, without the residual branches ``dropped``.
 
         Raises:
             ModelError: the graph has no such branch, or the keeps are not those of the network.
@@ -82,7 +81,7 @@ class CutGraph:
     Attributes:
         module: its graph module.
         keeps: what each module keeps of the original's channels.
-        stand_ins: nodes that stand in the place of an addition whose branch is gone, with that addition's name.
+        stand_ins: nodes that replace an addition whose branch is removed, with that addition's name.
     """
 
     module: fx.GraphModule

@@ -1,4 +1,4 @@
-"""Which images layers are solved from, and which others tell what that is worth."""
+"""Which images layers are solved from, and which are held out to measure the result."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ import torch
 __all__ = ["first_images", "split_images"]
 
 HELD_OUT, MOST_HELD_OUT = 0.25, 192
-"""Share of the images, and the most of them, that no layer is solved from: answers to the others are closer."""
+"""Share and largest number of the images that are held out: on the others the loss would be too small."""
 
 
 def split_images(images: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Batches to solve layers from, and those of the last images, a quarter at most; of fewer than 4, all twice."""
+    """Batches to solve layers from, and held-out batches of the last quarter at most; of fewer than 4, all twice."""
     total = sum(map(len, images))
     held_out = min(int(total * HELD_OUT), MOST_HELD_OUT)
     if not held_out:

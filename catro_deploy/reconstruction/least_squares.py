@@ -1,7 +1,8 @@
 """Ridge regression from sums over rows: the closed form that reconstructs a layer.
 
 All sums are over rows x (columns) and targets t (outputs), for g independent problems at once, as a grouped convolution
-has. The ridge pulls towards given weights instead of zero, so a layer whose inputs say little keeps what it knew.
+has. The ridge pulls towards given weights instead of zero, so a layer whose inputs carry little information keeps its
+weights.
 """
 
 import torch
@@ -19,14 +20,14 @@ FIRST_AID = 1e-9
 as much until it is enough."""
 
 GRAM_BLOCK = 576
-"""Columns of a Gram matrix that are computed at a time, with those behind them: half of a large matrix is saved."""
+"""Columns of a Gram matrix that are computed at a time, with those behind them: this saves half of a large matrix."""
 
 
 class Moments:
     """First and second moments of rows and their targets, in float64.
 
-    Sums are of differences from the mean of the first rows: of maps that hardly vary, float32 would lose the variance
-    beside the mean.
+    Sums are of differences from the mean of the first rows: where maps hardly vary, float32 would lose the variance
+    against the mean.
 
     Attributes:
         count: rows so far.
@@ -101,7 +102,7 @@ class Moments:
         return 1 - lost / total if total > rounding else float(lost <= rounding)
 
     def output_moments(self, weights: torch.Tensor, columns: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and biased variance over the rows of what ``columns`` contribute to W'x, both (g, outputs)."""
+        """Mean and biased variance over the rows of the contribution of ``columns`` to W'x, both (g, outputs)."""
         own, count = weights[:, columns], max(self.count, 1)
         squares = (own * (self._gram[:, columns, columns] @ own)).sum(1) / count
         shift = _times(own, self._row_sum[:, columns]) / count
@@ -109,7 +110,7 @@ class Moments:
 
 
 class DampedGram:
-    """Cholesky factors of Gram matrices (g, columns, columns) with something added to their diagonals."""
+    """Cholesky factors of Gram matrices (g, columns, columns) with a ridge on their diagonals."""
 
     def __init__(self, matrix: torch.Tensor) -> None:
         self._factor = factored(matrix)
@@ -124,7 +125,7 @@ class DampedGram:
 
 
 def factored(matrix: torch.Tensor) -> torch.Tensor:
-    """Cholesky factors (g, columns, columns) of matrices that are positive definite but for rounding.
+    """Cholesky factors (g, columns, columns) of matrices that are positive definite up to rounding.
 
     Raises:
         NumericsError: an entry is not finite.
@@ -151,7 +152,7 @@ def with_ridge(gram: torch.Tensor, ridge: float = RIDGE) -> torch.Tensor:
     """``gram`` (g, columns, columns) + ridge * mean(diagonal) * identity; columns that are always zero do no harm."""
     diagonal = gram.diagonal(dim1=1, dim2=2)
     added = ridge * diagonal.mean(1) + ROUNDING * diagonal.amax(1)
-    added = added.where(added > 0, torch.ones_like(added))  # all columns are constant: any weights do as well
+    added = added.where(added > 0, torch.ones_like(added))  # all columns are constant: any weights are optimal
     return gram + torch.diag_embed(added[:, None].expand_as(diagonal))
 
 
@@ -174,7 +175,7 @@ def solve_from_rows(
 
 
 def _add_gram_(gram: torch.Tensor, rows: torch.Tensor) -> None:
-    """Add x'x of ``rows`` (g, n, columns); what is symmetric is computed once, block by block."""
+    """Add x'x of ``rows`` (g, n, columns), block by block, one half of the symmetric matrix only."""
     for first in range(0, rows.shape[2], GRAM_BLOCK):
         end = first + GRAM_BLOCK
         product = rows[:, :, first:end].mT @ rows[:, :, first:]

@@ -1,9 +1,9 @@
-"""Which channels a layer can do without: Optimal Brain Surgeon on Gram matrices.
+"""Which channels a layer needs least: Optimal Brain Surgeon on Gram matrices.
 
 For a layer with weights W that reads rows x, H is the inverse of the (damped) Gram matrix. Without the columns c of a
 channel the best weights lose tr(W_c' (H_cc)^-1 W_c) of squared error, and are W - H_:c (H_cc)^-1 W_c; the inverse
-becomes H - H_:c (H_cc)^-1 H_c: (Hassibi and Stork, 1993, with a channel's columns in the place of one weight). One
-channel after the other goes, the cheapest first, which gives the order, the error of every width, and the weights.
+becomes H - H_:c (H_cc)^-1 H_c: (Hassibi and Stork, 1993, with a channel's columns instead of one weight). Channels are
+removed one by one, the cheapest first, which gives the order, the error of every width, and the weights.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from catro_deploy.reconstruction.least_squares import damped
 __all__ = ["Consumer", "Step", "eliminate"]
 
 COMPACTED_BELOW = 0.75
-"""The matrices are made smaller once so small a share of their columns is left."""
+"""The matrices are compacted once this share of their columns is left."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Step:
-    """One channel fewer: which one, how many are left, and the error that all dropped ones add up to."""
+    """One removal: the channel, how many are left, and the total error of all removed ones."""
 
     dropped: int
     left: int
@@ -48,14 +48,14 @@ class Step:
     _states: Sequence["_State"]
 
     def weights(self) -> list[torch.Tensor]:
-        """Each consumer's best weights (columns, outputs) now, zero at the columns that are gone; float64."""
+        """Each consumer's best weights (columns, outputs) now, zero at removed columns; float64."""
         return [state.whole_weights() for state in self._states]
 
 
 def eliminate(consumers: Sequence[Consumer], width: int, smallest: int = 1) -> Iterator[Step]:
-    """Drop ``width`` channels one by one until ``smallest`` are left, the cheapest for all consumers first.
+    """Remove ``width`` channels one by one until ``smallest`` are left, the cheapest for all consumers first.
 
-    What ``Step.weights`` gives is of the step that was yielded last.
+    ``Step.weights`` returns those of the latest step.
     """
     states = [_State(consumer, width) for consumer in consumers]
     costs = torch.zeros(width, dtype=torch.float64)
@@ -87,7 +87,7 @@ class _State:
         self._place = self._kept.clone()  # of each column in the matrices
 
     def costs(self) -> torch.Tensor:
-        """Squared error that dropping each channel would add, scaled; (width,), 0 for those that are not read."""
+        """Scaled squared error that removing each channel would add; (width,), 0 for those that are not read."""
         columns = self._place[self._columns[self._left]]  # (channels, k)
         blocks = self._inverse[columns[:, :, None], columns[:, None, :]]
         weights: torch.Tensor = self._weights[columns]
@@ -101,7 +101,7 @@ class _State:
         return costs
 
     def drop(self, channel: int) -> None:
-        """Leave out a channel and let the others make up for it."""
+        """Remove a channel and let the others compensate."""
         still = self._left != channel
         if bool(still.all()):
             return
@@ -120,7 +120,7 @@ class _State:
             self._compact()
 
     def whole_weights(self) -> torch.Tensor:
-        """Weights of all columns, zero where they are gone."""
+        """Weights of all columns, zero where they are removed."""
         whole = self._weights.new_zeros(self._whole_size, self._weights.shape[1])
         whole[self._kept] = self._weights
         return whole

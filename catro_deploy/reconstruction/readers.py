@@ -1,7 +1,7 @@
-"""What is known of the layers that read a group of channels: Gram matrices of their inputs in the unpruned network.
+"""The consumers of a group: Gram matrices of their inputs in the unpruned network.
 
-One pass over some images serves all widths of all groups. A layer with very many columns is looked at in blocks of
-channels, each as if the other blocks stayed; so memory stays bounded.
+One pass over some images serves all widths of all groups. A layer with very many columns is treated in blocks of
+channels, each as if the other blocks stayed, to bound memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from catro_deploy.records import Group
 __all__ = ["Reader", "Readers", "readers_of"]
 
 BLOCK_COLUMNS = 4608
-"""Of the matrices: a 3x3 convolution of 512 channels."""
+"""Columns of the matrices: a 3x3 convolution of 512 channels."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Reader:
 
 
 def readers_of(group: Group, original: OriginalGraph) -> list[Reader]:
-    """The layers whose weights tell what the channels of ``group`` are for: those that mix them with others."""
+    """The layers whose weights show the use of the channels of ``group``: those that mix them with others."""
     modules = dict(original.module.named_modules())
     called = {str(node.target) for node in original.module.graph.nodes if node.op == "call_module"}
     found = []
@@ -83,7 +83,7 @@ class Readers:
         weights: Mapping[str, torch.Tensor] | None = None,
         scales: Mapping[str, float] | None = None,
     ) -> list[Consumer]:
-        """What an elimination of the channels that ``readers`` read starts from."""
+        """The consumers that an elimination of the channels read by ``readers`` starts from."""
         found = []
         for reader in readers:
             module = self._modules[reader.layer]
@@ -105,9 +105,9 @@ class Readers:
         return found
 
     def refit(self, reader: Reader, gone: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The best weights of a layer that does without the channels ``gone``, and what its bias changes by.
+        """The best weights of a layer without the channels ``gone``, and the change of its bias.
 
-        Weights are of the form of ``weight_matrix``, zero where channels are gone; both float64.
+        Weights have the form of ``weight_matrix``, zero for removed channels; both float64.
         """
         module = self._modules[reader.layer]
         before = weight_matrix(module)[0].double()
@@ -139,7 +139,7 @@ class Readers:
         order = list(graph.nodes)
         last_use = {source: place for place, node in enumerate(order) for source in node.all_input_nodes}
         end = max((place for place, node in enumerate(order) if node in inputs), default=0) + 1
-        with progress.task("Looking at feature maps", len(images)) as task, torch.inference_mode():
+        with progress.task("Collecting feature maps", len(images)) as task, torch.inference_mode():
             for batch in images:
                 interpreter.env = {order[0]: batch}
                 for place, node in enumerate(order[:end]):

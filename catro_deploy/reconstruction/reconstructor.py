@@ -1,4 +1,4 @@
-"""What reconstruction does for one pruning, from one set of images: worth, choice of channels, solved network."""
+"""Reconstruction for one pruning, from one set of images: worth, choice of channels, solved network."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -47,12 +47,12 @@ class Reconstructor:
 
     @cached_property
     def _parts(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Images that layers are solved from, and others by which that is judged."""
+        """Images that layers are solved from, and held-out ones to measure the result."""
         return split_images(self.images)
 
     @cached_property
     def eliminations(self) -> Eliminations:
-        """In which order the channels of each group go."""
+        """The order in which the channels of each group are removed."""
         groups = [group for group in self.network.groups if self.follows(group)]
         criterion: Literal["catro", "obs"] = "obs" if self.settings.criterion == "obs" else "catro"
         with reused_pages():
@@ -63,27 +63,27 @@ class Reconstructor:
         return frozenset(group.name for group in self.network.groups if readers_of(group, self.graph))
 
     def follows(self, group: Group) -> bool:
-        """Whether what reads the channels of ``group`` in the unpruned network can tell what they are worth."""
+        """Whether the consumers of ``group`` in the unpruned network can be followed."""
         return group.name in self._followed
 
     def kept(self, group: Group, width: int) -> tuple[int, ...] | None:
-        """The ``width`` channels of ``group`` that stay, ascending; None if what reads it cannot be followed."""
+        """The ``width`` channels of ``group`` that stay, ascending; None if its consumers cannot be followed."""
         return self.eliminations.kept(group, width) if self.follows(group) else None
 
     def losses(self, candidates: Mapping[str, Sequence[int]], branches: Sequence[Branch]) -> Losses:
-        """What is lost at each of the ``candidates`` (group to widths), and without each of ``branches``."""
+        """The loss at each of the ``candidates`` (group to widths), and without each of ``branches``."""
         groups = [group for group in self.network.groups if group.name in candidates]
         with reused_pages():
             meter = LossMeter(self.graph, self.eliminations, self._parts, self._limit(), self._macs)
             return meter.measure(groups, candidates, branches, self.progress)
 
     def loss_at(self, widths: Mapping[str, int], dropped: Sequence[str]) -> float:
-        """What is lost, in nats, at these ``widths`` of groups and without the branches ``dropped``, all together."""
+        """The joint loss, in nats, at these ``widths`` of groups and without the branches ``dropped``."""
         groups = [group for group in self.network.groups if widths.get(group.name, group.width)]
         kept = {group.name: self.kept(group, widths.get(group.name, group.width)) for group in groups}
         chosen = {name: channels for name, channels in kept.items() if channels is not None}
         cut = self.graph.cut(keeps_of(groups, chosen, self.network.sizes), dropped)
-        # Solving takes its images through both networks, and about as long again for the layers.
+        # Solving runs its images through both networks, and takes about as long again for the layers.
         count = images_within(self._macs, passes=NETWORKS * (3 * SOLVED_FROM + 2))
         solved, judged = first_images(self._parts[0], SOLVED_FROM * count), first_images(self._parts[1], count)
         with reused_pages():
@@ -95,7 +95,7 @@ class Reconstructor:
     ) -> tuple[nn.Module, ReconstructionPlan]:
         """A copy of ``pruned``, cut by ``keeps`` without the branches ``dropped``, with its layers solved again.
 
-        Layers stay as they are where solving them would take the answers further from the original's.
+        If solving moves the answers further from the original's, all layers keep their weights.
         """
         cut = self.graph.cut(keeps, dropped)
         solved_from, judged = self._parts

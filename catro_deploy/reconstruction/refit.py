@@ -1,9 +1,9 @@
-"""Reconstruction: after a cut, all layers that read what changed are solved again, for the original's feature maps.
+"""Reconstruction: after a cut, all layers whose input changed are solved again, for the original's feature maps.
 
 The original and the cut network run side by side. In the order of execution each layer (or each sum of layers, see
-steps.py) is solved by ridge regression from what it reads in the cut network, for what the original puts out there. As
+steps.py) is solved by ridge regression from its input in the cut network, for the original's output there. As
 in He et al. (2017, "Channel Pruning for Accelerating Very Deep Neural Networks") and Luo et al. (2017, "ThiNet"), but
-for any traced graph, with sums solved jointly and what was lost before taken into account.
+for any traced graph, with sums solved jointly and the errors of earlier layers taken into account.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from catro_deploy.records import Keep
 __all__ = ["Reconstruction", "reconstruct_", "write_back_"]
 
 LEAST_NORM = 0.25
-"""Of a filter that is solved, as a share of the mean norm of its layer's filters."""
+"""Least norm of a solved filter, as a share of the mean norm of its layer's filters."""
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
 
@@ -80,7 +80,7 @@ def reconstruct_(
 def _aim(
     step: Step, layer: Solvable, values: Mapping[fx.Node, torch.Tensor], target: torch.Tensor, keep: Keep | None
 ) -> torch.Tensor:
-    """What the layers of ``step`` are to add up to: the target's kept channels less what is given."""
+    """The target of the sum of the layers of ``step``: the target's kept channels minus what is given."""
     aim = target
     if keep is not None and keep.out is not None:
         axis = -1 if isinstance(layer, nn.Linear) else 1
@@ -91,10 +91,10 @@ def _aim(
 
 
 def write_back_(model: nn.Module, original: OriginalGraph, cut: CutGraph, found: Reconstruction) -> None:
-    """Give ``model``, cut as ``cut`` is, the weights that were ``found``; its normalisation is its own again.
+    """Give ``model``, cut as ``cut`` is, the weights that were ``found``, with normalisation unfolded.
 
-    A convolution and the normalisation behind it compute what the folded convolution does, in training too: filters
-    keep the norms that they had, and the normalisation gets the statistics of what they put out.
+    A convolution and its normalisation compute what the folded convolution does, in training too: filters keep their
+    norms, and the normalisation gets the statistics of their outputs.
     """
     with torch.no_grad():
         for name, fit in found.fits.items():

@@ -1,8 +1,8 @@
 """Convolutions and linear layers as matrix products: rows of inputs at some positions, times a matrix of weights.
 
-A row holds all that one output reads, channel by channel and, within a channel, in the order of the kernel. A grouped
-convolution is as many products as it has groups. A transposed convolution is one of stride 1 over its input with zeros
-in between, by the flipped kernel (Dumoulin and Visin, 2016, "A guide to convolution arithmetic").
+A row holds all inputs of one output, channel by channel and, within a channel, in the order of the kernel. A grouped
+convolution is one product per group. A transposed convolution is one of stride 1 over its input with zeros in between,
+by the flipped kernel (Dumoulin and Visin, 2016, "A guide to convolution arithmetic").
 """
 
 import itertools
@@ -30,14 +30,14 @@ __all__ = [
 
 Transposed = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 Solvable = nn.Conv1d | nn.Conv2d | nn.Conv3d | Transposed | nn.Linear
-"""The modules that are such products."""
+"""The kinds of modules that are such products."""
 
 
 def why_opaque(module: nn.Module) -> str:
-    """Why ``module`` is not simply such a product, or nothing if it is."""
+    """Why ``module`` is not such a product; empty if it is."""
     kind: Any = next((kind for kind in get_args(Solvable) if isinstance(module, kind)), None)
     if kind is None:
-        return "it is no convolution or linear layer"
+        return "it is not a convolution or linear layer"
     if type(module).forward is not kind.forward or module._forward_pre_hooks or module._forward_hooks:
         return f"a {type(module).__name__} may do more than a {kind.__name__}"
     return "" if "weight" in module._parameters else "its weight is computed"
@@ -98,7 +98,7 @@ def outputs_at(module: Solvable, output: torch.Tensor, positions: torch.Tensor) 
 
 
 def rows_at(module: Solvable, value: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """What ``module`` reads of its input ``value`` for its outputs at these positions.
+    """The parts of the input ``value`` that ``module`` reads for its outputs at these positions.
 
     Shape (groups, images * positions, columns).
     """
@@ -130,7 +130,7 @@ def _channels_at(maps: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
 def _padded(
     module: nn.Conv1d | nn.Conv2d | nn.Conv3d | Transposed, value: torch.Tensor
 ) -> tuple[torch.Tensor, Sequence[int]]:
-    """The input with its border, and the stride over it."""
+    """The padded input, and the stride over it."""
     if not isinstance(module, Transposed):
         mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
         return functional.pad(value, module._reversed_padding_repeated_twice, mode=mode), module.stride

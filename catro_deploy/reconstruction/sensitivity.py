@@ -18,9 +18,9 @@ from catro_deploy.reconstruction.rows import layer_of, weight_matrix
 __all__ = ["logit_directions"]
 
 MAPS_BYTES = 2**29
-"""Of feature maps and their gradients that are held at a time."""
+"""Bytes of feature maps and their gradients that are held at a time."""
 EPSILON = 1e-6
-"""Share of the largest eigenvalue that every direction counts with."""
+"""Least weight of every direction, as a share of the largest eigenvalue."""
 
 
 def logit_directions(
@@ -48,7 +48,7 @@ def logit_directions(
 
     map_bytes = sum(shape.numel() for shape in original.shapes.values()) * images[0].element_size()
     parts = [part for batch in images for part in torch.split(batch, max(1, MAPS_BYTES // (2 * map_bytes)))]
-    with progress.task("Finding what logits depend on", len(parts)) as task, torch.enable_grad():
+    with progress.task("Computing gradients of the logits", len(parts)) as task, torch.enable_grad():
         for part in parts:
             interpreter = fx.Interpreter(module)
             # With channels last, oneDNN's gradient of narrow strided convolutions is wrong: see training/striding.py.
@@ -61,7 +61,7 @@ def logit_directions(
                     watch(str(node.target), -1 if linear else 1, output)
             logits = interpreter.env[order[-1].args[0]]
             draw = torch.randn(logits.shape, generator=generator).to(logits.device)
-            # For the images alone: the way there leads through all layers, and weights need no gradients.
+            # Only the images need gradients: backpropagation to them passes all layers.
             torch.autograd.grad(logits, image, draw - draw.mean(1, keepdim=True))
             task.advance()
     return {name: _root(found[name]) if name in found else _nothing(module, name) for name in layers}

@@ -1,4 +1,4 @@
-"""The closed form for one step: weights that come closest to a target, from the rows of some images."""
+"""The closed form for one step: the weights closest to a target, from the rows of some images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,15 +18,16 @@ from catro_deploy.reconstruction.rows import (
 __all__ = ["LayerFit", "StepSolver"]
 
 POSITIONS = 64
-"""Of each map that are looked at; 128 did no better."""
+"""Positions of each map that are used; 128 did no better."""
 SCARCITY = 0.3
-"""The ridge is at least so many times the columns per row. A layer that sees each image once, as a classifier's last
-does, has few rows: its weights would fit them exactly, grow, and be no better on new images.
+"""The ridge is at least this many times the columns per row.
+
+A layer with one row per image, such as a classifier's last, has few rows: its weights would overfit them.
 """
 LARGEST_COLUMNS = 8192
-"""Wider layers are solved from as many rows at most, by a system of that size."""
+"""Wider layers are solved from at most this many rows, by a system of that size."""
 CHUNK_BYTES = 2**26
-"""Of rows that are unfolded at a time."""
+"""Bytes of rows that are unfolded at a time."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class LayerFit:
 
     Attributes:
         explained: R^2 of the outputs that the step aimed at: 1 is a perfect reconstruction.
-        mean: of what the layer puts out without its bias, (outputs,).
+        mean: of the layer's outputs without its bias, (outputs,).
         variance: likewise.
     """
 
@@ -45,9 +46,9 @@ class LayerFit:
 
 
 class StepSolver:
-    """Takes in the inputs of ``layers``, whose outputs are summed, with the targets of the sum; solves them in place.
+    """Accumulates inputs of ``layers`` and targets of the sum of their outputs; solves them in place.
 
-    ``images`` is how many there are in all. Bias is solved for if one of the layers has one.
+    ``images`` is their total number. The bias is solved for if one of the layers has one.
     """
 
     def __init__(self, layers: Sequence[Solvable], positions: int, images: int, generator: torch.Generator) -> None:
@@ -64,7 +65,7 @@ class StepSolver:
         self._rows: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def add(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> None:
-        """Take in a batch: what each layer reads, and what the sum of their outputs is to be."""
+        """Add a batch: each layer's input, and the target of the sum of their outputs."""
         first = self._layers[0]
         positions = positions_of(first, target.shape, self._positions, self._generator)
         row_bytes = sum(self._sizes) * self._matrices[0].shape[0] * len(positions) * target.element_size()
@@ -81,7 +82,7 @@ class StepSolver:
                 self._moments.add(rows, goals)
 
     def solve_(self) -> list[LayerFit]:
-        """Give the layers their new weights and biases."""
+        """Set the layers' new weights and biases."""
         matrix = torch.cat(self._matrices, 1)
         with_bias = next((layer for layer in self._layers if layer.bias is not None), None)
         if self._by_rows:

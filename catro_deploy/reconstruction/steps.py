@@ -1,8 +1,8 @@
-"""Which layers of a cut network are solved, in which order, and for what.
+"""Which layers of a cut network are solved, in which order, and for which target.
 
-A layer is solved for the output that it has in the original. Layers whose outputs are added up are solved together, for
-the sum that the original has there less what comes from elsewhere: so a residual branch compensates for what was
-lost in the stream before it. Where a branch behind a sum is gone, the sum aims at the stream after that branch.
+A layer is solved for its output in the original. Layers whose outputs are added are solved together, for the original's
+sum minus the operands that are given: so a residual branch compensates for earlier losses in its stream. Where the
+branch behind a sum is removed, the target is the stream after that branch.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Step:
 
     @property
     def inputs(self) -> tuple[fx.Node, ...]:
-        """What the layers read."""
+        """The inputs of the layers."""
         return tuple(node.all_input_nodes[0] for node in self.layers)
 
     @property
@@ -48,9 +48,9 @@ class Step:
 
 
 def steps_of(original: OriginalGraph, cut: CutGraph) -> tuple[list[Step], dict[str, str]]:
-    """The steps in their order, only of layers to which the cut made a difference; and why other such layers are left.
+    """The steps in their order, only for layers that the cut affected; and why other such layers are skipped.
 
-    A step needs nothing but what earlier ones made.
+    A step needs only results of earlier ones.
     """
     modules = dict(cut.module.named_modules())
     place = {node: at for at, node in enumerate(cut.module.graph.nodes)}
@@ -63,7 +63,7 @@ def steps_of(original: OriginalGraph, cut: CutGraph) -> tuple[list[Step], dict[s
     in_sum = {layer for step in sums for layer in step.layers}
     steps = [*sums, *(Step((node,), (), node.name) for node in solvable if node not in in_sum)]
     steps = [replace(step, target=cut.stand_ins.get(step.target, step.target)) for step in steps]
-    # What is given comes before what is solved for the rest: it may be a layer that is solved for its own output.
+    # Given operands come first: one may be a layer that is solved for its own output.
     steps.sort(key=lambda step: max((*(place[n] for n in step.layers), *(place[n] + 0.5 for n in step.given))))
     changed = _changed(cut, place)
     aims_elsewhere = set(cut.stand_ins.values())
@@ -128,7 +128,7 @@ def _sums(
 
 
 def _changed(cut: CutGraph, place: Mapping[fx.Node, int]) -> set[fx.Node]:
-    """Nodes whose value is not simply that of the original in its channels, if nothing is solved; and their layers."""
+    """Nodes whose value differs from the original's in the kept channels, if nothing is solved; and their layers."""
     modules = dict(cut.module.named_modules())
     changed: set[fx.Node] = set()
     for node in place:
@@ -149,7 +149,7 @@ def _is_sum(node: fx.Node) -> bool:
 
 
 def _through(node: fx.Node, modules: Mapping[str, nn.Module]) -> fx.Node:
-    """What ``node`` is a copy of, in eval mode, for this reader alone."""
+    """The node that ``node`` copies, in eval mode, for this reader alone."""
     while len(node.users) == 1 and (
         (node.op == "call_module" and isinstance(modules[str(node.target)], TRANSPARENT))
         or (node.op == "call_function" and node.target is torch.clone)

@@ -1,4 +1,4 @@
-"""Answers of a network from some place in its graph on: what runs before that place runs once."""
+"""Logits of a network from a place in its graph on: the nodes before that place run once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ class Suffix:
 
     @property
     def known(self) -> Mapping[str, Activations]:
-        """What later nodes read of the values in front of the place, by the names of the nodes."""
+        """The values before the place that later nodes read, by the names of the nodes."""
         return {node.name: kept for node, kept in self._kept.items()}
 
     def advance(self, place: int) -> None:
@@ -45,16 +45,16 @@ class Suffix:
         self._at = place
 
     def move(self, place: int) -> None:
-        """Go to ``place``, which may lie in front of the present one: then the network runs from its beginning."""
+        """Go to ``place``; if it is before the present one, the network runs from its beginning."""
         if place < self._at:
             self.close()
             self._at = 1
         self.advance(place)
 
     def logits(self, module: fx.GraphModule | None = None) -> Iterator[torch.Tensor]:
-        """What the network answers to each batch, with the weights that it has now.
+        """The network's logits for each batch, with its present weights.
 
-        ``module``, if given, answers instead: a copy whose graph may differ behind the place, but not in front of it.
+        ``module``, if given, replaces it: a copy whose graph may differ behind the place, but not before it.
         """
         module = module or self._module
         before = {node.name for node in self._nodes[: self._at]}
@@ -63,7 +63,7 @@ class Suffix:
             yield values[output.args[0]]
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Free everything."""
         for kept in self._kept.values():
             kept.close()
         self._kept = {}
@@ -71,7 +71,7 @@ class Suffix:
     def _run(
         self, module: fx.GraphModule, nodes: Sequence[fx.Node], wanted: Sequence[fx.Node]
     ) -> Iterator[dict[Any, Any]]:
-        """Run ``nodes``, which lie behind the place, for each batch; what is given has the values of ``wanted``."""
+        """Run ``nodes``, which are behind the place, for each batch; yields the values of ``wanted``."""
         last_use = _last_uses(nodes) | dict.fromkeys(wanted, len(nodes))
         known = {node: self.known[node.name] for node in last_use if node.name in self.known}
         interpreter = fx.Interpreter(module)

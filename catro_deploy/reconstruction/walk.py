@@ -13,10 +13,10 @@ __all__ = ["Walk", "lent"]
 
 
 class Walk:
-    """Computes the nodes that are ``needed``, stop by stop, for every batch of ``images``; each node runs once.
+    """Computes the ``needed`` nodes, stop by stop, for every batch of ``images``; each node runs once.
 
-    Feature maps that a later stop reads are kept in memory up to ``limit``, then in a file. Values of nodes that are
-    ``known`` already, by name and for the same batches, are read instead of computed; they stay the caller's.
+    Feature maps that a later stop reads are kept in memory up to ``limit``, then in a file. ``known`` values of nodes,
+    by name and for the same batches, are read instead of computed; the caller keeps owning them.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Walk:
         self._kept: dict[fx.Node, Activations] = {}
 
     def values(self, stop: int) -> Iterator[dict[fx.Node, Any]]:
-        """What the needed nodes of ``stop`` hold, batch by batch; stops come in their order, each to its end."""
+        """The values of the needed nodes of ``stop``, batch by batch; stops are visited in order, each to its end."""
         run, wanted = self._runs[stop], self._needed[stop]
         keep = [node for node in (*run, *wanted) if self._last_stop[node] > stop and node not in self._kept]
         keep = [node for node in dict.fromkeys(keep) if node is not self._input and node not in self._known]
@@ -67,7 +67,7 @@ class Walk:
         self._kept |= kept
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Free everything."""
         for value in self._kept.values():
             value.close()
         self._kept = {}
@@ -90,7 +90,7 @@ def lent(kept: Activations, batch: int, node: fx.Node, module: fx.GraphModule) -
 
 
 def _scheduled(graph: fx.Graph, needed: Sequence[Sequence[fx.Node]], known: Collection[fx.Node]) -> list[list[fx.Node]]:
-    """The nodes to run for each stop, in the order of the graph: what is needed and what that is made of."""
+    """The nodes to run for each stop, in the order of the graph: the needed ones and their inputs."""
     order = list(graph.nodes)
     done: set[fx.Node] = {order[0], *known}
     runs = []

@@ -1,6 +1,6 @@
-"""What widths and residual branches are worth: what is lost when one alone is cut and what reads it is solved again.
+"""Worth of widths and residual branches: the loss when only one is cut and its consumers are solved again.
 
-The loss is the KL divergence of the original's answers from those of the network that is left. Few widths of each group
+The loss is the KL divergence of the original's answers from those of the remaining network. Few widths of each group
 are measured; those between follow from the squared errors of the elimination, which rise with every channel.
 """
 
@@ -24,20 +24,20 @@ from catro_deploy.records import Branch, Group
 __all__ = ["SOLVED_FROM", "LossMeter", "Losses", "images_within"]
 
 MEASURED_WIDTHS = 4
-"""Of each group, the full one not counted."""
+"""Widths of each group that are measured, besides the full one."""
 BRANCH_STEPS = 4
-"""Steps that are solved again where a branch is gone: the sum before it, and the layers of the block behind it."""
+"""Steps that are solved again where a branch is removed: the sum before it, and the layers of the block behind it."""
 MACS = 4e12
 """Multiply-accumulates by which the number of images is chosen; solving layers and large networks take more."""
 FEWEST_IMAGES, MOST_IMAGES = 24, 192
-"""That the loss is measured on."""
+"""Bounds on the images that the loss is measured on."""
 SOLVED_FROM = 4
-"""Times as many other images layers are solved from; from as many they would be too close to these to tell."""
+"""Layers are solved from this many times as many other images; fewer would be overfitted."""
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What is lost, in nats: by each group at each of its candidate widths, and by each branch that is gone."""
+    """Losses in nats: of each group at each of its candidate widths, and of each removed branch."""
 
     widths: Mapping[str, Mapping[int, float]]
     branches: Mapping[str, float]
@@ -57,12 +57,10 @@ class _Sample:
 
 @dataclass(frozen=True)
 class LossMeter:
-    """Measures what the network ``original`` loses, within ``limit``.
+    """Measures losses of the network ``original``, within ``limit``.
 
-    Attributes:
-        eliminations: in which order the channels of groups go.
-        images: batches to solve layers from, and others on which the loss is measured.
-        macs: multiply-accumulates for one image.
+    Attributes: eliminations: the order in which the channels of groups are removed. images: batches to solve layers
+    from, and others on which the loss is measured. macs: multiply-accumulates for one image.
     """
 
     original: OriginalGraph
@@ -78,13 +76,13 @@ class LossMeter:
         branches: Sequence[Branch],
         progress: Progress,
     ) -> Losses:
-        """What is lost at the ``candidates`` of ``groups``, and without each of ``branches``."""
+        """The losses at the ``candidates`` of ``groups``, and without each of ``branches``."""
         # For each width half of the network runs, for each branch twice; solving its layers takes about as long again.
         count = images_within(self.macs, passes=len(groups) * MEASURED_WIDTHS / 2 + len(branches) * 2)
         images = first_images(self.images[1], count)
         expected = list(answers(self.original.module, images))
         sample = _Sample(first_images(self.images[0], SOLVED_FROM * count), images, expected)
-        with progress.task("Measuring what widths are worth", len(groups) + len(branches)) as task:
+        with progress.task("Measuring the worth of widths", len(groups) + len(branches)) as task:
             widths = self._of_widths(groups, candidates, sample, task.advance)
             return Losses(widths, self._of_branches(branches, sample, task.advance))
 
@@ -116,7 +114,7 @@ class LossMeter:
     def _of_branches(
         self, branches: Sequence[Branch], sample: _Sample, advance: Callable[[], None]
     ) -> dict[str, float]:
-        """Without each branch; with the layers around it solved again if that helps, since those behind are not."""
+        """The loss without each branch; with the layers around it solved again if that helps."""
         original, limit = self.original, self.limit
         to_solve, to_judge = (Suffix(original.module, batches, limit) for batches in (sample.solved, sample.images))
         found = {}
@@ -138,7 +136,7 @@ class LossMeter:
 
 
 def _first_change(original: OriginalGraph, cut: CutGraph, steps: Sequence[Step]) -> int:
-    """The place of the first node of the original that is gone in ``cut``, or a layer that ``steps`` solve."""
+    """The place of the first node of the original that is removed in ``cut``, or is a layer that ``steps`` solve."""
     there = {node.name for node in cut.module.graph.nodes}
     solved = {layer.name for step in steps for layer in step.layers}
     nodes = enumerate(original.module.graph.nodes)

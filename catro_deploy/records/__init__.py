@@ -1,4 +1,4 @@
-"""Frozen records that cross the borders between modules, and the files of a run folder: one module for each file."""
+"""Frozen records that modules exchange, and the files of a run folder: one module for each file."""
 
 from catro_deploy.budget import Budget
 from catro_deploy.records.base import Record

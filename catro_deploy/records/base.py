@@ -1,4 +1,4 @@
-"""What every file of a run folder has in common."""
+"""The base of all records of a run folder."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar

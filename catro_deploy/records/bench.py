@@ -84,7 +84,7 @@ class Trtexec:
 
 @dataclass(frozen=True)
 class EnergyUse:
-    """Mean power, energy of one inference, and how far its repetitions are apart, as a share."""
+    """Mean power, energy of one inference, and the spread of its repetitions, as a share."""
 
     watts: NonNegative
     mj_per_inference: NonNegative

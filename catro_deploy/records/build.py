@@ -25,7 +25,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Engine:
-    """One engine: what it was built from, where and how, and the layers that TensorRT made of the network.
+    """One engine: what it was built from, where and how, and its layers after TensorRT's fusions.
 
     ``layers`` is the output of TensorRT's inspector. ``rebuilds_us`` are the medians of engines that were built again
     from nothing.
@@ -48,7 +48,7 @@ class Engine:
 
     @property
     def dla_parts(self) -> int | None:
-        """How many of these are parts of the network that a DLA runs; None if none was asked for."""
+        """How many of these are parts of the network that a DLA runs; None if no DLA was requested."""
         found = self.layers.get("Layers")
         if self.settings.get("dla") is None or not isinstance(found, list):
             return None

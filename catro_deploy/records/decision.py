@@ -34,12 +34,11 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What the candidates were judged by on the validation images.
+    """The metric of the candidates on the validation images.
 
     ``judged_by_reason`` says why it is not accuracy; it is empty if it is. ``original_validation_accuracy`` is None
     without labels. ``largest_kl_nats`` bounds the divergence, by ``statistics.divergence.scaled_kl_nats``; it is None
-    where that does not count.
-    """
+    where divergence is not used."""
 
     judged_by: Measure
     judged_by_reason: str
@@ -97,7 +96,7 @@ class Search(Decision, Record):
     front: tuple[FrontPoint, ...]
 
     def __post_init__(self) -> None:
-        """Check that the budget is one that a network met."""
+        """Check that a network met the budget."""
         if not any(point.budget == self.budget and point.speedup is not None for point in self.front):
             raise ValueError("budget must be that of a point of the front that a network met")
 
@@ -130,7 +129,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What it does to quantise one ``layer`` alone.
+    """The cost of quantising one ``layer`` alone.
 
     Attributes:
         drop_points: percentage points of accuracy lost.
@@ -144,7 +143,7 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class Qat:
-    """Quantisation-aware fine-tuning: the layers that keep their floating point before and after it; None means all."""
+    """Quantisation-aware fine-tuning: the layers that stay in floating point before and after it; None means all."""
 
     history: History
     kept_before: tuple[str, ...] | None
@@ -159,7 +158,7 @@ class Quantized:
     Attributes:
         kept: the parts that stay in more bits; None if the precision was given up.
         form, seven_bit_weights, sensitivity, remarks, qat, operators, calibration_images, images_sha256: of int8 only;
-            ``operators`` counts the nodes that ONNX Runtime makes of it on a CPU, and is empty if it was given up.
+            ``operators`` counts its nodes after ONNX Runtime's optimisation for a CPU, and is empty if it was given up.
     """
 
     kept: tuple[str, ...] | None

@@ -39,7 +39,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class InputFigures:
-    """What the network takes."""
+    """The budget's view of multiply-accumulates."""
 
     shape: tuple[int, int, int]
     layout: Literal["NCHW"]
@@ -66,7 +66,7 @@ class ImageFigures:
 
 @dataclass(frozen=True)
 class BudgetUsed:
-    """How much of the budget the pruned network uses, in the budget's own unit.
+    """How much of the budget the pruned network uses, in the budget's unit.
 
     Shares of the original for ``flops`` and ``x``, microseconds for ``us``.
 
@@ -75,7 +75,7 @@ class BudgetUsed:
         used: None if it was not measured.
         ci95: its 95% interval if it was measured: that of the ratio to the original, for ``us`` times the original's
             latency.
-        outcome: ``unsure`` is above the budget, but by no more than measurements differ.
+        outcome: ``unsure`` is above the budget, but within the noise of measurements.
     """
 
     unit: Literal["flops", "x", "us"]
@@ -245,7 +245,7 @@ class VerifiedNetwork:
 
 @dataclass(frozen=True)
 class Verification:
-    """What verify.json says, but for the classes."""
+    """The content of verify.json, without the classes."""
 
     passed: bool
     problems: tuple[str, ...]
@@ -269,7 +269,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts of calls over one common axis; ``beyond`` it lie the slowest."""
+    """Counts of calls over one common axis; ``beyond`` counts slower ones."""
 
     low_ms: float
     high_ms: float

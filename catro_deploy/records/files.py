@@ -18,7 +18,7 @@ _ADAPTERS: dict[Any, Any] = {}
 
 
 def record_text(record: Record) -> str:
-    """``record`` as JSON, as it stands in its file.
+    """``record`` as the JSON text of its file.
 
     Raises:
         ValueError: it holds something that ``read_record`` would refuse.
@@ -40,7 +40,7 @@ def write_record(record: Record, path: Path) -> None:
 
 
 def content_of(record: Record) -> dict[str, Any]:
-    """``record`` as plain objects, as they stand in its file."""
+    """``record`` as plain objects, as in its file."""
     content: dict[str, Any] = _adapter(type(record)).dump_python(record, mode="json")
     return content
 
@@ -55,7 +55,7 @@ def read_record(kind: type[R], path: Path, hint: str) -> R:
 
 
 def record_of(kind: type[R], text: bytes | str, where: str, hint: str) -> R:
-    """The record of this ``kind`` that ``text`` is as JSON; errors say that it is ``where``.
+    """The record of this ``kind`` from JSON ``text``; errors name the place ``where``.
 
     Raises:
         RunFolderError: it is none, or of another format.
@@ -91,7 +91,7 @@ def _adapter(kind: type[Record]) -> Any:  # noqa: ANN401 - a TypeAdapter of pyda
 
 
 def _allowed(error: Any) -> str:  # noqa: ANN401 - ErrorDetails of pydantic
-    """What is allowed where ``error`` is."""
+    """The allowed value at the place of ``error``."""
     if error["type"] == "value_error":
         return str(error["ctx"]["error"]).removesuffix(".")
     return {

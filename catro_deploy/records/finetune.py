@@ -85,7 +85,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was ``kept``, by so many validation ``images``, with the scores of the network before and after training."""
+    """Which network was ``kept``, by ``images`` validation images, with the scores before and after training."""
 
     kept: Literal["pruned", "finetuned"]
     images: Count
@@ -94,7 +94,7 @@ class Choice:
 
     @property
     def harmful(self) -> bool:
-        """Whether fewer answers were right after training than before: of equally good networks either may be kept."""
+        """Whether fewer answers were right after training than before; of equally good networks either may be kept."""
         before, after = self.before, self.after
         if before.accuracy is None or after.accuracy is None:
             return after.agreement < before.agreement

@@ -1,4 +1,4 @@
-"""What is known before anything is pruned: the sizes of the image files, and the original's accuracy on them."""
+"""The first look, before pruning: the sizes of the image files, and the original's accuracy on them."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class ImageSizes:
         return self.least[0] if self.different == 1 and self.square else None
 
     def changes(self, width: int, height: int) -> tuple[str, ...]:
-        """What resizing to ``width`` x ``height`` does to them: they are enlarged, shrunk, squeezed."""
+        """The changes by resizing to ``width`` x ``height``: enlarged, shrunk, squeezed."""
         wanted = (width, height)
         one_shape = self.least == self.most or (self.square and width == height)
         same_ratio = one_shape and self.least[0] * height == self.least[1] * width
@@ -51,11 +51,11 @@ class FirstLook:
         accuracy: a fraction; None without labels.
         stated: the accuracy that the checkpoint's file states, None if it states none.
         sizes: None where the images are not files.
-        warnings: what is suspicious, with the likely causes.
+        warnings: suspicions, with the likely causes.
         kind: which images they are.
         confidence: mean of the largest softmax output; None with labels.
         most_frequent: the share of images that are given the most frequent answer; None with labels.
-        invalid: why figures that compare with this original mean nothing, half a sentence; empty if they do.
+        invalid: why comparisons with this original are meaningless, half a sentence; empty if they are not.
     """
 
     images: Count

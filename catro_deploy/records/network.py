@@ -8,7 +8,7 @@ __all__ = ["Branch", "Group", "Keep", "Layer", "Slot"]
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a group's channels lie in one module: ``index[j]`` on ``axis`` belongs to the group's ``channel[j]``."""
+    """The place of a group's channels in one module: ``index[j]`` on ``axis`` belongs to the group's ``channel[j]``."""
 
     module: str
     axis: Literal["out", "in"]
@@ -18,7 +18,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Group:
-    """Channels that must be kept or dropped together, in every module that makes or reads them.
+    """Channels that can only be removed together, in every module that produces or reads them.
 
     ``producers`` are the convolutions and linear layers that make them, as they run. ``fixed`` says why it must stay.
     """
@@ -34,8 +34,8 @@ class Group:
 class Branch:
     """A residual branch that may be removed as a whole, named after its last convolution or linear layer.
 
-    ``groups`` are those whose channels lie inside it alone: all of them go to width 0, which means that the branch is
-    gone, or none does. ``modules`` are gone with it.
+    ``groups`` are those whose channels are inside it alone: if the branch is removed, all of them have width 0,
+    otherwise none. ``modules`` are removed with it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""plan.json: which channels stay, on what grounds, and what that saves."""
+"""plan.json: which channels stay, why, and what that saves."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -17,7 +17,7 @@ __all__ = ["CostErrors", "GroupPlan", "LatencyPlan", "Plan", "ReconstructionPlan
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """What was decided for one group, and on what grounds.
+    """The decision about one group, and its reason.
 
     ``kept`` is empty for a group that was removed with its residual branch.
     """
@@ -49,10 +49,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Staircase:
-    """What the width of a group costs: (width, microseconds of the layers that it touches) as swept.
+    """The cost of a group's widths: (width, microseconds of the layers that it touches) as swept.
 
-    Measured, all groups widen together; estimated, the others keep their full widths. ``candidates`` are the widths
-    worth having; ``period`` is the power of two that nearly all of them are multiples of.
+    In measurements all groups widen together; in estimates the others keep their full widths. ``candidates`` are the
+    efficient widths; ``period`` is the power of two that nearly all of them are multiples of.
     """
 
     swept: tuple[tuple[Count, NonNegative], ...]
@@ -62,7 +62,7 @@ class Staircase:
 
 @dataclass(frozen=True)
 class CostErrors:
-    """How a cost model does on ``networks`` that took part in no fit; shares of 1 within 5% and 10%."""
+    """Errors of a cost model on ``networks`` held-out networks; fractions within 5% and 10%."""
 
     networks: PositiveCount
     within_5: Share
@@ -76,8 +76,8 @@ class LatencyPlan:
     """How the widths follow from latency on the target. All times in microseconds.
 
     ``how`` says whether times come from measurements on the target or from an estimate. ``by_layer`` has each layer's
-    predicted time before and after; a layer that is gone has 0. ``gap`` is what an exact allocation may have missed, as
-    a share; None of another one.
+    predicted time before and after; a removed layer has 0. ``gap`` is the optimality gap of an exact allocation, as a
+    share; None for another one.
     """
 
     how: Literal["measured", "estimate"]
@@ -99,9 +99,9 @@ class ReconstructionPlan:
 
     ``kl_cut`` and ``kl_reconstructed`` are the mean KL divergence, in nats at temperature 2, of the original's answers
     from those of the network right after the cut and after reconstruction, on images held out from solving (of fewer
-    than 4, on all). ``explained`` is R^2 of what each solved layer was to put out, on those that it was solved from;
-    ``left`` says why other layers that the cut changed were left as they are. ``loss_predicted`` is what the choice of
-    widths took ``kl_reconstructed`` to become; None where it did not measure.
+    than 4, on all). ``explained`` is R^2 of each solved layer's target, on the images that it was solved from; ``left``
+    says why other affected layers were not solved. ``loss_predicted`` is the value of ``kl_reconstructed`` that the
+    choice of widths predicted; None without measured worth.
     """
 
     kl_cut: Number
@@ -113,13 +113,13 @@ class ReconstructionPlan:
 
 @dataclass(frozen=True)
 class Plan(Record):
-    """All that is needed, with the weights, to build the pruned network again.
+    """Everything that is needed besides weights to build the pruned network again.
 
     ``dropped`` names the residual branches that were removed; ``groups`` has their groups, too, with no channel kept.
-    ``keeps`` are of what is left. ``latency`` is None if the budget counts multiply-accumulates. ``search_path`` are
-    Algorithm 2's steps under such a budget: a group and the width that it grows to. ``reconstruction`` and
-    ``first_look`` are None where there was none. ``architecture`` describes a network that is built from a folder,
-    whose name is ``model``; empty for others.
+    ``keeps`` are of the remaining modules. ``latency`` is None if the budget counts multiply-accumulates.
+    ``search_path`` are Algorithm 2's steps under such a budget: a group and the width that it grows to.
+    ``reconstruction`` and ``first_look`` are None where there was none. ``architecture`` describes a network that is
+    built from a folder, whose name is ``model``; empty for others.
     """
 
     model: str
@@ -163,5 +163,5 @@ class Plan(Record):
 
     @property
     def reconstructed(self) -> bool:
-        """Whether the layers that are left were solved again for the original's feature maps."""
+        """Whether the remaining layers were solved again for the original's feature maps."""
         return self.reconstruction is not None

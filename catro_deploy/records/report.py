@@ -1,4 +1,4 @@
-"""report.json: the records of a run, joined."""
+"""report.json: the records of a run, combined."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -35,7 +35,7 @@ __all__ = ["Report"]
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Record):
-    """What every form of the report is made from.
+    """The content of the report in all its forms.
 
     Accuracies and agreements are fractions, latencies milliseconds (microseconds where a name ends in ``_us``, and
     where a budget counts them), drops percentage points. What was not measured is None or empty.

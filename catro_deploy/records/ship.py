@@ -20,10 +20,11 @@ class Port:
 
 @dataclass(frozen=True, kw_only=True)
 class Input(Port):
-    """The input, and how its values are made from pixels. ``range`` are the least and the largest of them.
+    """The input, and how its values are computed from pixels.
 
-    Images are resized to ``resize``, the shorter side or height and width, and their centre is cut out; None: they are
-    resized to the size of the input. ``mean`` and ``std`` normalise pixels of ``type`` uint8 inside the network.
+    ``range`` has the smallest and the largest of them. Images are resized to ``resize``, the shorter side or height and
+    width, then centre-cropped; None: they are resized to the size of the input. ``mean`` and ``std`` normalise pixels
+    of ``type`` uint8 inside the network.
     """
 
     layout: Literal["NCHW", "NHWC"]
@@ -51,9 +52,9 @@ class Input(Port):
 
 @dataclass(frozen=True)
 class Shipped(Record):
-    """The network's file, which is beside this one, and all that its user must know; sizes are in bytes.
+    """The network's file, in the same folder, and all that its user must know; sizes are in bytes.
 
-    ``output`` has all classes; ``top`` are the outputs of the largest values and of their classes, if there are any.
+    ``output`` has all classes; ``top`` are the outputs of the largest values and of their classes, if requested.
     """
 
     file: str

@@ -9,7 +9,7 @@ __all__ = ["Missed", "StageRecord", "Stages"]
 
 @dataclass(frozen=True)
 class Missed:
-    """What a stage missed of what was asked, and what to do."""
+    """What a stage missed of the request, and what to do."""
 
     problem: str
     hint: str

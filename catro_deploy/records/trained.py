@@ -1,4 +1,4 @@
-"""The record of a checkpoint that ``train`` made: in its metadata, and beside it as ``<checkpoint>.json``."""
+"""The record of a checkpoint that ``train`` made: in its metadata, and next to it as ``<checkpoint>.json``."""
 
 from dataclasses import dataclass
 from typing import Any

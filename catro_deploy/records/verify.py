@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 Measure = Literal["accuracy", "agreement"]
-"""What networks are judged by."""
+"""The metric that networks are compared by."""
 Precision = Literal["fp32", "fp16", "int8"]
 
 
@@ -76,7 +76,7 @@ class ClassAgreement:
 
 @dataclass(frozen=True)
 class PrunedAgreement(Agreement):
-    """How the pruned network agrees with the original on the test images, by the original's answers as well.
+    """Agreement of the pruned network with the original on the test images, in total and by the original's answers.
 
     ``accuracy_change_ci95`` is the 95% interval of what pruning changed accuracy by, in points; None without labels.
     """
@@ -103,7 +103,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Both networks' accuracy, the percentage points lost in the runtime, their agreement, and what is wrong.
+    """Both networks' accuracy, the percentage points lost in the runtime, their agreement, and problems.
 
     ``accuracy_drop_points`` is None for images without labels.
     """
@@ -116,7 +116,7 @@ class Verdict:
 
     @property
     def lost_points(self) -> float:
-        """What ``max_drop`` counts: the drop of accuracy, without labels what agreement lacks of 100%."""
+        """The loss that ``max_drop`` limits: the drop of accuracy, or without labels 100% minus the agreement."""
         drop, agreement = self.accuracy_drop_points, self.agreement_with_original
         return round(100 * (1 - agreement.share) if drop is None else drop, 9)
 
@@ -140,7 +140,7 @@ class ByRuntime:
 
 @dataclass(frozen=True)
 class OtherRuntime:
-    """Both networks by ONNX Runtime in float32 on this machine, beside another runtime or precision."""
+    """Both networks by ONNX Runtime in float32 on this machine, in addition to another runtime or precision."""
 
     runtime: str
     original: ByRuntime
@@ -149,10 +149,10 @@ class OtherRuntime:
 
 @dataclass(frozen=True, kw_only=True)
 class Verify(Verdict, Record):
-    """The verdict, on which images it rests, and what was allowed.
+    """The verdict, its images, and the limits.
 
-    ``labelled``: whether the test images have labels. ``max_drop`` is what may be lost, in points, if that was said.
-    ``onnxruntime`` is None where that is what serves, in float32.
+    ``labelled``: whether the test images have labels. ``max_drop`` is the allowed loss in points, if given.
+    ``onnxruntime`` is None where the served network runs by it in float32.
     """
 
     target: str

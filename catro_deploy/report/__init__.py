@@ -1,1 +1,1 @@
-"""What a run recorded, for people and programs: JSON, Markdown, and one HTML page with pictures."""
+"""Reports of a run, for people and programs: JSON, Markdown, and one HTML page with figures."""

@@ -20,19 +20,19 @@ __all__ = [
 ]
 
 MEASURES: dict[Measure, str] = {"accuracy": "accuracy", "agreement": "agreement with the original"}
-"""What networks are judged by, in words."""
+"""The metrics, in words."""
 
-# An original that does so much better on validation than on test images, and by more than chance, knew the former.
+# An original that is this much better on validation than on test images, and significantly, was trained on the former.
 FAR_POINTS, STANDARD_ERRORS = 1.0, 3.0
 
 
 def judged_by_words(measure: Measure, by_divergence: bool) -> str:
-    """What a search or a quantisation went by: ``agreement with the original and divergence from its answers``."""
+    """The metric of a search or a quantisation: ``agreement with the original and divergence from its answers``."""
     return f"{MEASURES[measure]} and divergence from its answers" if by_divergence else MEASURES[measure]
 
 
 def divergence_words(decision: Decision) -> str:
-    """A sentence on the divergence that was allowed, with a space before it; empty where it did not count."""
+    """A sentence on the allowed divergence, with a space before it; empty where it was not used."""
     most = decision.largest_kl_nats
     if most is None:
         return ""
@@ -44,7 +44,7 @@ def divergence_words(decision: Decision) -> str:
 
 
 def validation_heading(decision: Decision) -> str:
-    """What the scores of a decision are called in the head of a table."""
+    """The table heading of a decision's scores."""
     return "Validation accuracy" if decision.judged_by == "accuracy" else "Agreement, validation images"
 
 
@@ -80,7 +80,7 @@ def agreement_chart(agreement: AgreementFigures) -> str:
 
 
 def basis_warnings(verify: Verify | None, search: Search | None, quantize: Quantize | None) -> list[str]:
-    """What a reader should know of the images that the budget or the precision was chosen by."""
+    """Warnings about the images that the budget or the precision was chosen on."""
     found = []
     decisions: tuple[tuple[str, Decision | None], ...] = (("budget", search), ("precision", quantize))
     for what, decision in decisions:
@@ -94,7 +94,7 @@ def basis_warnings(verify: Verify | None, search: Search | None, quantize: Quant
         elif verify and is_far_above(known, decision.validation_images, verify):
             found.append(
                 f"The {what} was chosen by accuracy on validation images of which the original has {percent(known)} "
-                f"right{tested}: it was probably trained on them, and what was lost there says little of new images."
+                f"right{tested}: it was probably trained on them, so the loss there says little about new images."
             )
     return found
 

@@ -1,4 +1,4 @@
-"""The records of a run, joined into the report that its three forms are made from."""
+"""The records of a run, combined into one report, of which three forms are written."""
 
 import platform
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ from catro_deploy.report.verdict import verdict
 __all__ = ["RunRecords", "build_report"]
 
 PACKAGES = ("torch", "torchvision", "onnx", "onnxruntime", "numpy")
-NOT_FINETUNED = "The pruned network was not fine-tuned: all figures are of what pruning left."
+NOT_FINETUNED = "The pruned network was not fine-tuned: all figures are of the network right after pruning."
 NOT_FINETUNED_NOR_VERIFIED = "The pruned network was not fine-tuned, and its accuracy was not measured."
 # What a report holds where nothing was measured.
 NOT_MEASURED: dict[str, Any] = {
@@ -70,7 +70,7 @@ class RunRecords:
         finetune: None if the pruned network was not fine-tuned.
         search: None if the budget was given and not searched.
         build: None where the runtime needs no engines.
-        quantize: None if the target's own precision is served unasked.
+        quantize: None if the target's own precision is served by default.
         shipped: None if there is no network to ship yet.
         unchecked: what was not checked, because the target could not be reached; empty if all was.
     """
@@ -88,7 +88,7 @@ class RunRecords:
 
 
 def build_report(run: RunRecords) -> Report:
-    """Join what a run recorded."""
+    """Combine the records of a run."""
     report = _planned(run)
     if run.verify:
         report = _with_verify(report, run.verify)
@@ -101,7 +101,7 @@ def build_report(run: RunRecords) -> Report:
 
 
 def _planned(run: RunRecords) -> Report:
-    """The report of a plan, and of records that only add to it; nothing is measured yet."""
+    """The report of a plan and the optional records; nothing is measured yet."""
     plan = run.plan
     return Report(
         **NOT_MEASURED,
@@ -176,7 +176,7 @@ def _with_finetune(report: Report, finetune: Finetune) -> Report:
 
 
 def _warnings(run: RunRecords) -> tuple[str, ...]:
-    """What to read first, each once: what verification found, how it was chosen, and how it was measured."""
+    """The warnings, without repetition: from verification, from decisions, and from the measurement."""
     plan, verify, bench, finetune = run.plan, run.verify, run.bench, run.finetune
     choice = finetune.choice if finetune and finetune.discarded else None
     harmed = choice if choice and choice.harmful else None
@@ -196,10 +196,10 @@ def _warnings(run: RunRecords) -> tuple[str, ...]:
 
 
 def _not_shipped(quantize: Quantize) -> list[str]:
-    """That a precision which was asked for by name is not served, and what its calibration showed."""
+    """Warnings that a requested precision is not served, and from its calibration."""
     remarks = [remark for how in quantize.made.values() for remark in how.remarks]
     reasons = [reason for precision, reason in quantize.lost.items() if precision == quantize.asked]
-    return [*(f"{quantize.asked} was asked for and is not served: {reason}." for reason in reasons), *remarks]
+    return [*(f"{quantize.asked} was requested and is not served: {reason}." for reason in reasons), *remarks]
 
 
 def _versions() -> dict[str, str]:

@@ -48,7 +48,7 @@ def cards(report: Report) -> list[Card]:
 def _speed(speedup: Speedup, report: Report) -> Card:
     low, high = speedup.ci95
     middle, low_text, high_text = ratios(speedup.median, low, high)
-    tone, word = ("good", "faster") if low > 1 else ("bad", "SLOWER") if high < 1 else ("", "no sure difference")
+    tone, word = ("good", "faster") if low > 1 else ("bad", "SLOWER") if high < 1 else ("", "no significant difference")
     old, new = (ms(latency.p50) for latency in report.latencies or ())
     lines = word, f"95% CI {low_text} to {high_text}", f"p50 {old} → {new} ms"
     return Card("Speed", f"{middle}×", lines, tone)

@@ -1,4 +1,4 @@
-"""Pictures of every report, each from plain records to one HTML figure; those of latency are in latency_charts."""
+"""Charts of every report, each from plain records to one HTML figure; those of latency are in latency_charts."""
 
 from collections.abc import Sequence
 from html import escape
@@ -33,7 +33,7 @@ def latency_chart(histogram: Histogram, latencies: tuple[Latency, Latency]) -> s
     caption = (
         "Time of one call against the share of calls, each network to its own peak. Marks: p50 solid, p90 "
         f"dashed, p99 dotted. The axis starts at {'0' if low == 0 else f'{ms(low)} ms, not at 0'}"
-        + (f"; beyond its end lie {count(beyond)} slow calls." if beyond else ".")
+        + (f"; {count(beyond)} slower calls are beyond its end." if beyond else ".")
     )
     description = f"original: median {ms(latencies[0].p50)} ms; pruned: median {ms(latencies[1].p50)} ms"
     return svg.figure("Distribution of latency", description, parts, f"height:{bottom:g}px", "full", caption)
@@ -101,8 +101,8 @@ def widths_chart(groups: Sequence[GroupFigures]) -> str:
     kept, had = sum(group.width_after for group in groups), sum(group.width_before for group in groups)
     scale = "Channels" if common else "Share of each group's own channels"
     gone = sum(not group.width_after for group in groups)
-    caption = f"{scale}, by group of layers that must share them. Dark grey bars were not to be pruned." + (
-        f" 0: gone with the residual branch ({count(gone)} of {count(len(groups))} groups)." if gone else ""
+    caption = f"{scale}, by group of layers that must share them. Dark grey bars are fixed." + (
+        f" 0: removed with the residual branch ({count(gone)} of {count(len(groups))} groups)." if gone else ""
     )
     description = f"{kept} of {had} channels are kept."
     legend = svg.legend(("pruned", "kept"), ("track", "cut"))
@@ -133,8 +133,8 @@ def finetune_chart(finetune: Finetune) -> str:
         summary = finetuning_words(finetune)
     caption = (
         f"{summary} {count(finetune.images)} training images, {count(finetune.seconds)} s on "
-        f"{escape(str(finetune.device))}. Validation images come out of the training set; the test images "
-        "were not looked at. The vertical axes are zoomed to the values that occurred."
+        f"{escape(str(finetune.device))}. Validation images are held out from the training set; the test images "
+        "were not used. The vertical axes are zoomed to the values that occurred."
     )
     return svg.figure("Fine-tuning", summary, parts, f"height:{top:g}px", "curves", caption)
 

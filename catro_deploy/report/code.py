@@ -13,7 +13,7 @@ PROVIDERS = {
     "onnxruntime-cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"],
     "onnxruntime-tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"],
 }
-"""Those of ONNX Runtime by the target's runtime; for others it is the CPU."""
+"""ONNX Runtime's providers for the target's runtime; the CPU for other runtimes."""
 
 
 def load_code() -> str:
@@ -22,7 +22,7 @@ def load_code() -> str:
 
 
 def feeding_words(shipped: Shipped) -> str:
-    """What the program of ``infer_code`` does to images."""
+    """How the program of ``infer_code`` prepares images."""
     given = shipped.input
     order = "channels first (NCHW)" if given.layout == "NCHW" else "channels last (NHWC)"
     if given.type == "uint8":
@@ -34,7 +34,7 @@ def feeding_words(shipped: Shipped) -> str:
 
 
 def infer_code(shipped: Shipped) -> str:
-    """A program that classifies image files by the network of ``shipped``, which lies beside it."""
+    """A program that classifies image files with the network of ``shipped``, which is in the same folder."""
     given = shipped.input
     channels, height, width = given.image_shape
     return render(

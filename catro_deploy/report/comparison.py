@@ -42,7 +42,7 @@ def compare(earlier: RunFolder, this: RunFolder) -> Comparison:
 
 
 def run_before(run: RunFolder) -> RunFolder | None:
-    """The newest finished run of the same network beside ``run``, of those that were finished before it."""
+    """The newest run of the same network that was finished before ``run``."""
     if not run.finished():
         return None
     mine = overview(run)
@@ -64,7 +64,7 @@ def _network(run: Run) -> tuple[object, ...]:
 
 
 def comparison_words(comparison: Comparison) -> str:
-    """What is compared with what, and what to keep in mind."""
+    """What is compared, and caveats."""
     earlier, this = comparison.earlier, comparison.this
     words = f"{earlier.name} ({date_words(earlier)}) and {this.name} ({date_words(this)})."
     if earlier.classes != this.classes:
@@ -81,7 +81,7 @@ def comparison_table(earlier: Run, this: Run) -> Table:
 
 
 def before_table(before: Comparison) -> Table:
-    """The same within a report, beside the run before it: short heads, and only what can differ."""
+    """The same within a report, compared with the run before it: short headings, and only what can differ."""
     whole = comparison_table(before.earlier, before.this)
     rows = tuple(row for row in whole.rows if row[0] not in (LAST_STAGE, FINISHED))
     return Table(("", "Run before", "This run", "Change"), rows, whole.numeric)
@@ -167,7 +167,7 @@ def _accuracy_rows(earlier: Run, this: Run) -> Iterator[tuple[str, ...]]:
 
 
 def _images(run: Run) -> tuple[object, ...]:
-    """What accuracies are of."""
+    """The images that accuracies refer to."""
     return run.accuracy_images, run.test_images, run.classes
 
 

@@ -1,4 +1,4 @@
-"""Of runtimes that build engines: how they were built, and latency in the further ways in which it was measured."""
+"""Engines, for runtimes that build them: how they were built, and latency in further modes."""
 
 from catro_deploy.records import Mode
 from catro_deploy.records.report import Report
@@ -22,7 +22,7 @@ def mode_table(report: Report) -> Table | None:
 
 
 def mode_words(report: Report) -> str:
-    """How modes were timed, and what trtexec says where it was asked."""
+    """How modes were timed, and trtexec's times, if any."""
     graph = report.modes[0].mode.cuda_graph if report.modes else None
     text = "By the GPU's own clock (CUDA events), interleaved."
     if graph is not None:
@@ -63,5 +63,5 @@ def engine_words(report: Report) -> str:
     mode = f", power mode {place.power_mode}" if place.power_mode else ""
     return (
         f"Strongly typed engines, built on the device by TensorRT {place.tensorrt} for its {place.gpu}{module} "
-        f"(compute capability {place.compute_capability}, {place.sms} SMs{mode}). They run on no other."
+        f"(compute capability {place.compute_capability}, {place.sms} SMs{mode}). They run on no other GPU."
     )

@@ -1,4 +1,4 @@
-"""What few images leave open: intervals of accuracies, and a warning where one image is points."""
+"""Uncertainty from few images: intervals of accuracies, and a warning where one image is more than a point."""
 
 from catro_deploy.records import Verify
 from catro_deploy.report.wording import count
@@ -11,12 +11,12 @@ FEW_IMAGES = 100
 
 
 def interval_of(share: float | None, images: int) -> tuple[float, float] | None:
-    """The 95% interval of a ``share`` of so many ``images``, by Wilson; None where there is no share, or no image."""
+    """Wilson's 95% interval of a ``share`` of ``images`` images; None where there is no share, or no image."""
     return None if share is None or not images else wilson(share, images)
 
 
 def few_image_warnings(verify: Verify | None) -> list[str]:
-    """That the test images are too few to tell how much was lost, or whether it is within ``max_drop``."""
+    """A warning that the test images are too few to show the loss, or whether it is within ``max_drop``."""
     if verify is None:
         return []
     images, allowed = verify.test_images, verify.max_drop

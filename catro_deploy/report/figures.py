@@ -56,7 +56,7 @@ BINS = 120
 
 
 def macs_share(plan: Plan) -> MacsShare:
-    """The share of multiply-accumulates that is left, and the budget where that counts them."""
+    """The remaining share of multiply-accumulates, and the budget if it counts them."""
     budget = Budget.parse(plan.budget)
     return MacsShare(plan.pruned_macs / plan.original_macs, budget.amount if budget.unit == "flops" else None)
 
@@ -76,7 +76,7 @@ def network_figures(macs: int, params: int) -> NetworkFigures:
 
 
 def with_accuracy(network: NetworkFigures, accuracy: float | None, images: int) -> NetworkFigures:
-    """``network`` with its ``accuracy``, a fraction of so many test ``images``; None: they have no labels."""
+    """``network`` with its ``accuracy``, a fraction of ``images`` test images; None: they have no labels."""
     return replace(network, accuracy=accuracy, accuracy_ci95=interval_of(accuracy, images))
 
 
@@ -145,7 +145,7 @@ def group_figures(group: GroupPlan) -> GroupFigures:
 
 
 def verification_figures(verify: Verify) -> Verification:
-    """What verification checked, without the figures that stand elsewhere in the report."""
+    """What verification checked, without the figures that are elsewhere in the report."""
     return Verification(
         passed=verify.passed,
         problems=verify.problems,

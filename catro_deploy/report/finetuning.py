@@ -7,7 +7,7 @@ __all__ = ["finetuning_words", "kept_words", "probe_words"]
 
 
 def finetuning_words(finetune: Finetune) -> str:
-    """What finetune.json says of the training as a whole; that there was none, if so."""
+    """The training as a whole, from finetune.json; or that there was none."""
     before, after = finetune.baseline_validation_accuracy, finetune.validation_accuracy
     epochs = len(finetune.epochs)
     if not epochs:
@@ -22,7 +22,7 @@ def finetuning_words(finetune: Finetune) -> str:
 
 
 def kept_words(choice: Choice) -> str:
-    """That the network from before fine-tuning is kept, with the figures that decided it, and what to change."""
+    """A sentence that the network from before fine-tuning is kept, with the figures that decided it and advice."""
     before, after = choice.before, choice.after
     known = [] if after.accuracy is None else [f"accuracy {percent(before.accuracy)} -> {percent(after.accuracy)}"]
     figures = [
@@ -46,6 +46,6 @@ def probe_words(finetune: Finetune) -> str:
         for rate, loss in zip(probe.learning_rates, probe.losses, strict=True)
     )
     return (
-        f"Learning rates tried before, for {probe.steps} steps each: {tried}, on training images held out from "
+        f"Learning rates tried first, for {probe.steps} steps each: {tried}, on training images held out from "
         f"them. Chosen: {probe.chosen:.2g}."
     )

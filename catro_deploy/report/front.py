@@ -1,4 +1,4 @@
-"""The budgets that a search tried: accuracy on validation images over latency, as words, a table and a picture."""
+"""The budgets that a search tried: accuracy on validation images over latency, in words, a table and a chart."""
 
 from html import escape
 
@@ -24,7 +24,7 @@ def front_line(search: Search) -> str:
 
 
 def front_words(search: Search) -> str:
-    """What the scores of the front are of, and what they are not."""
+    """What the scores of the front refer to, and what they are not."""
     if search.judged_by == "accuracy":
         original = f"where the original has {percent(search.original_validation_accuracy)}"
     else:
@@ -33,9 +33,10 @@ def front_words(search: Search) -> str:
     return (
         f"{len(search.front)} budgets were tried for the smallest latency that loses at most "
         f"{search.max_drop:g} points of {measure}. Each was pruned, measured and fine-tuned for {_epochs(search)} "
-        f"only; its {measure} is on validation images, which come out of the training set, {original}. The test images "
-        f"were not looked at.{divergence_words(search)} The network of the budget kept, {search.budget}, was then "
-        "fine-tuned in full: it is what the rest of this report is about."
+        f"only; its {measure} is on validation images, which are held out from the training set, {original}. The test "
+        "images "
+        f"were not used.{divergence_words(search)} The network of the budget kept, {search.budget}, was then "
+        "fine-tuned in full: the rest of this report is about it."
     )
 
 
@@ -53,7 +54,7 @@ def front_table(search: Search) -> Table:
 
 
 def _cells(one: FrontPoint, search: Search) -> list[str]:
-    """What a budget led to, in the order of the columns."""
+    """The result of a budget, in the order of the columns."""
     if one.speedup is None:
         return [one.budget, "no network meets it", "", "", ""]
     score = one.validation_accuracy if search.judged_by == "accuracy" else one.agreement
@@ -61,14 +62,14 @@ def _cells(one: FrontPoint, search: Search) -> list[str]:
 
 
 def _change(one: FrontPoint) -> str:
-    """Points gained or lost; of accuracy with their interval."""
+    """Points gained or lost; for accuracy with their interval."""
     change = points(-(one.drop_points or 0))
     bounds = one.change_ci95
     return f"{change} ({change_interval([100 * bound for bound in bounds])})" if bounds else change
 
 
 def front_chart(search: Search) -> str:
-    """Points lost over measured latency; what may be lost is a line, what was kept is named."""
+    """Points lost over measured latency; the allowed loss is a line, the chosen budget is named."""
     met = [
         (one, one.speedup.ratio, one.drop_points)
         for one in search.front

@@ -1,4 +1,4 @@
-"""What the figures of a report rest on, in plain words: what was measured, where and how, and what was not."""
+"""The basis of a report's figures, in plain words: what was measured, where and how, and what was not."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ COUNTED = "Multiply-accumulates (MACs) and parameters were counted from the laye
 
 
 def conditions(report: Report) -> list[tuple[str, str]]:
-    """What a careful reader asks first: device, runtime, threads ...; what was not recorded is left out."""
+    """The conditions of the measurement: device, runtime, threads ...; what was not recorded is left out."""
     recorded = report.environment | {"warmup_s": report.protocol.warmup_s if report.protocol else None}
     wanted = {
         "reached": "Measured on",
@@ -53,14 +53,14 @@ def _clocks(recorded: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _images(images: ImageFigures) -> list[tuple[str, str]]:
-    """The size of the images, and how the original did on them before anything was pruned."""
+    """The size of the images, and the original's accuracy on them before pruning."""
     looked = [("Original, before pruning", images.original)] if images.original else []
     return [("Images", images.size), *looked]
 
 
 def heading(report: Report) -> str:
-    """What ``conditions`` and ``how_measured`` stand under."""
-    return "How it was measured" if report.speedup or report.verification else "What the figures rest on"
+    """The heading of ``conditions`` and ``how_measured``."""
+    return "How it was measured" if report.speedup or report.verification else "Basis of the figures"
 
 
 def basis(report: Report) -> str:
@@ -79,7 +79,7 @@ def basis(report: Report) -> str:
 
 
 def how_measured(report: Report) -> str:
-    """The measuring in plain words."""
+    """The measurement in plain words."""
     return " ".join(
         (
             _timing(report.protocol) if report.protocol else _out_of_reach(report),
@@ -101,7 +101,7 @@ def _timing(protocol: Protocol) -> str:
 
 def _testing(verification: Verification, report: Report) -> str:
     images = (
-        f"{count(verification.test_images)} test images, which neither pruning nor fine-tuning looked at, computed "
+        f"{count(verification.test_images)} test images, which neither pruning nor fine-tuning used, computed "
         f"by {verification.runtime}."
     )
     same = "the share of images to which both networks give the same class"
@@ -111,7 +111,7 @@ def _testing(verification: Verification, report: Report) -> str:
 
 
 def _out_of_reach(report: Report) -> str:
-    return f"No latency was measured: {report.target} was out of reach."
+    return f"No latency was measured: {report.target} could not be reached."
 
 
 def _validation(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""report.html: one file that needs nothing else, in light and dark, on paper and on a phone."""
+"""report.html: one self-contained file, in light and dark, for print and phones."""
 
 from dataclasses import asdict
 
@@ -51,7 +51,7 @@ def class_words(report: Report) -> str:
 
 
 def record_tables(report: Report) -> list[tuple[str, Table]]:
-    """What was recorded beside the figures, by name."""
+    """What was recorded in addition to the figures, by name."""
     records = [
         ("Environment and protocol", report.conditions),
         ("Versions where this report was written", report.versions),

@@ -19,7 +19,7 @@ def sizes_words(sizes: ImageSizes) -> str:
 
 
 def images_words(sizes: ImageSizes | None, width: int, height: int) -> str:
-    """What the network gets: ``64x64``, or ``64x64 -> 32x32 (shrunk)``, or how its images are cut out."""
+    """The images as the network gets them: ``64x64``, or ``64x64 -> 32x32 (shrunk)``, or how they are cropped."""
     if sizes is not None and sizes.resize is not None:
         return f"{sizes_words(sizes)} -> {width}x{height} ({resizing_words(sizes.resize)})"
     if sizes is None or not (changes := sizes.changes(width, height)):
@@ -28,19 +28,19 @@ def images_words(sizes: ImageSizes | None, width: int, height: int) -> str:
 
 
 def resizing_words(resize: int | tuple[int, int]) -> str:
-    """How images are resized before their centre is cut out; height and width are written as width x height."""
+    """How images are resized before the centre crop; height and width are written as width x height."""
     if isinstance(resize, int):
         return f"shorter side resized to {resize}, centre crop"
     return f"resized to {resize[1]}x{resize[0]}, centre crop"
 
 
 def size_warning(sizes: ImageSizes | None, width: int, height: int) -> str:
-    """That images are resized, which is wrong unless the network was trained so; empty if they are not."""
+    """A warning that images are resized, unlike perhaps in the network's training; empty if they are not."""
     if sizes is None or sizes.resize is not None or not sizes.changes(width, height):
         return ""
     return (
         f"Images are resized: {images_words(sizes, width, height)}. This is right only if the network was trained on "
-        f"images that were resized alike; otherwise set size in [data] to the size that it was trained with."
+        f"images that were resized in the same way; otherwise set size in [data] to the size that it was trained with."
     )
 
 
@@ -52,7 +52,7 @@ def skipped_words(files: Sequence[object]) -> str:
 
 
 def accuracy_words(look: FirstLook) -> str:
-    """``98.20% of 400 validation images right``, or what else is known without labels."""
+    """``98.20% of 400 validation images right``, or what is known without labels."""
     if not look.images:
         return f"accuracy not known: there are no {look.kind}"
     if look.accuracy is None:

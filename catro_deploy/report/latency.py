@@ -1,4 +1,4 @@
-"""What a plan and a bench say of the budget and of latency."""
+"""Budget and latency, from the plan and the bench."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from catro_deploy.records.figures import BudgetUsed, LatencyFigures, LayerTime, 
 
 __all__ = ["budget_used", "latency_figures"]
 
-# Two measurements of one network differ by so much more than their intervals say: caches, clocks, where memory lies.
+# Two measurements of one network differ by this much more than their intervals say: caches, clocks, memory layout.
 RUN_TO_RUN = 0.02
 
 Outcome = Literal["met", "missed", "unsure", "not measured"]

@@ -1,4 +1,4 @@
-"""Pictures of how latency decided the widths: rounds of the closed loop, staircases, time by layer."""
+"""Charts of how latency decided the widths: rounds of the closed loop, staircases, time by layer."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ __all__ = ["layers_chart", "rounds_chart", "stairs_charts"]
 OPEN = 6
 """Staircases shown at once; the others are folded."""
 ALIKE = 0.2
-"""Staircases that nowhere lie further apart than this share are shown once."""
+"""Staircases that differ by at most this share everywhere are shown once."""
 BARS = 32
 """Layers that are drawn; those with less time are in the table."""
 HEIGHT = 96.0
@@ -47,8 +47,8 @@ def rounds_chart(latency: LatencyFigures, used: BudgetUsed) -> str:
     start = "" if axis.low == 0 else f"; the axis starts at {axis.format(axis.low)}, not at 0"
     caption = (
         f"{unit}{start}. A round allocates, builds the network, and measures it interleaved with the original; its "
-        "figure at the right is what was measured, the whisker the 95% interval. The next round aims where this one "
-        "missed."
+        "figure at the right is the measured one, the whisker the 95% interval. The next round corrects the error of "
+        "this one."
     )
     legend = svg.legend(("ring pruned", "predicted"), ("pruned", "measured"), ("limit", "budget"))
     description = "; ".join(f"{name}: {budget_words(used, measured)}" for name, _, measured, _ in rows)
@@ -66,7 +66,7 @@ def stairs_charts(latency: LatencyFigures) -> str:
     if rest:
         words = f"{len(folded)} more groups, like one of these or with less time"
         rest = f'<details><summary>{words}</summary><div class="smalls">{rest}</div></details>'
-    beside = "the other groups at their full width" if style else "all groups narrowed alike"
+    beside = "the other groups at their full width" if style else "all groups narrowed together"
     caption = (
         f"{'Estimate of the' if style else 'Measured'} time of the layers that a group of channels touches, in "
         f"{scale[1]}, over the group's width, with {beside}. Each picture has its own axes, from 0. The period is the "
@@ -78,7 +78,7 @@ def stairs_charts(latency: LatencyFigures) -> str:
 
 
 def _apart(stairs: Sequence[StairFigures]) -> tuple[list[StairFigures], list[StairFigures]]:
-    """The staircases to show at once, those with most time and no two alike, and all others."""
+    """The staircases to show first, those with most time and no two similar, and all others."""
     if len(stairs) <= OPEN:
         return list(stairs), []
     shown: list[StairFigures] = []
@@ -135,7 +135,7 @@ def _stairs(one: StairFigures, scale: tuple[float, str], style: str) -> str:
 
 
 def layers_chart(latency: LatencyFigures) -> str:
-    """Two bars for each layer: before and after, those of a layer that is gone alone."""
+    """Two bars for each layer, before and after; one for a removed layer."""
     rows = _longest(latency.layers)
     longest = max(max(one.before_us, one.after_us) for one in rows)
     divisor, unit = _scale(longest * 10)
@@ -158,8 +158,8 @@ def layers_chart(latency: LatencyFigures) -> str:
     left_out = f" {len(rest)} layers with less time, together {_sum(rest, divisor)}, are not drawn." if rest else ""
     caption = (
         f"{'Estimate, in' if style else 'Predicted by the cost model, in'} {unit}, in the order of execution; not "
-        "measured one by one. What the network takes beside its layers is not here. A layer without a second bar is "
-        f"gone.{left_out}"
+        "measured one by one. Time outside of the layers is not included. A layer without a second bar is "
+        f"removed.{left_out}"
     )
     total = _sum(latency.layers, divisor)
     legend = svg.legend(("square original", f"before, {word}"), ("square pruned", f"after, {word}"))

@@ -12,7 +12,7 @@ __all__ = ["budget_table", "depth_words", "error_table", "layer_table", "rounds_
 
 
 def budget_table(report: Report) -> Table:
-    """What was asked, predicted and measured, in the budget's unit; multiply-accumulates as information."""
+    """The requested, predicted and measured latency in the budget's unit; multiply-accumulates for information."""
     used, latency = report.budget_used, report.latency_plan
     rows = [("Asked", budget_words(used, used.asked))]
     if latency:
@@ -20,7 +20,7 @@ def budget_table(report: Report) -> Table:
     if used.used is not None:
         rows.append(("Measured", budget_words(used, used.used)))
     if used.ci95:
-        rows.append(("95% CI of what was measured", _interval(used, used.ci95)))
+        rows.append(("95% CI of the measurement", _interval(used, used.ci95)))
     rows.append(("Outcome", OUTCOMES[used.outcome]))
     rows.append(("MACs used, for information", percent(report.macs_share.used)))
     head = "Latency, median" if used.unit == "us" else "Share of the original's latency"
@@ -49,7 +49,7 @@ def rounds_table(latency: LatencyFigures, used: BudgetUsed) -> Table:
 
 
 def stairs_table(latency: LatencyFigures) -> Table:
-    """Widths worth having of every group, and the one that was chosen."""
+    """Efficient widths of every group, and the one that was chosen."""
     rows = tuple(
         (
             one.group,
@@ -96,19 +96,19 @@ def error_table(latency: LatencyFigures) -> Table | None:
 
 
 def source_words(latency: LatencyFigures) -> str:
-    """Where the plan's times come from, and what the allocation may have missed."""
+    """The source of the plan's times, and the allocation's optimality gap."""
     source = latency.source[:1].upper() + latency.source[1:]
     gap = latency.gap
     proven = "" if gap is None else f" On these times the allocation is proven to be within {gap:.2%} of the best."
     nature = " These times are estimated, not measured." if latency.how == "estimate" else ""
-    untested = " No networks were held out to judge it." if latency.errors is None else ""
+    untested = " No networks were held out to evaluate it." if latency.errors is None else ""
     return f"{source}.{nature}{untested}{proven}"
 
 
 def depth_words(dropped: Dropped) -> str:
-    """The residual branches that are gone; empty if none is."""
+    """The residual branches that are removed; empty if none is."""
     branches, layers = dropped.branches, dropped.layers
     if not branches:
         return ""
     subject = "1 residual branch is" if len(branches) == 1 else f"{len(branches)} residual branches are"
-    return f"{subject} gone, here by the last layer: {', '.join(branches)}. Layers that went: {', '.join(layers)}."
+    return f"{subject} removed, named by the last layer: {', '.join(branches)}. Removed layers: {', '.join(layers)}."

@@ -1,4 +1,4 @@
-"""What a run folder holds, in a few figures: for lists of runs, and for two runs side by side."""
+"""A run folder in a few figures: for lists of runs, and for two runs side by side."""
 
 import tomllib
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""In which number format the network is served: what was tried, why others lost, and how sensitive layers are."""
+"""The served precision: what was tried, why others lost, and how sensitive layers are."""
 
 from html import escape
 
@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 SHOWN = 24
-"""Layers that are drawn; those that mind less are in the table."""
+"""Layers that are drawn; less sensitive ones are in the table."""
 INTEGER = ("QLinear", "QGemm", "ConvInteger", "MatMulInteger")
 
 
@@ -34,11 +34,11 @@ def precision_table(quantize: Quantize) -> Table:
 
 
 def precision_words(quantize: Quantize) -> str:
-    """What was asked and allowed, and what the integers are."""
+    """The request, the limits, and how int8 was made."""
     text = (
         f"Asked for: {quantize.asked}. On {count(quantize.validation_images)} validation images at least "
         f"{percent(quantize.least_score)} {MEASURES[quantize.judged_by]} had to be kept; latencies were measured "
-        f"alternately with the original in {quantize.own}.{divergence_words(quantize)}"
+        f"interleaved with the original in {quantize.own}.{divergence_words(quantize)}"
     )
     made = quantize.integers
     if made is None:
@@ -51,24 +51,24 @@ def precision_words(quantize: Quantize) -> str:
     kept = ", ".join(made.kept) or "none"
     integer = sum(number for name, number in made.operators.items() if name.startswith(INTEGER))
     return (
-        f"{text}; layers that keep their floating point: {kept}. Of the nodes that ONNX Runtime makes of it on a CPU, "
-        f"{integer} compute in integers."
+        f"{text}; layers that stay in floating point: {kept}. After ONNX Runtime's optimisation for a CPU, "
+        f"{integer} nodes compute in integers."
     )
 
 
 def _qat_words(qat: Qat) -> str:
-    """What fine-tuning for integers has changed."""
+    """What quantisation-aware fine-tuning changed."""
     before = "all" if qat.kept_before is None else f"{len(qat.kept_before)}"
     after = "all" if qat.kept is None else f"{len(qat.kept)}"
     epochs = len(qat.history.epochs)
     return (
-        f", then fine-tuned for {count(epochs)} epoch{'s' if epochs > 1 else ''}: layers that had to keep their "
+        f", then fine-tuned for {count(epochs)} epoch{'s' if epochs > 1 else ''}: layers that had to stay in "
         f"floating point before, {before}; after, {after}" + ("" if qat.used else ", so that it was not used")
     )
 
 
 def sensitivity_table(quantize: Quantize) -> Table | None:
-    """What every layer costs when it alone is quantised."""
+    """The cost of quantising each layer alone."""
     found = _sensitivity(quantize)
     if not found:
         return None
@@ -96,10 +96,10 @@ def sensitivity_chart(quantize: Quantize) -> str:
     more = len(_sensitivity(quantize)) - len(found)
     caption = (
         "Mean squared error of the logits, in thousandths of their mean square, when one layer alone is in integers; "
-        f"at the right, what that does to the {MEASURES[quantize.judged_by]}, in points, on some validation images."
-        + (f" The {more} layers that mind least are in the table." if more else "")
+        f"at the right, the change of {MEASURES[quantize.judged_by]}, in points, on some validation images."
+        + (f" The {more} least sensitive layers are in the table." if more else "")
     )
-    entries = [("pruned", "in integers"), *([("original", "keeps its floating point")] if kept else [])]
+    entries = [("pruned", "in integers"), *([("original", "stays in floating point")] if kept else [])]
     described = "; ".join(f"{escape(one.layer)}: {one.error:.2e}" for one in found[:5])
     return svg.figure("Sensitivity", described, parts, f"--rows:{len(found)}", "rows", caption, svg.legend(*entries))
 
@@ -109,5 +109,5 @@ def _sensitivity(quantize: Quantize) -> tuple[Sensitivity, ...]:
 
 
 def _kept(quantize: Quantize) -> set[str]:
-    """The layers that keep their floating point."""
+    """The layers that stay in floating point."""
     return set(quantize.integers.kept or ()) if quantize.integers else set()

@@ -11,7 +11,7 @@ SHOWN = 10
 
 
 def reconstruction_line(record: ReconstructionPlan) -> str:
-    """What plan.json says of it, in one line."""
+    """The reconstruction in one line, from plan.json."""
     before, after = record.kl_cut, record.kl_reconstructed
     worst = _from_lowest(record)[:1]
     least = "".join(f"; least explained: {name}, {percent(share)}" for name, share in worst) if after < before else ""
@@ -19,13 +19,13 @@ def reconstruction_line(record: ReconstructionPlan) -> str:
 
 
 def solved_words(record: ReconstructionPlan) -> str:
-    """What was solved, and what the figures are of."""
+    """What was solved, and what the figures refer to."""
     words = (
         "KL divergence of the answers from the original's, at temperature 2, on training images held out from solving."
     )
     if not record.kl_reconstructed < record.kl_cut:
         return f"{words} Solving the layers again brought the answers no closer: they keep the original's weights."
-    left = f", {count(len(record.left))} left as they are" if record.left else ""
+    left = f", {count(len(record.left))} were not" if record.left else ""
     return f"{words} {count(len(record.explained))} layers were solved again{left}."
 
 
@@ -46,12 +46,12 @@ def layers_table(record: ReconstructionPlan) -> Table:
 
 
 def left_table(record: ReconstructionPlan) -> Table:
-    """Layers that the cut changed and that keep their weights, with the reason."""
-    return Table(("Layer left as it is", "Reason"), tuple(record.left.items()))
+    """Layers that the cut affected and that keep their weights, with the reason."""
+    return Table(("Layer not solved", "Reason"), tuple(record.left.items()))
 
 
 def reconstruction_chart(record: ReconstructionPlan) -> str:
-    """A bar of R² for each of the layers that are explained least, the lowest first."""
+    """A bar of R² for each of the worst explained layers, the lowest first."""
     shown = _from_lowest(record)[:SHOWN]
     parts = svg.grid(svg.Axis(0, 100, 25), "%")
     for number, (name, share) in enumerate(shown):
@@ -66,8 +66,8 @@ def reconstruction_chart(record: ReconstructionPlan) -> str:
     if len(record.explained) > len(shown):
         some = "The layers that are explained least"
     caption = (
-        f"{some}: R², the share of the variance of what a layer is to put out that it does put out. That is the "
-        "original's output; where outputs are added up, the original's sum less what other layers contribute. Layers "
+        f"{some}: R², the share of the variance of a layer's target that its output explains. The target is the "
+        "original's output; where outputs are added up, the original's sum minus what other layers contribute. Layers "
         "that are solved together have one R²."
     )
     worst = f"Explained least: {shown[0][0]}, {percent(shown[0][1])}."

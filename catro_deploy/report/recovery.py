@@ -20,8 +20,8 @@ def recovery_line(recovery: Recovery) -> str:
 
 
 def recovery_words(recovery: Recovery) -> str:
-    """What the shares are of, and what the steps are."""
-    steps = "After the cut, what is left has the original's weights."
+    """What the shares refer to, and what the steps are."""
+    steps = "After the cut, the remaining channels have the original's weights."
     if recovery.reconstructed is not None:
         steps += " Reconstruction solves the layers again, without labels."
     if recovery.finetuned is None:
@@ -31,7 +31,7 @@ def recovery_words(recovery: Recovery) -> str:
 
 
 def recovery_table(recovery: Recovery) -> Table:
-    """The steps and what each has right."""
+    """The steps and the score of each."""
     rows = tuple((name.capitalize(), percent(share)) for name, share in _steps(recovery))
     return Table(("Step", _heading(recovery)), rows, frozenset({1}))
 
@@ -51,7 +51,7 @@ def recovery_chart(recovery: Recovery) -> str:
 
 
 def _steps(recovery: Recovery) -> list[tuple[str, float]]:
-    """The steps that there were; agreement of the original with itself says nothing."""
+    """The steps; agreement of the original with itself is left out."""
     steps = {
         "original": recovery.original if recovery.measure == "accuracy" else None,
         "after the cut": recovery.cut,

@@ -30,8 +30,9 @@ def path_chart(path: Sequence[tuple[str, int]], groups: Sequence[GroupFigures]) 
         parts.append(svg.row(number, drawn))
     last, words = path[-1][0], f"{count(len(path))} iterations"
     caption = (
-        f"Algorithm 2: in each of {words} one group grows, the one that gains most by its cost. From where it first "
-        "grew, the height is its width as a share of that in the end, which stands at the right."
+        f"Algorithm 2: in each of {words} one group grows, the one with the largest gain for its cost. From where it "
+        "first "
+        "grew, the height is its width as a share of the final width, which is at the right."
     )
     description = f"{words} over {count(len(shown))} groups, the last in {last}."
     return svg.figure("Search path", description, parts, f"--rows:{len(shown)}", "rows", caption)

@@ -1,4 +1,4 @@
-"""What to ship, in words: the file, what goes in, and what comes out."""
+"""What to ship, in words: the file, its input and its output."""
 
 from collections.abc import Sequence
 

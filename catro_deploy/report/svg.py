@@ -1,7 +1,7 @@
 """SVG that fits any width: horizontal places are percents of the plot, vertical places and text sizes pixels.
 
-A plot's labels stand beside it, outside of the SVG's own box; the page leaves the room with padding, so that a
-phone gets narrower margins without text that shrinks.
+A plot's labels are outside of the SVG's own box; padding of the page makes room for them, so that phones get narrower
+margins without smaller text.
 """
 
 import math
@@ -47,7 +47,7 @@ class Axis:
         return [round(index * self.step, 12) for index in range(first, last + 1)]
 
     def place(self, number: float) -> float:
-        """Where ``number`` stands, in percent of the plot's width, kept inside it."""
+        """The position of ``number``, in percent of the plot's width, clipped to it."""
         return min(100.0, max(0.0, (number - self.low) / (self.high - self.low) * 100))
 
     def format(self, number: float) -> str:
@@ -109,7 +109,7 @@ def grid(axis: Axis, unit: str = "") -> list[str]:
 
 
 def name(words: str, keep: str) -> str:
-    """What a row is about, in the left margin, or above it where the page is narrow; ``keep`` as in ``shorten``."""
+    """A row's label, in the left margin, or above the row on a narrow page; ``keep`` as in ``shorten``."""
     return text(0, 4, shorten(words, 34, keep=keep), "name", dx=-14)
 
 
@@ -119,7 +119,7 @@ def value(content: str, *, faint: bool) -> str:
 
 
 def legend(*entries: tuple[str, str]) -> str:
-    """What stands for what, as HTML: pairs of a swatch's CSS classes and words."""
+    """The legend, as HTML: pairs of a swatch's CSS classes and words."""
     keys = (f'<span class="key"><span class="swatch {style}"></span>{words}</span>' for style, words in entries)
     return f'<p class="legend">{"".join(keys)}</p>'
 
@@ -143,7 +143,7 @@ def strip(runs: Sequence[tuple[int, int]], length: int, height: float, style: st
 def figure(
     title: str, description: str, parts: Iterable[str], size: str, style: str, caption: str, legend: str = ""
 ) -> str:
-    """A picture with a name and a description for those who cannot see it, and a caption for everybody.
+    """A chart with a title and a description for screen readers, and a caption.
 
     ``size`` is inline CSS: a height, or ``--rows`` for a plot whose rows the style sheet spaces. ``caption`` and
     ``legend`` are HTML.
@@ -158,7 +158,7 @@ def figure(
 
 
 def small(title: str, note: str, description: str, parts: Iterable[str], height: float) -> str:
-    """One of several like pictures side by side, under its own ``title`` and ``note``."""
+    """One of several similar charts side by side, with its own ``title`` and ``note``."""
     return (
         f'<div class="small"><p class="head">{escape(title)}</p><p class="note">{escape(note)}</p>'
         f'<div class="plot tiny"><svg style="height:{height:g}px" role="img" aria-label="{escape(description)}">'

@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Table:
-    """Texts in rows; ``numeric`` names the columns that stand right-aligned."""
+    """Texts in rows; the columns ``numeric`` are right-aligned."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -52,7 +52,7 @@ def title(report: Report) -> str:
 
 
 def spent(report: Report) -> str:
-    """The budget, and what of the original's multiply-accumulates is used."""
+    """The budget, and the used share of the original's multiply-accumulates."""
     used, unit = percent(report.macs_share.used), report.budget_used.unit
     of = {"flops": "", "x": " of the original's latency", "us": " of latency"}[unit]
     macs = "the original's multiply-accumulates (MACs)"
@@ -61,7 +61,7 @@ def spent(report: Report) -> str:
 
 
 def summary_table(report: Report) -> Table:
-    """Original, pruned and change; without a measurement what there is in its place, by its name."""
+    """Original, pruned and change; without a measurement the next best figure, labelled."""
     before, after = report.original, report.pruned
     rows = [*_precision_rows(report), *_accuracy_rows(report), *_latency_rows(report)]
     for name, old, new in (("MACs per image", before.macs, after.macs), ("Parameters", before.params, after.params)):
@@ -156,7 +156,7 @@ def class_table(report: Report) -> Table:
 
 
 def width_table(report: Report) -> Table:
-    """Widths by group, with the grounds."""
+    """Widths by group, with the reasons."""
     rows = tuple(
         (
             group.name,
@@ -169,7 +169,7 @@ def width_table(report: Report) -> Table:
         )
         for group in report.groups
     )
-    head = ("Group", "Before", "After", "Kept", "Trace ratio", "Rounds", "Layers that make its channels")
+    head = ("Group", "Before", "After", "Kept", "Trace ratio", "Rounds", "Producers")
     return Table(head, rows, frozenset({1, 2, 3, 4, 5}))
 
 

@@ -13,7 +13,7 @@ def unchecked_words(plan: Plan, max_drop: float | None, *, can_be_added: bool) -
     """
     latency = plan.latency
     if latency is None:
-        times = "its latency (nothing is known of it)"
+        times = "its latency (not known)"
     else:
         ratio = latency.predicted_us / latency.original_us
         times = f"its latency ({ratio:.3f}x of the original's: {prediction_word(latency)}, not measured)"

@@ -1,4 +1,4 @@
-"""What the figures of a report allow to say in one sentence, and no more."""
+"""One sentence that the figures of a report support, and no more."""
 
 from catro_deploy.records import LatencyPlan, Speedup
 from catro_deploy.records.figures import BudgetUsed, LatencyFigures, Verification
@@ -20,14 +20,14 @@ __all__ = ["OUTCOMES", "budget_words", "invalid_original", "prediction_word", "v
 OUTCOMES = {
     "met": "met",
     "missed": "OVER BUDGET",
-    "unsure": "missed by no more than the noise",
+    "unsure": "missed, but within the noise",
     "not measured": "not measured",
 }
-"""What became of a budget, in words."""
+"""The outcome of a budget, in words."""
 
 
 def verdict(report: Report) -> str:
-    """One sentence that the figures of ``report`` allow, and no more."""
+    """One sentence that the figures of ``report`` support, and no more."""
     speed = _speed(report.speedup) if report.speedup else _not_measured(report)
     parts = [f"{speed}, {_accuracy(report)}", *_budget(report)]
     if report.verification and not report.verification.passed:
@@ -38,7 +38,7 @@ def verdict(report: Report) -> str:
 
 
 def validity(report: Report) -> str:
-    """Whether the figures can be relied on, in one sentence; the warnings stand below it."""
+    """Whether the figures are valid, in one sentence; the warnings are listed below it."""
     if reason := invalid_original(report):
         return f"The figures are NOT valid: {reason}."
     verification = report.verification
@@ -46,12 +46,12 @@ def validity(report: Report) -> str:
         return f"The figures are incomplete: nothing was measured on {report.target}."
     if not _exported_rightly(verification):
         return "The figures are NOT valid: the exported networks do not compute what PyTorch computes."
-    missed = "" if verification.passed else ", and miss what was asked"
+    missed = "" if verification.passed else ", and miss the request"
     return f"The figures are valid{missed}. Keep in mind:"
 
 
 def invalid_original(report: Report) -> str:
-    """Why comparisons with this original mean nothing, half a sentence; empty if they do."""
+    """Why comparisons with this original are meaningless, half a sentence; empty if they are not."""
     look = report.images.first_look
     if look and look.invalid:
         return look.invalid
@@ -83,7 +83,7 @@ def prediction_word(latency: LatencyFigures | LatencyPlan) -> str:
 
 
 def budget_words(used: BudgetUsed, amount: float | None) -> str:
-    """An ``amount`` of a budget in its unit, told apart from what was asked: ``49.00%``, ``0.497x``, ``398 us``."""
+    """An ``amount`` of a budget in its unit, with enough digits to differ from the request, such as ``0.497x``."""
     if amount is None:
         return "not measured"
     return percent(amount) if used.unit == "flops" else beside(amount, used.asked, used.unit)
@@ -137,7 +137,7 @@ def _accuracy(report: Report) -> str:
 
 
 def _budget(report: Report) -> list[str]:
-    """What became of the budget, if there is something to say: nothing of one of MACs that is met."""
+    """The outcome of the budget; empty for one of MACs that is met."""
     used = report.budget_used
     if used.outcome == "not measured":
         return []
@@ -149,7 +149,7 @@ def _budget(report: Report) -> list[str]:
     return [
         {
             "met": f"budget {report.budget} met: {measured}, measured",
-            "unsure": f"budget {report.budget} missed by no more than the noise: {measured}, measured",
+            "unsure": f"budget {report.budget} missed, but within the noise: {measured}, measured",
             "missed": f"OVER BUDGET: {measured}, measured, where {report.budget} was asked",
         }[used.outcome]
     ]

@@ -1,4 +1,4 @@
-"""Numbers and names as a reader meets them: units and sane rounding."""
+"""Numbers and names for readers: units and rounding."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -127,7 +127,7 @@ def duration(us: float) -> str:
 
 
 def beside(number: float, asked: float, unit: str) -> str:
-    """A part of a budget (``x`` or ``us``) with enough decimals that what is not ``asked`` does not read as it."""
+    """A part of a budget (``x`` or ``us``) with enough decimals to differ from ``asked`` if it does."""
     decimals = 3 if unit == "x" else 0
     while decimals < 8 and number != asked and float(f"{number:.{decimals}f}") == float(f"{asked:.{decimals}f}"):
         decimals += 1

@@ -38,7 +38,7 @@ class RunFolder:
 
     @property
     def plan(self) -> Path:
-        """Kept channels, widths and grounds."""
+        """Kept channels, widths and reasons."""
         return self.path / "plan.json"
 
     @property
@@ -73,7 +73,7 @@ class RunFolder:
 
     @property
     def finetune_state(self) -> Path:
-        """What an unfinished fine-tuning needs to go on; gone when it is finished."""
+        """The state of an unfinished fine-tuning; removed when it is finished."""
         return self.path / "finetune.resume.safetensors"
 
     @property
@@ -117,7 +117,7 @@ class RunFolder:
 
     @property
     def qat_state(self) -> Path:
-        """What an unfinished quantisation-aware fine-tuning needs to go on; gone when it is finished."""
+        """The state of an unfinished quantisation-aware fine-tuning; removed when it is finished."""
         return self.path / "qat.resume.safetensors"
 
     def engine(self, network: str) -> Path:
@@ -126,17 +126,17 @@ class RunFolder:
 
     @property
     def shipped(self) -> Path:
-        """What to ship, ``ship/model.json``: the network's file, which is beside it, its input and its outputs."""
+        """What to ship, ``ship/model.json``: the network's file in the same folder, its input and its outputs."""
         return self.path / "ship" / "model.json"
 
     @property
     def build(self) -> Path:
-        """How the engines were built, where, and what TensorRT made of them."""
+        """How and where the engines were built, and their layers after TensorRT's fusions."""
         return self.path / "build.json"
 
     @property
     def packed_images(self) -> Path:
-        """The test images on their way to the device, as long as they are verified."""
+        """The test images packed for the device, during verification."""
         return self.path / ".images.npy"
 
     @property
@@ -170,10 +170,10 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for this process; the lock goes with the process, however it ends.
+        """Hold the folder for this process; the lock ends with the process.
 
-        What an earlier process left half-written is cleared away. A folder that is new, and in which nothing but
-        its settings was written when an error ends the work, is removed.
+        Unfinished files of an earlier process are removed. A folder that is new, and in which nothing but its settings
+        was written when an error ends the work, is removed.
 
         Raises:
             RunFolderError: another process holds it.
@@ -203,7 +203,7 @@ class RunFolder:
         return max(file.stat().st_mtime for file in files if file.is_file())
 
     def finished(self) -> dict[str, str]:
-        """The stages that ended, in that order, and when; whether their files are still intact is not looked at."""
+        """The stages that ended, in that order, and when; their files are not checked."""
         return {stage: record.finished for stage, record in self._stages().items()}
 
     def _stages(self) -> "dict[str, StageRecord]":
@@ -227,11 +227,11 @@ class RunFolder:
         return self.is_intact(stage) and self._stages()[stage].inputs == _digest(inputs)
 
     def missed(self, stage: str) -> list[MissedError]:
-        """What ``stage``, which is done, missed of what was asked."""
+        """What ``stage``, which is done, missed of the request."""
         return [MissedError(missed.problem, missed.hint) for missed in self._stages()[stage].missed]
 
     def take_back(self, stages: Iterable[str]) -> None:
-        """Forget that ``stages`` were done, because they or what they read are about to be made anew."""
+        """Forget that ``stages`` were done, because they or their inputs are about to be replaced."""
         records = self._stages()
         kept = {stage: record for stage, record in records.items() if stage not in set(stages)}
         if kept != records:

@@ -1,4 +1,4 @@
-"""One process at a time: a file that is locked as long as the process works."""
+"""One process at a time: a file that is locked while the process works."""
 
 import errno
 import fcntl
@@ -26,7 +26,8 @@ def hold(lock: Path, where: str) -> Iterator[None]:
         handle = os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666), "r+b", 0)
     except (FileExistsError, NotADirectoryError):
         raise RunFolderError(
-            f"{lock.parent} cannot be a folder: a file stands there or above it.", "Choose another one with --run."
+            f"{lock.parent} cannot be a folder: there is a file at or above that path.",
+            "Choose another one with --run.",
         ) from None
     except OSError as error:
         if error.errno in (errno.EISDIR, errno.ELOOP):
@@ -42,7 +43,7 @@ def hold(lock: Path, where: str) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunFolderError(
-                f"Another catro-deploy is at work {where}.",
+                f"Another catro-deploy is working {where}.",
                 "Wait until it ends, or choose another folder with --run.",
             ) from None
         yield

@@ -13,7 +13,7 @@ from catro_deploy.toml import read_toml
 __all__ = ["RUNS", "WORK_FILE", "find_run", "newest_run", "remove_run", "run_folders"]
 
 RUNS = Path("runs")
-"""Where run folders lie in a working folder."""
+"""Where a working folder keeps its run folders."""
 WORK_FILE = "catro.toml"
 """The settings file of a working folder, which is never inside a run folder."""
 
@@ -82,7 +82,7 @@ def remove_run(run: RunFolder) -> None:
 
 
 def _foreign(run: RunFolder) -> Iterator[str]:
-    """What lies in the folder of ``run`` and would be missed."""
+    """Files of the user in the folder of ``run`` that must not be deleted."""
     folder = run.path.resolve()
     if Path.cwd().is_relative_to(folder):
         yield "the working folder"

@@ -1,4 +1,4 @@
-"""What each setting is called, takes and means, read from the models: for flags, the Python API and documentation."""
+"""Name, type, default and meaning of each setting, from the models, for flags, the Python API and documentation."""
 
 import functools
 import typing
@@ -23,8 +23,7 @@ class Setting:
 
     Attributes:
         name: the key.
-        type: what it takes, without its limits; not None, which stands for a setting that is left open.
-        default: None where it is left open.
+        type: its type, without limits and None. default: None where it has no fixed default.
         limits: the range of a number, such as ``0 <= x < 1``; empty if there is none.
         help: what it means, as a sentence without its full stop.
     """
@@ -37,7 +36,7 @@ class Setting:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values that it may have, if they are few words."""
+        """The allowed values, if they are an enumeration."""
         return typing.get_args(self.type) if typing.get_origin(self.type) is Literal else ()
 
     @property
@@ -89,7 +88,7 @@ def _bare(annotation: Any) -> Any:  # noqa: ANN401 - any annotation
 
 
 def _constraints(annotation: Any) -> Iterator[object]:  # noqa: ANN401 - any annotation
-    """Limits of the one type that ``annotation`` has beside None."""
+    """Limits of the one type in ``annotation`` besides None."""
     for kind in typing.get_args(annotation):
         if typing.get_origin(kind) is Annotated:
             yield from kind.__metadata__

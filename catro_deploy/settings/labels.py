@@ -1,4 +1,4 @@
-"""What cannot be done with images that have no labels, said before anything is computed."""
+"""Checks, before anything is computed, that settings suit images without labels."""
 
 from collections.abc import Collection
 
@@ -12,7 +12,7 @@ __all__ = ["require_distillation", "require_labels_unneeded", "require_pruning_w
 
 
 def require_labels_unneeded(stages: Collection[str], settings: Settings) -> None:
-    """See to it that ``stages`` can do without labels, if it takes no look at the images to know that there are none.
+    """Check that ``stages`` need no labels, if settings alone show that there are none.
 
     Raises:
         SettingsError: one of them needs labels.
@@ -28,34 +28,34 @@ def require_labels_unneeded(stages: Collection[str], settings: Settings) -> None
 
 
 def require_pruning_without_labels(settings: PruneSettings) -> None:
-    """See to it that channels and widths can be chosen without labels.
+    """Check that channels and widths can be chosen without labels.
 
-    Every criterion can do without where layers are reconstructed: what a width is worth is then measured, by how far
-    the answers move from the original's. Class separation, which is what counts otherwise, takes labels.
+    No criterion needs them where layers are reconstructed: the worth of a width is then the measured divergence from
+    the original's answers. Class separation needs labels.
 
     Raises:
-        SettingsError: class separation counts.
+        SettingsError: class separation is used.
     """
     if not settings.reconstruct:
         raise SettingsError(
-            "The images have no labels, and pruning with reconstruct = false needs them: widths are judged by class "
+            "The images have no labels, and pruning with reconstruct = false needs them: widths are scored by class "
             "separation.",
             "Leave reconstruct at its default, true ([prune] in catro.toml). Or give labelled images.",
         )
     if settings.worth == "scatter":
         raise SettingsError(
-            'The images have no labels, and worth = "scatter" needs them: widths are judged by class separation.',
+            'The images have no labels, and worth = "scatter" needs them: widths are scored by class separation.',
             'Leave worth at its default, or say worth = "measured" ([prune] in catro.toml). Or give labelled images.',
         )
 
 
 def require_distillation(settings: FinetuneSettings, epochs: int) -> None:
-    """See to it that ``epochs`` of training, if there are any, learn from the original's answers alone.
+    """Check that ``epochs`` of training, if any, learn from the original's answers alone.
 
-    That is so where ``distill`` is left open, see ``follow_recipe``.
+    That is the default of ``distill``, see ``follow_recipe``.
 
     Raises:
-        SettingsError: labels count in the loss.
+        SettingsError: the loss uses labels.
     """
     distill = settings.distill
     if epochs and distill is not None and distill < 1:

@@ -1,6 +1,7 @@
-"""Settings are read: flags over ``catro.toml`` over recipes over defaults. An unknown key is refused.
+"""Reading settings: flags override ``catro.toml``, which overrides recipes, which override defaults.
 
-A recipe that a flag names stands over the file, too: all that recipes decide is then its, or the default.
+An unknown key is refused. A recipe named by a flag also overrides the file: all keys that recipes set then follow it,
+or the default.
 """
 
 import itertools
@@ -26,7 +27,9 @@ _PATHS = (("model", "checkpoint"), ("data", "root"))
 
 
 def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """Merge ``flags`` (section to key to value; None means not given) over ``file`` over the defaults.
+    """Merge ``flags``, ``file`` and the defaults, in this order of precedence.
+
+    Flags map sections to keys to values; None means not given.
 
     Relative paths of the file, and the defaults of those that it leaves out, start at the file's folder;
     those of flags at the working folder. Class names in a text file are read from there, and the folder of a model is
@@ -50,15 +53,14 @@ def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
         raise SettingsError(_explain(error, file), "All keys with their defaults: catro-deploy init --print") from None
     if settings.prune.worth == "measured" and not settings.prune.reconstruct:
         raise SettingsError(
-            'worth = "measured" does not go with reconstruct = false: what is measured is the loss after layers have '
-            "been reconstructed.",
+            'worth = "measured" needs reconstruct = true: it measures the loss after layers have been reconstructed.',
             'Leave reconstruct at its default, true, or worth at its own, "auto" ([prune] in catro.toml).',
         )
     return settings
 
 
 def _follow_recipes_(content: dict[str, Any]) -> None:
-    """What a section's recipe says stands for what it leaves out, but for ``distill``, which depends on the images."""
+    """A section's missing keys are set by its recipe, except ``distill``, which depends on the images."""
     for section, recipes in RECIPES.items():
         table = content.get(section)
         if isinstance(table, dict) and isinstance(name := table.get("recipe"), str):
@@ -71,7 +73,7 @@ def _decided_by_recipes(section: str) -> set[str]:
 
 
 def settings_text(settings: Settings) -> str:
-    """All of ``settings`` as TOML; its paths are absolute, so that any folder may hold it."""
+    """All of ``settings`` as TOML, with absolute paths, so that the file may be in any folder."""
     tables: dict[str, dict[str, Any]] = settings.model_dump(exclude_none=True)
     for section, key in _PATHS:
         tables[section][key] = Path(tables[section][key]).absolute()
@@ -103,7 +105,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _read_names_(content: Mapping[str, Any], folder: Path) -> None:
-    """Put what files of class names hold in the place of their paths, and a model's folder as an absolute path.
+    """Replace paths of files of class names by their content, and make a model's folder absolute.
 
     Relative paths start at ``folder``.
     """
@@ -128,13 +130,13 @@ def _default(section: str, key: str) -> Path:
 
 
 def _explain(error: PydanticError, file: Path | None) -> str:
-    lines = {}  # one a place: pydantic names every member of a union
+    lines = {}  # one per place: pydantic names every member of a union
     for problem in error.errors():
         keys = list(itertools.takewhile(lambda part: isinstance(part, str), problem["loc"]))[:2]
         place = ".".join(map(str, keys))
         if problem["type"] == "extra_forbidden":
             lines[place] = f"{place} is not a setting.{_suggestion([str(key) for key in keys])}"
-        elif problem["type"] == "value_error":  # of a whole section, whose values would only be in the way
+        elif problem["type"] == "value_error":  # of a whole section, whose values would only be noise
             lines[place] = f"{place}: {problem['ctx']['error']}."
         else:
             quotes = " Write it in quotes." if problem["type"] == "string_type" else ""

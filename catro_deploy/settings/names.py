@@ -1,4 +1,4 @@
-"""Files that settings name: the classes of a network, and which of them the folders of a dataset are."""
+"""Files named by settings: the classes of a network, and their mapping from folders of a dataset."""
 
 import csv
 import json
@@ -34,7 +34,7 @@ def read_class_names(path: Path) -> list[str] | list[tuple[str, str]]:
 
 
 def read_labels(path: Path) -> dict[str, str]:
-    """Which class of the network each class of the data is: two columns, separated by a comma or a tab.
+    """The network's class for each class of the data: two columns, separated by a comma or a tab.
 
     Raises:
         SettingsError: it cannot be read, has other columns, or names a class of the data twice.
@@ -55,7 +55,7 @@ def read_labels(path: Path) -> dict[str, str]:
 def _text(path: Path, setting: str, hint: str) -> str:
     try:
         if path.exists() and not path.is_file():
-            raise OSError("it is not a regular file")  # a pipe or a device may have no end
+            raise OSError("it is not a regular file")  # a pipe or a device may be endless
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{setting} names the file {path}, which cannot be read: {error}.", hint) from None

@@ -1,4 +1,4 @@
-"""Mean and standard deviation are those of pixels in 0..1; many trainings state them for pixels in 0..255."""
+"""Mean and standard deviation refer to pixels in 0..1; many trainings state them for pixels in 0..255."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ LARGEST_PIXEL = 255
 
 
 def require_unit_pixels(mean: Sequence[float], std: Sequence[float]) -> None:
-    """Refuse values above 1, and say what they are for pixels in 0..1.
+    """Refuse values above 1, and state them for pixels in 0..1.
 
-    What is above 1 is converted, and so is a std of 1 beside such a mean: it scales nothing. A mean of up to 1, or a
-    std below 1, is one of pixels in 0..1 already.
+    Values above 1 are converted, and so is a std of 1 with such a mean: it scales nothing. A mean of up to 1, or a std
+    below 1, is one of pixels in 0..1 already.
 
     Raises:
         ValueError: a value is above 1.

@@ -15,7 +15,7 @@ __all__ = ["PruneSettings"]
 class PruneSettings(Section):
     """``[prune]``: which channels stay."""
 
-    target: str = Field("x86-cpu", description="What the network is to run on: see `catro-deploy targets list`")
+    target: str = Field("x86-cpu", description="What the network will run on: see `catro-deploy targets list`")
     device: str = Field(
         "", description="Which device of the target, see `catro-deploy device list`; default: this machine"
     )
@@ -84,14 +84,14 @@ class PruneSettings(Section):
 
     @property
     def given_budget(self) -> Budget:
-        """The budget, where it is not to be searched.
+        """The budget, where it is not searched.
 
         Raises:
             BudgetError: it is ``auto``.
         """
         if self.budget == AUTO:
             raise BudgetError(
-                "The budget auto is searched by `catro-deploy run`, and here is no search.",
+                "The budget auto is searched by `catro-deploy run` only.",
                 "Name a budget, such as 0.5x, 400us or 50%flops.",
             )
         return self.budget

@@ -1,4 +1,4 @@
-"""Recipes: what ``[train]`` and ``[finetune]`` take for keys that are not given."""
+"""Recipes: values of ``[train]`` and ``[finetune]`` for keys that are not given."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "epochs": 60, "schedule": "cosine", "warmup_epochs": 5.0, "ema": 0.998, "distill": 0.5, "compile": True,
             "max_grad_norm": 0.0,
         },
-        # Without learning_rate and ema: the training takes them from its number of steps (training/gentle.py).
+        # Without learning_rate and ema: the training derives them from its number of steps (training/gentle.py).
         "gentle": {"schedule": "cosine", "warmup_epochs": 0.0, "distill": 0.5, "max_grad_norm": 5.0},
     },
 }  # fmt: skip
@@ -35,12 +35,12 @@ TRAIN_RATE = 0.1
 def follow_recipe(
     settings: FinetuneSettings, reconstructed: bool, labelled: bool = True, images: int | None = None
 ) -> FinetuneSettings:
-    """``settings`` with the values of their recipe where they have none.
+    """``settings`` with missing values from their recipe.
 
     ``auto`` is ``gentle`` for a network whose layers pruning has ``reconstructed``, and ``none`` for another. Where
-    images are not ``labelled``, the original's answers are all that any recipe learns from. The batch size follows from
-    the number of training ``images`` (the paper's is 128, and so it is where that number is not known), the learning
-    rate from the batch size.
+    images are not ``labelled``, every recipe learns from the original's answers alone. The batch size follows from the
+    number of training ``images`` (the paper's is 128, and so it is where that number is not known), the learning rate
+    from the batch size.
     """
     name = settings.recipe
     if name == "auto":
@@ -55,7 +55,7 @@ def follow_recipe(
 
 
 def follow_train_recipe(settings: TrainSettings, images: int) -> TrainSettings:
-    """``settings`` with a batch size for so many training ``images``, and a learning rate for it, if they have none."""
+    """``settings`` with a batch size for ``images`` training images, and a learning rate for it, if they have none."""
     batch = _batch_size(settings, settings.recipe, images)
     rate = settings.learning_rate or scaled_rate(TRAIN_RATE, batch)
     return settings.model_copy(update={"batch_size": batch, "learning_rate": rate})

@@ -17,7 +17,7 @@ IMAGENET = "imagenet1k"
 """The ``classes`` of a model that was trained on ImageNet's 1,000 classes."""
 
 TRANSFORMERS = "transformers:"
-"""How the ``name`` of a model begins that a folder holds as Hugging Face transformers saves it."""
+"""Prefix of the ``name`` of a model in a folder as Hugging Face transformers saves it."""
 
 UNLABELLED = "images"
 """The ``name`` of the dataset whose images have no labels."""

@@ -17,7 +17,7 @@ class OptimiserSettings(Section):
     """
 
     epochs: NonNegativeInt = Field(40, description="Passes over the training images")
-    # Not written where it is 0: checkpoints that were trained before there was this key keep their fingerprint.
+    # Not written where it is 0: checkpoints from before this key keep their fingerprint.
     steps: NonNegativeInt = Field(
         0,
         description="Training ends after this many steps at the latest; 0: no limit",
@@ -83,7 +83,7 @@ class OptimiserSettings(Section):
         0, description="Stop after this many epochs without a better validation accuracy, keep the best weights; 0: off"
     )
     checkpoint_minutes: PositiveFloat = Field(
-        10.0, description="The state of a training is also saved within an epoch when so many minutes have passed"
+        10.0, description="Minutes after which the state of a training is also saved within an epoch"
     )
     tensorboard: bool = Field(False, description="Write TensorBoard event files; needs catro-deploy[tensorboard]")
     seed: NonNegativeInt = Field(0, description="Seed of shuffling, augmentation and dropout")

@@ -1,1 +1,1 @@
-"""One verb a file: each stage reads what earlier ones wrote into the run folder and writes its own part."""
+"""The stages, one module for each: a stage reads files of earlier ones in the run folder and writes its own."""

@@ -1,4 +1,4 @@
-"""Which stages apply to given settings: those left out do not run, and what they would write is not read."""
+"""Which stages apply to given settings: others do not run, and their files are not read."""
 
 from collections.abc import Sequence
 from dataclasses import replace

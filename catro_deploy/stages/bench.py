@@ -29,7 +29,7 @@ from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["bench", "bench_errand", "measured"]
 
-# For loading both models, one last turn of very slow ones, and the bootstrap.
+# For loading both models, a last turn of very slow ones, and the bootstrap.
 GRACE_S = 600
 # Of a result, in bench.json as they are.
 RECORDED = ("original", "pruned", "speedup", "mode", "further", "trtexec", "energy", "warnings")
@@ -65,11 +65,11 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> Bench:
 
 
 def measured(settings: Settings, run: RunFolder, device: str, progress: Progress) -> Bench:
-    """What ``device`` measures, as it is recorded; nothing is written.
+    """The measurement on ``device`` as a record; nothing is written.
 
     Raises:
-        As ``bench``, but for MissedError.
-        MessageError: what the device reported is no such measurement.
+        As ``bench``, except MissedError.
+        MessageError: the device's report is not such a measurement.
     """
     target = load_target(settings.prune.target)
     require_reachable(target, device, "bench")
@@ -147,12 +147,12 @@ def _environment(
 
 
 def _interface(use: Use) -> dict[str, str]:
-    """What the networks take and return, where preprocessing or softmax is part of what is timed."""
+    """The networks' interface, where preprocessing or softmax is part of what is timed."""
     return {} if use.interface.is_plain else {"interface": use.interface.words}
 
 
 def _recorded(facts: BenchFacts) -> dict[str, Any]:
-    """``facts`` as one object; keys of the state say when."""
+    """``facts`` as one object; keys of the state say when it was read."""
     return {
         **flat(facts.device),
         "runtime": facts.runtime,
@@ -166,12 +166,12 @@ def _recorded(facts: BenchFacts) -> dict[str, Any]:
 
 
 def _launch(mode: Mode) -> str:
-    """How the GPU was given an inference of the first mode."""
+    """How an inference was launched on the GPU in the first mode."""
     return "as one CUDA graph" if mode.cuda_graph else "layer by layer"
 
 
 def _transfers(mode: Mode, target: Target) -> str:
-    """What copying the first mode counts, in words."""
+    """The copies that the first mode includes, in words."""
     if target.kind == "cpu":
         return "none: inputs and outputs stay in the memory of the CPU"
     counted = mode.transfers is not False  # a runtime that knows no modes copies each time

@@ -33,10 +33,10 @@ def needs_engines(target: Target) -> bool:
 
 
 def build(settings: Settings, run: RunFolder, progress: Progress) -> Build:
-    """Have the device build the engines of ``run``, keep copies of them here, and write and return build.json.
+    """Build the engines of ``run`` on the device, copy them to the run folder; write and return build.json.
 
-    verify and bench use the engines that the device has kept; the copies are for shipping. Of a device whose
-    results were carried back, the engines stay there.
+    The stages verify and bench use the engines on the device; the copies are for shipping. Engines of a device whose
+    results were carried back stay there.
 
     Raises:
         TargetError: the target runs ONNX files as they are, or cannot be reached from here.
@@ -62,7 +62,7 @@ def build(settings: Settings, run: RunFolder, progress: Progress) -> Build:
                 task.advance()
             if isinstance(event, FilePiece):
                 if event.name not in errand.job.models:  # a device must not choose where files are written here
-                    raise DeviceError(f"{device} sent an engine {event.name!r}, which was not asked for.")
+                    raise DeviceError(f"{device} sent an engine {event.name!r}, which was not requested.")
                 if event.name not in files:
                     files[event.name] = stack.enter_context(replacing(run.engine(event.name))).open("wb")
                     stack.callback(files[event.name].close)

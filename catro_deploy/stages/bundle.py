@@ -1,4 +1,4 @@
-"""``bundle``: all that a device which cannot be reached needs to verify and measure both networks; and back again."""
+"""``bundle``: a package for devices that cannot be reached, to verify and measure both networks; and their results."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,7 @@ __all__ = ["bundle", "take_in"]
 def bundle(settings: Settings, run: RunFolder, progress: Progress) -> Path:
     """Write bundle.tar: the agent, both ONNX files, the test images, and a README of one command.
 
-    Results of an earlier bundle are taken away, for they are not of this one.
+    Results of an earlier bundle are removed, since they do not belong to this one.
 
     Raises:
         TargetError: the agent cannot run networks on such a target.
@@ -39,7 +39,7 @@ def bundle(settings: Settings, run: RunFolder, progress: Progress) -> Path:
     with run.lock(), verify_errand(settings, run) as verifying:
         building = [build_errand(settings, run)] if needs_engines(target) else []
         write_bundle(run.bundle, [*building, verifying, bench_errand(settings, run)], run.path, target.title)
-        write_text(run.settings, settings_text(settings))  # what comes back is read with the same
+        write_text(run.settings, settings_text(settings))  # results are read with the same
         run.carried.unlink(missing_ok=True)
     progress.note(f"carry {run.bundle} to the device; its README says what to run there")
     return run.bundle
@@ -62,7 +62,7 @@ def take_in(results: Path, settings: Settings, run: RunFolder) -> None:
 
 
 def _require_answers(source: str, settings: Settings, run: RunFolder) -> None:
-    """See to it that the file ``source`` has what the stages will take from it."""
+    """Check that the file ``source`` has what the stages need."""
     quiet = Silent()
     if needs_engines(load_target(settings.prune.target)):
         building = build_errand(settings, run)

@@ -47,7 +47,7 @@ GRACE_S = 600
 
 
 class Candidates:
-    """Those of a run on one device."""
+    """The candidates of a run on one device."""
 
     def __init__(
         self, settings: Settings, run: RunFolder, plan: Plan, target: Target, device: str, progress: Progress
@@ -91,7 +91,7 @@ class Candidates:
 
     @cached_property
     def basis(self) -> Basis:
-        """What they are evaluated by."""
+        """The basis that they are evaluated by."""
         return basis_of(self.own["original"], self._validation.labels, self._settings.quantize.max_drop)
 
     def _logits(self, networks: Mapping[str, tuple[str, Precision]]) -> dict[str, Floats]:
@@ -107,11 +107,11 @@ class Candidates:
         return logits
 
     def divergence(self, logits: Floats) -> float | None:
-        """How far ``logits`` are from the original's, by ``scaled_kl_nats``; None where that does not count."""
+        """``scaled_kl_nats`` of ``logits`` from the original's; None where divergence is not used."""
         return None if self.basis.change_cost_nats is None else scaled_kl_nats(self.own["original"], logits)
 
     def make(self, precision: Precision, limits: Limits) -> Quantized:
-        """Write the network in ``precision``; how that went: ``kept`` are the parts that stay in more bits.
+        """Write the network in ``precision`` and return how it was made: ``kept`` are the parts that stay in more bits.
 
         In integers it is within ``limits`` or, if that cannot be, ``kept`` is None.
         """
@@ -155,7 +155,7 @@ class Candidates:
         return replace(made, calibration_images=len(samples.labels), images_sha256=pixels_sha256(samples))
 
     def measured(self, precisions: Sequence[Precision]) -> dict[Precision, Candidate]:
-        """What the pruned network scores in each of ``precisions``, and its latency."""
+        """The pruned network's score in each of ``precisions``, and its latency."""
         logits = self._logits({precision: ("pruned", precision) for precision in precisions})
         with self._progress.task("Measuring each precision", len(precisions)) as task:
             found = {}
@@ -186,7 +186,7 @@ class Candidates:
         )
 
     def _keep_recipe(self, samples: MemorySplit, kept: Sequence[str] | None) -> None:
-        """Write what was done as a recipe of its own."""
+        """Write a recipe that repeats this quantisation."""
         keep = self._recipe.keep if kept is None else list(kept)
         again = self._recipe.model_copy(update={"keep": keep, "images_sha256": pixels_sha256(samples)})
         lines = (f"{key} = {toml_value(value)}\n" for key, value in again.model_dump().items())

@@ -1,4 +1,4 @@
-"""``export``: the original and the pruned network as ONNX files that hold all that their user must know."""
+"""``export``: the original and the pruned network as self-describing ONNX files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +70,7 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
             )
             half.unlink(missing_ok=True)
             if images is not None and (kept := write_fp16(path, half, images)):
-                progress.note(f"{half.name}: in float32 stay {', '.join(kept)}, which would overflow")
+                progress.note(f"{half.name}: {', '.join(kept)} stay in float32, since they would overflow")
             for file in (path, half) if in_half else (path,):
                 write_interface(file, interface)
             task.advance()

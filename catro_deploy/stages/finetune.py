@@ -1,4 +1,4 @@
-"""``finetune``: the pruned network gets its accuracy back."""
+"""``finetune``: restores the accuracy of the pruned network."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The original on validation images, before anything is pruned: what is wrong with its input or labels shows there."""
+"""The original on validation images, before pruning, to detect a wrong input or wrong labels."""
 
 from dataclasses import replace
 
@@ -33,9 +33,9 @@ TERMS = Terms(
 
 
 def first_look(original: Original, settings: Settings, progress: Progress) -> FirstLook:
-    """Show validation images of the wanted classes to ``original``; say how many it has right, and what is suspicious.
+    """Run ``original`` on validation images of the wanted classes; return its accuracy and what is suspicious.
 
-    Evenly spaced ones of them, where all would take too long. Without labels it is how sure it is, and of what.
+    Evenly spaced ones of them, where all would take too long. Without labels its confidence and most frequent answer.
 
     Raises:
         DataError: an image is missing or cannot be decoded.

@@ -25,7 +25,7 @@ def open_images_of(settings: Settings, size: tuple[int, int]) -> Dataset:
         if settings.data.labels:
             raise DataError(
                 "[data] labels map the data's classes to those of the network, which are not known.",
-                'Say which they are: [model] classes = "imagenet1k", a file of names, or how many.',
+                'Set them: [model] classes = "imagenet1k", a file of names, or their number.',
             )
         return open_dataset(settings.data, size, channels)
     dataset = open_dataset(settings.data.model_copy(update={"groups": {}}), size, channels)

@@ -1,4 +1,4 @@
-"""A sample of a dataset's images, as the settings say, or prepared in other ways that trainings use."""
+"""A sample of a dataset's images, preprocessed as settings say or in other common ways."""
 
 from collections.abc import Iterator, Sequence
 
@@ -46,7 +46,7 @@ def other_inputs(
     for other in _other_sizes(original, settings):
         try:
             resized = Subset(open_images_of(_squashed(settings), other).validation, original.wanted)
-        except DataError:  # a factory that has images of one size only
+        except DataError:  # a factory with images of one size only
             continue
         yield prepared(resized.at(places), f"[data] size = {size_text(other)}", mean, std)
     for words, *usual in usual_normalisations(channels):

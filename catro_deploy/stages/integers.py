@@ -1,4 +1,4 @@
-"""The pruned network in eight-bit integers: calibrated, tried layer by layer, and only as far as accuracy allows."""
+"""The pruned network in int8: calibrated, tested layer by layer, and quantised as far as accuracy allows."""
 
 import tempfile
 from collections.abc import Callable, Collection, Sequence
@@ -33,7 +33,7 @@ Proto = Any
 Retrain = Callable[[Proto, Proto], tuple[Proto, History]]
 """From a network in float32, and the same in integers, to one in float32 that is less sensitive to integers."""
 
-# More of a layer's values than this outside their range is worth a remark.
+# If more of a layer's values than this are outside their range, a remark says so.
 MUCH = 0.01
 
 
@@ -60,7 +60,7 @@ class Int8Job:
         images: to calibrate by, and to evaluate on.
         keeps: whether enough is kept, from the logits for the validation images.
         instruction_sets: those of the processor that it is for.
-        retrain: may teach the network to do with integers, if layers had to keep their floating point.
+        retrain: quantisation-aware fine-tuning, if layers would have to stay in floating point.
     """
 
     target: Target
@@ -73,7 +73,7 @@ class Int8Job:
 
 @dataclass(frozen=True)
 class _Quantiser:
-    """Gives ``source``, the network in float32, in integers except for the excluded layers."""
+    """Returns ``source``, the network in float32, quantised except for the excluded layers."""
 
     source: Proto
     ranges: dict[str, Range]
@@ -87,7 +87,7 @@ class _Quantiser:
 
     @property
     def fixed(self) -> list[str]:
-        """The layers that are to keep their floating point whatever they cost."""
+        """The layers that the recipe keeps in floating point."""
         return [layer for layer in self.recipe.keep if layer in self.layers]
 
     def network(self, *, keep: Collection[str] = (), only: Collection[str] = ()) -> Proto:
@@ -112,7 +112,7 @@ class _Quantiser:
         return found
 
     def _outputs(self) -> dict[str, str]:
-        """Layer to the name of what it puts out."""
+        """Layer to the name of its output."""
         outputs = {node.name: str(node.output[0]) for node in self.source.graph.node}
         return {layer: outputs[node] for layer, node in layers_of(self.source.graph).items()}
 
@@ -122,7 +122,7 @@ class _Quantiser:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """How far a network can go into integers: all its layers but ``kept``, or not at all."""
+    """The result of a quantisation: all layers except ``kept``, or none."""
 
     quantiser: _Quantiser
     sensitivity: list[Sensitivity]
@@ -140,16 +140,16 @@ def calibration_samples(train: Split, plan: Plan, recipe: Int8Recipe) -> MemoryS
     if recipe.images_sha256 not in ("", found):
         raise DataError(
             f"These are not the images that the recipe was made with: their hash begins with {found[:12]}, "
-            f"and the recipe says {recipe.images_sha256[:12]}.",
+            f"the recipe's with {recipe.images_sha256[:12]}.",
             "Point [data] at the images of that run, or take images_sha256 out of the recipe.",
         )
     return samples
 
 
 def write_int8(source: Path, path: Path, job: Int8Job, progress: Progress) -> Quantized:
-    """Write the float32 network ``source`` to ``path`` in integers, as the target takes them; return what was found.
+    """Write the float32 network ``source`` to ``path`` in int8, in the target's form; return the result.
 
-    Layers keep their floating point, the most sensitive first, until enough is kept. If all of them would have to,
+    Layers stay in floating point, the most sensitive first, until the limits are met. If all of them would have to,
     nothing is written, and ``kept`` is None.
 
     Raises:
@@ -193,7 +193,7 @@ def _attempt(
     quantiser: _Quantiser, images: Int8Images, keeps: Callable[[Floats], bool], progress: Progress
 ) -> _Attempt:
     free = [layer for layer in quantiser.layers if layer not in quantiser.fixed]
-    with progress.task("Trying layers in integers", len(free)) as task:
+    with progress.task("Trying layers in int8", len(free)) as task:
         tried = sensitivities(
             quantiser.source,
             free,
@@ -224,7 +224,7 @@ def _quantiser(
 
 
 def _write(network: Proto, path: Path, target: Target, images: Floats) -> None:
-    """What is not in integers is in half precision where the target computes so."""
+    """Convert what is not in int8 to half precision if the target runs in it."""
     if target.precision != "fp16":
         write_bytes(path, network.SerializeToString())
         return

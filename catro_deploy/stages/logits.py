@@ -1,4 +1,4 @@
-"""Images packed for the device, and what networks say of them there and in PyTorch."""
+"""Images packed for the device, and logits for them, there and in PyTorch."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -56,7 +56,7 @@ def dataset_of(settings: Settings, plan: Plan) -> Dataset:
 
 @contextmanager
 def packed(run: RunFolder, images: Split, plan: Plan, batch_size: int) -> Iterator[NDArray[np.uint8]]:
-    """All ``images``, uint8 (n, channels, height, width), in a file of ``run`` as long as the block lasts."""
+    """All ``images``, uint8 (n, channels, height, width), in a temporary file of ``run``."""
     count = len(images.labels)
     try:
         # Written before it is mapped: a page of a mapped file that finds no room on the disk kills the process.
@@ -128,7 +128,7 @@ def logits_on_device(
                 task.advance(event.images)
             elif isinstance(event, LogitsPiece):
                 if event.model not in stored:
-                    raise MessageError(f"There are logits of {event.model!r}, which was not asked for.")
+                    raise MessageError(f"There are logits of {event.model!r}, which was not requested.")
                 stored[event.model].append(decoded(event.base64))
 
         found = run_job(device, errand.job, run.path, errand.files, limit_s=errand.limit_s, note=note, on_event=take)

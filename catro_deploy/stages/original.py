@@ -1,4 +1,4 @@
-"""What pruning and profiling start from: the trained network with the logits of the wanted classes, and its data."""
+"""The start of pruning and profiling: the trained network with the logits of the wanted classes, and its data."""
 
 from dataclasses import dataclass
 

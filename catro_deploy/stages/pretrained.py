@@ -15,7 +15,7 @@ from catro_deploy.settings import Settings
 
 __all__ = ["published_accuracy", "with_preprocessing", "with_pretrained"]
 
-# Of 255, by which two ways to prepare a smooth image may differ: one pixel to the side is one or two.
+# Largest difference, of 255, between two ways to preprocess a smooth image: a shift of one pixel makes one or two.
 MOST_LEVELS = 4
 
 
@@ -38,8 +38,8 @@ def with_pretrained(settings: Settings, progress: Progress) -> Settings:
 def with_preprocessing(settings: Settings) -> Settings:
     """``settings`` in which ``[model] weights`` decide how images are prepared, where that is not set.
 
-    Without a checkpoint of the user's they also decide which classes the network has. What a model
-    ``transformers:FOLDER`` says of itself counts likewise.
+    Without a checkpoint of the user's they also decide which classes the network has. The files of a model
+    ``transformers:FOLDER`` are used in the same way.
 
     Raises:
         ModelError: there are no such weights, or images cannot be prepared as the folder of the model says.
@@ -80,10 +80,10 @@ def _fetched(found: Pretrained, progress: Progress) -> Path:
 
 
 def _require_equal_pixels(found: Pretrained, folder: Path) -> None:
-    """Compare what ``found`` does to an image with what the image processor in ``folder`` does.
+    """Compare the preprocessing by ``found`` with that of the image processor in ``folder``.
 
     Raises:
-        ModelError: they differ: the processor does what settings cannot say, such as exchanging colours.
+        ModelError: they differ: the processor does something that settings cannot express, such as swapping colours.
     """
     across, down = np.meshgrid(np.linspace(0, 255, 320), np.linspace(0, 255, 256))
     image = Image.fromarray(np.stack([across, down, 255 - down], axis=2).astype(np.uint8))
@@ -92,4 +92,4 @@ def _require_equal_pixels(found: Pretrained, folder: Path) -> None:
     ours = np.asarray(form.applied(image), dtype=np.float32).transpose(2, 0, 1)
     mean, std = (np.asarray(values, dtype=np.float32).reshape(-1, 1, 1) * 255 for values in (found.mean, found.std))
     if theirs.shape != ours.shape or np.abs(theirs * std + mean - ours).max() > MOST_LEVELS:
-        raise no_such_preparation(folder, "its image processor does more than resize, cut out, scale and normalise")
+        raise no_such_preparation(folder, "its image processor does more than resize, crop, scale and normalise")

@@ -28,7 +28,7 @@ def profile(settings: Settings, progress: Progress, *, force: bool = False) -> L
     require_reachable(target, settings.prune.device, "profile")
     if not profilable(target):
         raise TargetError(
-            f"Layers are not timed on {target.name} in this version: {target.runtime} fuses them beyond recognition.",
+            f"Layers are not timed on {target.name} in this version: {target.runtime} fuses them.",
             "prune estimates their times from the device's figures, and measures whole networks there.",
         )
     protocol = load_profile_protocol(settings.profile.protocol)

@@ -1,4 +1,4 @@
-"""``prune``: choose the channels of the checkpoint's network that stay, and write the cut network and its plan."""
+"""``prune``: choose which channels of the checkpoint's network stay, and write the cut network and its plan."""
 
 from collections.abc import Sequence
 from dataclasses import replace

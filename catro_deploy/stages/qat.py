@@ -1,4 +1,4 @@
-"""Quantisation-aware fine-tuning: a network that loses too much in integers learns to do with them."""
+"""Quantisation-aware fine-tuning of a network that loses too much in int8."""
 
 from typing import Any
 
@@ -26,12 +26,12 @@ def qat(
     plan: Plan,
     progress: Progress,
 ) -> tuple[Proto, History]:
-    """Train the weights of ``source``, in float32, as they do in ``integers``, which ``quantised`` has made of it.
+    """Train the float32 weights of ``source`` through ``integers``, its quantised network.
 
-    By ``[finetune]`` but for epochs and learning rate, which are ``[quantize]``'s; in float32, since what mixed
-    precision leaves out is more than a step between two integers. ``images`` are those to train on and those to
-    validate by. The teacher, if there is one, is the fine-tuned network. If interrupted, it continues after its last
-    whole epoch.
+    Settings are those of ``[finetune]``, except epochs and learning rate, which are ``[quantize]``'s; in float32, since
+    mixed precision rounds by more than one quantisation step. ``images`` are those to train on and those to validate
+    by. The teacher, if there is one, is the fine-tuned network. If interrupted, it continues after its last whole
+    epoch.
 
     Raises:
         ModelError: an operator of the network cannot be trained.
@@ -56,7 +56,7 @@ def qat(
         options.model_copy(update=changes),
         plan.mean,
         plan.std,
-        "fine-tuning for integers",
+        "fine-tuning for int8",
         networks.load(run) if options.distill else None,
         options.distill or 0.0,
         options.temperature,

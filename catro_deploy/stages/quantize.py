@@ -1,9 +1,9 @@
-"""``quantize``: the number format in which the pruned network is served, decided by measurement.
+"""``quantize``: the precision in which the pruned network is served, decided by measurement.
 
-Each precision that comes into question is written; its accuracy is measured on validation images and its latency in
-turns with the original, both on the device. One that is slower, or costs more accuracy than is allowed, is not shipped.
-Where the images have no labels, are too few, or were probably trained on by the original, agreement with the original
-counts in place of accuracy; where they are too few, divergence from its answers as well.
+Each possible precision is written; its accuracy on validation images and its latency, interleaved with the original,
+are measured on the device. One that is slower, or costs more accuracy than is allowed, is not shipped. Where the images
+have no labels, are too few, or were probably trained on by the original, agreement with the original counts in place of
+accuracy; where they are too few, divergence from its answers as well.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["decide", "quantize"]
 
-NOTHING_LEFT = "no part of it in integers keeps what must be kept"
+NOTHING_LEFT = "no part of it can be quantised within the limits"
 EVERY: tuple[Precision, ...] = ("fp32", "fp16", "int8")
 
 
@@ -99,7 +99,7 @@ def decide(
         if not basis.keeps(one.score, one.scaled_kl_nats, limits):
             lost[name] = _too_much_lost(one, basis, limits)
         elif one.speedup.ci95[0] <= mine.speedup.ci95[1]:
-            lost[name] = f"it takes {mine.speedup.median / one.speedup.median:.2f} of the time that {own} takes"
+            lost[name] = f"it takes {mine.speedup.median / one.speedup.median:.2f} times as long as {own}"
     left = [name for name in candidates if name != own and name not in lost]
     best = min(left, key=lambda name: candidates[name].speedup.ratio, default=own)
     for name in [*left, own]:
@@ -112,14 +112,14 @@ def decide(
 def _too_much_lost(one: Candidate, basis: Basis, limits: Limits) -> str:
     most = limits.largest_kl_nats
     if most is None or not basis.keeps(one.score, most, limits):
-        kept = f"{one.score:.2%}, at least {limits.least_score:.2%} is to be kept"
+        kept = f"{one.score:.2%}, at least {limits.least_score:.2%} is required"
         return f"its {MEASURES[basis.measure]} on validation images is {kept}"
     found = nats(one.scaled_kl_nats)
     return f"its divergence from the original on validation images is {found}, at most {nats(most)} is allowed"
 
 
 def _limits(work: Candidates, settings: Settings) -> Limits:
-    """What is to be kept: of what pruning left, and of the original's where the pruned network keeps that."""
+    """The limits: relative to the pruned network, and to the original where the pruned network meets those."""
     basis, allowed = work.basis, settings.verify.max_drop
     score, divergence = basis.score(work.own["pruned"]), work.divergence(work.own["pruned"])
     least = basis.limits(score, divergence, settings.quantize.max_drop)

@@ -1,4 +1,4 @@
-"""What a device says of its samples, computed again from them: a result may be damaged or edited on its way."""
+"""Percentiles and speedups recomputed from a device's samples: a result may be damaged or edited in transit."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ def recounted(result: BenchResult, job: BenchJob) -> BenchResult:
     """
     modes = (result.mode, *(one.mode for one in result.further))
     if modes != tuple(job.modes):
-        raise MessageError(f"The result is of {len(modes)} modes that are not those asked for.", MEASURE_AGAIN)
+        raise MessageError(f"The result is of {len(modes)} modes, which are not the requested ones.", MEASURE_AGAIN)
     original, pruned = (_blocks(one, job.protocol.block) for one in (result.original, result.pruned))
     if len(original) != len(pruned):
         raise MessageError(
@@ -43,7 +43,7 @@ def _blocks(times: Timing, block: int) -> Sequence[Sequence[float]]:
     samples = times.samples_us or ()
     _require_positive(samples)
     if not samples or len(samples) % block:
-        raise MessageError(f"There are {len(samples)} samples, which are no whole blocks of {block}.", MEASURE_AGAIN)
+        raise MessageError(f"There are {len(samples)} samples, not a multiple of {block}, the block.", MEASURE_AGAIN)
     return [samples[start : start + block] for start in range(0, len(samples), block)]
 
 
@@ -57,4 +57,4 @@ def _with_ratio(one: ModeResult) -> ModeResult:
 
 def _require_positive(times_us: Sequence[float]) -> None:
     if wrong := [value for value in times_us if value <= 0]:
-        raise MessageError(f"A latency of {wrong[0]:g} us is none.", MEASURE_AGAIN)
+        raise MessageError(f"A latency of {wrong[0]:g} us is impossible.", MEASURE_AGAIN)

@@ -1,4 +1,4 @@
-"""What each step after the cut recovered: the same test images shown to the networks between the steps."""
+"""Accuracy after each step from the cut on: the intermediate networks on the same test images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ __all__ = ["Intermediates"]
 Floats = NDArray[np.float32]
 
 MACS = 2e12
-"""Multiply-accumulates that the intermediate networks may take: half a minute of one core."""
+"""Budget of multiply-accumulates for the intermediate networks: half a minute of one core."""
 FEWEST_IMAGES = 1000
 
 
 @dataclass(frozen=True)
 class Intermediates:
-    """The networks of a run between the original and the final one, and the test images that they are shown."""
+    """The networks of a run between the original and the final one, and their test images."""
 
     models: Mapping[str, nn.Module]
     indices: NDArray[np.int64]
@@ -36,9 +36,9 @@ class Intermediates:
 
     @classmethod
     def of(cls, run: RunFolder, plan: Plan, final: nn.Module, count: int) -> "Intermediates | None":
-        """Those of ``run``, whose ``final`` network is at hand, for ``count`` test images; None if it kept none.
+        """The intermediate networks of ``run``, for ``count`` test images; None if it kept none.
 
-        All images are shown, evenly spaced ones if all would take too long.
+        All images are used, or evenly spaced ones if all would take too long.
         """
         if not run.pruned_weights.is_file():
             return None
@@ -53,7 +53,7 @@ class Intermediates:
 
     @property
     def steps(self) -> int:
-        """How many answers are computed."""
+        """The number of answers to compute."""
         return len(self.models) * len(self.indices)
 
     def measure(
@@ -66,7 +66,7 @@ class Intermediates:
         at_once: int,
         task: Task,
     ) -> Recovery:
-        """Show them images of the packed ``pixels``; ``known`` are the original's and the final network's logits."""
+        """Run them on images of the packed ``pixels``; ``known`` are the original's and the final network's logits."""
         answers = {name: answers_of(all_logits)[self.indices] for name, all_logits in known.items()}
         between = logits_by_torch(run, self.models, pixels, plan, at_once, task, self.indices)
         found = {name: answers_of(logits) for name, logits in between.items()}

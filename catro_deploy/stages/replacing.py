@@ -1,4 +1,4 @@
-"""Which results of a run folder a command is about to replace, and a folder beside it that keeps them."""
+"""Which results of a run folder a command is about to replace, and a new folder that keeps them."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ class Replacement:
     changes: tuple[str, ...]
 
     def lines(self, run: RunFolder, *, force: bool) -> Iterator[str]:
-        """What to tell before the first result in ``run`` is replaced."""
+        """The message before the first result in ``run`` is replaced."""
         written = [path for stage in self.replaced for path in stage.writes(run) if path.is_file()]
         files = [path.relative_to(run.path).as_posix() for path in written]
         yield f"replacing earlier results in {run.path}: {', '.join(files)}"

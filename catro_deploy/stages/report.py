@@ -28,8 +28,8 @@ def report(settings: Settings, run: RunFolder, progress: Progress) -> Report:
 
     ``settings`` say only whether the budget was searched, whether a precision was asked for, and what may be lost.
 
-    Of a target that cannot be measured from here, there are no measurements: verify.json and bench.json are not read,
-    and the report says what was not checked.
+    For a target that cannot be reached there are no measurements: verify.json and bench.json are not read, and the
+    report says what was not checked.
 
     Raises:
         RunFolderError: the plan or the JSON of a stage is missing or broken; it names the stage to run.

@@ -3,8 +3,8 @@
 Where the images have no labels, are too few, or were probably trained on by the original, agreement with the original
 counts in place of accuracy; where they are too few, divergence from its answers as well.
 
-A few budgets, each pruned and fine-tuned for a short while; the interval between the smallest that keeps the accuracy
-and the largest that does not is halved, on a logarithmic scale. The network found is then fine-tuned in full.
+A few budgets are tried, each pruned and fine-tuned briefly; the interval between the smallest that keeps the accuracy
+and the largest that does not is bisected on a logarithmic scale. The network found is then fine-tuned in full.
 """
 
 import math
@@ -51,9 +51,9 @@ FIRST, LEAST = 0.5, 0.1
 
 @dataclass(frozen=True)
 class _HeldOut:
-    """The validation images of the wanted classes, what the original makes of them, and what to judge by there.
+    """The validation images of the wanted classes, the original's logits for them, and the basis of decisions.
 
-    ``look`` is what a first look at it has shown.
+    ``look`` is the first look at the original.
     """
 
     images: Split
@@ -76,7 +76,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
     require_reachable(load_target(settings.prune.target), settings.prune.device, "search")
     allowed = settings.verify.max_drop
     if allowed is None:
-        raise SettingsError("A search needs to know what may be lost.", "Say so in points: --max-drop 0.5")
+        raise SettingsError("A search needs the loss that is allowed.", "Give it in points: --max-drop 0.5")
     held_out = _held_out(settings, progress)
     basis = held_out.basis
     limits = basis.limits(_best_score(basis), 0.0, allowed)
@@ -98,7 +98,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
         found = "no network meets it" if drop is None else f"{points(-drop)} points{_interval(point)}"
         if point.scaled_kl_nats is not None and limits.largest_kl_nats is not None:
             found += f", divergence {nats(point.scaled_kl_nats)} of at most {nats(limits.largest_kl_nats)}"
-        outcome = "" if drop is None else ": kept" if point.kept else ": too much is lost"
+        outcome = "" if drop is None else ": kept" if point.kept else ": loses too much"
         progress.note(f"search {len(tried)} of {POINTS}: {point.budget}, {found}{outcome}")
         return point.kept
 
@@ -127,7 +127,7 @@ def _budget(share: float) -> str:
 
 
 def on_front(tried: TriedPoint, basis: Basis, kept: bool) -> FrontPoint:
-    """``tried`` with the points that it loses: of accuracy (negative if it rose), or what agreement lacks of 100%."""
+    """``tried`` with the points that it loses: of accuracy (negative if it rose), or 100% minus the agreement."""
     score = _score(tried, basis)
     drop = None if score is None else round((_best_score(basis) - score) * 100, 9)
     own = {name: value for name, value in vars(tried).items() if name != "format"}
@@ -135,7 +135,7 @@ def on_front(tried: TriedPoint, basis: Basis, kept: bool) -> FrontPoint:
 
 
 def _score(tried: TriedPoint, basis: Basis) -> float | None:
-    """Accuracy or agreement, by what counts; None if no network met the budget."""
+    """Accuracy or agreement, by the metric; None if no network met the budget."""
     return tried.agreement if basis.measure == "agreement" else tried.validation_accuracy
 
 
@@ -145,9 +145,9 @@ def _best_score(basis: Basis) -> float:
 
 
 def halve(keeps: Callable[[float], bool]) -> float | None:
-    """The smallest of ``POINTS`` shares that ``keeps`` what must be kept, None if none does.
+    """The smallest of ``POINTS`` shares that ``keeps`` accepts, None if there is none.
 
-    Taken to be monotone: below a share that does not keep it, none is tried.
+    Assumed to be monotone: below a rejected share none is tried.
     """
     low, high, share = LEAST, 1.0, FIRST
     best: float | None = None
@@ -161,7 +161,7 @@ def halve(keeps: Callable[[float], bool]) -> float | None:
 
 
 def _held_out(settings: Settings, progress: Progress) -> _HeldOut:
-    """What is chosen by: the validation images of the wanted classes, and the unpruned network's logits for them."""
+    """The validation images of the wanted classes, and the unpruned network's logits for them."""
     original = open_original(settings)
     images = Subset(original.dataset.validation, original.wanted)
     if not len(images.labels):
@@ -181,9 +181,9 @@ def _logits(network: nn.Module, images: Split, settings: Settings) -> Floats:
 
 
 def _try(share: float, settings: Settings, run: RunFolder, progress: Progress, held_out: _HeldOut) -> TriedPoint:
-    """Prune to ``share`` of the original's latency and fine-tune for a short while, in a folder of its own.
+    """Prune to ``share`` of the original's latency and fine-tune briefly, in its own folder.
 
-    What is left there in the end is point.json, and the pruned network, which later stages continue with.
+    The folder keeps point.json and the pruned network, which later stages continue with.
     """
     pruning = settings.prune.model_copy(update={"budget": Budget.parse(_budget(share))})
     asked = settings.model_copy(update={"prune": pruning})
@@ -227,7 +227,7 @@ def _prune_and_finetune(
 
 
 def _interval(point: FrontPoint) -> str:
-    """The interval of what accuracy changed by, for the screen."""
+    """The interval of the change of accuracy, for the screen."""
     if point.change_ci95 is None:
         return " on validation images"
     return f" on validation images (accuracy, 95% CI: {' to '.join(points(100 * end) for end in point.change_ci95)})"

@@ -14,10 +14,10 @@ __all__ = ["model_of", "served_models", "served_precisions"]
 
 
 def served_precisions(run: RunFolder, settings: Settings) -> dict[str, Precision]:
-    """In what ``original`` and ``pruned`` are served: the target's own precision, or what ``quantize`` has found.
+    """The served precisions of ``original`` and ``pruned``: the target's own, or the one that ``quantize`` chose.
 
     Raises:
-        RunFolderError: a precision is asked for, and the run was not quantised.
+        RunFolderError: a precision is requested, and the run was not quantised.
     """
     own = load_target(settings.prune.target).precision
     if settings.quantize.precision == TARGETS_OWN:

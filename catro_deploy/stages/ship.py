@@ -1,4 +1,4 @@
-"""``ship``: the network to ship in a folder of its own, with a record of all that its user must know, and a program."""
+"""``ship``: a folder with the network to ship, a record of all that its user must know, and a program."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,7 @@ INFER = "infer.py"
 def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
     """Copy the pruned network, in the precision that is served, to ``ship/`` of ``run``.
 
-    Beside it are model.json and infer.py, which classifies image files.
+    The folder also gets model.json, and infer.py, which classifies image files.
 
     Name, type and shape of input and output are read from the file itself. Files of an earlier ``ship`` are removed.
 
@@ -82,7 +82,7 @@ def _port(value: Any) -> Port:  # noqa: ANN401 - onnx.ValueInfoProto
 
 
 def _input(port: Port, plan: Plan, settings: Settings) -> Input:
-    """``port`` with what its values are, and how images are brought to its size."""
+    """``port`` with the meaning of its values, and how images are resized."""
     edges = [(value - mean) / std for mean, std in zip(plan.mean, plan.std, strict=True) for value in (0, 1)]
     raw = port.type == "uint8"
     return Input(

@@ -1,4 +1,4 @@
-"""Which size images are brought to where ``[data] size`` does not say."""
+"""The size of the images where ``[data] size`` is not set."""
 
 from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Dataset
@@ -40,7 +40,7 @@ def sized(settings: Settings) -> tuple[int, int]:
 
 
 def announce_size(dataset: Dataset, size: tuple[int, int], progress: Progress) -> ImageSizes | None:
-    """Say what becomes of the images at ``size`` (height, width): ``images 64x64 -> 32x32 (shrunk)``, what is skipped.
+    """Note how images are resized to ``size`` (height, width): ``images 64x64 -> 32x32 (shrunk)``, and what is skipped.
 
     Returns:
         The sizes of their files, None if they are not in files.
@@ -57,14 +57,14 @@ def _side(settings: Settings) -> int:
     if settings.data.name in KNOWN_SIDES:
         return KNOWN_SIDES[settings.data.name]
     library = library_size(settings.model.name)
-    # A factory is called with the size: it cannot tell one. Opening files decodes none, so here any size will do.
+    # A factory takes the size, so it cannot provide one. Opening files decodes none, so any size works here.
     opened = None if ":" in settings.data.name else open_dataset(settings.data, (1, 1), len(settings.model.mean))
     sizes = image_sizes(opened) if opened else None
     own = sizes.side if sizes else None
     if own and (library is None or own <= library):
         return own
     if library is None:
-        build_model(settings.model.name, PROBE)  # a name that is not known is the first thing to correct
+        build_model(settings.model.name, PROBE)  # an unknown name is reported first
         raise _unknown(settings, sizes)
     return library
 

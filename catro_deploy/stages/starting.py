@@ -27,14 +27,14 @@ NAMES_SHOWN = 8
 
 @dataclass
 class Start:
-    """Settings, by section, that a run can begin with; and what was ``assumed``, sentences."""
+    """Settings, by section, to begin with; and what was ``assumed``, as sentences."""
 
     sections: dict[str, dict[str, Any]] = field(default_factory=lambda: {"model": {}, "data": {}})
     assumed: list[str] = field(default_factory=list)
 
 
 def start_from(model: str, checkpoint: Path | None, weights: str | None, root: Path, size: str | None = None) -> Start:
-    """Look at the network and at the images in ``root``; without a ``checkpoint`` its library's ``weights`` are taken.
+    """Inspect the network and the images in ``root``; without a ``checkpoint`` its library's ``weights`` are used.
 
     Raises:
         ModelError: the model or its weights are not known, or it has no weights of a library and no checkpoint.
@@ -106,8 +106,8 @@ def _look_at_images_(start: Start, root: Path) -> None:
     elif image_files(root):
         section["name"] = UNLABELLED
         start.assumed.append(
-            "The images have no labels, for there is no train/ with a folder for each class: the pruned network is "
-            "judged by how often it agrees with the original."
+            "The images have no labels, since there is no train/ with a folder for each class: the pruned network is "
+            "evaluated by its agreement with the original."
         )
     else:
         raise DataError(
@@ -118,7 +118,7 @@ def _look_at_images_(start: Start, root: Path) -> None:
 
 
 def _compare_classes_(start: Start, model: str, checkpoint: Path, root: Path) -> None:
-    """Say of which classes the network is, unless it has as many as the data."""
+    """Set the network's classes, unless it has as many as the data."""
     logits = count_logits(model, checkpoint)
     own = load_settings(None, {**start.sections, "model": {"name": model}})
     if logits == len(open_images_of(own, (1, 1)).classes):

@@ -1,4 +1,4 @@
-"""Logits of many images and classes, in files without names: memory holds only what is computed with."""
+"""Logits of many images and classes in unnamed files: memory holds only the part in use."""
 
 import os
 import tempfile
@@ -20,7 +20,7 @@ ITEM_BYTES = 4
 
 @dataclass(frozen=True)
 class StoredLogits:
-    """The logits of one network, as they come."""
+    """The logits of one network, as they arrive."""
 
     file: IO[bytes]
 
@@ -29,10 +29,12 @@ class StoredLogits:
         self.file.write(rows)
 
     def array(self, images: int, classes: int) -> NDArray[np.float32]:
-        """All of them, (images, classes), read from the file where they are looked at. It may outlive the file.
+        """All of them, (images, classes), mapped from the file.
+
+        The array may outlive the file.
 
         Raises:
-            MessageError: they are more or fewer than that.
+            MessageError: there are more or fewer of them.
         """
         self.file.flush()
         size = os.fstat(self.file.fileno()).st_size
@@ -46,7 +48,7 @@ class StoredLogits:
 
 @contextmanager
 def stored_logits(folder: Path, networks: Iterable[str]) -> Iterator[dict[str, StoredLogits]]:
-    """Where the logits of each of ``networks`` are put; the files are in ``folder`` and go with their last user.
+    """Stores for the logits of each of ``networks``; the files are in ``folder`` and are removed with their last user.
 
     Raises:
         StorageError: ``folder`` cannot be written.

@@ -1,4 +1,7 @@
-"""The stages in their order: what each reads and writes, and all that decides its outcome. Light: none is imported."""
+"""The stages in their order: what each reads and writes, and all that decides its outcome.
+
+No stage is imported here.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,7 +39,7 @@ class Stage:
     """One step. ``function`` is ``module:name``, imported only when it runs: most stages import torch.
 
     ``sections`` are the settings that decide its outcome, ``reads`` files of earlier stages, ``outside`` what
-    else decides it. ``keeps`` are folders of parts of its work that it need not do again, unless it is forced to.
+    else decides it. ``keeps`` are folders of partial results that it reuses unless forced not to.
     ``may_miss``: it raises MissedError after its files are written, and later stages still make sense.
     ``on_device``: it runs networks on the target, and is left out where that cannot be reached.
     """
@@ -61,20 +64,20 @@ class Stage:
 
 
 def deciding(settings: Settings, section: str) -> dict[str, Any]:
-    """What of a section of ``settings`` decides an outcome, in one way of writing it."""
+    """The part of a section of ``settings`` that decides an outcome, in canonical form."""
     values: dict[str, Any] = getattr(settings, section).model_dump(mode="json")
     if section == "data":
-        # Where the images come from matters, how they got there does not.
+        # The source of the images matters, downloading does not.
         values |= {"root": str(settings.data.root.absolute()), "download": None}
     if section == "model":
-        del values["checkpoint"]  # its content counts, wherever it lies
+        del values["checkpoint"]  # its content counts, not its path
     if section == "prune":
         values["classes"] = [str(name) for name in values["classes"]]  # in the order of the outputs
     return values
 
 
 def counts_latency(settings: Settings) -> bool:
-    """Whether the budget is one of latency, given or to be searched."""
+    """Whether the budget is one of latency, given or searched."""
     return settings.prune.budget == AUTO or settings.prune.budget.unit != "flops"
 
 
@@ -95,7 +98,7 @@ def checkpoint_hash(settings: Settings) -> str:
 
 
 def _pruning(settings: Settings) -> dict[str, Any]:
-    """What decides a pruning beside its settings: files of the model, and by a latency budget how that is found out."""
+    """What decides a pruning besides its settings: the model's files and, for latency budgets, how latency is found."""
     outside: dict[str, Any] = {"checkpoint": checkpoint_hash(settings)}
     from catro_deploy.models.huggingface import folder_of, read_architecture  # imports torch
 
@@ -111,7 +114,7 @@ def _pruning(settings: Settings) -> dict[str, Any]:
 
 
 def _interface(settings: Settings) -> dict[str, Any]:
-    """What the timed networks take and return beside the defaults."""
+    """The interface of the timed networks, where it is not the default."""
     asked = settings.export.model_dump(include={"input", "layout", "output", "top_k"}, exclude_defaults=True)
     return {"interface": asked} if asked else {}
 
@@ -125,7 +128,7 @@ def _device(settings: Settings) -> dict[str, Any]:
 
 
 def _exporting(settings: Settings) -> dict[str, Any]:
-    """Half precision is calibrated, which takes images."""
+    """Half precision is calibrated, which needs images."""
     outside = _device(settings)
     if load_target(settings.prune.target).precision == "fp16":
         outside |= {"data": deciding(settings, "data"), "recipe": _text("calibration/int8", settings.quantize.recipe)}
@@ -162,13 +165,13 @@ def _exported(run: RunFolder) -> tuple[Path, ...]:
 
 
 def _quantised(run: RunFolder) -> tuple[Path, ...]:
-    """What ``quantize`` leaves behind: its verdict, and the networks that it made."""
+    """The files of ``quantize``: its decision, and the networks that it made."""
     made = [run.calibration, run.onnx("pruned", "int8"), run.onnx("pruned", "fp16")]
     return (run.quantize, *(path for path in made if path.is_file() and path not in _exported(run)))
 
 
 def _shipped(run: RunFolder) -> tuple[Path, ...]:
-    """All of ``ship/``: the record, and the network beside it."""
+    """All of ``ship/``: the record and the network."""
     beside = [path for end in ("*.onnx", "*.py") for path in run.shipped.parent.glob(end)]
     return (run.shipped, *(path for path in beside if not path.name.startswith(".")))
 

@@ -1,4 +1,4 @@
-"""``train``: a baseline from nothing, for those who have none."""
+"""``train``: a baseline from scratch, for users without a trained model."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ __all__ = ["train"]
 
 
 def train(settings: Settings, progress: Progress) -> Trained:
-    """Train ``settings.model`` on all classes of the dataset; write its checkpoint and, beside it, ``<stem>.json``.
+    """Train ``settings.model`` on all classes of the dataset; write its checkpoint and, next to it, ``<stem>.json``.
 
     Returns what the JSON file holds. If the checkpoint was made with the same settings before, it stays and its record
     is returned. An interrupted training continues after its last whole epoch.
@@ -55,7 +55,7 @@ def _labelled_dataset(settings: Settings) -> Dataset:
     dataset = open_images_of(settings, sized(settings))
     if not dataset.labelled:
         raise DataError(
-            f"The images of {dataset.name} have no labels, and a baseline cannot be trained without.",
+            f"The images of {dataset.name} have no labels, and a baseline cannot be trained without them.",
             "Name a trained network's file: [model] checkpoint.",
         )
     return dataset

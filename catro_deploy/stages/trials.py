@@ -1,4 +1,4 @@
-"""The folders in which a search tries its budgets, each named for all that decides what comes out."""
+"""The folders in which a search tries its budgets, each named after all that decides the outcome."""
 
 import json
 import math
@@ -10,13 +10,13 @@ from catro_deploy.stages.table import PRUNE, STAGES, deciding
 
 __all__ = ["shortened", "trial_folder"]
 
-# Of the epochs that the network found gets at the end.
+# Share of the final epochs that a trial trains for.
 SHORT = 0.25
 LEAST_EPOCHS = 2
 
 
 def shortened(settings: Settings) -> Settings:
-    """With the epochs that a budget is tried with: at most those of the end."""
+    """``settings`` with the epochs of a trial: at most the final ones."""
     epochs = min(settings.finetune.epochs, max(LEAST_EPOCHS, math.ceil(SHORT * settings.finetune.epochs)))
     return settings.model_copy(update={"finetune": settings.finetune.model_copy(update={"epochs": epochs})})
 

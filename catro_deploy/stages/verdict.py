@@ -1,4 +1,4 @@
-"""What the logits of verified networks say: accuracy, agreement with the original, and what is wrong."""
+"""The verdict on the logits of both networks: accuracy, agreement with the original, and problems."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -25,7 +25,7 @@ TUNING = (
     "Allow more (--max-drop), or change how it is fine-tuned: a lower --learning-rate, another "
     "--batch-size, more --epochs."
 )
-"""What to try where too much accuracy was lost."""
+"""Advice where too much accuracy was lost."""
 
 
 def compare(by_torch: Floats, by_runtime: Floats, labels: NDArray[np.int64], names: Sequence[str]) -> Accuracy:
@@ -68,10 +68,10 @@ def verdict_on(
     max_drop: float | None,
     in_integers: Collection[str] = (),
 ) -> Verdict:
-    """Hold both networks against the largest difference of logits, and the points of accuracy, that are allowed.
+    """Compare both networks with the allowed difference of logits and the allowed loss of accuracy.
 
-    Without labels ``max_drop`` is what the pruned network's agreement with the original may lack of 100%. Logits
-    ``in_integers`` differ by more than rounding, and what that costs is accuracy: they must be finite.
+    Without labels ``max_drop`` limits 100% minus the pruned network's agreement with the original. Logits of quantised
+    networks (``in_integers``) differ by more than rounding, which shows in the accuracy; they only have to be finite.
     """
     problems = []
     for name, result in (("original", original), ("pruned", pruned)):

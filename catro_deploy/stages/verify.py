@@ -1,7 +1,7 @@
 """``verify``: both networks on the test images, by PyTorch and by the runtime that will serve.
 
-Their accuracy, where the images have labels, how the pruned network agrees with the original, and what each step from
-the cut on gave back.
+Their accuracy, where the images have labels, the agreement of the pruned network with the original, and the accuracy
+after each step from the cut on.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ __all__ = ["verify", "verify_errand"]
 Floats = NDArray[np.float32]
 
 ORT = "onnxruntime"
-# Of logits in float32; in half precision, whose numbers have 11 bits, a share of the largest logit.
+# Tolerance of logits in float32; in half precision, with 11 significant bits, a share of the largest logit.
 TOLERANCE, TOLERANCE_SHARE = 1e-3, 0.03
 
 
@@ -54,7 +54,7 @@ class _ByRuntime:
 
 @dataclass(frozen=True)
 class _Answers:
-    """What both networks say of the test images: by PyTorch, by what serves, and by ONNX Runtime where that differs."""
+    """Both networks' answers to the test images, by PyTorch, the runtime, and ONNX Runtime if that is another one."""
 
     by_torch: Mapping[str, Floats]
     served: _ByRuntime
@@ -65,8 +65,8 @@ class _Answers:
 def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
     """Run both networks of ``run`` on all test images, in PyTorch and in the runtime; write verify.json.
 
-    Where the runtime is another than ONNX Runtime, or the network quantised, ONNX Runtime computes them as well, here
-    and in float32: what the device or the integers get wrong is then distinguished from what the export got wrong.
+    Where the runtime is another than ONNX Runtime, or the network is quantised, ONNX Runtime also computes them, here
+    and in float32: this distinguishes errors of the device or the quantisation from errors of the export.
 
     Raises:
         TargetError: networks cannot be run on the target from here.
@@ -94,7 +94,7 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
 def _classify(
     settings: Settings, run: RunFolder, plan: Plan, test: Subset, progress: Progress, *, also_by_ort: bool
 ) -> _Answers:
-    """Have both networks classify all ``test`` images, by PyTorch and by the runtimes."""
+    """Classify all ``test`` images with both networks, by PyTorch and by the runtimes."""
     device = device_of(settings.prune.device, run)
     models = {"original": networks.load(run, weights="original"), "pruned": networks.load(run, weights="finetuned")}
     at_once = images_at_once(models["original"], plan.input_shape, settings.verify.batch_size)
@@ -120,7 +120,7 @@ def _classify(
 def _judged(
     settings: Settings, plan: Plan, labels: NDArray[np.int64], given: _Answers, precisions: Mapping[str, Precision]
 ) -> Verify:
-    """The verdict on what both networks answered, and what it rests on."""
+    """The record of the verdict on both networks' answers."""
     target, max_drop = load_target(settings.prune.target), settings.verify.max_drop
     by_torch, by_runtime = given.by_torch, given.served.logits
     found = {name: compare(by_torch[name], by_runtime[name], labels, plan.classes) for name in by_torch}
@@ -153,14 +153,14 @@ def _test_images(settings: Settings, plan: Plan) -> Subset:
     if empty := [name for name, count in zip(plan.classes, images, strict=True) if count == 0]:
         raise DataError(
             f"There is no test image of: {', '.join(empty)}.",
-            "Add some, or prune without these classes (prune.classes): their accuracy cannot be shown.",
+            "Add some, or prune without these classes (prune.classes): their accuracy cannot be measured.",
         )
     return test
 
 
 @contextmanager
 def verify_errand(settings: Settings, run: RunFolder) -> Iterator[Errand[VerifyJob]]:
-    """The logits of both ONNX files on all test images, which are there, packed, as long as the block lasts.
+    """The logits of both ONNX files on all test images, which are packed already.
 
     Raises:
         As ``verify``.
@@ -192,5 +192,5 @@ def _other_runtime(
 
 
 def _tolerance(precision: Precision, largest: float) -> float:
-    """What logits may differ by that are at most ``largest``, where the user does not say."""
+    """The default tolerance for logits of at most ``largest``."""
     return TOLERANCE if precision == "fp32" else TOLERANCE_SHARE * largest

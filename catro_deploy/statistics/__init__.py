@@ -1,1 +1,1 @@
-"""What numbers from few images can tell: agreement, intervals, chance."""
+"""Statistics of answers on few images: agreement, intervals, chance."""

@@ -24,7 +24,7 @@ __all__ = [
 Floats = NDArray[np.float32] | NDArray[np.float64]
 NO_ANSWER = -1
 BLOCK_VALUES = 1 << 18
-"""Logits that are computed with at a time: those of many images and classes may lie in files larger than memory."""
+"""Logits that are processed at a time: all of them may be in files larger than memory."""
 
 
 def answers_of(logits: Floats) -> NDArray[np.int64]:
@@ -102,7 +102,7 @@ def mean_kl_nats(reference: Floats, logits: Floats, scale: float = 1.0) -> float
             return None
         log_p, log_q = log_softmax(reference[rows]), log_softmax(logits[rows].astype(np.float64) * scale)
         divergence[rows] = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
-    return max(float(divergence.mean()), 0.0)  # rounding may put that of equal distributions below 0
+    return max(float(divergence.mean()), 0.0)  # rounding may make it negative for equal distributions
 
 
 def mean_confidence(logits: Floats) -> float:

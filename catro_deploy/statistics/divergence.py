@@ -1,4 +1,4 @@
-"""How far a network's answers are from those of another: finer than to count which of them differ."""
+"""Divergence between two networks' answers: finer than counting which answers differ."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,9 @@ LOG_SCALES = (-5.0, 5.0)
 
 
 def scaled_kl_nats(reference: Floats, logits: Floats) -> float | None:
-    """The least of ``mean_kl_nats`` when ``logits`` are all multiplied by one positive number; both (n, classes).
+    """The smallest ``mean_kl_nats`` when all ``logits`` are multiplied by one positive number; both (n, classes).
 
-    A common scale changes no answer, but how sure they are; training often does. None where a logit is not finite.
+    A common scale changes the confidence, which training often does, but no answer. None where a logit is not finite.
     """
     plain = mean_kl_nats(reference, logits)
     if plain is None:
@@ -35,7 +35,7 @@ def mean_change_cost_nats(reference: Floats) -> float:
     """The least divergence that changes an answer of ``reference`` (n, classes), mean over the images.
 
     For the answer to change, the two most probable classes, p1 and p2, must at least become equal: the distribution
-    nearest to p that does so gives both m = (p1 + p2) / 2, at KL = p1 ln(p1 / m) + p2 ln(p2 / m). It lies between 0,
+    nearest to p that does so gives both m = (p1 + p2) / 2, at KL = p1 ln(p1 / m) + p2 ln(p2 / m). It is between 0,
     where the reference is undecided, and ln 2, where it is certain.
     """
     if reference.shape[1] < 2:

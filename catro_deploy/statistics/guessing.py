@@ -15,10 +15,10 @@ __all__ = [
 ]
 
 SIGNIFICANCE = 0.01
-"""What is this improbable by chance counts as found."""
+"""Significance level: what is less probable by chance counts as found."""
 
 FLAT = 0.1
-"""A confidence that is this near to chance, of the way from there to certainty, is flat."""
+"""A confidence within this share of the way from chance to certainty counts as flat."""
 
 NEARLY_ALL = 0.95
 
@@ -26,30 +26,29 @@ Labels = NDArray[np.int64]
 
 
 def is_no_better_than_guessing(right: int, images: int, chance: float) -> bool:
-    """Whether guesses that are right with probability ``chance`` would be as good as this, which is not good either.
+    """Whether guesses that are right with probability ``chance`` would be as good as this, and this is not good either.
 
-    A binomial test, one-sided. Few images can be all right and prove nothing: a network that is nearer to all right
-    than to ``chance`` passes.
+    A one-sided binomial test. Few images prove little: a network that is nearer to all right than to ``chance`` passes.
     """
     halfway = (1 + chance) / 2
     return _at_least(right, images, chance) > SIGNIFICANCE and right < halfway * images
 
 
 def is_below(right: int, images: int, share: float) -> bool:
-    """Whether so few are right that ``share`` of all being right can be ruled out; a binomial test, one-sided."""
+    """Whether so few are right that a true accuracy of ``share`` can be ruled out; a one-sided binomial test."""
     return 1 - _at_least(right + 1, images, share) < SIGNIFICANCE
 
 
 def is_flat(confidence: float, classes: int) -> bool:
-    """Whether a mean ``confidence`` says hardly more than a guess among so many ``classes``."""
+    """Whether a mean ``confidence`` is close to that of a guess among ``classes`` classes."""
     chance = 1 / classes
     return confidence - chance < FLAT * (1 - chance)
 
 
 def is_one_sided(answers: Labels) -> bool:
-    """Whether nearly all ``answers`` (n,) are the same class, and so many that half of all can be ruled out.
+    """Whether nearly all ``answers`` (n,) are the same class, and a share of one half can be ruled out.
 
-    A binomial test, one-sided; 7 equal answers are the fewest that suffice. An answer of -1 is none.
+    A one-sided binomial test; at least 7 equal answers are needed. An answer of -1 is none.
     """
     given = answers[answers >= 0]
     if not len(given):
@@ -64,11 +63,11 @@ def most_frequent_share(labels: Labels) -> float:
 
 
 def fitting_order(answers: Labels, labels: Labels, classes: int) -> tuple[int, ...] | None:
-    """For each output the class that it stands for, if another order of the classes fits far better; else None.
+    """For each output its actual class, if another order of the classes fits far better; else None.
 
     The order is chosen on every second image and tested on the others: there it must be right significantly more often
     (a binomial test on the images where the two orders differ), and leave at most half of the errors. ``answers`` and
-    ``labels`` are (n,), each from 0 to ``classes`` - 1; of an answer of -1 nothing follows.
+    ``labels`` are (n,), each from 0 to ``classes`` - 1; an answer of -1 is ignored.
     """
     tried = _assign(answers[::2], labels[::2], classes)
     others, truth = answers[1::2], labels[1::2]

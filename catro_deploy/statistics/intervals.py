@@ -11,7 +11,7 @@ BISECTIONS = 60
 
 
 def wilson(share: float, images: int) -> tuple[float, float]:
-    """Wilson's score interval of a ``share``, 0 to 1, of so many ``images``, at least one."""
+    """Wilson's score interval of a ``share``, 0 to 1, of ``images`` images, at least one."""
     z2 = Z * Z / images
     middle = (share + z2 / 2) / (1 + z2)
     half = Z * math.sqrt(share * (1 - share) / images + z2 / (4 * images)) / (1 + z2)
@@ -31,7 +31,7 @@ def paired_difference(gained: int, lost: int, images: int) -> tuple[float, float
 
 
 def largest_unseen_loss(images: int) -> float:
-    """The share that may still be lost, by ``paired_difference``, where none of so many ``images`` was."""
+    """The upper bound of the lost share, by ``paired_difference``, where none of ``images`` images was lost."""
     return -paired_difference(0, 0, images)[0]
 
 

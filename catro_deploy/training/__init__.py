@@ -1,4 +1,4 @@
-"""Training and evaluation in PyTorch: ``fit``, ``predict``, and what they are made of."""
+"""Training and evaluation in PyTorch: ``fit``, ``predict``, and their parts."""
 
 from catro_deploy.records import Epoch, History
 from catro_deploy.training.evaluate import accuracy, predict

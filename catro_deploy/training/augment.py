@@ -1,7 +1,7 @@
-"""Augmentation of whole batches on their own device: one resampling a batch, then light, then normalisation.
+"""Augmentation of whole batches on their device: resampling, brightness and colour, normalisation.
 
-A batch of uint8 pixels goes in, normalised float32 comes out. Each image of the batch has its own parameters, drawn
-from the ``torch.Generator`` that is given, so that the same generator state gives the same batch.
+The input is a batch of uint8 pixels, the output normalised float32. Each image of the batch has its own parameters,
+drawn from the given ``torch.Generator``: the same generator state gives the same batch.
 """
 
 import math
@@ -18,14 +18,14 @@ __all__ = ["KINDS", "WHOLE", "Jitter", "Share", "augment"]
 
 @dataclass(frozen=True)
 class Jitter:
-    """How far each parameter may go, either way from leaving the image as it is.
+    """The range of each parameter, in both directions from the identity.
 
     Attributes:
-        rotation_degrees: turns about the middle.
+        rotation_degrees: rotation about the centre.
         scale: 0.1 makes things between 1/1.1 and 1.1 times as large.
-        shear_degrees: how far vertical lines may lean.
+        shear_degrees: largest angle of vertical lines.
         shift: share of the height and of the width.
-        whole_pixels: shifts are whole pixels, which resampling does not blur.
+        whole_pixels: shifts are whole pixels, without blur by resampling.
         mirror: half of the images are mirrored left to right.
         brightness: share of the full range that is added.
         contrast: share by which the distance from the image's mean is stretched.
@@ -46,7 +46,7 @@ class Jitter:
 
     @property
     def moves(self) -> bool:
-        """Whether pixels change their places by more than mirroring."""
+        """Whether pixels move other than by mirroring."""
         return any((self.rotation_degrees, self.scale, self.shear_degrees, self.shift))
 
 
@@ -65,7 +65,7 @@ class Share:
 WHOLE = Share()
 
 
-# Images are varied a few at a time on a CPU: the intermediate results of so many stay in its cache.
+# Images are augmented in small chunks on a CPU, whose intermediate results stay in its cache.
 CACHED_BYTES = 2**21
 # Of red, green and blue (ITU-R BT.601).
 LUMA = (0.299, 0.587, 0.114)
@@ -93,10 +93,10 @@ def augment(
     share: Share = WHOLE,
     memory_format: torch.memory_format = torch.contiguous_format,
 ) -> torch.Tensor:
-    """Vary uint8 ``pixels`` (n, c, h, w) within ``jitter`` and normalise them to float32.
+    """Augment uint8 ``pixels`` (n, c, h, w) within ``jitter`` and normalise them to float32.
 
-    They are the ``share`` of a batch: they vary as they would if all of it were there. What comes in from beyond the
-    border is the image reflected. Values stay within 0..1 before normalisation. The result is in ``memory_format``.
+    They are the ``share`` of a batch, and are augmented as in the whole batch. Beyond the border the image is
+    reflected. Values stay within 0..1 before normalisation. The result is in ``memory_format``.
     """
     drawn = _Drawn.of(jitter, pixels, generator, share)
     each_bytes = torch.float32.itemsize * math.prod(pixels.shape[1:])
@@ -122,7 +122,7 @@ class _Drawn:
 
     @classmethod
     def of(cls, jitter: Jitter, pixels: torch.Tensor, generator: torch.Generator, share: Share) -> "_Drawn":
-        """Those that ``jitter`` needs, of ``share``."""
+        """The parameters that ``jitter`` needs, for ``share``."""
 
         def draw(columns: int, wanted: bool) -> torch.Tensor:
             if not wanted:
@@ -139,7 +139,7 @@ class _Drawn:
         )
 
     def at(self, part: slice) -> "_Drawn":
-        """Those of some of the images."""
+        """The parameters of some of the images."""
         return _Drawn(*(getattr(self, field.name)[:, part] for field in fields(self)))
 
 
@@ -165,7 +165,7 @@ def _columns(drawn: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _move(images: torch.Tensor, jitter: Jitter, drawn: torch.Tensor) -> torch.Tensor:
-    """Resample once, through the affine map from output places to input places."""
+    """Resample once, through the affine map from output to input coordinates."""
     height, width = images.shape[2:]
     turn, grow, lean, right, down, side = drawn
     angle = turn * math.radians(jitter.rotation_degrees)
@@ -174,7 +174,7 @@ def _move(images: torch.Tensor, jitter: Jitter, drawn: torch.Tensor) -> torch.Te
     face = torch.where(side < 0, -1.0, 1.0) if jitter.mirror else torch.ones_like(side)
     right, down = (_offset(move, jitter, size) for move, size in ((right, width), (down, height)))
     cosine, sine = torch.cos(angle) * zoom, torch.sin(angle) * zoom
-    # Places are -1..1 across the image: on one that is not square, a turn must know how long each side is.
+    # Coordinates are -1..1 across the image: for one that is not square, a rotation depends on the sides' ratio.
     aspect = height / width
     across = torch.stack([face * cosine, face * (shear * cosine - sine) * aspect, right], dim=1)
     downward = torch.stack([sine / aspect, shear * sine + cosine, down], dim=1)

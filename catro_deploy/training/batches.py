@@ -23,17 +23,17 @@ __all__ = ["Epochs", "SplitBatches", "seed_of"]
 
 # Streams of random numbers in an epoch; the processes' own ones follow.
 ORDER, LIGHT = 0, 1
-# Those of single images and of mixed batches, beside the order's.
+# Streams for single images and for mixed batches, besides that of the order.
 IMAGE, MIX = 1, 2
 
 
 def seed_of(seed: int, epoch: int, stream: int, *place: int) -> int:
-    """A seed of its own for each epoch, each ``stream`` of random numbers in it, and each ``place`` in that."""
+    """A separate seed for each epoch, each ``stream`` of random numbers in it, and each ``place`` in that."""
     return int(np.random.SeedSequence([seed, epoch, stream, *place]).generate_state(1, np.uint64)[0])
 
 
 class Epochs(Protocol):
-    """Where a training gets its batches from: ``steps`` of them in each epoch, each of ``size``, on its device."""
+    """The source of a training's batches: ``steps`` of them in each epoch, each of ``size`` images, on its device."""
 
     steps: int
     size: int
@@ -48,9 +48,9 @@ class Epochs(Protocol):
 class SplitBatches:
     """Batches of ``split``, shuffled, augmented and normalised on the device.
 
-    ``steps`` is how many an epoch has, ``size`` the images of each, of all processes together. Images that do not fill
-    a batch are left out, other ones in each epoch; only a split smaller than one batch is a batch of its own. Several
-    processes get equal parts of each batch, and read no others.
+    ``steps`` is how many an epoch has, ``size`` the images of each, of all processes together. The last images of an
+    epoch that do not fill a batch are skipped, different ones in each epoch; a split smaller than one batch is one
+    smaller batch. Several processes get equal parts of each batch, and read no others.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SplitBatches:
         shuffling = torch.Generator().manual_seed(seed_of(seed, number, ORDER))
         jittering = torch.Generator(device)
         order = torch.randperm(len(self._labels), generator=shuffling)
-        # To the device once: indexing a GPU's tensor by the host's indices would copy, and wait, in every step.
+        # To the device once: indexing a GPU's tensor with indices on the host would copy and synchronise in every step.
         labels = self._parts(order.to(device))[first:]
         found = self._read(order, number, first)
         for step, (own, pixels) in enumerate(zip(labels, found, strict=True), start=first):

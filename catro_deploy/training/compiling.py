@@ -22,10 +22,10 @@ TURNS = 5
 def compiled(
     model: nn.Module, images: torch.Tensor, hardware: Hardware, progress: Progress, world: World = ALONE
 ) -> Forward:
-    """The model compiled for training on batches like ``images`` (n, c, h, w), or as it is where that is no faster.
+    """The model compiled for training on batches like ``images`` (n, c, h, w), or unchanged if that is not faster.
 
-    Compiling happens at the first use, forward and backward, so both are tried here and timed; buffers that
-    they change, such as batch norm's statistics, are put back. What cannot be compiled stays as it is, too.
+    Compilation happens at first use, so forward and backward are run and timed here; changed buffers, such as batch
+    norm's statistics, are restored. A model that cannot be compiled is returned unchanged.
     """
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.train()
@@ -47,22 +47,22 @@ def compiled(
 
 
 def compiled_teacher(model: nn.Module, images: torch.Tensor, hardware: Hardware, progress: Progress) -> Forward:
-    """The model, in eval mode, compiled to answer batches like ``images``, or as it is where that is no faster."""
+    """The model, in eval mode, compiled for batches like ``images``, or unchanged if that is not faster."""
 
     def step(way: Forward) -> None:
         with torch.no_grad(), hardware.autocast():
             way(images)
 
-    # Without CUDA graphs: their answers lie where those of the network that learns may be written.
+    # Without CUDA graphs: the student's graph may overwrite the memory of their outputs.
     return _faster(model, {}, step, "the teacher's part of a step", hardware, progress)
 
 
 def compiler_options(
     model: nn.Module, hardware: Hardware, world: World = ALONE
 ) -> dict[str, str | int | bool | Callable[..., object]]:
-    """Settings of the compiler for training, which brings convolutions into channels last by itself."""
+    """Settings of the compiler for training, which converts convolutions to channels last by itself."""
     if hardware.device.type == "cuda":
-        # Small networks wait for their kernels to be launched. Inductor runs without graphs where none can be had.
+        # Small networks are bound by kernel launches. Inductor runs without graphs where none can be captured.
         # CUDA graphs under DistributedDataParallel fail: https://github.com/pytorch/pytorch/issues/113809
         return {"triton.cudagraphs": world.size == 1}
     return {"layout_optimization": False} if suffers_channels_last(model) else {}
@@ -93,7 +93,7 @@ def _faster(
 
 
 def _compiler_errors() -> tuple[type[Exception], ...]:
-    """What the compiler raises. Anything else is a fault of the network or of this package, and is not hidden."""
+    """Errors of the compiler. Others are errors of the network or of this package, and are not hidden."""
     from torch._dynamo.exc import TorchDynamoException  # importing these takes a second
     from torch._inductor.exc import CppCompileError, InvalidCxxCompiler
 

@@ -1,4 +1,4 @@
-"""Where a network trains, in which number format and memory layout: chosen by what was measured to be fast."""
+"""Device, number format and memory layout of a training: the fastest by measurements."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ __all__ = ["Hardware", "choose_device", "choose_hardware"]
 
 @dataclass(frozen=True)
 class Hardware:
-    """``dtype`` is what convolutions compute in under autocast; None leaves everything in float32."""
+    """``dtype`` is that of convolutions under autocast; None keeps everything in float32."""
 
     device: torch.device
     dtype: torch.dtype | None
@@ -82,7 +82,7 @@ def _is_fast_in_bfloat16() -> bool:
 
 
 def _is_depthwise(model: nn.Module) -> bool:
-    # Where each channel has a kernel of its own there are no matrices to multiply: with bfloat16 a step of MobileNets,
+    # Depthwise convolutions have no matrices to multiply: with bfloat16 a step of MobileNets,
     # EfficientNets and ShuffleNets took 1.6 to 2.9 times as long, in channels last 0.4 to 0.95 of the time.
     return any(1 < module.groups == module.in_channels for module in model.modules() if isinstance(module, nn.Conv2d))
 

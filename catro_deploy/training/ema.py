@@ -9,9 +9,9 @@ __all__ = ["MovingAverage", "decay_at"]
 
 
 def decay_at(update: int, decay: float) -> float:
-    """What share of the average stays at ``update`` (0, 1, ...): at most ``decay``, and less in the beginning.
+    """The decay at ``update`` (0, 1, ...): at most ``decay``, less in the beginning.
 
-    (1 + update) / (10 + update) lets the average leave the starting weights soon, as TensorFlow's does.
+    The bound (1 + update) / (10 + update) lets the average leave the initial weights soon, as in TensorFlow.
     """
     return min(decay, (1 + update) / (10 + update))
 
@@ -34,7 +34,7 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take in the model's weights after ``step`` (0, 1, ...)."""
+        """Update the average with the model's weights after ``step`` (0, 1, ...)."""
         torch._foreach_lerp_(self._averages, self._weights, 1 - decay_at(step, self._decay))
         for own, theirs in self._counters:
             own.copy_(theirs)

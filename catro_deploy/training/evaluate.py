@@ -1,4 +1,4 @@
-"""A network's answers for a whole split."""
+"""A network's logits for a whole split."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Event files for TensorBoard: what each epoch reached."""
+"""Event files for TensorBoard: the metrics of each epoch."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ __all__ = ["epochs_to_tensorboard"]
 
 @contextmanager
 def epochs_to_tensorboard(folder: Path | None, done: int) -> Iterator[Callable[[Epoch], None]]:
-    """What writes an epoch's loss, learning rate, accuracy and seconds to ``folder``; without one, nothing.
+    """A function that writes an epoch's loss, learning rate, accuracy and seconds to ``folder``, if there is one.
 
-    ``done`` epochs are over: what a killed training has written of later ones does not count any more.
+    ``done`` epochs are over: events of later ones, from a killed training, are purged.
 
     Raises:
         SettingsError: TensorBoard is not installed.
@@ -26,8 +26,8 @@ def epochs_to_tensorboard(folder: Path | None, done: int) -> Iterator[Callable[[
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise SettingsError(
-            "Event files are asked for (tensorboard = true), and TensorBoard is not installed.",
-            "pip install 'catro-deploy[tensorboard]'; or take tensorboard out of the settings.",
+            "Event files are requested (tensorboard = true), and TensorBoard is not installed.",
+            "pip install 'catro-deploy[tensorboard]'; or remove tensorboard from the settings.",
         ) from None
     writer = SummaryWriter(folder, purge_step=done + 1)
 

@@ -1,6 +1,6 @@
 """Learning rate and moving average for a network that starts with most of its accuracy, by the number of steps.
 
-The usual rates destroy such a start, low ones improve on it. Gradients are large at first, so they are shortened to a
+The usual rates destroy such a start, low ones improve on it. Gradients are large at first, so they are clipped to a
 norm (``max_grad_norm``, 5 by the recipe): without that, the best rate of 100 steps was a tenth of the best with it,
 differed tenfold between two networks, and gained less. A reconstructed ResNet-20 with 85.7% accuracy on CIFAR-10 had
 87.4% after 100 steps at a rate of 0.003, 87.3% at 0.006 and 86.7% at 0.012 (batches of 128 images); 90.7% after 1,150
@@ -15,20 +15,20 @@ from catro_deploy.settings.batches import LARGEST_BATCH, scaled_rate
 __all__ = ["PROBE_FACTORS", "ProbeSize", "ema_decay", "learning_rate", "probe_size"]
 
 HIGHEST_RATE = 0.02
-# The rate of so many steps, and the power of the steps that it grows with.
+# The rate for a number of steps, and the exponent by which it grows with the steps.
 RATE, RATE_STEPS, EXPONENT = 0.004, 100, 0.25
 
 PROBE_FACTORS = (1 / 3, 1.0, 3.0)
 PROBE_STEPS, PROBE_HELD_OUT = 50, 8
-# Three rates of so many steps each take at most 30% of a training's steps.
+# Steps per rate: three rates then take at most 30% of a training's steps.
 PROBE_SHARE = 0.1
-# Of fewer steps too few would be left for a probe to tell rates apart.
+# With fewer steps a probe would be too short to distinguish rates.
 LEAST_TRAINING_STEPS, LEAST_EPOCH_STEPS = 150, 20
 
 
 @dataclass(frozen=True)
 class ProbeSize:
-    """Batches of a probe: ``steps`` to train each rate on, then ``held_out`` to judge it by."""
+    """Batches of a probe: ``steps`` to train with each rate, then ``held_out`` ones to evaluate it."""
 
     steps: int
     held_out: int
@@ -53,9 +53,9 @@ def ema_decay(steps: int, epoch_steps: int) -> float:
 
 
 def probe_size(steps: int, epoch_steps: int) -> ProbeSize | None:
-    """How long rates are tried before a training of ``steps``; None if it, or its epoch, is too short for that.
+    """The probe before a training of ``steps``; None if it, or its epoch, is too short.
 
-    All batches of a probe are of one epoch of ``epoch_steps``, so that the images of each are others.
+    All batches of a probe are from one epoch of ``epoch_steps``, so that they do not overlap.
     """
     if steps < LEAST_TRAINING_STEPS or epoch_steps < LEAST_EPOCH_STEPS:
         return None

@@ -1,4 +1,4 @@
-"""Training on batches of the caller's own loader, which augments and normalises as it likes."""
+"""Training on batches of the caller's loader, which augments and normalises them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ __all__ = ["LoaderBatches", "LoaderJob", "fit_loader", "loader_accuracy"]
 
 
 class LoaderBatches:
-    """The images of the wanted classes, in batches of the size that the loader gives in the beginning.
+    """The images of the wanted classes, in batches of the size of the loader's first batch.
 
     ``images`` is how many there are in one pass, ``steps`` how many batches an epoch has, ``size`` the images of each.
-    Images that do not fill a
-    batch are left out; where another pass gives fewer of the wanted classes, a further one fills the epoch. Images that
-    are not ``labelled``, by the first batch, are all taken, and have the label UNKNOWN.
+    Images that do not fill a batch are skipped; where a later pass gives fewer images of the wanted classes, another
+    pass fills the epoch. Images that are not ``labelled``, by the first batch, are all taken, and have the label
+    UNKNOWN.
     """
 
     def __init__(self, loader: Loader, wanted: WantedClasses, image_shape: Sequence[int], hardware: Hardware) -> None:
         if isinstance(loader, Iterator):
             raise DataError(
-                f"The loader is a {type(loader).__name__}, which can be gone through once only; training takes several "
+                f"The loader is a {type(loader).__name__}, which can be iterated only once; training needs several "
                 "passes.",
                 "Give a torch DataLoader, or a list of batches.",
             )
@@ -43,7 +43,7 @@ class LoaderBatches:
         self.images = sum(len(labels) for _, labels in self._given(opened.batches))
         if self.images < 2:
             raise DataError(
-                f"There are {self.images} training images of the wanted classes; 2 are the least.",
+                f"There are {self.images} training images of the wanted classes; 2 are needed.",
                 "Let the loader give images of them.",
             )
         # Batch norm cannot learn from one image.
@@ -62,7 +62,7 @@ class LoaderBatches:
         return without_labels(loader, self._image_shape)
 
     def _filled(self) -> Iterator[Batch]:
-        """Batches of the full size, without end."""
+        """An endless stream of batches of the full size."""
         pending: list[Batch] = []
         given = True
         while given:
@@ -76,7 +76,7 @@ class LoaderBatches:
                     yield from zip(*parts, strict=True)
                 pending = [(images[whole:], labels[whole:])]
         raise DataError(
-            "The loader, gone through again, gives no images of the wanted classes.",
+            "On a second pass the loader gives no images of the wanted classes.",
             "Give a torch DataLoader, or a list of batches.",
         )
 
@@ -87,13 +87,13 @@ class LoaderJob:
 
     Attributes:
         model: is trained in place.
-        train: gives training images. Where it gives images alone, the teacher's answers are all that is learned from.
+        train: gives training images. Where it gives images alone, only the teacher's answers are learned from.
         validation: gives images for the accuracy after each epoch; None: no accuracy.
         wanted: the classes that count; images of others are left out.
         image_shape: (channels, height, width) of the images that both loaders give, of all classes.
-        settings: batch_size and augment do not count, they are the loader's; the recipe is followed.
+        settings: batch_size and augment are ignored, since the loader decides them; the recipe is followed.
         teacher: gives logits over the wanted classes; it is moved to where training runs.
-        reconstructed: whether the layers of ``model`` were reconstructed, which the recipe goes by.
+        reconstructed: whether the layers of ``model`` were reconstructed, which the recipe depends on.
     """
 
     model: nn.Module
@@ -106,7 +106,7 @@ class LoaderJob:
     reconstructed: bool = False
 
     def accuracy(self, network: nn.Module, hardware: Hardware) -> float | None:
-        """That of ``network`` on the validation images; None if there are none.
+        """Accuracy of ``network`` on the validation images; None if there are none.
 
         Raises:
             DataError: they have no labels, or none is of a wanted class.
@@ -125,11 +125,11 @@ class LoaderJob:
 def fit_loader(job: LoaderJob, progress: Progress) -> History:
     """Train the model of ``job``; it ends on the CPU, in eval mode, with the final (if asked, averaged) weights.
 
-    Before the first epoch both loaders are gone through once, to count the images and for the accuracy to start from.
+    Before the first epoch both loaders are iterated once, to count the images and for the initial accuracy.
 
     Raises:
         SettingsError: a GPU is wanted, and there is none; or ``train`` gives images alone, and the loss needs labels.
-        DataError: a loader's batches are not as they must be, or hold fewer than 2 images of the wanted classes.
+        DataError: a loader's batches are not valid, or have fewer than 2 images of the wanted classes.
         NumericsError: the loss or a weight is not finite.
         FaultError: the GPU's memory is too small.
     """

@@ -1,9 +1,7 @@
-"""The training loop: from starting weights to final ones, wherever the batches come from, resumable after every epoch.
+"""The training loop, for any source of batches, resumable after every epoch.
 
-An epoch that takes longer than ``checkpoint_minutes`` is also resumable within.
-
-On a CPU the outcome follows from the arguments alone: a resumed training ends with the same
-bits as an unbroken one.
+An epoch that takes longer than ``checkpoint_minutes`` can also be resumed within. On a CPU the result is deterministic:
+a resumed training gives the same weights, bit by bit, as an uninterrupted one.
 """
 
 import math
@@ -38,7 +36,7 @@ from catro_deploy.training.world import ALONE, World
 
 __all__ = ["Training", "enough_memory"]
 
-# To look at a loss makes a GPU wait; to look at many at once hardly does.
+# Reading a loss synchronises with the GPU, so many are read at once.
 STEPS_BETWEEN_CHECKS = 25
 
 
@@ -52,11 +50,11 @@ def enough_memory(remedy: str) -> Iterator[None]:
 
 
 class Training:
-    """One training; ``state`` is where it stood when it was last saved.
+    """One training; ``state`` is its last saved state.
 
     ``validate`` gives a network's accuracy, a fraction, or None if there are no images for that. Several processes have
     the same weights and validate together; the first reads and writes the state. A learning rate and a moving average
-    that ``settings`` leave open follow from the number of steps, see ``gentle``.
+    that ``settings`` do not set follow from the number of steps, see ``gentle``.
     """
 
     state: State
@@ -89,7 +87,7 @@ class Training:
         return self.average.network if self.average else self.model
 
     def start(self, path: Path | None, fingerprint: str, progress: Progress) -> None:
-        """Go on from ``path`` if it is there and belongs to this training, else begin.
+        """Resume from ``path`` if it exists and belongs to this training, else begin.
 
         Raises:
             CheckpointError: ``path`` is damaged.
@@ -102,7 +100,7 @@ class Training:
                 progress.note(f"resuming after epoch {len(saved.epochs)} of {self.epochs}{within}")
                 return
             found = path.name if path is not None else "what is left"
-            progress.note(f"{found} is of a training with other settings, images or weights: starting anew")
+            progress.note(f"{found} is of a training with other settings, images or weights: starting over")
         if self.steps:
             for line in step_lines(self.steps, self.batches.steps, self.batches.size):
                 progress.note(line)
@@ -143,7 +141,7 @@ class Training:
         """Train the epochs that are left, writing the state to ``path`` after each; ``record`` gets each.
 
         The state is also written within an epoch when ``checkpoint_minutes`` have passed since the last time.
-        With patience it ends once so many epochs in a row were no better on the validation images.
+        With patience it ends after that many epochs without a better accuracy on the validation images.
 
         Raises:
             NumericsError: the loss or a weight is not finite; the state of the last good epoch stays.
@@ -168,7 +166,7 @@ class Training:
                 task.describe(f"epoch {epoch}/{epochs}, loss {loss:.3f}{shown}")
 
     def _prepare_forward(self, epoch: int, progress: Progress) -> None:
-        """Compile what can be, for batches as those of ``epoch``, and take part with the other processes."""
+        """Compile what can be compiled, for batches like those of ``epoch``, and join the other processes."""
         if self.settings.compile:
             example, _ = next(self.batches.epoch(epoch))
             self.stepper.forward = compiled(self.model, example, self.hardware, progress, self.world)
@@ -176,7 +174,7 @@ class Training:
         self.stepper.join(self.world)
 
     def _steps_until(self, epoch: int) -> int:
-        """How many steps are done after ``epoch``, of which the last may be cut short."""
+        """The total number of steps after ``epoch``, of which the last may be cut short."""
         return min(epoch * self.batches.steps, self.steps)
 
     @property
@@ -187,11 +185,11 @@ class Training:
 
     @property
     def _partial(self) -> Partial:
-        """What is done of the next epoch."""
+        """The finished part of the next epoch."""
         return self.state.partial or Partial((), 0.0, self.batches.size)
 
     def _train_epoch(self, epoch: int, task: Task, path: Path | None) -> float:
-        """Run every step that is left of an epoch and return the mean loss of all."""
+        """Run the remaining steps of an epoch and return the mean loss of all."""
         start = self._steps_until(epoch - 1)
         count = self._steps_until(epoch) - start
         done = self._partial
@@ -215,7 +213,7 @@ class Training:
         return float(self.world.mean(torch.stack(losses)).mean())
 
     def _is_due(self, path: Path | None, saved: float, steps: int) -> bool:
-        """Whether all processes save now; several of them ask each other only once in many steps."""
+        """Whether all processes save now; several processes agree on it only once in many steps."""
         if self.world.size > 1 and steps % STEPS_BETWEEN_CHECKS:
             return False
         minutes = (time.monotonic() - saved) / 60
@@ -233,7 +231,7 @@ class Training:
         return self.highest_rate * learning_rate_factor(self.settings.schedule, step, self.steps, warmup)
 
     def _require_finite(self, epoch: int, losses: list[torch.Tensor], weights: bool = False) -> None:
-        """Check the losses since the last regular check, and the weights if they are to be kept."""
+        """Check the losses since the last check, and the weights if they will be kept."""
         since = (len(losses) - 1) // STEPS_BETWEEN_CHECKS * STEPS_BETWEEN_CHECKS
         finite = torch.isfinite(self.world.mean(torch.stack(losses[since:]))).tolist()
         if not all(finite):
@@ -263,7 +261,7 @@ class Training:
         self._write(path, replace(self.state, epochs=epochs, best=best, partial=None))
 
     def _write(self, path: Path | None, reached: State) -> None:
-        """Keep ``reached`` with the weights and buffers as they are now."""
+        """Keep ``reached`` with the current weights and buffers."""
         state = self.stepper.optimizer.state
         buffers = {name: state[p].get("momentum_buffer") for name, p in self.stepper.parameters.items()}
         self.state = replace(
@@ -277,7 +275,7 @@ class Training:
             write_state(path, self.state)
 
     def finish(self, images: int) -> History:
-        """Leave the final weights in the model and say how it went."""
+        """Leave the final weights in the model and return the history."""
         epochs, baseline = self.state.epochs, self.state.baseline
         last = self.state.best_epoch if self.state.best else epochs[-1] if epochs else None
         if self.state.best or self.average:

@@ -1,4 +1,4 @@
-"""Labelled batches that are normalised when they are read: as pixels they take a quarter of the memory."""
+"""Labelled batches that are normalised when they are read: as uint8 they take a quarter of the memory."""
 
 from collections.abc import Iterator, Sequence
 from typing import overload

@@ -1,4 +1,4 @@
-"""What training makes small."""
+"""The loss of a training."""
 
 import copy
 
@@ -18,7 +18,7 @@ __all__ = ["Objective", "distillation_loss"]
 def distillation_loss(logits: torch.Tensor, teacher_logits: torch.Tensor, temperature: float) -> torch.Tensor:
     """T^2 times the mean over images of KL(teacher || student), both softened by ``temperature`` T.
 
-    Both logits have the shape (n, classes). T^2 keeps the gradients' size, as in Hinton, Vinyals and Dean (2015),
+    Both logits have the shape (n, classes). T^2 keeps the gradients' scale, as in Hinton, Vinyals and Dean (2015),
     "Distilling the Knowledge in a Neural Network".
     """
     student = F.log_softmax(logits / temperature, dim=1)
@@ -27,7 +27,7 @@ def distillation_loss(logits: torch.Tensor, teacher_logits: torch.Tensor, temper
 
 
 class Objective:
-    """(1 - distill) * cross entropy + distill * ``distillation_loss``; what answers is a copy of ``teacher``."""
+    """(1 - distill) * cross entropy + distill * ``distillation_loss``, from a copy of ``teacher``."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class Objective:
         self._answer: Forward | None = self._teacher
 
     def compile(self, images: torch.Tensor, progress: Progress) -> None:
-        """Let a teacher answer batches like ``images`` (n, c, h, w) by compiled code, where that is faster."""
+        """Compile the teacher for batches like ``images`` (n, c, h, w), where that is faster."""
         if self._teacher is not None:
             self._answer = compiled_teacher(self._teacher, _for_teacher(images), self._hardware, progress)
 
     def __call__(self, logits: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The loss of one batch, a scalar: ``logits`` (n, classes) of ``images`` (n, c, h, w).
 
-        ``labels`` are (n,) or, of mixed images, shares of classes (n, up to classes); classes that are left out at the
-        end have none.
+        ``labels`` are (n,) or, of mixed images, shares of classes (n, up to classes); classes missing at the end have
+        none.
         """
         if labels.ndim > 1:
             labels = F.pad(labels, (0, logits.shape[1] - labels.shape[1]))
@@ -71,9 +71,9 @@ class Objective:
 def _placed(teacher: nn.Module, hardware: Hardware) -> nn.Module:
     try:
         copied: nn.Module = folded(teacher)  # two thirds of the time
-    except ModelError:  # any network may teach, one without a graph too
+    except ModelError:  # a teacher need not have a graph
         copied = copy.deepcopy(teacher).eval()
-    # Unlike a pruned network's, its widths fill vectors with channels: half the time in this layout.
+    # Unlike a pruned network's, its widths fill vector registers: half the time in this layout.
     return hardware.place(copied).to(memory_format=torch.channels_last)
 
 

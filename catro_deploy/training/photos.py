@@ -1,6 +1,6 @@
-"""What is drawn for each image or each batch by torchvision.transforms.v2: crops, RandAugment, mixup and CutMix.
+"""Random transforms of torchvision.transforms.v2 for each image or each batch: crops, RandAugment, mixup and CutMix.
 
-Each draw has a seed of its own, so that it does not depend on which process makes it or where an epoch began.
+Each draw has its own seed, so that it does not depend on the process or on where an epoch began.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ __all__ = ["PerImage", "mixed", "per_image"]
 
 @dataclass(frozen=True)
 class PerImage:
-    """What is drawn for each image of a training set.
+    """Random transforms of each image of a training set.
 
     Attributes:
         least_area: of a random crop, as a share of the image; 0: no crop.
@@ -37,7 +37,7 @@ class PerImage:
         return bool(self.least_area or self.magnitude)
 
     def read(self, split: Split, indices: NDArray[np.int64], seed: Callable[[int], int]) -> torch.Tensor:
-        """The images of ``split`` at ``indices``, uint8 (n, c, h, w), each varied by the ``seed`` of its index.
+        """The images of ``split`` at ``indices``, uint8 (n, c, h, w), each augmented by the ``seed`` of its index.
 
         Crops are cut from the image files, or from the images as they are in memory, wherever that is.
         """
@@ -94,7 +94,7 @@ def mixed(
 
 
 def _seeded(transform: Callable[..., Any], seed: int, *arguments: torch.Tensor) -> Any:  # noqa: ANN401
-    """``transform`` drawing from ``seed``; the global generator is the caller's afterwards."""
+    """``transform`` drawing from ``seed``; the global generator is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return transform(*arguments)

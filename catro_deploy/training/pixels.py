@@ -17,8 +17,8 @@ def decode_once(
 ) -> Split:
     """Decode all images once into one uint8 tensor on ``device``, if that takes at most ``largest_bytes``.
 
-    It takes N * channels * height * width bytes: 39,209 images of 3 x 32 x 32 take 115 MiB. A larger split comes back
-    as it is, and its images are decoded again in each epoch.
+    It takes N * channels * height * width bytes: 39,209 images of 3 x 32 x 32 take 115 MiB. A larger split is returned
+    unchanged, and its images are decoded again in each epoch.
 
     Raises:
         DataError: an image is missing or cannot be decoded.

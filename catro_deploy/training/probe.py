@@ -18,20 +18,20 @@ from catro_deploy.training.world import World
 
 __all__ = ["probe_learning_rates"]
 
-# Its order and augmentation are those of no epoch of the training, which count from 1.
+# An epoch number that the training does not use: it counts from 1.
 PROBE_EPOCH = 0
 
 
 def probe_learning_rates(
     stepper: Stepper, batches: Epochs, middle: float, size: ProbeSize, world: World, progress: Progress
 ) -> Probe:
-    """Try a third of the learning rate ``middle``, it, and three times it; what ``stepper`` trains stays as it is.
+    """Try the learning rate ``middle``, a third of it and three times it; the network of ``stepper`` does not change.
 
-    Each rate trains a copy of the network on the same batches and falls along half a cosine; without that the noise of
-    the last steps would count against high rates. Judged is the loss, in eval mode, on training batches that come
-    after. The highest rate wins that leaves the network better than it was: in a long training higher rates gain more,
-    as long as they do not raise the loss. If none does, the smallest loss wins, of equals the lowest rate; if
-    all diverge, the lowest. All processes of ``world`` take part and get the same outcome.
+    Each rate trains a copy of the network on the same batches and decays along half a cosine; without the decay, the
+    noise of the last steps would penalise high rates. The criterion is the loss, in eval mode, on later training
+    batches. The highest rate that improves the network wins: in a long training higher rates gain more, as long as they
+    do not raise the loss. If none does, the smallest loss wins, and of equal ones the lowest rate; if all diverge, the
+    lowest. All processes of ``world`` take part and get the same outcome.
     """
     learning_rates = tuple(middle * factor for factor in PROBE_FACTORS)
     copies = [stepper.copy() for _ in (*learning_rates, None)]  # the last is not trained

@@ -18,7 +18,7 @@ from catro_deploy.errors import CatroError, FaultError
 __all__ = ["read_ahead", "read_batches", "workers_for"]
 
 MOST_WORKERS = 8
-PREFETCHED = 2  # batches of each worker, beside the one that it makes
+PREFETCHED = 2  # batches of each worker, besides the one in work
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -43,7 +43,7 @@ def read_ahead(
     workers: int,
     pin: bool = False,
 ) -> Iterator[torch.Tensor]:
-    """What ``read`` gives for each of ``parts``, in their order, while the caller computes; pinned for a GPU.
+    """The results of ``read`` for each of ``parts``, in order, prefetched while the caller computes; pinned for a GPU.
 
     Without ``workers`` one thread reads one batch ahead.
 
@@ -59,8 +59,8 @@ def read_ahead(
         num_workers=workers,
         prefetch_factor=PREFETCHED,
         pin_memory=pin,
-        generator=torch.Generator(),  # its draws must not move the caller's
-        multiprocessing_context="fork",  # others would import PyTorch anew in each epoch
+        generator=torch.Generator(),  # it must not advance the caller's generator
+        multiprocessing_context="fork",  # others would import PyTorch again in each epoch
     )
     try:
         for found in loader:
@@ -77,9 +77,9 @@ def read_ahead(
 
 
 def workers_for(files: FileSplit, batch: int) -> int:
-    """How many processes decode batches of so many images: as settings say, else the cores of this process.
+    """The number of processes that decode batches of this size: as settings say, else the cores of this process.
 
-    Batches come back through shared memory, which containers often limit: as many processes as have space in it.
+    Batches are returned through shared memory, which containers often limit, and with it the number of processes.
     """
     if not batch or not SHARED_MEMORY.is_dir():
         return 0
@@ -92,7 +92,7 @@ def workers_for(files: FileSplit, batch: int) -> int:
 
 
 class _Batches(Dataset[torch.Tensor | CatroError]):
-    """A batch as one item, so that a worker makes all of it. Errors are returned: raised ones lose their hint."""
+    """A batch as one item, so that one worker decodes all of it. Errors are returned: raised ones lose their hint."""
 
     def __init__(self, read: Callable[[NDArray[np.int64]], torch.Tensor], parts: Sequence[NDArray[np.int64]]) -> None:
         self._read, self._parts = read, parts

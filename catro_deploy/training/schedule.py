@@ -11,11 +11,11 @@ STEP_DECAY = 0.1
 def learning_rate_factor(
     schedule: Literal["cosine", "step"], step: int, total_steps: int, warmup_steps: int = 0
 ) -> float:
-    """What the highest learning rate is multiplied by at ``step`` (0 .. total_steps - 1).
+    """The factor of the highest learning rate at ``step`` (0 .. total_steps - 1).
 
-    The factor climbs in a straight line to 1 over the first ``warmup_steps``. Then ``cosine`` falls from 1 along half
-    a cosine, which would reach 0 at ``total_steps``; ``step`` stays at 1 and drops to a tenth from the middle of
-    ``total_steps`` on, as in the CATRO paper.
+    It rises linearly to 1 over the first ``warmup_steps``. Then ``cosine`` decays from 1 along half a cosine, which
+    would reach 0 at ``total_steps``; ``step`` stays at 1 and drops to a tenth from the middle of ``total_steps`` on, as
+    in the CATRO paper.
     """
     if step < warmup_steps:
         return (step + 1) / warmup_steps

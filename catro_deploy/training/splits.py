@@ -28,7 +28,7 @@ from catro_deploy.training.world import World, parting, the_world
 
 __all__ = ["NOT_IN_FINGERPRINT", "TrainingJob", "fit", "train_together"]
 
-# Where training runs and how fast does not make it another training.
+# Settings of place and speed do not change the training.
 NOT_IN_FINGERPRINT = {"compute", "amp", "compile", "recipe", "tensorboard", "checkpoint_minutes"}
 
 
@@ -40,13 +40,10 @@ class TrainingJob:
         model: is trained in place.
         train: images to train on, augmented on the device.
         validation: images for the accuracy after each epoch; may be empty, or without labels: no accuracy then.
-        settings: a learning rate or moving average that they leave open follows from the number of steps (``gentle``).
-        mean: a value a channel, of pixels in 0..1; subtracted from the images.
-        std: likewise; images are divided by it.
-        title: for the progress display.
-        teacher: gives logits over the same classes.
-        distill: its share of the loss.
-        temperature: of both networks' answers when they are compared.
+        settings: a learning rate or moving average that they do not set follows from the number of steps (``gentle``).
+        mean: one value per channel, for pixels in 0..1; subtracted from the images. std: likewise; images are divided
+        by it. title: for the progress display. teacher: gives logits over the same classes. distill: its share of the
+        loss. temperature: of both networks' answers in the distillation loss.
     """
 
     model: nn.Module
@@ -62,7 +59,7 @@ class TrainingJob:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that decides where the training goes."""
+        """A hash of all that decides the training's result."""
         content = {
             "settings": self.settings.model_dump(mode="json", exclude=NOT_IN_FINGERPRINT),
             "model": tensors_hash(self.model.state_dict()),
@@ -90,7 +87,7 @@ def fit(job: TrainingJob, state_path: Path, progress: Progress, events: Path | N
         CheckpointError: ``state_path`` is damaged.
         NumericsError: the loss or a weight is not finite; the state of the last good epoch stays.
         StorageError: the state could not be written.
-        FaultError: the GPU's memory is too small, or a process that trained along is gone.
+        FaultError: the GPU's memory is too small, or another process of the training has ended.
     """
     world = the_world()
     with parting(world):
@@ -105,7 +102,7 @@ def train_together(
     hardware = choose_hardware(job.model, settings.compute, settings.amp)
     count = len(job.train.labels)
     if count < 2:
-        raise DataError(f"There are {count} training images; 2 are the least.", "Choose other classes, or add images.")
+        raise DataError(f"There are {count} training images; 2 are needed.", "Choose other classes, or add images.")
     fingerprint = job.fingerprint
     batch = settings.batch_size or batch_size(count)
     with enough_memory(f'Lower batch_size (now {batch}) or set compute = "cpu".'):
@@ -132,7 +129,7 @@ def train_together(
 
 
 def _part(split: Split, world: World) -> Split:
-    """What this process of ``world`` validates on."""
+    """The part of the validation images for this process of ``world``."""
     if world.size == 1:
         return split
     indices = np.arange(world.rank, len(split.labels), world.size)

@@ -1,4 +1,4 @@
-"""What an interrupted training needs to go on: one safetensors file, written whole or not at all.
+"""The state of an interrupted training: one safetensors file, written whole or not at all.
 
 Tensors carry a prefix: ``model.``, ``momentum.`` and, where weights are averaged, ``ema.``; with
 patience, ``best.``. All else is JSON in the
@@ -43,10 +43,10 @@ class Partial:
 
 @dataclass(frozen=True)
 class State:
-    """Where a training stands after its last whole epoch, or within the next one.
+    """The state of a training after its last complete epoch, or within the next one.
 
     Attributes:
-        fingerprint: hash of all that decides how the training goes; another one is another training.
+        fingerprint: hash of all that decides how the training goes; a different one is a different training.
         epochs: those that are done.
         baseline: validation accuracy before the first epoch.
         model: weights and buffers by name.
@@ -71,13 +71,13 @@ class State:
 
     @property
     def best_epoch(self) -> Epoch | None:
-        """The one of the best validation accuracy, the latest of equals; None if nothing was validated."""
+        """The epoch of the best validation accuracy, the latest of equals; None if nothing was validated."""
         validated = [epoch for epoch in self.epochs if epoch.validation_accuracy is not None]
         return max(validated, key=lambda one: (one.validation_accuracy, one.epoch), default=None)
 
 
 def write_state(path: Path, state: State) -> None:
-    """Write ``state`` to ``path``, in the place of what stood there.
+    """Write ``state`` to ``path``, replacing an earlier one.
 
     Raises:
         StorageError: the disk is full, or the folder cannot be written.
@@ -125,7 +125,7 @@ def read_state(path: Path) -> State:
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{path} should hold an interrupted training, but it cannot be read ({type(error).__name__}: {error}).",
-            "Delete it to start the training anew.",
+            "Delete it to start the training over.",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""One step after another: a network with its optimiser, on its hardware."""
+"""Training steps of a network with its optimiser, on its hardware."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ __all__ = ["Stepper", "seeded"]
 
 @contextmanager
 def seeded(seed: int, hardware: Hardware) -> Iterator[None]:
-    """Let dropout and the like draw from ``seed`` in this block; the global generators are the caller's afterwards."""
+    """Let dropout and the like draw from ``seed`` in this block; the global generators are restored afterwards."""
     gpus = [torch.cuda.current_device()] if hardware.device.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus):
         torch.manual_seed(seed)
@@ -28,7 +28,7 @@ def seeded(seed: int, hardware: Hardware) -> Iterator[None]:
 class Stepper:
     """Nesterov SGD on ``model``, without weight decay on biases and batch norm (everything of one dimension).
 
-    ``forward`` is what steps call: the model, or what stands for it (compiled, or shared among processes).
+    ``forward`` is what steps call: the model, or its wrapper (compiled, or distributed).
     """
 
     def __init__(self, model: nn.Module, objective: Objective, settings: OptimiserSettings, hardware: Hardware) -> None:
@@ -40,7 +40,7 @@ class Stepper:
         self.scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.scales_loss)
 
     def copy(self) -> "Stepper":
-        """Another one with a copy of the model as it is now; its optimiser has no momentum yet."""
+        """A stepper with a copy of the current model; its optimiser has no momentum yet."""
         return Stepper(copy.deepcopy(self.model), self.objective, self.settings, self.hardware)
 
     def join(self, world: World) -> None:
@@ -59,7 +59,7 @@ class Stepper:
 
     @property
     def keeps_statistics(self) -> bool:
-        """Whether batch norms keep the statistics that they have: in small batches, if these are accurate.
+        """Whether batch norms keep their statistics: in small batches, if these are accurate.
 
         Statistics of batches of 16 images alone, at a learning rate of 0, took 1.4 points of accuracy from a
         reconstructed ResNet-20 (83.4% on CIFAR-10, 360 training images, 44 steps).
@@ -100,6 +100,6 @@ def _nesterov_sgd(
         lr=0.0,  # each step sets its own
         momentum=settings.momentum,
         nesterov=settings.momentum > 0,
-        # The fused form leaves its momentum uninitialised where the scaler skips the first step, as it often does.
+        # Fused SGD leaves its momentum uninitialised where the scaler skips the first step, as it often does.
         fused=not hardware.scales_loss,
     )

@@ -1,15 +1,15 @@
-"""How long a training is, in words: steps are what counts, and epochs of few images have few."""
+"""The length of a training, in words: in steps, since epochs of few images have few."""
 
 from catro_deploy.settings.batches import LEAST_BATCH
 
 __all__ = ["FEW_STEPS", "step_lines"]
 
 FEW_STEPS = 100
-"""A training of fewer steps hardly changes a network."""
+"""A training of fewer steps has little effect."""
 
 
 def step_lines(steps: int, epoch_steps: int, batch: int) -> list[str]:
-    """``880 training steps: 40 epochs of 22, batches of 16 images``; of few steps also a warning, and what to do."""
+    """``880 training steps: 40 epochs of 22, batches of 16 images``; for few steps also a warning with advice."""
     epochs = -(-steps // epoch_steps)
     lines = [
         f"{_count(steps, 'training step')}: {_count(epochs, 'epoch')} of {epoch_steps:,}, batches of {batch} images"

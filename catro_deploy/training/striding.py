@@ -1,4 +1,4 @@
-"""Narrow strided convolutions, kept away from a fault of oneDNN's."""
+"""A workaround for a oneDNN bug with narrow strided convolutions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ VECTOR = 16
 
 @contextmanager
 def striding_first(model: nn.Module) -> Iterator[None]:
-    """While this lasts, narrow 1x1 convolutions of a ``model`` on a CPU stride before they convolve.
+    """Within the block, narrow 1x1 convolutions of a ``model`` on a CPU stride before they convolve.
 
-    They leave out rows and columns first instead of meanwhile; the result is the same. With channels last, oneDNN's
-    gradient of a strided 1x1 convolution with fewer input channels than a vector holds is written past its workspace:
-    it crashes, or gradients are wrong (oneDNN issue 6035, open as of version 3.14). Pruning makes such convolutions, of
-    the shortcuts of ResNets above all.
+    They drop rows and columns first; the result is the same. With channels last, oneDNN's gradient of a strided 1x1
+    convolution with fewer input channels than a vector holds is written past its workspace: it crashes, or gradients
+    are wrong (oneDNN issue 6035, open as of version 3.14). Pruning makes such convolutions, of the shortcuts of ResNets
+    above all.
     """
     on_cpu = [conv for conv in _narrow_and_strided(model) if conv.weight.device.type == "cpu"]
     convolutions = [conv for conv in on_cpu if _can_stride_first(conv)]
@@ -35,7 +35,7 @@ def striding_first(model: nn.Module) -> Iterator[None]:
 
 
 def suffers_channels_last(model: nn.Module) -> bool:
-    """Whether ``model`` has convolutions with that fault of which ``striding_first`` knows nothing."""
+    """Whether ``model`` has affected convolutions that ``striding_first`` does not handle."""
     return not all(_can_stride_first(conv) for conv in _narrow_and_strided(model))
 
 
@@ -49,7 +49,7 @@ def _narrow_and_strided(model: nn.Module) -> list[nn.Conv2d]:
 
 
 def _can_stride_first(conv: nn.Conv2d) -> bool:
-    # Classes with a forward of their own may convolve in their own way. Padding of a 1x1 kernel is not seen.
+    # Subclasses may convolve in their own way. Padding of a 1x1 kernel is not handled.
     return type(conv).forward is nn.Conv2d.forward and conv.padding == (0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Several processes under torchrun: the first does all there is to do, the others join its trainings."""
+"""Several processes under torchrun: the first runs the command, the others join its trainings."""
 
 import time
 
@@ -10,9 +10,9 @@ from catro_deploy.training.world import is_loss_of_a_process, the_world
 
 __all__ = ["dismiss", "serve"]
 
-# Of a process whose first one has gone; that one, or torchrun, says why.
+# Exit code of a process whose first one has ended; that one, or torchrun, says why.
 LEFT_ALONE = 1
-# Letting go takes microseconds, of a thread that a busy machine may have set aside.
+# Releasing a message takes microseconds, but a busy machine may delay the thread.
 PAUSE_S = 0.5
 
 
@@ -32,7 +32,7 @@ def serve() -> int:
 
 
 def dismiss() -> None:
-    """Let the others end, unless they are gone; for the first process."""
+    """Let the others end, unless they have ended; for the first process."""
     world = the_world()
     if not dist.is_initialized():
         return
@@ -46,10 +46,10 @@ def dismiss() -> None:
 
 
 def _part() -> None:
-    """Wait for each other, and then for gloo's threads to let go of the last messages.
+    """Wait for each other, and then for gloo's threads to release the last messages.
 
-    One that does so while Python shuts down ends its process with SIGABRT. The barrier's message may go through another
-    thread than the one before it did, and what trained keeps the threads from being joined, so there is a pause.
+    A thread that does so while Python shuts down ends its process with SIGABRT. The barrier's message may use another
+    thread than the message before, and the threads cannot be joined, so there is a pause.
     """
     dist.barrier()
     time.sleep(PAUSE_S)

@@ -34,11 +34,11 @@ class World:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the one that writes files and talks to people."""
+        """Whether it is the process that writes files and reports to the user."""
         return self.rank == 0
 
     def share(self, value: _T) -> _T:
-        """What the first process has for ``value``."""
+        """The first process's ``value``."""
         if self.size == 1:
             return value
         box = [value]
@@ -55,7 +55,7 @@ class World:
 
     @torch.no_grad()
     def align_(self, network: nn.Module) -> None:
-        """Give ``network`` the buffers of the first process: statistics are of each process's own images."""
+        """Copy the first process's buffers to ``network``: statistics are of each process's own images."""
         if self.size > 1:
             for buffer in network.buffers():
                 dist.broadcast(buffer, src=0)
@@ -74,7 +74,7 @@ ALONE = World()
 
 @cache
 def the_world() -> World:
-    """Where this process is; those that torchrun has started meet here, and wait for each other.
+    """The world of this process; processes started by torchrun connect here, and wait for each other.
 
     Raises:
         UsageError: see ``require_torchrun``.
@@ -93,13 +93,13 @@ def the_world() -> World:
             f"The processes of torchrun do not find each other: {error}.", "Look at torchrun's --rdzv-endpoint."
         ) from error
     here = str(Path.cwd())
-    if here not in sys.path:  # for code of the user's that the first process has imported from there
+    if here not in sys.path:  # for the user's code that the first process has imported from there
         sys.path.append(here)
     return World(dist.get_rank(), dist.get_world_size())
 
 
 def require_torchrun() -> None:
-    """See that a process that claims to be torchrun's has its place among the others.
+    """Check that a process with torchrun's environment has all of it.
 
     Raises:
         UsageError: it has not.
@@ -113,16 +113,16 @@ def require_torchrun() -> None:
 
 
 def local_gpu() -> int:
-    """The GPU of this process: torchrun gives each of a machine one of its own."""
+    """The GPU of this process: each process of a machine has its own."""
     return int(os.environ["LOCAL_RANK"]) if dist.is_torchelastic_launched() else torch.cuda.current_device()
 
 
 @contextmanager
 def parting(world: World) -> Iterator[None]:
-    """Let go of the other processes where this block fails: they are in the middle of something, and end then, too.
+    """Disconnect from the other processes where this block fails, which ends them, too.
 
     Raises:
-        FaultError: one of them has gone.
+        FaultError: one of them has ended.
     """
     try:
         yield
@@ -131,12 +131,12 @@ def parting(world: World) -> Iterator[None]:
             dist.destroy_process_group()
         if world.size > 1 and is_loss_of_a_process(error):
             raise FaultError(
-                "A process that trained along has gone.",
+                "Another process of the training has ended.",
                 "The same command continues from the last state that was saved.",
             ) from error
         raise
 
 
 def is_loss_of_a_process(error: BaseException) -> bool:
-    """Whether ``error`` says that another process has gone."""
+    """Whether ``error`` says that another process has ended."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error).lower())

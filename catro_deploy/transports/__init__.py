@@ -1,6 +1,6 @@
-"""Ways to have the agent do a job: in a process on this machine, over ssh on one of the user's devices, or by hand.
+"""Ways to run a job of the agent: in a process on this machine, over ssh on one of the user's devices, or by hand.
 
-A device is named by a string: HERE, the name of a device, or the path of a file of results that were carried back.
+A device is a string: HERE, the name of a device, or the path of a file of results that were carried back.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -22,16 +22,16 @@ from catro_deploy.transports.ssh import run_far
 __all__ = ["device_of", "reached", "run_job"]
 
 CARRIED = "/"
-"""In the absolute path of a file of results, and in no device's name."""
+"""Occurs in the absolute path of a file of results, and in no device's name."""
 
 
 def device_of(device: str, run: RunFolder) -> str:
-    """Where the jobs of ``run`` are done: on ``device``, but for those whose results were carried back."""
+    """Where the jobs of ``run`` run: on ``device``, except those whose results were carried back."""
     return str(run.carried.absolute()) if run.carried.is_file() else device
 
 
 def reached(device: str) -> str:
-    """How that is reached, in words."""
+    """How the device is reached, in words."""
     if device == HERE:
         return "this machine"
     return "by hand" if CARRIED in device else f"{device}, by ssh to {find_device(device).ssh}"
@@ -47,11 +47,11 @@ def run_job(
     note: Callable[[str], None] = lambda text: None,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> R:
-    """Have ``device`` do ``job`` with the ``files`` of ``folder``; return its result.
+    """Run ``job`` on ``device`` with the ``files`` of ``folder``; return its result.
 
-    ``on_event`` gets its events, ``note`` what the user should know. However it ends, nothing of the job keeps running;
-    but if the connection is lost or this process is killed, a remote job continues, and the same job asked for again
-    picks it up.
+    ``on_event`` gets its events, ``note`` messages for the user. When this returns or raises, the job has ended; but if
+    the connection is lost or this process is killed, a remote job continues, and the next call with the same job picks
+    it up.
 
     Raises:
         TargetError: there is no such device.

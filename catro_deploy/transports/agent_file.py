@@ -1,4 +1,4 @@
-"""The agent as one file that a Python interpreter runs, to be sent to devices."""
+"""The agent as one file for a Python interpreter, to be sent to devices."""
 
 import base64
 import io
@@ -10,13 +10,13 @@ from pathlib import Path
 __all__ = ["agent_file", "bootstrap"]
 
 PACKAGE = Path(__file__).parents[1]
-# All that runs on a device, and nothing that needs more than Python 3.8, numpy and a runtime.
+# Everything that runs on a device, and nothing that needs more than Python 3.8, numpy and a runtime.
 PARTS = ("__init__.py", "errors.py", "agent/*.py", "runtimes/*.py")
 # NVIDIA's own library to build and run engines: pure Python, so it can be sent along.
 WITH_POLYGRAPHY = ("tensorrt",)
 LEFT_OUT = ("tools",)
 MAIN = "import sys\n\nfrom catro_deploy.agent.__main__ import main\n\nsys.exit(main())\n"
-# Equal sources make equal files, whenever they were written.
+# Equal sources give equal files, independent of time stamps.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -44,7 +44,7 @@ def agent_file(runtime: str = "") -> bytes:
 
 @cache
 def bootstrap() -> str:
-    """What ``python -c`` gets to keep and start the agent: ``agent/bootstrap.py`` packed into one line.
+    """The argument of ``python -c`` that stores and starts the agent: ``agent/bootstrap.py`` packed into one line.
 
     It imports nothing from the folder in which ssh starts.
     """

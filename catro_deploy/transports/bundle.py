@@ -21,16 +21,16 @@ FOLDER = "catro-bundle"
 README = """\
 Networks to be verified and measured on this device: {target}.
 
-It needs {needs}, and nothing else. Let nothing else run meanwhile:
+It needs {needs}. Run nothing else at the same time:
 
     python3 agent.pyz do
 
-Then carry {result} back, and there, where the networks were made:
+Then carry {result} back to the computer that made this bundle, and run there:
 
     catro-deploy import {result}
 """
 
-# Of runtimes that need more than numpy and themselves.
+# For runtimes that need more than numpy and their own package.
 NEEDS = {
     "tensorrt": "Python 3.10 or later with numpy, TensorRT 10.3 or later and CUDA's runtime",
     "openvino": "Python 3.10 or later with numpy and openvino",

@@ -1,4 +1,4 @@
-"""Which process of this computer follows which job on a device, so that identical jobs do not disturb each other."""
+"""Which process of this computer owns which job on a device, so that identical jobs do not disturb each other."""
 
 import fcntl
 import os
@@ -30,10 +30,10 @@ class Claim:
 
 @contextmanager
 def claimed(work: str) -> Iterator[Claim]:
-    """Claim a job that does ``work``, a SHA-256, as long as the block lasts.
+    """Claim a job for ``work``, a SHA-256, within the block.
 
-    The file of a claim is locked while its process lives. If that process did not drop it, the next one that does the
-    same work takes it over, and with it the job that was started; otherwise the claim is new.
+    The file of a claim is locked while its process lives. If that process did not drop it, the next one with the same
+    work takes it over, with the job that was started; otherwise the claim is new.
 
     Raises:
         StorageError: the cache folder cannot be written.

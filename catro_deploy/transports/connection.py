@@ -1,6 +1,6 @@
-"""Calls of the agent on another machine by the OpenSSH client, tried again where the connection is lost.
+"""Calls of the agent on another machine by the OpenSSH client, retried where the connection is lost.
 
-No text of a user's reaches a shell unquoted, and host keys are checked as the user's ssh checks them.
+No user text reaches a shell unquoted, and the user's ssh checks host keys.
 """
 
 import hashlib
@@ -30,11 +30,11 @@ OPTIONS = ("-T", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=5", "-o",
 NO_CONNECTION = 255
 # How long a lost connection is tried again, and the pauses between.
 PATIENCE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 900.0, 1.0, 30.0
-# Of a path below which ssh can make the socket that its calls share.
+# Longest path of the socket that ssh's calls share.
 LONGEST_SOCKET_FOLDER = 40
 ENDING_S = 15
 TOKEN_BYTES = 8
-GOES_ON = "What was started there goes on. Run the same command again, and its result is picked up."
+GOES_ON = "The job continues there. Run the same command again to fetch its result."
 
 R = TypeVar("R")
 
@@ -52,12 +52,12 @@ class NoAgent(DeviceError):  # noqa: N818 - it is mended by installing
 
 
 class GivenUp(Exception):  # noqa: N818 - the job goes on, unlike with other errors
-    """The connection could not be made again: problem and hint."""
+    """The connection could not be restored: problem and hint."""
 
 
 @contextmanager
 def connected(device: Device, agent: bytes, note: Callable[[str], None]) -> Iterator["Connection"]:
-    """Calls to ``device`` share one connection as long as the block lasts."""
+    """Let calls to ``device`` in the block share one connection."""
     if shutil.which("ssh") is None:
         raise DeviceError("This machine has no ssh command.", "Install OpenSSH: sudo apt-get install openssh-client")
     with tempfile.TemporaryDirectory(prefix="cd-") as sockets:
@@ -103,7 +103,7 @@ class Connection:
         self._call(self._command("install", str(len(self.agent)), str(offset)), self.agent[offset:])
 
     def events(self, name: str, seen: list[int]) -> Iterator[dict[str, Any]]:
-        """The events of a job after the first ``seen``, which is counted on."""
+        """The events of a job after the first ``seen``, which is incremented."""
         command = self._command("run", "follow", name)
         with tempfile.TemporaryFile() as stderr:
             with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr) as process:
@@ -127,9 +127,9 @@ class Connection:
             raise Lost(said)
 
     def patiently(self, attempt: Callable[[], R]) -> R:
-        """``attempt``, again and again while the connection is lost; not if it was never there.
+        """Retry ``attempt`` while the connection is lost, unless it never existed.
 
-        As long as uploads advance, patience begins anew.
+        Progress of uploads restarts the time limit.
         """
         arrived, pause_s, deadline = self.arrived, FIRST_PAUSE_S, time.monotonic() + PATIENCE_S
         while True:
@@ -181,7 +181,7 @@ class Connection:
             raise NoAgent(self.device, event["arrived"]) if event["event"] == "missing" else as_error(event)
 
     def _check(self, code: int, said: str) -> None:
-        """Raise what an exit code and the standard error of a call without a result mean."""
+        """Raise the error for the exit code and standard error of a call without a result."""
         if code == NO_CONNECTION or code < 0:
             raise Lost(said)
         self.reached = True
@@ -190,7 +190,7 @@ class Connection:
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """The event of a line; None of what a login shell prints, or half a line."""
+    """The event of a line; None for output of a login shell, or an incomplete line."""
     try:
         event = json.loads(line)
     except ValueError:

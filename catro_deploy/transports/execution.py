@@ -1,4 +1,4 @@
-"""How networks are used on a device: by which runtime, in which precision, how many images at a time."""
+"""How networks run on a device: runtime, precision, batch sizes and modes."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -42,11 +42,11 @@ class Use:
 
     @property
     def mode(self) -> Mode:
-        """The mode that counts."""
+        """The first mode, which the budget counts."""
         return self.modes([self.batch])[0]
 
     def modes(self, batches: Sequence[int]) -> tuple[Mode, ...]:
-        """All modes of so many images at a time."""
+        """All modes with ``batch`` images at a time."""
         return tuple(Mode(batch, way.get("transfers"), way.get("cuda_graph")) for batch in batches for way in self.ways)
 
 
@@ -58,7 +58,7 @@ def bench_job(
     *,
     beside: bool = False,
 ) -> BenchJob:
-    """Time ``original`` and ``pruned`` of ``models`` in ``modes``, by default in the one that counts."""
+    """Time ``original`` and ``pruned`` of ``models`` in ``modes``, by default the one that the budget counts."""
     return BenchJob(
         runtime=use.runtime,
         threads=use.threads,
@@ -71,12 +71,12 @@ def bench_job(
 
 
 def speedup_of(result: BenchResult) -> Speedup:
-    """The speedup that the device's agent measured, as it is recorded."""
+    """The speedup that the device's agent measured, as a record."""
     return Speedup(result.speedup.median, result.speedup.ci95)
 
 
 def use_of(target: Target, settings: Settings) -> Use:
-    """How ``target`` is used under ``settings``."""
+    """How networks run on ``target`` under ``settings``."""
     bench = settings.bench
     batch = bench.batch or target.batch
     engine: EngineSettings | None = None

@@ -1,4 +1,4 @@
-"""On which targets networks can be run from here, and what to say of the others."""
+"""Which targets networks can be run on from here, and errors for the others."""
 
 import importlib.util
 from importlib import metadata
@@ -35,7 +35,7 @@ def reachable(target: Target, device: str = HERE) -> bool:
 
 
 def _is_installed(package: str) -> bool:
-    """Whether a package can be imported, or else is known to pip: TensorRT's may be a system's without that."""
+    """Whether a package can be imported, or else is known to pip: a system's TensorRT may not be."""
     try:
         return importlib.util.find_spec(package) is not None or bool(metadata.version(package))
     except (metadata.PackageNotFoundError, ModuleNotFoundError):
@@ -45,14 +45,14 @@ def _is_installed(package: str) -> bool:
 def profilable(target: Target) -> bool:
     """Whether the layers of a network can be timed on ``target`` where it is reachable.
 
-    What runs on NVIDIA's GPUs names its layers otherwise than the network does, or tells when they were launched only;
-    what OpenVINO's counters mean on other devices than the CPU was not tried.
+    Runtimes for NVIDIA's GPUs rename layers, or report only when they were launched; OpenVINO's counters have only been
+    tested on CPUs.
     """
     return target.kind == "cpu"
 
 
 def require_reachable(target: Target, device: str, stage: str) -> None:
-    """See to it that ``stage``, which runs networks on the device, can do so.
+    """Check that ``stage``, which runs networks on the device, can do so.
 
     Raises:
         TargetError: it cannot.
@@ -61,7 +61,7 @@ def require_reachable(target: Target, device: str, stage: str) -> None:
         return
     if target.transport == "none":
         raise TargetError(
-            f"{stage} cannot run on {target.name}: of {target.title} there are estimates only.",
+            f"{stage} cannot run on {target.name}: for {target.title} there are estimates only.",
             f"The reason: catro-deploy targets show {target.name}",
         )
     own = (
@@ -88,7 +88,7 @@ def require_reachable(target: Target, device: str, stage: str) -> None:
 
 
 def require_latency(target: Target, device: str = HERE) -> None:
-    """See to it that latency on ``target`` can be measured from here, or else estimated.
+    """Check that latency on ``target`` can be measured from here, or else estimated.
 
     Raises:
         TargetError: neither.

@@ -1,4 +1,4 @@
-"""What it means when ssh or the far machine refuses, and what to do about it."""
+"""Errors of ssh and of the remote machine, and what to do about them."""
 
 from catro_deploy.errors import DeviceError
 from catro_deploy.transports.registry import Device
@@ -6,29 +6,29 @@ from catro_deploy.transports.registry import Device
 __all__ = ["explained", "is_final"]
 
 NO_COMMAND = (126, 127)
-# What ssh says -> what is wrong, and what to do. The first that is found counts.
+# Part of ssh's message -> what is wrong, and what to do. The first match counts.
 SSH = (
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", "Its host key is not the one that ssh knows.",
-     "If the device was set up anew, forget the old key: ssh-keygen -R HOST. If not, somebody may be in between."),
+     "If the device was reinstalled, remove the old key: ssh-keygen -R HOST. If not, this may be an attack."),
     ("Host key verification failed", "ssh does not know its host key.",
      "Log in once and compare the key: ssh {ssh}"),
-    ("Permission denied", "It does not let you in.",
+    ("Permission denied", "It denies the login.",
      "Try it: ssh {ssh}. Put your public key there (ssh-copy-id {ssh}), or start your ssh-agent."),
     ("Could not resolve hostname", "The host name cannot be resolved.",
      "Check the name: catro-deploy device list; or add it to ~/.ssh/config."),
     ("Connection refused", "Nothing answers at its ssh port.",
      "Is sshd running there? It may still be starting."),
-    ("No route to host", "There is no way to it.", "Is it switched on, and in this network?"),
+    ("No route to host", "There is no route to it.", "Is it switched on, and in this network?"),
     ("timed out", "It does not answer.", "Is it switched on, awake, and in this network?"),
     ("Bad configuration option", "Your ssh configuration is not valid.", "Try it: ssh {ssh}"),
 )  # fmt: skip
-# What ssh says of a host key, which no waiting changes.
+# ssh's messages about host keys, for which retrying is pointless.
 FINAL = ("REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed")
 LAST_LINES = 5
 
 
 def is_final(said: str) -> bool:
-    """Whether a new attempt would fail as this one did; ``said`` is ssh's standard error."""
+    """Whether a new attempt would fail in the same way; ``said`` is ssh's standard error."""
     return any(sign.lower() in said.lower() for sign in FINAL)
 
 

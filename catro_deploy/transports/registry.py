@@ -1,4 +1,4 @@
-"""The user's own devices: where they are, and which target each is. Kept in devices.toml beside the user's targets."""
+"""The user's own devices: address and target of each, in devices.toml next to the user's targets."""
 
 import re
 import tomllib
@@ -18,7 +18,7 @@ HERE = ""
 """The name of this machine, where a setting asks for a device."""
 
 FIT_NAME = re.compile(r"[A-Za-z0-9_-]+")
-# Whatever ssh takes for a destination; what begins with a dash would be one of its options.
+# Any destination that ssh accepts; one that begins with a dash would be an option.
 DESTINATION = r"^[^\s-]\S*$"
 
 
@@ -27,7 +27,7 @@ class Device(BaseModel):
 
     Attributes:
         ssh: where it is, as the ``ssh`` command takes it: ``user@host``, or a name of ``~/.ssh/config``.
-        target: what it is.
+        target: its target's name.
         python: the interpreter there: 3.8 or later, with numpy and the target's runtime.
         folder: where the agent keeps files there; relative to the home of the user who logs in.
     """
@@ -58,7 +58,7 @@ def load_devices() -> dict[str, Device]:
         reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, TypeError) as error:
         reason = str(error)
-    raise TargetError(f"{path} cannot be read: {reason}.", "Mend it; or delete it and add your devices again.")
+    raise TargetError(f"{path} cannot be read: {reason}.", "Repair it; or delete it and add your devices again.")
 
 
 def find_device(name: str) -> Device:
@@ -92,7 +92,7 @@ def add_device(device: Device, *, force: bool = False) -> Path:
     if device.name in devices and not force:
         raise TargetError(
             f"You have a device {device.name!r} already: {devices[device.name].ssh}",
-            "Take another name, or put this in its place: --force",
+            "Choose another name, or replace it: --force",
         )
     _write({**devices, device.name: device}, path)
     return path

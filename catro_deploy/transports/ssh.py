@@ -1,4 +1,4 @@
-"""Jobs on another machine, by the OpenSSH client: the user's configuration, keys and known hosts count as ever."""
+"""Jobs on another machine, by the OpenSSH client with the user's configuration, keys and known hosts."""
 
 import getpass
 import json
@@ -34,12 +34,12 @@ def run_far(
     limit_s: float,
     note: Callable[[str], None],
 ) -> Generator[dict[str, Any], None, None]:
-    """Have the agent on ``device`` do ``job`` with the ``files`` of ``folder``; yield its events as JSON.
+    """Run ``job`` with the agent on ``device`` and the ``files`` of ``folder``; yield its events as JSON.
 
     The last one is the result.
 
     Raises:
-        DeviceError: the device cannot be reached, or not any more: then the job goes on there.
+        DeviceError: the device cannot be reached, or no longer: then the job continues there.
         CatroError: the agent reported it.
     """
     hashes = {file: file_hash(folder / file) for file in files}
@@ -69,7 +69,7 @@ class _Far:
     connection: Connection
 
     def send(self, folder: Path, hashes: Mapping[str, str]) -> None:
-        """See to it that the agent and all files are there; what was cut off is continued where it was."""
+        """Upload the agent and all missing files; an interrupted upload continues."""
         files = {digest: folder / file for file, digest in hashes.items()}
         self.connection.patiently(lambda: self._send(files))
 
@@ -97,7 +97,7 @@ class _Far:
         since = far.patiently(lambda: far.run("start", claim.name, stdin=request))["since"]
         if since is not None:
             began = time.strftime("%H:%M:%S", time.localtime(since))
-            far.note(f"{far.device.name} has this job since {began}: going on with it")
+            far.note(f"{far.device.name} has been running this job since {began}: following it")
         try:
             yield from self._follow(claim.name)
         except GivenUp:
@@ -108,14 +108,14 @@ class _Far:
         self._end(claim)
 
     def _follow(self, name: str) -> Iterator[dict[str, Any]]:
-        """The events of a job, wherever the connection is lost on the way."""
+        """The events of a job, across losses of the connection."""
         far, seen = self.connection, [0]
         while True:
             for event in far.patiently(lambda: self._begin_following(name, seen)):
                 yield event
                 if event["event"] == "result":
                     return
-            far.note(f"the connection to {far.device.name} was lost; the job goes on there")
+            far.note(f"the connection to {far.device.name} was lost; the job continues there")
 
     def _begin_following(self, name: str, seen: list[int]) -> Iterator[dict[str, Any]]:
         """Events up to the next loss of the connection; the first is waited for here, so that a loss is noticed."""
@@ -133,7 +133,7 @@ class _Far:
         return rest()
 
     def _end(self, claim: Claim) -> None:
-        """Stop a job and forget it, if that is possible: what fails here was reported before."""
+        """Stop a job and forget it, if possible: failures here were reported before."""
         with suppress(Lost, DeviceError, subprocess.TimeoutExpired):
             self.connection.run("end", claim.name, timeout_s=ENDING_S)
             claim.drop()

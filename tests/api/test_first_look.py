@@ -50,7 +50,7 @@ def test_it_is_judged_on_validation_images_where_there_are_any():
     look, said = warned(ColourNet(3), batches(), validation=batches(relabel=lambda labels: (labels + 2) % 3))
     assert (look.accuracy, look.kind) == (0, "validation images")
     assert "red is blue, green is red, blue is green" in said
-    assert "the place of the class among the logits: 0 blue, 1 red" in said
+    assert "the index of the class among the logits: 0 blue, 1 red" in said
 
 
 def test_only_the_wanted_classes_count():
@@ -74,7 +74,7 @@ def test_images_alone_show_whether_it_is_sure(alone):
     torch.nn.init.zeros_(blind.fc.weight)
     look, said = warned(blind, [alone(images) for images, _ in batches()])
     assert look.accuracy is None
-    assert "hardly sure of any answer to 30 images of the loader" in said
+    assert "almost no confidence in its answers to 30 images of the loader" in said
 
 
 @pytest.mark.parametrize("validation", [None, "the same"])

@@ -133,9 +133,9 @@ def test_results_are_recounted_and_what_cannot_be_one_is_refused(run, tmp_path):
     whole = result.read_bytes()
     (run / "device-results.json").write_text("earlier")
     for kind, damage, says in (
-        ("bench", negative_sample, "us is none."),
+        ("bench", negative_sample, "us is impossible."),
         ("bench", half_a_block, "The original was measured in"),
-        ("bench", other_mode, "not those asked for"),
+        ("bench", other_mode, "not the requested ones"),
         ("logits", one_row, "rows of 3 logits, and 24 images were sent"),
         ("logits", no_base64, "is not base64"),
     ):

@@ -51,7 +51,7 @@ def test_without_catro_toml_flags_can_name_the_model(catro, folder):
 def test_the_run_that_is_taken_is_named_with_the_reason(catro, folder, the_run):
     catro("prune")
     said = catro("finetune").stderr
-    assert f"no --run given: taking runs/{the_run().name}, the only run in runs/" in said
+    assert f"no --run given: using runs/{the_run().name}, the only run in runs/" in said
     catro("prune", "--run", "runs/other")
     assert "taking runs/other, the newest run in runs/" in catro("finetune").stderr
     assert "no --run given" not in catro("finetune", "--run", "runs/other").stderr
@@ -117,5 +117,5 @@ def test_two_runs_in_one_folder(catro, folder):
     with RunFolder(folder / "mine").lock():
         result = catro("finetune", "--run", "mine")
     assert result.exit_code == 2
-    assert "Another catro-deploy is at work in mine." in result.stderr
+    assert "Another catro-deploy is working in mine." in result.stderr
     assert catro("finetune", "--run", "mine").exit_code == 0

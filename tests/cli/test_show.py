@@ -85,7 +85,7 @@ def test_a_plan_by_an_estimate_says_so():
         ("0.5x", "budget 0.500x, predicted 0.480x, measured 0.400x (95% CI 0.320x to 0.500x): met"),
         (
             "380us",
-            "budget 380 us, predicted 480 us, measured 400 us (95% CI 320 us to 500 us): missed by no",
+            "budget 380 us, predicted 480 us, measured 400 us (95% CI 320 us to 500 us): missed, but",
         ),
         ("300us", "budget 300 us, predicted 480 us, measured 400 us (95% CI 320 us to 500 us): OVER BUDGET"),
     ],
@@ -142,7 +142,7 @@ def test_a_precision_by_name_has_its_row_in_the_summary():
     assert "precision fp32 int8" in shown
     assert "int8 98.00% 480 us 0.480x served" in shown
     assert "fp32 98.00% 600 us 0.600x it takes 1.25 times as long as int8" in shown
-    lost = {"int8": "no part of it in integers keeps what must be kept"}
+    lost = {"int8": "no part of it can be quantised within the limits"}
     quantize = make_quantize(shipped="fp32", candidates={"fp32": make_candidate(ratio=0.6)}, lost=lost)
     shown = lines("report", make_report(make_plan(), make_verify(), make_bench(), quantize=quantize))
     assert f"int8 {lost['int8']}" in shown

@@ -59,7 +59,7 @@ def test_a_target_is_added_listed_and_shown(catro, own):
 
 def test_one_that_shadows_a_shipped_one_says_so(catro, own):
     added = catro("targets", "add", "box.toml", "--name", "jetson-orin")
-    assert "It stands before the jetson-orin that comes with catro-deploy." in added.stderr
+    assert "It replaces the jetson-orin that comes with catro-deploy." in added.stderr
     by_name = {target["name"]: target for target in document(catro("targets", "list", "--json"))}
     assert by_name["jetson-orin"]["shadows_shipped"]
     assert by_name["jetson-orin"]["gpu"]["sms"] == 4

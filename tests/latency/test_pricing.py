@@ -85,7 +85,7 @@ def test_a_noisy_profile_is_told():
     network = block()
     noisy = replace(profile(), disagreement=NOISY + 0.03)
     (warning,) = measured_pricing(network, scored(network).prunable, noisy).warnings
-    assert "its visits differ by 13%" in warning
+    assert "its rounds differ by 13%" in warning
     assert "catro-deploy profile --force" in warning
 
 

@@ -1,4 +1,4 @@
-"""Which widths are swept, which are worth having, and networks in which neighbours meet in all pairs."""
+"""Which widths are swept, which are efficient, and networks in which neighbours have all pairs of widths."""
 
 import math
 from collections import Counter
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catro_deploy.latency.widths import latin_square, period, sweep_widths, useful_widths
+from catro_deploy.latency.widths import efficient_widths, latin_square, period, sweep_widths
 
 
 def staircase(width: int, step: int) -> float:
@@ -48,7 +48,7 @@ def test_a_sweep_is_short_and_has_both_ends(width, smallest):
 )
 def test_no_useful_width_is_slower_than_a_wider_one(times, most, first):
     widths = range(first, first + len(times))
-    useful = useful_widths(widths, times, most)
+    useful = efficient_widths(widths, times, most)
     at = dict(zip(widths, times, strict=True))
     assert set(useful) <= set(widths)
     assert list(useful) == sorted(set(useful))
@@ -63,7 +63,7 @@ def test_no_useful_width_is_slower_than_a_wider_one(times, most, first):
 @given(step=st.sampled_from([1.0, 0.3, 7.0]), width=st.integers(20, 200), most=st.integers(2, 13))
 def test_where_each_channel_costs_the_same_the_narrowest_and_as_many_as_allowed_are_taken(step, width, most):
     widths = range(3, width + 1)
-    useful = useful_widths(widths, [step * w for w in widths], most)
+    useful = efficient_widths(widths, [step * w for w in widths], most)
     assert (useful[0], useful[-1]) == (3, width)
     assert len(useful) >= most - 3  # parts of the range that lie between two whole numbers give none
 
@@ -72,19 +72,19 @@ def test_a_planted_cliff_is_avoided():
     """15 channels take longer than 16, and 31 than 32; 12 take the same as 13."""
     widths = (8, 12, 13, 15, 16, 31, 32)
     times = (300, 400, 400, 950, 550, 3300, 1700)
-    assert useful_widths(widths, times, 13) == (8, 13, 16, 32)
+    assert efficient_widths(widths, times, 13) == (8, 13, 16, 32)
 
 
 def test_times_that_differ_by_noise_count_as_one_stair():
-    assert useful_widths((4, 5, 6, 7, 8), (100.0, 99.5, 100.2, 99.7, 100.0), 13) == (8,)
-    assert useful_widths((4, 5, 6, 7, 8), (90.0, 99.5, 100.2, 99.7, 100.0), 13) == (4, 8)
+    assert efficient_widths((4, 5, 6, 7, 8), (100.0, 99.5, 100.2, 99.7, 100.0), 13) == (8,)
+    assert efficient_widths((4, 5, 6, 7, 8), (90.0, 99.5, 100.2, 99.7, 100.0), 13) == (4, 8)
 
 
 @pytest.mark.parametrize("step", [8, 16])
 @pytest.mark.parametrize("width", [64, 96, 128, 256, 512])
 def test_the_period_of_a_planted_staircase_is_found(width, step):
     widths = sweep_widths(width, 3)
-    useful = useful_widths(widths, [staircase(w, step) for w in widths], 13)
+    useful = efficient_widths(widths, [staircase(w, step) for w in widths], 13)
     assert all(w % step == 0 for w in useful)
     if widths[-1] - widths[-2] < step:  # else its multiples alone were swept
         assert period(widths, useful) == step
@@ -94,7 +94,7 @@ def test_the_period_of_a_planted_staircase_is_found(width, step):
 def test_the_period_counts_what_the_widths_count(each):
     """64 convolution groups of ``each`` channels on stairs of 32 channels: a stair is 32 / ``each`` of them long."""
     widths = sweep_widths(64, 3)
-    useful = useful_widths(widths, [staircase(each * width, 32) for width in widths], 13)
+    useful = efficient_widths(widths, [staircase(each * width, 32) for width in widths], 13)
     assert all(each * width % 32 == 0 for width in useful)
     assert period(widths, useful) == 32 // each
 
@@ -110,7 +110,7 @@ def test_the_ends_of_stairs_are_swept_where_a_width_counts_any_number_of_channel
 @pytest.mark.parametrize("width", [16, 64, 96, 256, 512, 2048])
 def test_a_ramp_has_no_period(width):
     widths = sweep_widths(width, 3)
-    useful = useful_widths(widths, [5.0 + w for w in widths], 13)
+    useful = efficient_widths(widths, [5.0 + w for w in widths], 13)
     assert period(widths, useful) == 1
 
 

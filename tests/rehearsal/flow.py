@@ -69,7 +69,7 @@ class Rehearsal:
             done = command("run", "--device", NAME, *BUDGET, *long, "--run", "run")
         assert done.exit_code == exit_code_of(Path("run")), done.stderr
         assert cuts
-        lost = f"the connection to {NAME} was lost; the job goes on there"
+        lost = f"the connection to {NAME} was lost; the job continues there"
         assert lost in done.stderr or f"{NAME} cannot be reached; trying again" in done.stderr
         return Path("run")
 

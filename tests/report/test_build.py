@@ -84,7 +84,7 @@ def test_problems_of_verify_come_before_warnings_of_bench_and_absent_fine_tuning
     assert report.warnings == (
         "Pruning cost too much.",
         "Other processes kept 0.9 of 2 cores busy.",
-        "The pruned network was not fine-tuned: all figures are of what pruning left.",
+        "The pruned network was not fine-tuned: all figures are of the network right after pruning.",
     )
     assert report.verdict.endswith("; verification FAILED")
 

@@ -33,7 +33,7 @@ def test_a_training_is_told_in_a_sentence():
 def test_rates_that_were_tried_are_told_with_their_losses():
     words = probe_words(make_finetune(probe=PROBE))
     assert words == (
-        "Learning rates tried before, for 50 steps each: 0.0005 (loss 0.25), 0.0015 (loss 0.125), 0.0045 (loss not "
+        "Learning rates tried first, for 50 steps each: 0.0005 (loss 0.25), 0.0015 (loss 0.125), 0.0045 (loss not "
         "finite), on training images held out from them. Chosen: 0.0015."
     )
     for text in reports(make_finetune(probe=PROBE)):

@@ -53,7 +53,7 @@ def test_the_words_say_on_which_images_and_after_how_long():
     words = front_words(make_search(epochs=1))
     assert "fine-tuned for 1 epoch only" in words
     assert "validation images" in words
-    assert "test images were not looked at" in words
+    assert "test images were not used" in words
 
 
 def test_the_picture_sets_points_against_latency():

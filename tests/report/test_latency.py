@@ -167,7 +167,7 @@ def test_the_word_on_what_is_measured_stays_true(plan, says):
 def test_the_word_on_what_is_measured_names_what_is_not():
     measured = make_report(make_estimate()).measured
 
-    assert measured.startswith("No latency was measured: jetson-orin was out of reach. No accuracy was measured.")
+    assert measured.startswith("No latency was measured: jetson-orin could not be reached. No accuracy was measured.")
     assert "were measured" not in measured
 
 

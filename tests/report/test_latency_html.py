@@ -55,7 +55,7 @@ def test_pages_without_measurements_are_well_formed(plan, finetune):
     html = unmeasured(plan, finetune)
 
     assert "faster" not in words(html).split("Load it in PyTorch")[0]
-    assert "What the figures rest on" in html
+    assert "Basis of the figures" in html
     assert "catro-deploy bench" not in html
 
 
@@ -83,7 +83,7 @@ def test_the_budget_is_a_figure_of_its_own_with_its_measurement():
 
     assert "Budget 0.5x 0.400× met, measured predicted 0.480x" in " ".join(re.sub(r"<[^>]+>", " ", html).split())
     budget = section(html, "Budget")
-    assert "Asked 0.500x Predicted 0.480x Measured 0.400x 95% CI of what was measured 0.320x to 0.500x" in budget
+    assert "Asked 0.500x Predicted 0.480x Measured 0.400x 95% CI of the measurement 0.320x to 0.500x" in budget
     assert "Outcome met MACs used, for information 49.00%" in budget
 
 
@@ -137,8 +137,8 @@ def test_layers_have_a_bar_before_and_after_and_those_gone_say_so():
     assert "600 → 150" in parsed.texts
     assert "120 → gone" in parsed.texts
     gone = section(page(make_timed_plan()), "Widths")
-    assert "1 residual branch is gone, here by the last layer: gone.conv2." in gone
-    assert "Layers that went: gone.conv1, gone.conv2." in gone
+    assert "1 residual branch is removed, named by the last layer: gone.conv2." in gone
+    assert "Removed layers: gone.conv1, gone.conv2." in gone
     assert "16 → 0" in gone
 
 
@@ -166,7 +166,7 @@ def test_every_section_of_an_estimate_is_marked():
     assert marked == ["Budget", "Staircases", "Time by layer", "Cost model"]
     assert 'Latency <span class="badge">estimate</span></dt>' in html
     assert "These times are estimated, not measured." in words(html)
-    assert "No networks were held out to judge it." in words(html)
+    assert "No networks were held out to evaluate it." in words(html)
     assert "No figure here is estimated" not in words(html)
     assert "Validation accuracy" in words(html)
 

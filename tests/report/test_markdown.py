@@ -65,7 +65,7 @@ def test_markdown_tells_how_latency_decided():
     assert "| layer0.conv1 | 600.0 | 150.0 | -75.0% |" in text
     assert "| gone.conv2 | 80.0 | gone | -100.0% |" in text
     assert "| Networks held out of its fit | 40 | 90.0% | 97.5% | 3.1% | 0.950 |" in text
-    assert "1 residual branch is gone, here by the last layer: gone.conv2." in text
+    assert "1 residual branch is removed, named by the last layer: gone.conv2." in text
 
 
 def test_rounds_of_a_budget_in_microseconds_are_in_microseconds():

@@ -15,7 +15,7 @@ from tests.report.made import make_estimate, make_finetune, make_plan, make_repo
             "its accuracy there, its latency (0.480x of the original's: estimate, not measured); max_drop, 0.5 points, "
             "was not applied.",
         ),
-        (make_plan(target="jetson-orin"), None, "its accuracy there, its latency (nothing is known of it)."),
+        (make_plan(target="jetson-orin"), None, "its accuracy there, its latency (not known)."),
     ],
 )
 def test_what_nobody_has_checked_is_listed(plan, max_drop, expected):

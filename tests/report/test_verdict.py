@@ -66,7 +66,7 @@ def test_verdict_names_a_budget_of_macs_that_was_not_met():
     ("budget", "words"),
     [
         ("0.5x", "; budget 0.5x met: 0.400x of the original's latency, measured"),
-        ("0.39x", "; budget 0.39x missed by no more than the noise: 0.400x of the original's latency, measured"),
+        ("0.39x", "; budget 0.39x missed, but within the noise: 0.400x of the original's latency, measured"),
         ("0.3x", "; OVER BUDGET: 0.400x of the original's latency, measured, where 0.3x was asked"),
         ("400us", "; budget 400us met: 400 us, measured"),
         ("0.3ms", "; OVER BUDGET: 400 us, measured, where 0.3ms was asked"),
@@ -103,7 +103,7 @@ def valid(plan=None, **verify):
 def test_the_warnings_begin_with_whether_the_figures_are_valid():
     of = make_verify().pruned
     assert valid() == "The figures are valid. Keep in mind:"
-    assert valid(passed=False) == "The figures are valid, and miss what was asked. Keep in mind:"
+    assert valid(passed=False) == "The figures are valid, and miss the request. Keep in mind:"
     assert "NOT valid" in valid(pruned=replace(of, largest_logit_difference=1.0), tolerance=0.001)
     assert "NOT valid" in valid(pruned=replace(of, largest_logit_difference=None))
     in_integers = Precisions("fp32", "int8")

@@ -66,7 +66,7 @@ def test_the_lock_keeps_another_process_out_and_goes_with_its_holder(run):
     )
     with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(RunFolderError, match="Another catro-deploy is at work"), run.lock():
+        with pytest.raises(RunFolderError, match="Another catro-deploy is working"), run.lock():
             pass
         holder.kill()
         holder.wait()
@@ -84,7 +84,7 @@ def test_the_lock_clears_what_a_killed_process_left_half_written(run):
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(RunFolderError, match="a file stands there"), RunFolder(path).lock():
+        with pytest.raises(RunFolderError, match="cannot be a folder"), RunFolder(path).lock():
             pass
     with pytest.raises(StorageError, match="cannot be written"), RunFolder(Path("/proc/nothing")).lock():
         pass

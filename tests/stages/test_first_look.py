@@ -135,11 +135,11 @@ def test_far_below_what_the_checkpoint_states(look):
 
 def test_another_order_of_the_classes_is_named(look):
     found, _ = look(ColourNet(3), "reordered")
-    assert (found.accuracy, found.invalid) == (0, "the original's outputs probably stand for other classes")
+    assert (found.accuracy, found.invalid) == (0, "the original's outputs probably belong to other classes")
     (warning,) = found.warnings
     # The first output, which says red, is of what is labelled 2 and so called blue.
     assert "red is blue, green is red, blue is green" in warning
-    assert "100.00% if its outputs stand for other classes" in warning
+    assert "100.00% if its outputs belong to other classes" in warning
     assert "(0_blue, 1_red, ...)" in warning
 
 
@@ -195,7 +195,7 @@ def test_without_labels_a_network_that_is_sure_of_nothing_is_suspected(look):
     torch.nn.init.zeros_(blind.fc.weight)
     found, notes = look(blind, "unlabelled")
     assert found.confidence == pytest.approx(1 / 3)
-    assert found.invalid == "the original is hardly sure of any answer"
+    assert found.invalid == "the original has almost no confidence in its answers"
     (warning,) = found.warnings
     assert "mean confidence is 33.33%, and guessing among 3 classes has 33.33%" in warning
     causes = ["size ([data], here 8x8)", "mean and std", "RGB or BGR", "order of the classes", "another training"]

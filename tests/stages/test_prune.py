@@ -246,7 +246,7 @@ def test_without_labels_every_criterion_and_allocation_keeps_to_the_budget(unlab
 
 @pytest.mark.parametrize("changes", [{"reconstruct": False}, {"worth": "scatter"}], ids=str)
 def test_class_separation_is_refused_without_labels(unlabelled, run, changes):
-    with pytest.raises(SettingsError, match=r"needs them: widths are judged by class separation[\s\S]*Leave"):
+    with pytest.raises(SettingsError, match=r"needs them: widths are scored by class separation[\s\S]*Leave"):
         prune(pruning_by(unlabelled, **changes), run, Silent())
     assert not run.plan.exists()
 

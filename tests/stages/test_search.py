@@ -194,7 +194,7 @@ def test_of_few_images_agreement_and_divergence_decide(settings, run, tried, mon
     if budget is None:
         with pytest.raises(MissedError):
             search(settings(), run, recorder)
-        assert any("of at most 0.005 nats: too much is lost" in note for note in recorder.notes)
+        assert any("of at most 0.005 nats: loses too much" in note for note in recorder.notes)
         return
     content = search(settings(), run, recorder)
     assert (content.budget, content.largest_kl_nats) == (budget, 0.005)

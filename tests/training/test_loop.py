@@ -69,7 +69,7 @@ def test_another_training_starts_anew(tmp_path, change):
     train(tmp_path)
     recorder = Recorder()
     _, history = train(tmp_path, progress=recorder, **change)
-    assert "starting anew" in recorder.notes[0]
+    assert "starting over" in recorder.notes[0]
     assert recorder.steps == len(history.epochs) * STEPS
 
 
@@ -269,7 +269,7 @@ def test_a_partial_epoch_of_other_batches_starts_anew(tmp_path):
     write_state(path, replace(saved, partial=replace(saved.partial, size=15)))
     again = Recorder()
     train(tmp_path, progress=again)
-    assert "starting anew" in again.notes[0]
+    assert "starting over" in again.notes[0]
     assert again.steps == 4 * STEPS
 
 

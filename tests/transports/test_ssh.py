@@ -112,7 +112,7 @@ def test_a_lost_connection_does_not_end_the_job(far, server, tmp_path, home):
     (tmp_path / "written").hardlink_to(written)  # the job's folder is deleted at the end
     assert server.drop_connections() > 0
     *rest, last = events
-    assert any("the connection to far was lost; the job goes on there" in note for note in far.notes)
+    assert any("the connection to far was lost; the job continues there" in note for note in far.notes)
     told = [json.loads(line) for line in (tmp_path / "written").read_text().splitlines()]
     assert [first, *rest, last] == told  # none twice, none lost
     assert last["result"]["pruned"]["n"] >= 100
@@ -132,7 +132,7 @@ def test_a_device_that_does_not_come_back_keeps_the_job(far, server, tmp_path, h
     assert len(list((home / "jobs").iterdir())) == 1
     far.notes.clear()
     result = far.result(bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=6.0)), tmp_path)
-    assert far.notes[0].startswith("far has this job since ")
+    assert far.notes[0].startswith("far has been running this job since ")
     assert result.original.n >= 100
     assert not list((home / "jobs").iterdir())
 
@@ -165,7 +165,7 @@ def test_what_a_killed_host_began_is_picked_up(far, tmp_path):
     with started_host(far, job, tmp_path) as host:
         host.kill()
     assert far.result(job, tmp_path).original.n >= 100
-    assert any("far has this job since " in note for note in far.notes)
+    assert any("far has been running this job since " in note for note in far.notes)
 
 
 def test_ctrl_c_ends_the_job_there_too(far, tmp_path, home):

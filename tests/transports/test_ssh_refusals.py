@@ -49,7 +49,7 @@ def test_a_key_that_does_not_fit(server, device, tmp_path):
         error = refusal(device)
     finally:
         (server.folder / "user_key").write_bytes(right)
-    assert "It does not let you in" in error.problem
+    assert "It denies the login" in error.problem
     assert "ssh-copy-id far" in error.hint
 
 

@@ -1,4 +1,4 @@
-"""Atoms of channels: what must be kept or dropped together, joined as a forward pass shows what hangs together."""
+"""Atoms of channels: sets that can only be removed together, found by following a forward pass."""
 
 from collections.abc import Iterable
 
@@ -8,18 +8,18 @@ from numpy.typing import NDArray
 __all__ = ["CONSTANT", "Atoms", "Labels", "constant"]
 
 Labels = NDArray[np.int64]
-"""The atom of each index of one axis of a tensor; CONSTANT where the index may not be dropped."""
+"""The atom of each index of one axis of a tensor; CONSTANT where the index may not be removed."""
 
 CONSTANT = -1
 
 
 def constant(count: int) -> Labels:
-    """Labels of an axis that may lose no index."""
+    """Labels of an axis whose indices must all stay."""
     return np.full(count, CONSTANT, np.int64)
 
 
 class Atoms:
-    """Disjoint sets of labels (union-find); a set that may not be dropped has a reason."""
+    """Disjoint sets of labels (union-find); a set that must stay has a reason."""
 
     def __init__(self) -> None:
         self._parents: list[int] = []
@@ -34,7 +34,7 @@ class Atoms:
         return np.arange(first, first + count, dtype=np.int64)
 
     def root(self, label: int) -> int:
-        """The label that stands for the atom of ``label``."""
+        """The representative label of the atom of ``label``."""
         while self._parents[label] != label:
             self._parents[label] = self._parents[self._parents[label]]
             label = self._parents[label]
@@ -45,7 +45,7 @@ class Atoms:
         return np.array([CONSTANT if label == CONSTANT else self.root(label) for label in labels.tolist()], np.int64)
 
     def join(self, left: Labels, right: Labels, reason: str) -> None:
-        """Make one atom of each pair of labels; one that meets a CONSTANT may not be dropped, for ``reason``."""
+        """Merge each pair of labels into one atom; one that meets a CONSTANT must stay, for ``reason``."""
         for one, other in set(zip(left.tolist(), right.tolist(), strict=True)):
             if CONSTANT in (one, other):
                 self.fix((one, other), reason)
@@ -53,7 +53,7 @@ class Atoms:
                 self._join(self.root(one), self.root(other))
 
     def tie(self, left: Labels, right: Labels, reason: str) -> None:
-        """``join`` channels of one tensor, and note ``reason`` as what ties them."""
+        """``join`` channels of one tensor, and record ``reason`` as what couples them."""
         for one, other in set(zip(left.tolist(), right.tolist(), strict=True)):
             if CONSTANT not in (one, other) and (roots := {self.root(one), self.root(other)}) and len(roots) == 2:
                 smaller = min(self._sizes.get(root, 1) for root in roots)
@@ -62,16 +62,16 @@ class Atoms:
         self.join(left, right, reason)
 
     def tied_by(self, label: int) -> str:
-        """What joined the largest parts of the atom of ``label`` within a tensor, or nothing."""
+        """The operation that joined the largest parts of the atom of ``label`` within a tensor, if any."""
         return self._ties.get(self.root(label), (0, ""))[1]
 
     def fix(self, labels: Iterable[int], reason: str) -> None:
-        """Note why the atoms of ``labels`` may not be dropped; the first reason counts."""
+        """Record why the atoms of ``labels`` must stay; the first reason is kept."""
         for label in set(labels) - {CONSTANT}:
             self._reasons.setdefault(self.root(label), reason)
 
     def reason(self, label: int) -> str:
-        """Why the atom of ``label`` may not be dropped, or nothing."""
+        """Why the atom of ``label`` must stay; empty if it need not."""
         return self._reasons.get(self.root(label), "")
 
     def _join(self, kept: int, gone: int) -> None:

@@ -1,10 +1,10 @@
 """Which channels are coupled, found by running the model once and following every tensor operation.
 
 Each index of an axis of a parameter or buffer gets a label; each operation of the forward (as torch dispatches it, so
-that functional calls, methods and users' own modules are all the same) says what becomes of the labels of its inputs.
-Convolutions and linear layers join what they read to the inputs of their weights, and put out the labels of their
-weights' outputs; operations from element to element join the labels of all operands; views carry labels along. An
-operation without a rule, or one that mixes channels without weights, makes all that it reads stay as it is.
+that functional calls, methods and users' own modules are all the same) maps the labels of its inputs to labels of its
+outputs. Convolutions and linear layers join the labels of their input with those of their weights' inputs, and return
+the labels of their weights' outputs; elementwise operations join the labels of all operands; views carry labels along.
+An operation without a rule, or one that mixes channels without weights, keeps all its inputs as they are.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,8 +32,8 @@ class Coupling:
 def couple(model: nn.Module, image: torch.Tensor, not_sizes: Collection[str] = ()) -> Coupling:
     """Run ``model`` (eval mode) on ``image`` (1, channels, height, width) and follow its channels.
 
-    Numbers that a module holds and that are the size of what it splits or reshapes follow the channels too, but for
-    those named ``not_sizes``.
+    Numbers that a module holds as sizes of what it splits or reshapes follow the channels too, except those named
+    ``not_sizes``.
     """
     follower = Follower(model, rule_of, not_sizes)
     with torch.no_grad(), follower.places(model), follower:

@@ -23,7 +23,7 @@ __all__ = ["Axes", "Follower", "Given", "LabelledTensors", "Leaf", "Rule", "Trac
 
 Side = Literal["out", "in"]
 Axes = dict[int, Labels]
-"""Labels of the axes of a tensor; an axis without is constant: it may not lose an index."""
+"""Labels of the axes of a tensor; an axis without labels is constant: all its indices stay."""
 Given = dict[str, Any]
 """Arguments of an operation, by the names of its schema."""
 LabelledTensors = list[tuple[torch.Tensor, Axes]]
@@ -31,7 +31,7 @@ LabelledTensors = list[tuple[torch.Tensor, Axes]]
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, *TRANSPOSED)
 LIBRARY = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parent}{os.sep}")
-"""Folders of code that is not the user's."""
+"""Folders of library code."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Tracked:
 class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows labels through every operation, as ``rule_of`` it says.
 
-    ``leaves`` has the labels of each side of the parameters and buffers that were met, and of the numbers that follow
-    the channels. Those named ``not_sizes`` do not.
+    ``leaves`` has the labels of each side of the parameters and buffers that were seen, and of the numbers that follow
+    the channels, except those named ``not_sizes``.
     """
 
     def __init__(self, model: nn.Module, rule_of: Callable[[Any], "Rule"], not_sizes: Collection[str] = ()) -> None:
@@ -87,7 +87,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def places(self, model: nn.Module) -> Iterator[None]:
-        """Know which module is running, to say where channels must stay."""
+        """Track which module is running, to say where channels must stay."""
         hooks = []
         for name, module in model.named_modules():
             hooks.append(module.register_forward_pre_hook(lambda *_, name=name: self._inside.append(name)))
@@ -99,7 +99,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 hook.remove()
 
     def of(self, tensor: torch.Tensor) -> Tracked:
-        """What is known of ``tensor``; a parameter or buffer that is met for the first time gets its labels."""
+        """The labels of ``tensor``; a parameter or buffer that is seen for the first time gets new ones."""
         found: Tracked | None = self._tracked.get(tensor)  # type: ignore[no-untyped-call]
         if found is None:
             name = self._names.get(id(tensor))
@@ -109,8 +109,8 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def label_weight(self, weight: torch.Tensor, outputs: Labels, inputs: Labels) -> None:
         """Label both sides of the ``weight`` of a grouped convolution, whose axes do not show all that it reads.
 
-        A weight that is computed belongs to the module that is running. One outside the modules that are known by
-        heart has outputs only.
+        A weight that is computed belongs to the module that is running. One outside the known kinds of modules has
+        outputs only.
         """
         name = self._names.get(id(weight), f"{self._inside[-1]}.weight" if self._inside else "")
         known = isinstance(self._owners.get(name.rpartition(".")[0]), WEIGHTED)
@@ -140,15 +140,15 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
     def fix(self, labels: Labels, what: str) -> None:
-        """The atoms of ``labels`` must stay, because of ``what`` is done at this place."""
+        """Keep the atoms of ``labels``, because of ``what`` is done at this place."""
         self.atoms.fix(labels.tolist(), self.why(what))
 
     def join(self, left: Labels, right: Labels, what: str) -> None:
-        """Make one atom of each pair of labels; where one of them is constant, ``what`` is why the other must stay."""
+        """Merge each pair of labels; where one of them is constant, ``what`` is why the other must stay."""
         self.atoms.join(left, right, self.why(what))
 
     def tie(self, left: Labels, right: Labels, what: str) -> None:
-        """Make one atom of each pair of labels of one tensor; ``what`` is done to it that ties them."""
+        """Merge each pair of labels of one tensor into one atom; ``what`` couples them."""
         self.atoms.tie(left, right, self.why(what))
 
     def why(self, what: str) -> str:
@@ -179,7 +179,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 Rule = Callable[[Follower, Given, Any], LabelledTensors]
-"""Says which axes of the tensors of a result have which labels."""
+"""Sets the labels of the axes of the tensors in a result."""
 
 
 def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - an OpOverload
@@ -190,7 +190,7 @@ def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[st
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401 - arguments or outputs
-    """The tensors in a value, or in the lists, tuples and dictionaries that it is made of, in order."""
+    """The tensors in a value or nested in its lists, tuples and dictionaries, in order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping | list | tuple):

@@ -1,4 +1,4 @@
-"""Groups of channels, made of the atoms that a coupled run of the model has found."""
+"""Groups of channels, from the atoms that a followed run of the model has found."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -59,12 +59,12 @@ def _numbered(groups: Sequence[Group]) -> list[Group]:
 
 
 def _first_index(group: Group) -> int:
-    """Where the group begins in its first producer."""
+    """The group's first channel in its first producer."""
     return next(slot.index[0] for slot in group.slots if (slot.module, slot.axis) == (group.name, "out"))
 
 
 def _places(model: nn.Module, coupling: Coupling) -> dict[_Key, Labels]:
-    """Labels by module and side, or by the name of a tensor or size outside the modules that surgery knows by heart."""
+    """Labels by module and side, or by the name of a tensor or size outside the kinds of modules that can be cut."""
     modules = dict(model.named_modules())
     names: dict[int, list[str]] = {}  # of a parameter that several modules share
     for name, tensor in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)):
@@ -74,7 +74,7 @@ def _places(model: nn.Module, coupling: Coupling) -> dict[_Key, Labels]:
     for leaf, labels in coupling.leaves.items():
         for name in aliases.get(leaf.tensor, [leaf.tensor]):
             owner = name.rpartition(".")[0]
-            if owner in modules:  # else a module that goes by another name as well
+            if owner in modules:  # else a module that has a second name
                 found.setdefault((owner if supports(modules[owner]) else name, leaf.side), labels)
     return found
 

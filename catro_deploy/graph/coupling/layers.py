@@ -24,9 +24,9 @@ FUNCTIONS = (functional.conv1d, functional.conv2d, functional.conv3d, functional
 def list_layers(model: nn.Module, input_shape: tuple[int, int, int]) -> list[Layer]:
     """Run ``model`` once and list its convolutions and linear layers in the order of execution.
 
-    One that is called several times is listed once, with the positions of all its calls. A functional one goes by the
-    name of the parameter that is its weight. One that reads or returns several tensors, as an octave convolution does,
-    has no feature map and is left out.
+    One that is called several times is listed once, with the positions of all its calls. A functional one has the name
+    of the parameter that is its weight. One that reads or returns several tensors, as an octave convolution does, has
+    no feature map and is left out.
 
     Raises:
         ModelError: the model fails on such images, or has no such layer.

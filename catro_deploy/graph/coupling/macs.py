@@ -1,4 +1,4 @@
-"""Multiply-accumulates of all that a network runs: layers, attention, recurrent layers, products of feature maps."""
+"""Multiply-accumulates of a whole network: layers, attention, recurrent layers, products of feature maps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ def count_macs(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
     """Multiply-accumulates of ``model`` (eval mode) for one image of ``input_shape`` (channels, height, width).
 
     Convolutions and matrix products count, as torch.utils.flop_counter has them; recurrent layers, which it leaves out,
-    count each weight once a step.
+    count each weight once per time step.
     """
     recurrent = 0
 
@@ -40,7 +40,7 @@ def count_macs(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
 
 @contextmanager
 def _plain_attention() -> Iterator[None]:
-    """Let torch's attention run as the products that it is made of: not every release counts its kernels for CPUs."""
+    """Run torch's attention as separate products: not every release counts its kernels for CPUs."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

@@ -1,4 +1,4 @@
-"""Cutting groups of channels as a check: does the model still run, and compute what it would without reading them?"""
+"""Trial cuts of groups of channels: the cut model must run, and compute what the masked model computes."""
 
 import copy
 import random
@@ -21,7 +21,7 @@ Cut = Mapping[Group, tuple[int, ...]]
 Trouble = Callable[[Cut], str]
 
 LARGEST_DEVIATION = 1e-3
-"""Of the largest logit, after cuts throughout a network: more is not rounding."""
+"""Largest deviation that is rounding, as a share of the largest logit, after cuts throughout a network."""
 
 
 def stubborn(
@@ -32,9 +32,9 @@ def stubborn(
 ) -> dict[str, str]:
     """Which of ``groups`` of ``model`` (eval mode) cannot lose channels, and why.
 
-    Each loses another number of them, for a forward may count on two being equally wide. Shapes are tried first,
-    without computing anything, then numbers that the forward reads, which graphs of it hold as constants; of what fits,
-    the values.
+    Each loses a different number of them, since a forward may rely on two groups having equal widths. Shapes are
+    checked first, without computing values; then numbers that the forward reads, which its graphs hold as constants;
+    then the values.
     """
     draw = random.Random(0)
     narrow = {group: spread(group, draw.randint(1, group.width - 1)) for group in groups if group.width > 1}
@@ -48,12 +48,12 @@ def stubborn(
 
 
 def _refusals(trouble: Trouble, cut: Cut) -> dict[str, str]:
-    """The groups without which no ``trouble`` is left."""
+    """The smallest groups found whose exclusion removes all ``trouble``."""
     reasons = _culprits(trouble, cut)
     if not reasons or not trouble({group: kept for group, kept in cut.items() if group.name not in reasons}):
         return reasons
     willing: dict[Group, tuple[int, ...]] = {}
-    for group, kept in cut.items():  # some fail only together with others: those that come first may go
+    for group, kept in cut.items():  # some fail only together with others: the first of those may be cut
         found = reasons.get(group.name) or trouble({**willing, group: kept})
         if found:
             reasons[group.name] = found
@@ -63,7 +63,7 @@ def _refusals(trouble: Trouble, cut: Cut) -> dict[str, str]:
 
 
 def _culprits(trouble: Trouble, cut: Cut) -> dict[str, str]:
-    """Groups that fail alone, or of two halves that fail only together the last one, found by halving."""
+    """Groups that fail alone, found by bisection; of two halves that fail only together, the last group."""
     found = trouble(cut) if cut else ""
     if not found:
         return {}
@@ -76,7 +76,7 @@ def _culprits(trouble: Trouble, cut: Cut) -> dict[str, str]:
 
 
 class _Shapes:
-    """Runs cut copies of a model on tensors without values; a model that needs values is not tried."""
+    """Runs cut copies of a model on tensors without values; a model that needs values is skipped."""
 
     def __init__(self, model: nn.Module, sizes: Mapping[str, tuple[int, int]], image: torch.Tensor) -> None:
         self._sizes, self._image = sizes, image.to("meta")
@@ -88,7 +88,7 @@ class _Shapes:
             self._model = None
 
     def trouble(self, cut: Cut) -> str:
-        """What goes wrong when groups keep only those channels, or nothing."""
+        """What fails when groups keep only those channels; empty if nothing does."""
         if self._model is None:
             return ""
         try:
@@ -102,7 +102,7 @@ class _Shapes:
 class _Numbers:
     """Traces cut copies of a model: does the forward branch, loop or index as it did?
 
-    Besides the cut that is asked for, one channel less and a single one are tried, for conditions such as ``> 16`` and
+    Besides the requested cut, one channel less and a single one are tried, because of conditions such as ``> 16`` and
     ``% 2``.
     """
 
@@ -114,7 +114,7 @@ class _Numbers:
         self._expected = self._read(self._model)
 
     def trouble(self, cut: Cut) -> str:
-        """Which number is another one when groups keep only those channels, or nothing."""
+        """Which number changes when groups keep only those channels; empty if none does."""
         if not self._expected:
             return ""
         fewest = {group: spread(group, 1) for group in cut}
@@ -136,14 +136,14 @@ class _Numbers:
 
 
 class _Values:
-    """Runs cut copies of a model and holds what they compute against the masked model."""
+    """Runs cut copies of a model and compares their logits with the masked model's."""
 
     def __init__(self, model: nn.Module, sizes: Mapping[str, tuple[int, int]], image: torch.Tensor) -> None:
         self._model, self._sizes = model, sizes
         self._image = image.to(next(model.parameters()).device)
 
     def trouble(self, cut: Cut) -> str:
-        """What goes wrong when groups keep only those channels, or nothing."""
+        """What fails when groups keep only those channels; empty if nothing does."""
         with torch.no_grad():
             expected = masked(self._model, _keeps(cut, self._sizes))(self._image)
             try:
@@ -157,7 +157,7 @@ class _Values:
 
 def _deviates(found: torch.Tensor, expected: torch.Tensor) -> str:
     if not torch.isfinite(expected).all():
-        return ""  # weights that compute nothing: scoring the channels says which layer it is
+        return ""  # weights are not finite: scoring the channels names the layer
     deviation = (found - expected).abs().max() / expected.abs().max().clamp(min=1e-12)
     return "" if deviation <= LARGEST_DEVIATION else "without some of them the forward computes something else"
 

@@ -1,4 +1,4 @@
-"""What each tensor operation makes of the labels of its inputs; those that only move elements are in view_rules.py."""
+"""How tensor operations map labels of inputs to labels of outputs; view_rules.py has those that only move elements."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ _RULES: dict[str, Rule] = dict(VIEW_RULES)
 
 
 def rule_of(func: Any) -> Rule:  # noqa: ANN401 - an OpOverload
-    """The rule of an operation; that of operations from element to element, or that of unknown ones."""
+    """The rule of an operation; else that of elementwise operations, or that of unknown ones."""
     name = func.overloadpacket.__name__
     known = _RULES.get(name) if func.namespace == "aten" else None
     if known is not None:
@@ -47,9 +47,9 @@ def _unknown(follower: Follower, given: Given, result: Any, *, name: str) -> Lab
 @_rule("copy_", "_prelu_kernel", "masked_fill", "hardswish", "hardswish_", "mish_", "gelu_", "threshold_",
        "log_sigmoid_forward")  # fmt: skip
 def _pointwise(follower: Follower, given: Given, result: Any) -> LabelledTensors:  # noqa: ANN401
-    """Element by element, small operands broadcast: the labels of all operands are joined.
+    """Elementwise with broadcasting: the labels of all operands are joined.
 
-    Torch tags such operations; those that are named above lack the tag.
+    PyTorch tags such operations; those named above lack the tag.
     """
     out = next(tensors_in(result))
     axes = _joined(follower, tensors_in(given), out.ndim, "they meet other channels")
@@ -101,7 +101,7 @@ def _convolution(follower: Follower, given: Given, result: torch.Tensor) -> Labe
 
 
 def _grouped(follower: Follower, inputs: Labels, given: Given, out_channels: int) -> Labels:
-    """Outputs of a grouped convolution: each of its groups, with all that it reads and puts out, is one atom."""
+    """Outputs of a grouped convolution: each of its groups, with all its inputs and outputs, is one atom."""
     weight, groups = given["weight"], given["groups"]
     atoms = follower.atoms.fresh(groups)
     outputs, read = np.repeat(atoms, out_channels // groups), np.repeat(atoms, len(inputs) // groups)
@@ -116,7 +116,7 @@ def _grouped(follower: Follower, inputs: Labels, given: Given, out_channels: int
 
 
 def _contract(follower: Follower, left: Labels, right: Labels, weighted: bool) -> None:
-    """Labels that are summed over: of one atom if one side is a weight, whose part can go with it."""
+    """Labels that are summed over: one atom if one side is a weight, whose part is removed with it."""
     if weighted:
         follower.join(left, right, "they meet weights or channels that cannot be cut")
     else:
@@ -237,7 +237,7 @@ def _joined(follower: Follower, tensors: Iterable[torch.Tensor], ndim: int, what
 
 
 def _without(follower: Follower, source: torch.Tensor, axes: Sequence[int], what: str) -> Axes:
-    """Labels of ``source`` but for ``axes``, whose atoms must stay."""
+    """Labels of ``source`` except ``axes``, whose atoms must stay."""
     found = dict(follower.of(source).axes)
     for axis in axes:
         if axis in found:

@@ -1,9 +1,9 @@
 """A module's layers with their shapes, and the groups of coupled channels.
 
-What hangs together is found by following the channels through a run of the model (coupling.py) and written down as
-index maps, so that a plan can be applied and read again without it. Every group that seems free is then cut as a check,
-since a forward may hold sizes that no run shows (``x[:, :64]``, ``view(-1, 512)``), and a number that a module holds
-may be the size of its channels by chance.
+Coupled channels are found by following them through a run of the model (couple.py) and recorded as index maps, so that
+a plan can be applied and read again without a run. Every group that seems free is then cut as a check: a forward may
+hold sizes that no run shows (``x[:, :64]``, ``view(-1, 512)``), and a number that a module holds may equal its number
+of channels by chance.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -49,7 +49,7 @@ class Network:
         return sum(layer.macs for layer in self.layers) + self.other_macs
 
     def leaving(self, ignore: Sequence[str]) -> "Network":
-        """The same network, but channels of the modules in ``ignore`` (names or their prefixes) stay as they are.
+        """The same network, with the channels of the modules in ``ignore`` (names or their prefixes) fixed.
 
         Raises:
             ModelError: a name in ``ignore`` is not that of a module.
@@ -61,7 +61,7 @@ class Network:
         return replace(self, groups=tuple(_ignored(group, ignore) for group in self.groups), ignore=tuple(ignore))
 
     def without(self, modules: Container[str]) -> "Network":
-        """The same network after ``modules`` are gone: groups lose their slots there, or go if they have no others."""
+        """The same network without ``modules``: groups lose their slots there, and disappear if they have no others."""
         groups = []
         for group in self.groups:
             slots = tuple(slot for slot in group.slots if slot.module not in modules)
@@ -77,7 +77,7 @@ def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[
     """Find the layers and groups of ``model`` for images of ``input_shape`` (channels, height, width).
 
     Channels of the modules in ``ignore`` (names or their prefixes) stay as they are, as do those of the logits and
-    those that the forward does not let go; such groups carry the reason in ``fixed``.
+    those that the forward cannot lose; such groups have the reason in ``fixed``.
 
     Raises:
         ModelError: the model fails on such images, or a name in ``ignore`` is not there.
@@ -113,7 +113,7 @@ def find_head(model: nn.Module, input_shape: tuple[int, int, int]) -> str:
 
 
 def _order(model: nn.Module, layers: Sequence[Layer]) -> dict[str, int]:
-    """Places in the order of execution of the layers that are modules: others have no feature map to go by."""
+    """Places in the order of execution of the layers that are modules: others have no feature map."""
     modules = dict(model.named_modules())
     return {layer.name: place for place, layer in enumerate(layers) if layer.name in modules}
 
@@ -131,7 +131,7 @@ def _ignored(group: Group, ignore: Sequence[str]) -> Group:
 
 
 def _head(coupling: Coupling, last: str, order: Mapping[str, int]) -> str:
-    """The layer whose outputs are the logits; ``last``, if they are made of more than one layer puts out."""
+    """The layer whose outputs are the logits; ``last`` if they combine several layers' outputs."""
     logits = set(coupling.atoms.roots(coupling.logits).tolist())
     for leaf, labels in coupling.leaves.items():
         owner = leaf.tensor.rpartition(".")[0]

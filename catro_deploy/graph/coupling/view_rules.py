@@ -1,4 +1,4 @@
-"""What operations that only move elements make of the labels of their inputs."""
+"""How operations that only move elements map labels of inputs to labels of outputs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ def _axis_of(follower: Follower, grid: Labels) -> tuple[int, Labels]:
     """The axis of ``grid`` that its labels vary along, and the labels there.
 
     Where channels were split over several axes, as ``view(n, groups, channels // groups, ...)`` does, the last of them
-    shrinks when channels go, by as many in each row: the labels of a column become one atom.
+    shrinks when channels are removed, by the same number in each row: the labels of a column become one atom.
     """
     varying = [axis for axis in range(grid.ndim) if (np.take(grid, [0], axis) != grid).any()] or [0]
     *outer, last = varying
@@ -103,17 +103,17 @@ def _stack(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTe
 
 
 def _beside(follower: Follower, known: Sequence[Mapping[int, Labels]], besides: int | None = None) -> Axes:
-    """The axes of tensors that are put beside each other, but for the axis ``besides``: labels that meet are joined."""
+    """The axes of concatenated tensors except the axis ``besides``: aligned labels are joined."""
     axes: Axes = {}
     for axis in {axis for mine in known for axis in mine} - {besides}:
         axes[axis] = next(mine[axis] for mine in known if axis in mine)
         for mine in known:
-            follower.join(axes[axis], mine.get(axis, constant(len(axes[axis]))), "constant channels are beside them")
+            follower.join(axes[axis], mine.get(axis, constant(len(axes[axis]))), "constant channels are concatenated")
     return axes
 
 
 def _split(follower: Follower, given: Given, result: Sequence[torch.Tensor]) -> LabelledTensors:
-    """Parts shrink as the numbers say that are their sizes; by one size, or by constants, equal parts shrink alike."""
+    """Parts shrink with the numbers that are their sizes; with one size, or constants, equal parts shrink equally."""
     axes = dict(follower.of(given["self"]).axes)
     along = given["dim"] % given["self"].ndim
     whole = axes.pop(along, None)
@@ -146,7 +146,7 @@ def _held(follower: Follower, parts: Sequence[Labels], *, together: bool) -> boo
 
 
 def _slice(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
-    """A part ends where a number says that the module holds, or is taken for one of equal parts; others must stay."""
+    """A part ends at a number that the module holds, or is taken for one of equal parts; others must stay."""
     axes = dict(follower.of(given["self"]).axes)
     along = given["dim"] % given["self"].ndim
     if along in axes and result.shape[along] < len(axes[along]):
@@ -165,7 +165,7 @@ def _slice(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTe
 
 
 def _without_axis(follower: Follower, given: Given, result: Any) -> LabelledTensors:  # noqa: ANN401
-    """One index of an axis, or each by itself: ``select`` and ``unbind``."""
+    """One index of an axis, or each separately: ``select`` and ``unbind``."""
     axes = dict(follower.of(given["self"]).axes)
     along = given["dim"] % given["self"].ndim
     if along in axes:
@@ -175,7 +175,7 @@ def _without_axis(follower: Follower, given: Given, result: Any) -> LabelledTens
 
 
 def _padded(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
-    """Zeros that a forward puts beside channels are as many as ever: constant."""
+    """Zeros that a forward pads channels with are constant in number."""
     axes = dict(follower.of(given["self"]).axes)
     pad = [*given["pad"], *[0] * (2 * result.ndim - len(given["pad"]))]
     for axis, labels in axes.items():

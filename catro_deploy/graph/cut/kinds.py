@@ -38,7 +38,7 @@ def channels(module: nn.Module) -> tuple[int, int]:
 
 
 def groups_of(module: nn.Module) -> int:
-    """How many groups ``module`` computes apart from each other, each of which stays whole or goes."""
+    """The number of groups that ``module`` computes independently, each kept or removed whole."""
     if isinstance(module, nn.GroupNorm):
         return module.num_groups
     return module.groups if isinstance(module, Conv | Transposed) else 1
@@ -59,9 +59,9 @@ def axes(shape: Sequence[int]) -> tuple[int, int]:
 
 
 def resize_(module: nn.Module, keep: Keep) -> None:
-    """Make a ``module`` that was cut say its new size; other kinds than those of this module say none.
+    """Update the attributes that hold the size of a ``module`` that was cut.
 
-    Its tensors show what is left, and ``keep`` where it has none.
+    Its tensors show what is left, or ``keep`` where it has none.
     """
     tensors = (module._parameters.get("weight"), *module.buffers(recurse=False))
     shape = next((tensor.shape for tensor in tensors if tensor is not None and tensor.ndim), None)

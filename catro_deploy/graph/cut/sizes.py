@@ -1,7 +1,7 @@
 """Sizes that modules hold as numbers (``self.width = 64``, ``self.splits = [16, 48]``), which change with the channels.
 
-Such a number goes by the name of its module and attribute, as a parameter does: ``layer1.0.width``. It has outputs
-alone, one for each channel that it counts.
+Such a number is named after its module and attribute, like a parameter: ``layer1.0.width``. It has outputs only, one
+for each channel that it counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ def stored_sizes(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[nn.M
 
 
 def resize_stored_(module: nn.Module, attribute: str, kept: Sequence[int]) -> None:
-    """Let ``attribute`` say how many of the channels that it counts are left: ``kept``; of a list, in each part."""
+    """Set ``attribute`` to the number of its channels that are ``kept``; for a list, in each part."""
     value = getattr(module, attribute)
     ends = np.cumsum(sizes_of(module)[attribute])
     left = np.bincount(np.searchsorted(ends, kept, side="right"), minlength=len(ends)).tolist()

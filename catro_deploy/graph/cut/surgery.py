@@ -39,18 +39,18 @@ def keeps_of(
 
 
 def spread(group: Group, width: int) -> Indices:
-    """So many channels of ``group``, evenly spaced, to stand for any."""
+    """``count`` evenly spaced channels of ``group``, as a sample."""
     return tuple(place * group.width // width for place in range(width))
 
 
 def further(before: Keep | None, after: Keep) -> Keep:
-    """What a module cut to ``before`` must keep to arrive at ``after``, both in the indices of the uncut module."""
+    """What a module cut to ``before`` must keep to become ``after``, both in the indices of the uncut module."""
 
     def within(old: Indices | None, new: Indices | None) -> Indices | None:
         if old is None or new is None:
             return new
         stay = set(new)
-        # None where nothing more goes: a tensor cut to one channel does not show any more on which axis that was.
+        # None where nothing more is removed: a tensor cut to one channel no longer shows on which axis that was.
         return None if old == new else tuple(place for place, index in enumerate(old) if index in stay)
 
     return after if before is None else Keep(within(before.out, after.out), within(before.inputs, after.inputs))
@@ -62,8 +62,8 @@ def apply_keeps_(model: nn.Module, keeps: Mapping[str, Keep]) -> nn.Module:
     A tensor that several modules share is cut once and stays shared.
 
     Raises:
-        ModelError: ``keeps`` names what the model has not or what cannot be cut, leaves nothing of a module, takes
-            apart a group of a grouped convolution or a GroupNorm, or cuts a shared tensor in two ways.
+        ModelError: ``keeps`` names what the model does not have or what cannot be cut, removes a whole module, splits a
+            group of a grouped convolution or a GroupNorm, or cuts a shared tensor in two ways.
     """
     modules, places = dict(model.named_modules(remove_duplicate=False)), _places(model)
     numbers, cuts = stored_sizes(model, keeps), _Cuts()
@@ -90,9 +90,9 @@ def apply_keeps_(model: nn.Module, keeps: Mapping[str, Keep]) -> nn.Module:
 
 
 def masked(model: nn.Module, keeps: Mapping[str, Keep]) -> nn.Module:
-    """A copy of ``model`` in full width in which nothing reads a dropped channel: its weights there are zero.
+    """A copy of ``model`` in full width in which nothing reads a removed channel: its weights there are zero.
 
-    In a grouped convolution nothing is zero: no group that stays reads a channel of one that goes.
+    In a grouped convolution nothing is zero: no group that stays reads a channel of one that is removed.
     """
     copied = copy.deepcopy(model)
     modules, places = dict(copied.named_modules(remove_duplicate=False)), _places(copied)
@@ -187,16 +187,16 @@ def _in_whole_groups(name: str, module: nn.Module, keep: Keep) -> Keep:
 
 
 class _Cuts:
-    """What stays of each tensor, by its identity: on each axis the name that says so, and the indices."""
+    """What stays of each tensor, by its id: for each axis the name that decided it, and the indices."""
 
     def __init__(self) -> None:
         self._kept: dict[int, dict[int, tuple[str, Indices]]] = {}
         self._results: dict[int, torch.Tensor] = {}
-        # Held on to until all is done: the identity of a tensor that is gone may be given to the next one.
+        # Kept until all is done: the id of a freed tensor may be reused.
         self._tensors: list[torch.Tensor] = []
 
     def add(self, name: str, tensor: torch.Tensor, axis: int, kept: Indices | None) -> None:
-        """Note that ``name`` keeps these indices of an axis of ``tensor``; None keeps all.
+        """Record that ``name`` keeps these indices of an axis of ``tensor``; None keeps all.
 
         Raises:
             ModelError: nothing stays, the tensor has no such index, or another name says otherwise.
@@ -220,7 +220,7 @@ class _Cuts:
             )
 
     def result(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """What becomes of ``tensor``: the same object for the same tensor, or None if it stays as it is."""
+        """The cut ``tensor``: the same object for the same tensor, or None if it stays as it is."""
         kept = self._kept.get(id(tensor))
         if kept is None:
             return None

@@ -24,9 +24,9 @@ class MemoryLimit:
 
 @dataclass(frozen=True)
 class _Stored:
-    """Where a tensor lies: in the pool, or in the file, from which it goes back to its ``device``.
+    """Where a tensor is stored: in the pool, or in the file, from which it returns to its ``device``.
 
-    Of images with ``channels_last`` that is the layout there too: ``shape`` is (n, height, width, channels).
+    Images with ``channels_last`` are stored in that layout: ``shape`` is (n, height, width, channels).
     """
 
     in_file: bool
@@ -44,15 +44,15 @@ class _Stored:
 class Activations:
     """One value of the network for every batch, in order: a tensor, or tuples, lists and numbers with tensors.
 
-    Values that are ``only_read`` are handed out as they are, to be read until their batch is released; of others, which
-    operations in place may write over, copies. What comes in is always copied.
+    Values that are ``only_read`` are returned without a copy and may be read until their batch is released; others,
+    which in-place operations may overwrite, are copied. What is stored is always a copy.
     """
 
     def __init__(self, limit: MemoryLimit, *, only_read: bool = False) -> None:
         self.claimed_bytes = 0
         """Memory in use."""
         self.spilled_bytes = 0
-        """What lies in the file and may still be read."""
+        """Bytes in the file that may still be read."""
         self._limit = limit
         self._hand_out: Callable[[torch.Tensor], torch.Tensor] = _itself if only_read else torch.clone
         self._batches: list[Any] = []
@@ -74,16 +74,16 @@ class Activations:
         for batch in range(len(self._batches)):
             value = map_tensors(self._batches[batch], _itself, self._load)
             narrow = value.index_select(axis, torch.tensor(channels, device=value.device))
-            self.release(batch)  # gives back the memory of the wide one before the narrow one takes its own
+            self.release(batch)  # frees the memory of the wide one before the narrow one is stored
             self._batches[batch] = self._keep(narrow)
 
     def release(self, batch: int) -> None:
-        """Let go of the value of one batch, which is read no more."""
+        """Free the value of one batch, which is not read again."""
         map_tensors(self._batches[batch], self._drop, self._drop)
         self._batches[batch] = None
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Free everything."""
         for batch in range(len(self._batches)):
             self.release(batch)
         self._batches = []
@@ -99,7 +99,7 @@ class Activations:
         return _Stored(True, start, value.shape, channels_last, value.dtype, value.device)
 
     def _in_memory(self, value: torch.Tensor) -> torch.Tensor | _Stored | None:
-        """A copy where ``value`` is, None if there is no range in the pool that is large enough."""
+        """A copy of ``value`` in the pool; None if no free range is large enough."""
         if value.device.type != "cpu":
             return value.clone()
         channels_last, value = _laid_out(value)

@@ -1,7 +1,7 @@
 """Depth pruning: residual branches that may be removed as a whole, and the module without them.
 
-A branch is one operand of an addition, and all that nothing but this addition needs of what leads there from the point
-where the other operand parts from it. Without it the other operand stays, an identity or a projection.
+A branch is one operand of an addition, with the nodes that only this addition needs, from the point where the two
+operands part. Without it the other operand stays, an identity or a projection.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,7 +21,7 @@ from catro_deploy.records import Branch
 
 __all__ = ["Operand", "cut_branches_", "drop_branches", "find_branches", "named_operands"]
 
-# Backward needs the inputs of these, never what they put out, so that may be written over.
+# Backward needs the inputs of these, never their outputs, so outputs may be overwritten.
 FORGET_OUTPUT = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 TRACE_TOLERANCE = 1e-4
@@ -30,7 +30,8 @@ TRACE_TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand of ``addition`` that may go: its ``nodes`` and ``modules`` in order; ``layers`` are its producers.
+    """One operand of ``addition`` that may be removed: its ``nodes`` and ``modules`` in order, and the producers in
+    ``layers``.
 
     ``tensors`` are the parameters, buffers and sizes that it reads outside modules.
     """
@@ -43,7 +44,7 @@ class Operand:
 
     @property
     def other(self) -> fx.Node:
-        """The operand that stays; another node once the branch before is gone."""
+        """The operand that stays; another node once the branch before is removed."""
         return next(node for node in self.addition.all_input_nodes if node is not self.nodes[-1])
 
 
@@ -52,10 +53,10 @@ def find_branches(model: nn.Module, network: Network) -> tuple[Branch, ...]:
 
     Left out are branches
 
-    - without a group of their own, such as one convolution beside an identity: no width would say that it is gone;
+    - without a group of their own, such as a single convolution: no width of 0 would mark them as removed;
     - with a group that must stay as it is, a layer that reads and writes channels from outside, or a module that the
       network is to ignore;
-    - that contain another branch, and of two operands that both may go the one with fewer layers (a projection);
+    - that contain another branch, and of two removable operands the one with fewer layers (a projection);
     - whose shape is not that of the other operand.
 
     Depth is optional: of a model whose forward torch.fx cannot trace there are none.
@@ -102,8 +103,8 @@ def drop_branches(
     those of images of ``input_shape`` (channels, height, width) decide.
 
     The copy is a torch.fx.GraphModule with what its forward needs: parameters and buffers keep their names. Its
-    channels have to be traced anew, since a group is named after its first producer, which may be gone. A ReLU that is
-    left behind another one goes as well, which changes nothing.
+    channels have to be traced again, since a group is named after its first producer, which may be removed. A ReLU that
+    then follows another one is removed as well, which changes nothing.
 
     Raises:
         ModelError: the forward cannot be traced, or a name is not that of a branch.
@@ -117,12 +118,12 @@ def drop_branches(
 
 
 def cut_branches_(graph: fx.Graph, names: Sequence[str], modules: dict[str, nn.Module]) -> dict[fx.Node, str]:
-    """Take the branches ``names`` out of a graph that calls ``modules``; other nodes keep their names.
+    """Remove the branches ``names`` from a graph that calls ``modules``; other nodes keep their names.
 
     Returns:
-        What stands in the place of an addition that is gone, before its activation, with the name of that addition: of
-        several one after the other, the last. Nothing where the same value is read as it was before that addition, or
-        where an activation keeps it from having all the values that the addition had.
+        The node that replaces each removed addition, before its activation, with the name of that addition; of several
+        in a row, the last. Nothing where the same value is read as it was before that addition, or where an activation
+        keeps it from having all the values that the addition had.
 
     Raises:
         ModelError: a name is not that of a branch.
@@ -150,7 +151,7 @@ def cut_branches_(graph: fx.Graph, names: Sequence[str], modules: dict[str, nn.M
 
 
 def _operands(graph: fx.Graph, modules: dict[str, nn.Module]) -> dict[str, Operand]:
-    """The branches that the graph alone tells of, by the name of their last layer, in the order of execution."""
+    """The branches that the graph alone shows, by the name of their last layer, in the order of execution."""
     upstream: dict[fx.Node, set[fx.Node]] = {}
     found: list[Operand] = []
     for node in graph.nodes:
@@ -167,7 +168,7 @@ def _operands(graph: fx.Graph, modules: dict[str, nn.Module]) -> dict[str, Opera
 
 
 def _operand(addition: fx.Node, alone: set[fx.Node], modules: dict[str, nn.Module]) -> Operand | None:
-    """The operand that depends on ``alone``, on which the other does not; None if it may not go."""
+    """The operand that depends on ``alone``, on which the other does not; None if it must stay."""
     nodes = [node for node in addition.graph.nodes if node in alone and node.op != "get_attr"]
     inside = {*nodes, addition}
     elsewhere = {node.target for node in addition.graph.find_nodes(op="call_module") if node not in inside}
@@ -209,7 +210,7 @@ def named_operands(graph: fx.Graph, modules: dict[str, nn.Module], names: Sequen
 
 
 def _shapes(module: fx.GraphModule, model: nn.Module, input_shape: tuple[int, int, int]) -> dict[fx.Node, torch.Size]:
-    """Shapes of what the nodes put out for one image; ModelError if the graph does not compute what ``model`` does."""
+    """Shapes of the nodes' outputs for one image; ModelError if the graph does not compute what ``model`` does."""
     images = torch.randn(1, *input_shape, generator=torch.Generator().manual_seed(0))
     images = images.to(next(model.parameters()).device)
     with torch.no_grad():
@@ -231,7 +232,7 @@ def _before_rectifier(node: fx.Node, modules: dict[str, nn.Module]) -> fx.Node |
 
 
 def _simplify_(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Take out ``node``, a clone of what stays of an addition, and a ReLU behind it, where they change nothing.
+    """Remove ``node``, a clone of the operand that stays, and a ReLU behind it, where they change nothing.
 
     Returns:
         Whether there was such a ReLU.

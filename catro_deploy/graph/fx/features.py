@@ -32,12 +32,12 @@ CHANNELWISE_FUNCTIONS = (
     functional.silu, functional.mish, functional.hardswish, functional.hardsigmoid, torch.sigmoid, torch.tanh,
     functional.dropout,
 )  # fmt: skip
-# What neither writes over its input nor gives out a view of it, whatever its settings are.
+# Neither overwrite their input nor return a view of it, whatever their settings.
 READING_MODULES = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.MaxPool2d, nn.AvgPool2d)
 READING_FUNCTIONS = (operator.add, torch.add, operator.mul, torch.mul, torch.cat)
 
 CACHED_MAP_BYTES = 16 * 2**20
-"""Feature maps of about this size still lie in a processor's cache when the next layer reads them."""
+"""Feature maps of about this size are still in a processor's cache when the next layer reads them."""
 FEWEST_IMAGES = 4
 """With fewer, merging the means of the batches costs more than smaller maps save."""
 
@@ -89,7 +89,7 @@ class FeatureGraph:
         return -1 if isinstance(self.module.get_submodule(producer), nn.Linear) else 1
 
     def is_only_read(self, node: fx.Node) -> bool:
-        """Whether all that works on ``node`` is known to leave it as it is."""
+        """Whether all readers of ``node`` are known not to change it."""
         return is_only_read(node, self.module)
 
     def scatters(self, batches: Iterator[Labelled] | Sequence[Labelled]) -> dict[str, Scatter]:
@@ -111,7 +111,7 @@ class FeatureGraph:
     def run(
         self, values: Mapping[fx.Node, Any], start: int, end: int, wanted: Container[fx.Node]
     ) -> Iterator[tuple[fx.Node, Any]]:
-        """Run the nodes from ``start`` to ``end`` on ``values`` and yield those in ``wanted``; let dead values go."""
+        """Run the nodes from ``start`` to ``end`` on ``values`` and yield those in ``wanted``; free dead values."""
         self._interpreter.env = dict(values)
         for place in range(start, end):
             node = self.nodes[place]
@@ -129,7 +129,7 @@ class FeatureGraph:
 
 
 def is_only_read(node: fx.Node, module: fx.GraphModule) -> bool:
-    """Whether all that works on ``node`` in the graph of ``module`` is known to leave it as it is."""
+    """Whether all readers of ``node`` in the graph of ``module`` are known not to change it."""
     return all(_only_reads(user, module) for user in node.users)
 
 

@@ -1,4 +1,4 @@
-"""Normalisation folded into the convolutions before it, which is what it amounts to in eval mode."""
+"""Normalisation folded into the convolutions before it, as eval mode allows."""
 
 from typing import Any
 
@@ -27,10 +27,10 @@ def folded(model: nn.Module) -> fx.GraphModule:
 
 
 def fold_batch_norm_(module: fx.GraphModule) -> dict[str, str]:
-    """Give each convolution of a network in eval mode the normalisation that follows it alone, in place.
+    """Fold each normalisation that alone follows a convolution into it, in place, in a network in eval mode.
 
     Returns:
-        The name of each such convolution with that of its normalisation, which is not in ``module`` any more.
+        The name of each such convolution with that of its normalisation, which is no longer in ``module``.
     """
     modules = dict(module.named_modules())
     norms = {}

@@ -1,8 +1,8 @@
 """Layers of classes derived from torch's, lowered to torch's own where that computes the same.
 
 Convolutions that pad their input themselves (as TensorFlow's "same" needs) become a padding and a convolution,
-normalisations that activate (timm's) a normalisation and an activation. What a class does is not guessed from its name:
-a convolution's forward is observed, operation by operation; others are compared on random input.
+normalisations that activate (timm's) a normalisation and an activation. What a class computes is not guessed from its
+name: a convolution's forward is observed, operation by operation; others are compared on random input.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -93,7 +93,7 @@ def _plain_copy(layer: nn.Module, behind: dict[str, nn.Module]) -> nn.Module:
 
 
 def _observed(layer: Any, shape: torch.Size) -> tuple[list[int], nn.Module | None]:  # noqa: ANN401 - see _kind
-    """The border that ``layer`` gives to an input of that shape and its convolution of the result, if that is all."""
+    """The padding that ``layer`` adds to an input of that shape, and its convolution, if it does nothing else."""
     source = image = torch.zeros(shape, device=next(layer.parameters()).device)
     with _Recorder() as recorder:
         result = layer(image)

@@ -16,9 +16,9 @@ ALIGNED_BYTES = 64
 class MemoryPool:
     """At most ``limit_bytes`` for tensors on the CPU, in pages that are taken from the system when they are first used.
 
-    In the heap they would lie between tensors that are soon freed, and so would the small headers of tensors that lie
-    elsewhere, one in each hole, so that no tensor of that size fits in again: the holes together would hold several
-    times the limit. What is kept here is known by where it begins, and has no header.
+    On the heap they would fragment the memory between tensors that are soon freed: the small headers of other tensors
+    settle in the holes, so that no tensor of that size fits in again, and the holes add up to several times the limit.
+    Tensors in the pool are identified by their offset and have no header.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -30,7 +30,7 @@ class MemoryPool:
         """Copy ``value`` and return where the copy begins; None if no free range is large enough.
 
         Raises:
-            StorageError: the system has not so much memory.
+            StorageError: the system does not have that much memory.
         """
         size_bytes = _aligned(value.nbytes)
         start = self._ranges.take(size_bytes)
@@ -41,13 +41,13 @@ class MemoryPool:
         return start
 
     def view(self, start: int, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-        """What lies at ``start``, in place."""
+        """The tensor at ``start``, without a copy."""
         if not shape.numel():
             return torch.empty(shape, dtype=dtype)
         return torch.frombuffer(self._opened(), dtype=dtype, count=shape.numel(), offset=start).view(shape)
 
     def free(self, start: int, size_bytes: int) -> None:
-        """Let go of what lies there, of which no view may be read any more."""
+        """Free the tensor at ``start``; no view of it may be read afterwards."""
         self._ranges.give_back(start, _aligned(size_bytes))
 
     def _opened(self) -> mmap.mmap:
@@ -55,8 +55,9 @@ class MemoryPool:
             try:
                 self._pages = mmap.mmap(-1, self._limit_bytes)
             except OSError as error:
+                size = f"{self._limit_bytes / 2**30:.3g} GiB"
                 raise StorageError(
-                    f"{self._limit_bytes / 2**30:.3g} GiB of memory for feature maps cannot be had: {error.strerror}.",
+                    f"{size} of memory for feature maps cannot be allocated: {error.strerror}.",
                     "Allow less of it: --activation-memory.",
                 ) from None
         return self._pages

@@ -1,4 +1,4 @@
-"""Ranges of a file or of memory that are taken and given back."""
+"""Ranges of a file or of memory that are allocated and freed."""
 
 import bisect
 
@@ -19,7 +19,7 @@ class FreeRanges:
         return sum(self._sizes.values())
 
     def take(self, size_bytes: int) -> int:
-        """Where ``size_bytes`` go: the first free range that is large enough, else the end, with what is free there."""
+        """Where ``size_bytes`` are placed: the first free range that is large enough, else the end."""
         for place, start in enumerate(self._starts):
             if (left := self._sizes[start] - size_bytes) >= 0:
                 del self._starts[place], self._sizes[start]
@@ -35,7 +35,7 @@ class FreeRanges:
         return start
 
     def give_back(self, start: int, size_bytes: int) -> None:
-        """Free a range, and make it one with its free neighbours."""
+        """Free a range, and merge it with its free neighbours."""
         if not size_bytes:
             return
         place = bisect.bisect(self._starts, start)

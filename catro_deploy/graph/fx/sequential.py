@@ -36,7 +36,7 @@ def select_in_order(
     limit: MemoryLimit,
     progress: Progress,
 ) -> None:
-    """Prune the module of ``graph``, group by group in the order of execution; use the graph no more afterwards.
+    """Prune the module of ``graph``, group by group in the order of execution; the graph must not be used afterwards.
 
     Each group is decided when its first producer has run, at all its calls, on inputs that are pruned already:
     ``decide`` is given that producer's scatter, of full size, and returns the channels to keep. ``sizes`` are the
@@ -121,7 +121,7 @@ class _Walk:
             kept.take(channels, self._graph.channel_axis(producer))
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Free everything."""
         for value in self._kept.values():
             value.close()
 
@@ -131,14 +131,14 @@ class _Walk:
         return [node for node in self._kept if node in read]
 
     def _values(self, batch: int, read: Sequence[fx.Node]) -> dict[fx.Node, object]:
-        """What a pass over ``batch`` starts from; images cost time to normalise, and are left where none reads them."""
+        """The values that a pass over ``batch`` starts from; images are normalised only where a node reads them."""
         values: dict[fx.Node, object] = {node: self._kept[node][batch] for node in read}
         if self._graph.last_use[self._graph.input] >= self._at:
             values[self._graph.input], self._labels[batch] = self._batches[batch]
         return values
 
     def _live(self, place: int) -> list[fx.Node]:
-        """Nodes before ``place`` that are read from there on; the images are always at hand."""
+        """Nodes before ``place`` that later nodes read; the images are always available."""
         nodes = self._graph.nodes[:place]
         return [node for node in nodes if self._graph.last_use[node] >= place and node is not self._graph.input]
 
@@ -172,7 +172,7 @@ class _Walk:
         return taken_s, value_bytes
 
     def _file_bytes(self, place: int, value_bytes: Mapping[fx.Node, int]) -> tuple[int, int]:
-        """What a checkpoint at ``place`` writes to a file, and what need not be read from the file any more."""
+        """The bytes that a checkpoint at ``place`` writes to a file, and those that need no longer be read from it."""
         done = [value for node, value in self._kept.items() if self._graph.last_use[node] < place]
         new_bytes = sum(value_bytes[node] for node in self._live(place) if node not in self._kept)
         free_bytes = self._limit.left_bytes + sum(value.claimed_bytes for value in done)
@@ -180,7 +180,7 @@ class _Walk:
 
 
 def _widened(scatter: Scatter, present: Sequence[int] | None, size: int) -> Scatter:
-    """``scatter`` of the channels that are ``present``, with zeros for those of ``size`` that are gone already."""
+    """``scatter`` of the channels that are ``present``, with zeros for those of ``size`` that are already removed."""
     if present is None:
         return scatter
     between, within = np.zeros(size), np.zeros(size)

@@ -1,6 +1,6 @@
-"""A temporary file for what does not fit into memory, whose freed ranges are written over.
+"""A temporary file for what does not fit into memory, whose freed ranges are reused.
 
-To write over pages that the system has already is many times as fast as to make it find new ones.
+Overwriting existing pages is many times as fast as allocating new ones.
 """
 
 import io
@@ -18,9 +18,9 @@ from catro_deploy.graph.fx.ranges import FreeRanges
 __all__ = ["SpillFile"]
 
 EXPECTED_BYTES_PER_SECOND = 3e8
-"""What a file is written and read with where that is not known yet."""
+"""Assumed speed of a file until it has been measured."""
 TELLING_BYTES = 2**26
-"""Files have to move so much before their speed is known."""
+"""Bytes to move before the speed of a file counts as measured."""
 
 
 class SpillFile:
@@ -54,7 +54,7 @@ class SpillFile:
         return self._ranges.free_bytes + shutil.disk_usage(self._folder).free
 
     def store(self, content: memoryview) -> int:
-        """Write ``content``, of bytes, and return where it lies.
+        """Write ``content``, of bytes, and return its offset.
 
         Raises:
             StorageError: the disk is full.
@@ -76,11 +76,7 @@ class SpillFile:
         return start
 
     def load(self, start: int, into: memoryview) -> None:
-        """Fill ``into``, of bytes, with what lies at ``start``.
-
-        Raises:
-            StorageError: there is not so much.
-        """
+        """Fill ``into``, of bytes, with what is at ``start``. Raises: StorageError: the file is too short."""
         with self._moving(into.nbytes):
             file = self._opened()
             file.seek(start)
@@ -91,7 +87,7 @@ class SpillFile:
                 into = into[count:]
 
     def free(self, start: int, size_bytes: int) -> None:
-        """Let go of what lies there."""
+        """Free a range."""
         self._ranges.give_back(start, size_bytes)
 
     def _opened(self) -> io.FileIO:

@@ -84,9 +84,9 @@ def _require_to_fit(model: nn.Module) -> None:
 
 
 def plan_metadata(plan: Plan, plan_sha256: str, network: str, interface: Interface = PLAIN) -> dict[str, str]:
-    """What someone who has only the ONNX file must know to feed it and to read its answer; ``network`` names it.
+    """What users of the ONNX file alone must know about its input and output; ``network`` names it.
 
-    A plan that does not know how images were normalised, or a network of no factory, says nothing of it.
+    Unknown normalisation, and a network without a factory, are left out.
     """
     inside = "uint8; normalised inside the network: (pixel / 255 - mean) / std"
     pixels = {
@@ -139,7 +139,7 @@ def _to_proto(model: nn.Module, images: torch.Tensor, opset: int, dynamic_batch:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep off the screen what the exporter tells its own developers; what goes wrong is raised anyhow."""
+    """Silence the exporter's messages to its own developers; failures are raised anyhow."""
     loggers = [logging.getLogger(name) for name in CHATTY_LOGGERS]
     levels = [logger.level for logger in loggers]
     try:
@@ -154,7 +154,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _refusal(error: Exception) -> ModelError:
-    """What the exporter failed on, by the innermost cause: it wraps that in pages of advice to its developers."""
+    """What the exporter failed on, by the innermost cause, which it wraps in pages of advice to its developers."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -178,7 +178,7 @@ def _refusal(error: Exception) -> ModelError:
 
 
 def _lower_batch_norm_(proto: Any) -> None:  # noqa: ANN401 - onnx.ModelProto
-    """Replace each BatchNormalization that no convolution took up by a factor and a summand per channel."""
+    """Replace each BatchNormalization that was not folded into a convolution by a factor and a summand per channel."""
     from onnx import numpy_helper
 
     graph = proto.graph
@@ -241,7 +241,7 @@ def _check_agreement(model: nn.Module, images: torch.Tensor, file: Path, name: s
 
 
 def _rounding(model: nn.Module, images: torch.Tensor, logits: torch.Tensor) -> float:
-    """How far ``logits`` are from those in float64: many layers without training can make a lot of float32's rounding.
+    """How far ``logits`` are from those in float64: many untrained layers can amplify float32's rounding.
 
     0 for a network that does not run in float64.
     """

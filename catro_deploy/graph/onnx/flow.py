@@ -1,4 +1,4 @@
-"""What is left of the tensors of an ONNX network of which some channels are gone, and what becomes of its constants."""
+"""What is left of the tensors and constants of an ONNX network when channels are removed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ Kept = tuple[NDArray[np.bool_], ...]
 
 @dataclass
 class Flow:
-    """The tensors of a network, and what becomes of its constants: other shapes of float ones, other values of others.
+    """The tensors of a network, and its changed constants: new shapes of float ones, new values of others.
 
     ``full`` holds the shape in full width of every tensor, an unknown batch as 1.
     """
@@ -28,21 +28,21 @@ class Flow:
 
 
 class UnknownError(Exception):
-    """What comes out is not known. It is caught: tensors of which nothing is gone need no rule."""
+    """The output is not known. It is caught: tensors of which nothing is removed need no rule."""
 
 
 def whole(shape: Sequence[int]) -> Kept:
-    """A tensor of ``shape`` of which nothing is gone."""
+    """A tensor of ``shape`` of which nothing is removed."""
     return tuple(np.ones(size, bool) for size in shape)
 
 
 def is_whole(kept: Kept) -> bool:
-    """Whether nothing is gone."""
+    """Whether nothing is removed."""
     return all(mask.all() for mask in kept)
 
 
 def cut_constant_(name: str, kept: Sequence[NDArray[np.bool_]], flow: Flow) -> None:
-    """Note what becomes of a constant that stands beside a tensor with these last axes."""
+    """Record how a constant is cut that is broadcast with a tensor with these last axes."""
     array = flow.arrays[name]
     masks = [mask if size > 1 else np.ones(1, bool) for size, mask in zip(array.shape, kept, strict=True)]
     if array.dtype == np.float32 and array.size > 1:
@@ -52,7 +52,7 @@ def cut_constant_(name: str, kept: Sequence[NDArray[np.bool_]], flow: Flow) -> N
 
 
 def retarget_(name: str, kept: Kept, flow: Flow) -> None:
-    """Note the value of a constant that says which shape the output must have; 0 and -1 leave that to the runtime."""
+    """Record the value of a constant that is the output's shape; 0 and -1 leave an axis to the runtime."""
     target = flow.arrays[name]
     if len(target) != len(kept):
         raise UnknownError

@@ -36,8 +36,8 @@ def weight_of(node: Node, arrays: Arrays) -> str | None:
 def modules_of(graph: Any, arrays: Arrays, modules: Mapping[str, Any], weights: Arrays) -> dict[str, str]:  # noqa: ANN401 - onnx.GraphProto
     """The module (or parameter outside modules) that each weight is of, as far as it is known.
 
-    The exporter names most weights, but gives others new names and leaves only their biases': a linear layer's on maps.
-    ``weights`` has those of the layers by name, to find the rest by value.
+    The exporter names most weights, but renames others and keeps only the names of their biases: a linear layer's on
+    maps. ``weights`` has those of the layers by name, to find the rest by value.
     """
     found: dict[str, str] = {}
     for node in graph.node:
@@ -53,7 +53,7 @@ def modules_of(graph: Any, arrays: Arrays, modules: Mapping[str, Any], weights: 
 
 
 def _by_value(array: NDArray[Any], weights: Arrays) -> str | None:
-    """The layer of this weight, which may be transposed, or have taken up a factor for each output."""
+    """The layer of this weight, which may be transposed, or scaled by a factor for each output."""
     for name, weight in weights.items():
         if weight.size == array.size and (np.array_equal(weight.T, array) or _is_scaled(weight, array)):
             return name

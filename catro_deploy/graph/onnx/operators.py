@@ -1,6 +1,6 @@
-"""What the operators of an ONNX network make of tensors of which some channels are gone.
+"""How ONNX operators map inputs with removed channels to their outputs.
 
-Of each tensor is known which indices of each axis are kept. An operator without a rule passes only whole tensors.
+For each tensor the kept indices of each axis are known. An operator without a rule accepts only whole tensors.
 """
 
 import math
@@ -49,10 +49,10 @@ def refusal(node: Node, layer: str) -> ModelError:
 
 
 def follow(node: Node, layer: str, flow: Flow) -> None:
-    """Note in ``flow`` what ``node``, behind ``layer``, puts out, and what becomes of its constants.
+    """Record in ``flow`` the outputs of ``node``, behind ``layer``, and how its constants are cut.
 
     Raises:
-        ModelError: something is gone of what it reads, and it is not known what that makes of its output.
+        ModelError: its input has removed channels, and their effect on its output is not known.
     """
     outputs = [name for name in node.output if name]
     try:
@@ -92,7 +92,7 @@ def _broadcast(operands: Sequence[Kept], shape: Sequence[int]) -> Kept:
 
 
 def _spatial(node: Node, flow: Flow) -> Sequence[Kept]:
-    """Each channel by itself, all positions of it."""
+    """Each channel separately, all its positions."""
     batch, channels, *positions = flow.kept[node.input[0]]
     if not is_whole(tuple(positions)):
         raise UnknownError
@@ -111,7 +111,7 @@ def _transpose(node: Node, flow: Flow) -> Sequence[Kept]:
 
 
 def _concat(node: Node, flow: Flow) -> Sequence[Kept]:
-    """Constants are cut on the other axes, where the tensors beside them are."""
+    """Constants are cut on the other axes, as the tensors that they are concatenated with."""
     rank = len(flow.full[node.output[0]])
     joined = int_of(node, "axis") % rank
     known = [flow.kept[name] for name in node.input if name in flow.kept]
@@ -142,7 +142,7 @@ def _split(node: Node, flow: Flow) -> Sequence[Kept]:
 
 
 def _even(total: int, parts: int) -> list[int]:
-    """Sizes of the parts that a Split into so many makes: equal but for the last."""
+    """Sizes of the ``parts`` of a Split: equal except the last."""
     size = math.ceil(total / parts)
     return [size] * (parts - 1) + [total - size * (parts - 1)]
 
@@ -169,7 +169,7 @@ def _slice(node: Node, flow: Flow) -> Sequence[Kept]:
 
 
 def _gather(node: Node, flow: Flow) -> Sequence[Kept]:
-    """What is taken from an axis of which nothing is gone."""
+    """A Gather from an axis of which nothing is removed."""
     kept = flow.kept[node.input[0]]
     axis = int_of(node, "axis") % len(kept)
     if not kept[axis].all():
@@ -178,7 +178,7 @@ def _gather(node: Node, flow: Flow) -> Sequence[Kept]:
 
 
 def _gather_nd(node: Node, flow: Flow) -> Sequence[Kept]:
-    """What is taken from the first axes, together, of which nothing is gone."""
+    """A GatherND from first axes of which nothing is removed."""
     kept, indices = flow.kept[node.input[0]], flow.arrays[node.input[1]]
     *places, axes = indices.shape
     if int_of(node, "batch_dims") or not is_whole(kept[:axes]):
@@ -216,7 +216,7 @@ def _product(kept: Kept) -> NDArray[np.bool_]:
 def _depth_to_space(node: Node, flow: Flow) -> Sequence[Kept]:
     batch, channels, *_ = flow.kept[node.input[0]]
     count, side_by_side = int_of(node, "blocksize") ** 2, text_of(node, "mode") == "CRD"
-    # Each channel that comes out is made of ``count``, which lie side by side or as far apart as they can.
+    # Each output channel combines ``count`` inputs, which are adjacent or as far apart as possible.
     outputs = len(channels) // count
     split = _reshaped((channels,), (outputs, count) if side_by_side else (count, outputs))
     left, places = split if side_by_side else split[::-1]

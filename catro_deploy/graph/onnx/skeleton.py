@@ -1,7 +1,7 @@
-"""An ONNX network in any widths, to be timed: its graph as it is served, with weights that stand for any.
+"""An ONNX network in any widths, to be timed: its graph as it is served, with random weights.
 
-What a width costs does not depend on the weights' values, so networks of other widths share one file of random
-weights and differ in their shapes alone: some kilobytes each, written in milliseconds, where an export takes seconds.
+Latency does not depend on the weights' values, so networks of all widths share one file of weights and differ only in
+their shapes: some kilobytes each, written in milliseconds, where an export takes seconds.
 """
 
 import copy
@@ -58,7 +58,7 @@ class Skeleton:
         self._weights = {weight_of(node, self._arrays) for node in self._proto.graph.node}
 
     def write_weights(self, path: Path) -> None:
-        """Write random weights that every network of this skeleton can share, each tensor's at a place of its own.
+        """Write random weights that every network of this skeleton can share, each tensor at its own offset.
 
         Raises:
             StorageError: the disk is full, or the folder cannot be written.
@@ -72,7 +72,7 @@ class Skeleton:
                 file.write((generator.standard_normal(shape, dtype=np.float32) * scale).tobytes())
 
     def write(self, keeps: Mapping[str, Keep], path: Path) -> None:
-        """Write the network whose modules keep what ``keeps`` says; WEIGHTS must lie beside ``path``.
+        """Write the network whose modules keep what ``keeps`` says; WEIGHTS must be in the same folder.
 
         Raises:
             ModelError: its shapes are not known.
@@ -143,7 +143,7 @@ class Skeleton:
         return flow
 
     def _unshare_(self) -> None:
-        """Give each node constants of its own: equal ones were made one, but will differ in width."""
+        """Give each node its own constants: equal ones were merged, but will differ in width."""
         from onnx import numpy_helper
 
         seen: set[str] = set()

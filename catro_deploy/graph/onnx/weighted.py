@@ -1,4 +1,4 @@
-"""What becomes of the convolutions and linear layers of an ONNX network whose modules keep some of their channels."""
+"""The convolutions and linear layers of an ONNX network whose modules keep some of their channels."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ Mask = NDArray[np.bool_]
 
 
 def cut_(node: Node, module: str, sizes: tuple[int, int], keep: Keep, flow: Flow) -> None:
-    """Note in ``flow`` what ``node``, of a ``module`` of ``sizes`` (out, in), puts out, and its constants' shapes.
+    """Record in ``flow`` the outputs of ``node``, of a ``module`` of ``sizes`` (out, in), and its constants' shapes.
 
     A grouped convolution gets the groups that are left.
 

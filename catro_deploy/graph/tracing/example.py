@@ -15,7 +15,7 @@ BATCHES = (1, 64)
 
 
 class UnknownNumber(Exception):  # noqa: N818 - the caller says what it means
-    """Nothing but a run on real images gives the number."""
+    """The number is known only in a run on real images."""
 
 
 class Example:

@@ -11,12 +11,12 @@ __all__ = ["NumberProxy"]
 
 
 class NumberProxy(fx.Proxy):
-    """A proxy that Python may ask for the number that it stands for; its tracer knows numbers (tracer.py)."""
+    """A proxy that can be converted to the number that it represents; its tracer knows numbers (tracer.py)."""
 
     tracer: Any
 
     def __getattr__(self, name: str) -> "NumberAttribute":
-        """A node of its own only if it is no method that is called."""
+        """A separate node only if it is not a method call."""
         return NumberAttribute(self, name)
 
     def __int__(self) -> int:
@@ -56,7 +56,7 @@ class NumberProxy(fx.Proxy):
         args: tuple[Any, ...] | None = None,
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - a proxy
-        """Put a call into the graph; that torch has looked at its arguments before makes no constant of them."""
+        """Record a call in the graph; its arguments do not become constants because torch inspected them before."""
         proxies: list[Any] = []
         fx.node.map_aggregate((args, kwargs), lambda leaf: proxies.append(leaf) if isinstance(leaf, fx.Proxy) else leaf)
         for proxy in proxies[:1]:

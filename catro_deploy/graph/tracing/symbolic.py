@@ -154,7 +154,7 @@ def _read_where_used_(graph: fx.Graph, sizes: Collection[str]) -> None:
 
 
 def _erase_unused_(graph: fx.Graph) -> None:
-    """Take out sizes that nothing reads: they are no readers of a feature map."""
+    """Remove sizes that nothing reads: they would count as readers of a feature map."""
     for node in reversed(graph.nodes):
         size = node.op == "call_function" and (node.target is getattr or node.target in ARITHMETIC)
         if not node.users and (size or (node.op == "call_method" and node.target in SIZES)):
@@ -208,7 +208,7 @@ def _merged(training: Any, evaluation: Any, mode: fx.Node) -> Any:  # noqa: ANN4
         other = next(left)
         if leaf is True and other is False:
             return mode
-        # Nodes of two graphs are the same if they go by the same name.
+        # Nodes of two graphs are the same if they have the same name.
         if type(leaf) is not type(other) or (str(leaf) != str(other) if isinstance(leaf, fx.Node) else leaf != other):
             raise ValueError
         return leaf

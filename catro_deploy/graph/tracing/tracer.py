@@ -35,7 +35,7 @@ class Untraceable(Exception):  # noqa: N818 - no fault: the module is called who
 class Number:
     """A ``value`` that the forward read at ``place`` (a file and line) and that is a constant of the graph.
 
-    ``instruction`` tells apart the places of one line.
+    ``instruction`` distinguishes places on one line.
     """
 
     value: Any
@@ -49,7 +49,7 @@ class Tracer(fx.Tracer):
     Sizes of tensors, and the numbers named ``sizes`` that modules hold, are read at every call of the graph. Where the
     forward needs a number, as in a condition or a loop, it is given that of images of ``input_shape`` (channels,
     height, width), and ``numbers`` notes it; without ``input_shape`` such a forward cannot be traced. ``untraceable``
-    tells of the innermost module through which a trace failed.
+    is the innermost module in which a trace failed.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Tracer(fx.Tracer):
         return function, args
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
-        """What stands for ``node`` in the forward."""
+        """The proxy of ``node`` in the forward."""
         return NumberProxy(node, self)
 
     def to_bool(self, obj: fx.Proxy) -> bool:
@@ -165,7 +165,7 @@ class Tracer(fx.Tracer):
         try:
             value = read(self._example)
         except UnknownNumber as unknown:
-            raise fx.proxy.TraceError(f"{unknown}, which no trace knows") from None
+            raise fx.proxy.TraceError(f"{unknown}, which a trace does not have") from None
         self.numbers.append(Number(value, *users_place()))
         return value
 
@@ -184,11 +184,11 @@ CONTROL_FLOW = (
     f"then called whole, or keep a submodule from being looked into: {IGNORE}"
 )
 OTHER_ERROR = (
-    "torch.fx runs the forward with stand-ins for tensors, and this line does not work with them: write it with tensor "
+    "torch.fx runs the forward on proxies of tensors, and this line does not work with them: write it with tensor "
     "operations, move it into a submodule of its own, which is then called whole, or keep a submodule from being "
     f"looked into: {IGNORE}"
 )
-RANDOM = "it draws random numbers, which a trace would repeat for ever"
+RANDOM = "it draws random numbers, which a trace would make constant"
 
 
 def with_opaque_modules(
@@ -212,7 +212,7 @@ def with_opaque_modules(
 
 
 def random_states() -> tuple[object, bytes]:
-    """What tells whether random numbers were drawn in between."""
+    """The random state, which changes when random numbers are drawn."""
     return random.getstate(), torch.get_rng_state().numpy().tobytes()
 
 

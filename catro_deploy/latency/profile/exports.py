@@ -1,4 +1,4 @@
-"""Networks in other widths that are cut and exported one by one: slow, but right whatever they are made of."""
+"""Networks in other widths that are cut and exported one by one: slow, but correct for every network."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class Exports:
         return self.skeleton.operators
 
     def write(self, keeps: Mapping[str, Keep], path: Path) -> None:
-        """Write the network whose modules keep what ``keeps`` says; the skeleton's weights must lie beside ``path``.
+        """Write the network whose modules keep what ``keeps`` says; the skeleton's weights must be in the same folder.
 
         Raises:
             ModelError: the network that is left cannot be exported.

@@ -1,4 +1,4 @@
-"""What of a device decides the latency of networks on it."""
+"""The facts about a device that decide the latency of networks on it."""
 
 import json
 from collections.abc import Mapping

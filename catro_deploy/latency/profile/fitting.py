@@ -22,7 +22,7 @@ MOST_HELD_OUT = 1 / 3
 
 @dataclass(frozen=True)
 class Measured:
-    """Networks, their times, the staircases that led to their widths, and what all took."""
+    """Networks, their times, the staircases that led to their widths, and the seconds that measuring took."""
 
     networks: Sequence[Widths]
     timings: Sequence[Timed]
@@ -35,7 +35,7 @@ def profile_from(subject: Subject, measured: Measured, device: FactsResult, held
     shapes, networks, timings = subject.shapes, measured.networks, measured.timings
     whole = [i for i, of in enumerate(timings) if of.whole_us is not None]
     originals = [i for i in whole if networks[i] == subject.full]
-    # Where noise left no width but the full one worth having, there are only originals.
+    # Where noise left no efficient width but the full one, there are only originals.
     others = [i for i in whole if i not in originals] or whole
     held_out_places = others[: max(1, min(held_out, int(len(whole) * MOST_HELD_OUT)))]
     used = [i for i in range(len(networks)) if i not in held_out_places]

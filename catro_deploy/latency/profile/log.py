@@ -1,4 +1,4 @@
-"""Samples on disk, network by network: what was measured is not lost, whatever becomes of the process."""
+"""Samples on disk, network by network: measurements survive the process."""
 
 import json
 from pathlib import Path
@@ -12,9 +12,9 @@ __all__ = ["SampleLog"]
 
 
 class SampleLog:
-    """The samples in the file ``path`` that a measurement with the same ``heading`` has left, and those that follow.
+    """The samples in the file ``path`` from an earlier measurement with the same ``heading``, and new ones.
 
-    A line that is not whole, and all behind it, is dropped.
+    An incomplete line, and all after it, is dropped.
 
     Raises:
         StorageError: the disk is full, or the folder cannot be written.
@@ -56,11 +56,11 @@ class SampleLog:
 
     @property
     def seconds(self) -> float:
-        """What all samples took on the device."""
+        """Seconds that all samples took on the device."""
         return sum(sample.seconds for sample in self._samples.values())
 
     def delete(self) -> None:
-        """Forget all samples."""
+        """Delete all samples."""
         self._samples.clear()
         self.path.unlink(missing_ok=True)
 

@@ -1,10 +1,9 @@
 """Measuring a latency profile: find the staircase, then time layers inside whole networks of many widths.
 
-1. A sweep over all widths, every group at its own pace, shows at which widths a group is fast: its candidates.
-2. Latin squares over the candidates give networks in which neighbouring layers meet in every pair of widths.
-3. Networks whose visits disagree are timed again.
-
-What was measured is written down network by network: a measurement that was stopped continues where it was.
+1. A sweep over all widths, every group in its own steps, shows at which widths a group is fast: its candidates.
+2. Latin squares over the candidates give networks in which neighbouring layers have every pair of widths.
+3. Networks whose rounds disagree are timed again. Samples are saved network by network: an interrupted measurement
+continues where it stopped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from catro_deploy.latency.profile.log import SampleLog
 from catro_deploy.latency.profile.samples import Timed, reference_level_us, timed
 from catro_deploy.latency.profile.store import FORMAT, PROFILE, LatencyProfile, load_profile, save_profile
 from catro_deploy.latency.profile.subject import REFERENCE, Subject, Widths, identity, opened
-from catro_deploy.latency.widths import latin_square, period, sweep_widths, useful_widths
+from catro_deploy.latency.widths import efficient_widths, latin_square, period, sweep_widths
 from catro_deploy.progress import Progress
 from catro_deploy.records import Staircase
 from catro_deploy.resources import profiles_folder
@@ -40,13 +39,13 @@ __all__ = ["find_profile", "measure_profile"]
 
 SMALLEST = 3
 SAMPLES = "samples.jsonl"
-# Networks timed as a whole, beside those held out: enough for three numbers, whatever the noise.
+# Networks timed as a whole, besides those held out: enough to fit three numbers despite noise.
 WHOLE = 120
-# Times that the original is among the networks: shares of its latency are what budgets are about.
+# How often the original is among the networks: budgets are shares of its latency.
 ORIGINALS = 5
 MOST_AGAIN = 0.25
 TIMES_AGAIN = 2
-# What one network takes in the squares, where some are timed as a whole too, beside one of the sweep.
+# Time of one network in the squares, where some are also timed as a whole, relative to one of the sweep.
 SLOWER = 1.5
 
 
@@ -75,9 +74,9 @@ def measure_profile(
     opset: int = 18,
     network: Network | None = None,
 ) -> LatencyProfile:
-    """Measure, keep and return the profile of ``model`` (eval mode, CPU) on this device, whether there is one or not.
+    """Measure, store and return the profile of ``model`` (eval mode, CPU) on this device, even if there is one.
 
-    What a measurement by the same protocol that was stopped has left is used. ``network`` is as for ``find_profile``.
+    Samples of an interrupted measurement by the same protocol are used. ``network`` is as for ``find_profile``.
 
     Raises:
         ModelError: the network cannot be traced or exported, or its shapes at other widths are not known.
@@ -123,7 +122,7 @@ def _forget_finished(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class _Measuring:
-    """One measurement: of what, how, where samples are kept, and what gets its messages."""
+    """One measurement: its subject, its protocol, where samples are stored, and where messages go."""
 
     subject: Subject
     protocol: ProfileProtocol
@@ -134,7 +133,7 @@ class _Measuring:
         """Do all of it."""
         stairs, seconds = self._sweep()
         candidates = {
-            name: useful_widths([width for width, _ in steps], [us for _, us in steps], self.protocol.candidates)
+            name: efficient_widths([width for width, _ in steps], [us for _, us in steps], self.protocol.candidates)
             for name, steps in stairs.items()
         }
         networks, timings = self._squares(candidates, seconds)
@@ -145,9 +144,9 @@ class _Measuring:
         return Measured(networks, timings, staircases, self.log.seconds)
 
     def _sweep(self) -> tuple[dict[str, tuple[tuple[int, float], ...]], float]:
-        """Microseconds of the layers that each group touches, by its width, while all groups widen together.
+        """Microseconds of the layers of each group by its width, while all groups widen together.
 
-        And the mean of what one network takes to be timed, in seconds.
+        And the mean seconds that timing one network takes.
         """
         widths = {group.name: sweep_widths(group.width, SMALLEST) for group in self.subject.groups}
         longest = max(map(len, widths.values()))
@@ -199,7 +198,7 @@ class _Measuring:
         return [timed(sample, level_us, names) for sample in samples]
 
     def _samples(self, phase: str, networks: Sequence[Widths], whole: set[int], title: str) -> list[Sample]:
-        """Have the device time ``networks``, those in ``whole`` also unprofiled; what is known is not repeated."""
+        """Time ``networks`` on the device, those in ``whole`` also unprofiled; known samples are not repeated."""
         names = [f"{phase}/{place}/{digest(dict(network))}" for place, network in enumerate(networks)]
         missing = [place for place, name in enumerate(names) if name not in self.log]
         variants = [

@@ -18,7 +18,7 @@ __all__ = ["Timed", "cells_of", "reference_level_us", "timed"]
 class Timed:
     """One network: by layer the microseconds and the number of its nodes; the latency of all, if it was measured.
 
-    ``disagreement`` says how far the rounds lie apart, as a share of their median.
+    ``disagreement`` is the spread of the rounds, as a share of their median.
     """
 
     layers: Mapping[str, tuple[float, int]]
@@ -27,18 +27,18 @@ class Timed:
 
 
 def reference_level_us(samples: Iterable[Sample]) -> float:
-    """Median of what the reference network took, over all rounds of all samples."""
+    """Median time of the reference network, over all rounds of all samples."""
     return float(np.median([level for sample in samples for level in sample.reference_us]))
 
 
 def timed(sample: Sample, level_us: float, names: Collection[str]) -> Timed:
     """Add up the nodes of each layer in ``names``; the reference's drift against ``level_us`` is divided out.
 
-    Nodes that the runtime put in itself, such as changes of layout, have names of its own: they belong to the layer
-    whose node ran before them, and before the first to that one.
+    Nodes that the runtime inserted, such as layout changes, have other names: they count for the layer whose node ran
+    before them, and before the first layer for that one.
 
     Raises:
-        FaultError: a layer has no node, so its time would be taken for nothing.
+        FaultError: a layer has no node, so its time would count as 0.
     """
     drift = np.array(sample.reference_us) / level_us
     owners = [layer_of(node.name) for node in sample.nodes]

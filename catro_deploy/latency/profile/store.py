@@ -25,12 +25,12 @@ COLUMNS = ("shape", "in_channels", "out_channels", "us", "nodes", "spread", "sam
 
 @dataclass(frozen=True)
 class LatencyProfile:
-    """What was measured on a device of one network's layers.
+    """Times of one network's layers on a device.
 
-    ``device`` is what the device and its runtime were, ``fingerprint`` that part of it that decides times; ``shapes``
-    the shape of each layer, ``staircases`` what the width of each group costs; ``disagreement`` the median over all
-    networks of how far their visits lie apart, as a share. ``original_us`` is the unpruned network's latency as
-    measured among them; ``seconds`` is what the device took; ``protocol`` how it was measured.
+    ``device`` describes the device and its runtime, ``fingerprint`` has the part of it that decides times; ``shapes``
+    has the shape of each layer, ``staircases`` the cost of each group's widths; ``disagreement`` is the median over all
+    networks of the spread of their rounds, as a share. ``original_us`` is the unpruned network's latency as measured
+    among them; ``seconds`` is the time on the device; ``protocol`` says how it was measured.
     """
 
     target: str
@@ -52,7 +52,7 @@ class LatencyProfile:
 
 
 def save_profile(profile: LatencyProfile, folder: Path) -> None:
-    """Write ``profile`` into ``folder``: the cells first, then what vouches for them.
+    """Write ``profile`` into ``folder``: the cells first, then the file with their hash.
 
     Raises:
         StorageError: the disk is full, or the folder cannot be written.
@@ -104,7 +104,7 @@ def _hash(content: Mapping[str, Any]) -> str:
 
 
 def profiles_of(target: str) -> Iterator[tuple[Path, LatencyProfile]]:
-    """The whole profiles that were measured for ``target``, the newest first."""
+    """The valid profiles that were measured for ``target``, the newest first."""
     for path in sorted(profiles_folder().glob(f"{target}-*/{PROFILE}"), key=lambda p: -p.stat().st_mtime):
         try:
             profile = load_profile(path.parent)

@@ -1,4 +1,4 @@
-"""The network to be timed: in other widths as files, and what of it decides its times."""
+"""The network to be timed: its files in other widths, and the properties that decide its times."""
 
 import copy
 import tempfile
@@ -35,17 +35,17 @@ Widths = Mapping[str, int]
 REFERENCE = "reference.onnx"
 """The file of the network in full width."""
 
-# So many bytes of weights are loaded at a time at most.
+# At most this many bytes of weights are loaded at a time.
 MOST_LOADED_BYTES = 2 * 1024**3
 # Noise on the weights, as a share of their mean size, so that no two are alike and none is 0.
 NOISE = 0.01
-# Shares of each group's channels, but LEAST of them, that are tried to see if the skeleton knows all shapes.
+# Shares of each group's channels, at least LEAST of them, that are tried to see if the skeleton knows all shapes.
 TRIED, LEAST = (0.5, 0.0), 3
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A network, what writes it in other widths, and the ``folder`` of its files.
+    """A network, the writer of it in other widths, and the ``folder`` of its files.
 
     ``cost`` knows which layer has which widths; ``integers`` quantises, where that is what is to be timed.
     """
@@ -69,7 +69,7 @@ class Subject:
 
     @property
     def shapes(self) -> dict[str, str]:
-        """The shape of each layer, which decides its time but for its widths."""
+        """The shape of each layer, which with its widths decides its time."""
         operators = self.writer.operators
         return {layer.name: layer_shape(layer, operators[layer.name]) for layer in self.network.layers}
 
@@ -102,7 +102,7 @@ class Subject:
 
 
 def visits(protocol: ProfileProtocol, together: int) -> VisitProtocol:
-    """What of ``protocol`` the device's agent needs; ``together`` variants are loaded at a time."""
+    """The part of ``protocol`` that the device's agent needs; ``together`` variants are loaded at a time."""
     return VisitProtocol(together, protocol.rounds, protocol.block_ms, protocol.min_runs, protocol.max_runs)
 
 
@@ -110,10 +110,10 @@ def visits(protocol: ProfileProtocol, together: int) -> VisitProtocol:
 def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Callable[[str], None]) -> Iterator[Subject]:
     """Export ``model`` (eval mode, CPU), traced as ``network``, to a temporary folder.
 
-    Where networks in other widths cannot be made of this export, ``note`` gets a message: they take longer.
+    Where this export cannot be resized to other widths, ``note`` gets a message: the measurement takes longer.
 
     Raises:
-        ModelError: the network cannot be exported, or leaves out layers.
+        ModelError: the network cannot be exported, or the export lacks layers.
     """
     import onnx
 
@@ -129,7 +129,7 @@ def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Calla
         if lacking:
             raise ModelError(
                 f"The exported network lacks {', '.join(lacking)}, of which no logit depends.",
-                "Take what is not used out of the forward, or prune by multiply-accumulates: --budget 50%flops.",
+                "Remove unused layers from the forward, or prune by multiply-accumulates: --budget 50%flops.",
             )
         skeleton.write_weights(folder / WEIGHTS)
         reason = _unknown(skeleton, network)
@@ -158,23 +158,23 @@ def _unknown(skeleton: Skeleton, network: Network) -> str:
 
 
 def _keeps(network: Network, widths: Widths) -> dict[str, Keep]:
-    """What modules keep when the groups that may be pruned have these widths."""
+    """The channels that modules keep when the prunable groups have these widths."""
     kept = {group.name: spread(group, widths[group.name]) for group in network.groups if not group.fixed}
     return keeps_of(network.groups, kept, network.sizes)
 
 
 def identity(model: nn.Module, network: Network) -> str:
-    """What of a network decides its times at any widths, weights left out: equal if and only if that is the same."""
+    """A digest of what decides a network's times at any widths; the values of weights do not count."""
     layers = [str(layer) for layer in network.layers]
     groups = [(group.name, group.width, group.producers, group.fixed) for group in network.groups]
     return digest(network.input_shape, layers, groups, structure(model, network.input_shape))
 
 
 def _noisy(model: nn.Module) -> nn.Module:
-    """A copy with a little noise on its weights: the exporter leaves out zeros, and makes one of equal weights.
+    """A copy with a little noise on its weights: the exporter drops zeros and merges equal weights.
 
-    Weights that are computed become plain ones, as in the export, where they would lose their names. What several
-    modules share each gets for itself, or the export would not tell them apart.
+    Computed weights become plain ones, as in the export, where they would lose their names. Each module gets its own
+    copy of shared weights, since the export would merge them.
     """
     copied = write_out_weights_(copy.deepcopy(model))
     seen: set[nn.Parameter] = set()
