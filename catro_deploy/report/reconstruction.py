@@ -25,7 +25,7 @@ def solved_words(record: ReconstructionPlan) -> str:
     )
     if not record.kl_reconstructed < record.kl_cut:
         return f"{words} Solving the layers again brought the answers no closer: they keep the original's weights."
-    left = f", {count(len(record.left))} were not" if record.left else ""
+    left = f", {count(len(record.left))} not" if record.left else ""
     return f"{words} {count(len(record.explained))} layers were solved again{left}."
 
 
@@ -47,7 +47,7 @@ def layers_table(record: ReconstructionPlan) -> Table:
 
 def left_table(record: ReconstructionPlan) -> Table:
     """Layers that the cut affected and that keep their weights, with the reason."""
-    return Table(("Layer not solved", "Reason"), tuple(record.left.items()))
+    return Table(("Layer left as it is", "Reason"), tuple(record.left.items()))
 
 
 def reconstruction_chart(record: ReconstructionPlan) -> str:

@@ -55,7 +55,7 @@ def test_both_reports_have_the_section():
     report = report_of(make_reconstruction())
     markdown, html = to_markdown(report), to_html(report)
     assert "## Reconstruction\n\nKL divergence of the answers" in markdown
-    assert "12 layers were solved again, 1 left as they are." in markdown
+    assert "12 layers were solved again, 1 not." in markdown
     assert "| layer0.conv2 | 7.69% |" in markdown
     assert "| odd | it is unusual |" in markdown
     parsed = Page(html)

@@ -245,7 +245,7 @@ def test_without_labels_every_recipe_learns_from_the_original_alone(recipe, labe
 
 
 def test_a_measured_worth_takes_reconstruction():
-    with pytest.raises(SettingsError, match="reconstruct = false") as caught:
+    with pytest.raises(SettingsError, match="reconstruct = true") as caught:
         load_settings(None, {"prune": {"worth": "measured", "reconstruct": False}})
     assert "Leave reconstruct at its default" in caught.value.hint
 

@@ -45,4 +45,4 @@ def test_all_flags_of_run_are_listed_and_not_the_first_ones_alone():
 
 
 def test_arguments_say_that_they_are_required():
-    assert "| `NAME` | text | What you call it. Required. |" in cli_page()
+    assert "| `NAME` | text | Its name. Required. |" in cli_page()
