@@ -101,6 +101,11 @@ class Target(BaseModel):
         own = {"precision": self.precision, **threads, "batch": self.batch, **power_mode}
         return own | {f"gpu.{name}": value for name, value in gpu.items()}
 
+    @property
+    def takes_ir(self) -> bool:
+        """Whether it runs networks by OpenVINO, which has a file format of its own."""
+        return self.runtime.partition("-")[0] == "openvino"
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if (self.gpu is None) == (self.kind in ("gpu", "jetson")):

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 from catro_deploy.records import Shipped
 from catro_deploy.records.report import Report
@@ -14,6 +15,9 @@ PROVIDERS = {
     "onnxruntime-tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"],
 }
 """ONNX Runtime's providers for the target's runtime; the CPU for other runtimes."""
+
+
+OPENVINO_DEVICES = {"openvino": "CPU", "openvino-gpu": "GPU", "openvino-npu": "NPU"}
 
 
 def load_code() -> str:
@@ -46,12 +50,16 @@ def infer_code(shipped: Shipped) -> str:
         width=width,
         softmax=shipped.output.name != "logits",
         providers=json.dumps(PROVIDERS.get(shipped.runtime, ["CPUExecutionProvider"])),
+        device=OPENVINO_DEVICES.get(shipped.runtime),
+        graph=Path(shipped.file).with_suffix(".xml"),
         comments=_runtime_comments(shipped),
     )
 
 
 def _runtime_comments(shipped: Shipped) -> list[str]:
     needs = "Needs onnxruntime, numpy and Pillow."
+    if shipped.runtime in OPENVINO_DEVICES:
+        return ["Needs openvino, numpy and Pillow."]
     if shipped.runtime != "tensorrt":
         return [needs]
     return [

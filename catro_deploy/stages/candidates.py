@@ -18,6 +18,7 @@ from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import DataError
 from catro_deploy.files import write_text
 from catro_deploy.graph.onnx.interface import Interface, plain_copy, write_interface
+from catro_deploy.graph.onnx.ir import write_ir
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.precision.samples import evenly, pixels_sha256
 from catro_deploy.progress import Progress
@@ -122,6 +123,8 @@ class Candidates:
             made = self._converted(precision, plain, path, limits)
         if made.kept is not None:
             write_interface(path, Interface.of(self._settings.export, self._plan.mean, self._plan.std))
+            if self._target.takes_ir:
+                write_ir(path)
         return made
 
     def _converted(self, precision: Precision, source: Path, path: Path, limits: Limits) -> Quantized:

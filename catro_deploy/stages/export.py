@@ -14,6 +14,7 @@ from catro_deploy.data.pixels import normalise
 from catro_deploy.files import file_hash
 from catro_deploy.graph.onnx.export import export_onnx, plan_metadata
 from catro_deploy.graph.onnx.interface import Interface, write_interface
+from catro_deploy.graph.onnx.ir import write_ir
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.progress import Progress
 from catro_deploy.records import Plan
@@ -29,15 +30,18 @@ __all__ = ["Exported", "export"]
 
 @dataclass(frozen=True)
 class Exported:
-    """The files that were written; ``half`` are those in half precision, of both networks or none."""
+    """The files that were written; ``half`` in half precision, of both networks or none; ``ir`` as OpenVINO reads."""
 
     original: Path
     pruned: Path
     half: tuple[Path, ...] = ()
+    ir: tuple[Path, ...] = ()
 
 
 def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
     """Write original.onnx and pruned.onnx from the weights of ``run``; for a target of fp16 also in half precision.
+
+    For a target of OpenVINO each is also written as IR.
 
     Which layers would overflow in half precision is seen on the images of ``[quantize] recipe``.
 
@@ -46,9 +50,11 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
         ModelError: a network cannot be written as ONNX.
         NumericsError: an ONNX file does not compute what the network computes.
         TargetError: the target is not known.
+        RuntimeMissingError: it is one of OpenVINO, which is not installed here.
         DataError: a class has no image to calibrate half precision by.
     """
-    in_half = load_target(settings.prune.target).precision == "fp16"
+    target = load_target(settings.prune.target)
+    in_half = target.precision == "fp16"
     plan = load_plan(run)
     interface = Interface.of(settings.export, plan.mean, plan.std)
     run.require(run.weights, "finetune")
@@ -58,6 +64,7 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
     }
     images = _calibration_images(settings, plan) if in_half else None
     halves = (run.onnx("original", "fp16"), run.onnx("pruned", "fp16"))
+    made: list[Path] = []
     with progress.task("Exporting to ONNX", len(chosen)) as task:
         for (weights, path), half in zip(chosen.items(), halves, strict=True):
             export_onnx(
@@ -73,8 +80,9 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
                 progress.note(f"{half.name}: {', '.join(kept)} stay in float32, since they would overflow")
             for file in (path, half) if in_half else (path,):
                 write_interface(file, interface)
+                made += write_ir(file) if target.takes_ir else ()
             task.advance()
-    return Exported(run.original_onnx, run.pruned_onnx, halves if in_half else ())
+    return Exported(run.original_onnx, run.pruned_onnx, halves if in_half else (), tuple(made))
 
 
 def _calibration_images(settings: Settings, plan: Plan) -> NDArray[np.float32]:

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from catro_deploy.errors import RunFolderError
 from catro_deploy.files import file_hash, replacing, write_text
+from catro_deploy.graph.onnx.ir import ir_of
 from catro_deploy.progress import Progress
 from catro_deploy.records import Input, Plan, Port, Shipped
 from catro_deploy.report.code import infer_code
@@ -27,7 +28,7 @@ INFER = "infer.py"
 def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
     """Copy the pruned network, in the precision that is served, to ``ship/`` of ``run``.
 
-    The folder also gets model.json, and infer.py, which classifies image files.
+    The folder also gets model.json, infer.py, which classifies image files, and for OpenVINO the network as IR.
 
     Name, type and shape of input and output are read from the file itself. Files of an earlier ``ship`` are removed.
 
@@ -41,8 +42,11 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
     source = run.path / model_of(run, "pruned", precision).file
     folder = run.shipped.parent
     takes, gives, *top = _ports(source)
-    with replacing(folder / source.name) as temporary:
-        shutil.copyfile(source, temporary)
+    target = load_target(settings.prune.target)
+    sources = [source, *(run.require(made, "export") for made in (ir_of(source) if target.takes_ir else ()))]
+    for one in sources:
+        with replacing(folder / one.name) as temporary:
+            shutil.copyfile(one, temporary)
     shipped = Shipped(
         file=source.name,
         precision=precision,
@@ -50,7 +54,7 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
         original_bytes=run.original_onnx.stat().st_size,
         sha256=file_hash(source),
         target=plan.target,
-        runtime=load_target(settings.prune.target).runtime,
+        runtime=target.runtime,
         input=_input(takes, plan, settings),
         output=gives,
         top=tuple(top),
@@ -59,7 +63,7 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
     )
     save(shipped, run)
     write_text(folder / INFER, infer_code(shipped))
-    _remove_others(folder, {source.name, run.shipped.name, INFER})
+    _remove_others(folder, {*(one.name for one in sources), run.shipped.name, INFER})
     return shipped
 
 

@@ -159,20 +159,26 @@ def _text(kind: resources.Kind, name: str) -> str:
 
 
 def _exported(run: RunFolder) -> tuple[Path, ...]:
-    """Both networks, and in half precision if the target runs so."""
+    """Both networks, and in half precision if the target runs so; as IR if it takes that."""
     halves = (run.onnx("original", "fp16"), run.onnx("pruned", "fp16"))
-    return (run.original_onnx, run.pruned_onnx, *(halves if halves[0].is_file() else ()))
+    return _with_ir((run.original_onnx, run.pruned_onnx, *(halves if halves[0].is_file() else ())))
+
+
+def _with_ir(files: tuple[Path, ...]) -> tuple[Path, ...]:
+    """``files``, and beside each the graph and weights that OpenVINO reads, if they are there."""
+    made = [file.with_suffix(end) for file in files for end in (".xml", ".bin")]
+    return (*files, *(path for path in made if path.is_file()))
 
 
 def _quantised(run: RunFolder) -> tuple[Path, ...]:
     """The files of ``quantize``: its decision, and the networks that it made."""
-    made = [run.calibration, run.onnx("pruned", "int8"), run.onnx("pruned", "fp16")]
+    made = [run.calibration, *_with_ir((run.onnx("pruned", "int8"), run.onnx("pruned", "fp16")))]
     return (run.quantize, *(path for path in made if path.is_file() and path not in _exported(run)))
 
 
 def _shipped(run: RunFolder) -> tuple[Path, ...]:
     """All of ``ship/``: the record and the network."""
-    beside = [path for end in ("*.onnx", "*.py") for path in run.shipped.parent.glob(end)]
+    beside = [path for end in ("*.onnx", "*.xml", "*.bin", "*.py") for path in run.shipped.parent.glob(end)]
     return (run.shipped, *(path for path in beside if not path.name.startswith(".")))
 
 
