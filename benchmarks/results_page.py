@@ -55,9 +55,7 @@ COST_MODEL = """\
 
 Random prunings that the profile was not fitted to, over the widths that an allocation may choose from. "Any widths"
 were mostly never measured: such predictions are labelled as estimates, and every allocation is measured before it
-counts. MACs are fitted to the same prunings with slope and intercept.
-
-![Predicted against measured latency of random prunings](cost_model.svg)"""
+counts. MACs are fitted to the same prunings with slope and intercept."""
 
 PRUNING = """## Time and memory of a pruning
 
@@ -126,15 +124,25 @@ def precision_section() -> list[str]:
 
 
 def cost_model_section() -> list[str]:
-    """One table; each network has its machine."""
-    networks: Mapping[str, Any] = read_result(cost_model.RESULT)["networks"]
-    measured = {_measured(found["environment"]["processor"], found) for found in networks.values()}
-    return [
-        COST_MODEL,
-        _command("benchmarks.latency.cost_model"),
-        "\n".join(sorted(measured)),
-        cost_model.results_table(dict(networks)),
-    ]
+    """A table for each runtime that was measured; each network has its machine."""
+    parts = [COST_MODEL]
+    for runtime, (_, title) in cost_model.TARGETS.items():
+        networks: Mapping[str, Any] = read_result(f"{title}.json").get("networks", {})
+        if networks:
+            measured = {_measured(found["environment"]["processor"], found) for found in networks.values()}
+            parts += [
+                f"By {networks_runtime(networks)}:",
+                f"![Predicted against measured latency of random prunings]({title}.svg)",
+                _command(f"benchmarks.latency.cost_model --runtime {runtime}"),
+                "\n".join(sorted(measured)),
+                cost_model.results_table(dict(networks)),
+            ]
+    return parts
+
+
+def networks_runtime(networks: Mapping[str, Any]) -> str:
+    """By which runtime, in its version, they were measured."""
+    return " and ".join(sorted({str(found["device"]["runtime"]) for found in networks.values()}))
 
 
 def pruning_section() -> list[str]:

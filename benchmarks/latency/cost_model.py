@@ -2,6 +2,7 @@
 
     python -m benchmarks.latency.cost_model                     # all three, about half an hour on a quiet machine
     python -m benchmarks.latency.cost_model --networks cifar_resnet20
+    python -m benchmarks.latency.cost_model --runtime openvino
 
 For each network: a latency profile (the one that is kept, or measured now); then random prunings (each group at a
 random one of the efficient widths) timed as a whole in rounds of random order, the original between any two. Judged
@@ -9,8 +10,9 @@ is the latency as a share of the original's, predicted against measured. Multipl
 prunings with a slope and an intercept (which flatters them), stand beside it. Also judged, though no allocation chooses
 them: prunings at any widths, most of which were never measured.
 
-Weights are random: latency does not depend on them. Networks that are done stand in benchmarks/results/cost_model.json
-and are not measured again without --force; docs/cost_model.svg is drawn from it.
+Weights are random: latency does not depend on them. Networks that are done stand in benchmarks/results/cost_model.json,
+or cost_model_openvino.json, and are not measured again without --force; docs/cost_model.svg or cost_model_openvino.svg
+is drawn from it.
 """
 
 import argparse
@@ -26,7 +28,7 @@ import onnx
 import torch
 from torch import nn
 
-from benchmarks.common import RESULTS, environment, read_result, table, write_result
+from benchmarks.common import DOCS, environment, read_result, table, write_result
 from catro_deploy.agent.events import Event, Sample
 from catro_deploy.agent.jobs import ProfileJob, Variant
 from catro_deploy.calibration import ProfileProtocol, load_profile_protocol
@@ -45,8 +47,8 @@ from catro_deploy.transports import run_job
 from catro_deploy.transports.execution import Use
 from catro_deploy.transports.registry import HERE
 
-RESULT = "cost_model.json"
-PICTURE = RESULTS.parent.parent / "docs" / "cost_model.svg"
+# By runtime: the target, and what results and picture are called.
+TARGETS = {"onnxruntime": ("x86-cpu", "cost_model"), "openvino": ("x86-cpu-openvino", "cost_model_openvino")}
 NETWORKS = {"cifar_resnet20": 32, "torchvision:mobilenet_v2": 96, "torchvision:resnet50": 224}
 TARGETS_MET = {"within_10": 0.99, "rmspe": 0.035}
 CLASSES = 10
@@ -60,6 +62,7 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
+    parser.add_argument("--runtime", choices=TARGETS, default="onnxruntime")
     parser.add_argument("--prunings", type=int, default=40)
     parser.add_argument("--protocol", default="standard")
     parser.add_argument("--force", action="store_true")
@@ -79,7 +82,8 @@ def untrained(name: str) -> nn.Module:
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Profile one network, time random prunings of it, and compare."""
     model, size = untrained(name), NETWORKS[name]
-    shape, use = (3, size, size), Use("x86-cpu", "onnxruntime", "fp32", threads=1, batch=1)
+    target, _ = TARGETS[args.runtime]
+    shape, use = (3, size, size), Use(target, args.runtime, "fp32", threads=1, batch=1)
     protocol = load_profile_protocol(args.protocol)
     known = None if args.force else find_profile(model, shape, use)
     profile = known or measure_profile(model, shape, use, protocol, Silent())
@@ -205,15 +209,16 @@ def picture(results: dict[str, dict[str, Any]]) -> str:
 def main() -> None:
     """Measure the networks that are missing, print the table, draw the picture."""
     args = arguments()
-    results: dict[str, dict[str, Any]] = read_result(RESULT).get("networks", {})
+    _, title = TARGETS[args.runtime]
+    results: dict[str, dict[str, Any]] = read_result(f"{title}.json").get("networks", {})
     for name in args.networks:
         if args.force or name not in results:
             print(f"{name} ...", file=sys.stderr, flush=True)
             results[name] = measure(name, args)
             results = {known: results[known] for known in NETWORKS if known in results}
-            write_result(RESULT, {"targets": TARGETS_MET, "networks": results})
+            write_result(f"{title}.json", {"targets": TARGETS_MET, "networks": results})
     print(results_table(results))
-    write_text(PICTURE, picture(results))
+    write_text(DOCS / f"{title}.svg", picture(results))
 
 
 if __name__ == "__main__":
