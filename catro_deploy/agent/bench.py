@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from catro_deploy.agent import trtexec
+from catro_deploy.agent.benchmark_app import app_median_us
 from catro_deploy.agent.clocks import watched_clocks
 from catro_deploy.agent.energy import energy, open_meter
 from catro_deploy.agent.events import Progress
@@ -18,10 +19,11 @@ from catro_deploy.agent.facts import LoadMeter, device_facts, state
 from catro_deploy.agent.images import random_images
 from catro_deploy.agent.measure import clocked, measure, on_nvidia, percentile, remarks, speedup, timing
 from catro_deploy.agent.models import open_model
-from catro_deploy.agent.results import BenchFacts, BenchResult, Mode, ModeResult, TrtexecTiming
+from catro_deploy.agent.results import BenchFacts, BenchmarkAppTiming, BenchResult, Mode, ModeResult, TrtexecTiming
 from catro_deploy.errors import FaultError, UsageError
 from catro_deploy.runtimes import GpuRunner, Runner, check_metadata
 from catro_deploy.runtimes.cuda import CaptureError
+from catro_deploy.runtimes.ov import OvRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,7 +67,7 @@ def bench(job: BenchJob, workspace: Workspace, emit: Emit) -> BenchResult:
             facts=facts,
             further=tuple([_brief(one) for one, _ in measured[1:]]),
         )
-        return _with_energy_and_trtexec(result, runners, job) if job.beside else result
+        return _with_energy_and_others(result, runners, job) if job.beside else result
 
 
 def _capturable(runners: Mapping[str, Runner], job: BenchJob) -> tuple[tuple[Mode, ...], list[str]]:
@@ -117,8 +119,8 @@ def _measured(
     return ModeResult(timings["original"], timings["pruned"], ratio, mode, warnings), facts
 
 
-def _with_energy_and_trtexec(result: BenchResult, runners: Mapping[str, Runner], job: BenchJob) -> BenchResult:
-    """``result`` with energy and trtexec's times, where the device has them."""
+def _with_energy_and_others(result: BenchResult, runners: Mapping[str, Runner], job: BenchJob) -> BenchResult:
+    """``result`` with energy and the times of the runtime's own timer, where the device has them."""
     calls = {name: _call(runner, result.mode, job.protocol.seed) for name, runner in runners.items()}
     with open_meter(gpu=on_nvidia(runners["original"].providers)) as meter:
         result = replace(result, energy=energy(calls, meter) if meter else None)
@@ -126,7 +128,32 @@ def _with_energy_and_trtexec(result: BenchResult, runners: Mapping[str, Runner],
     if binary:
         timed, doubts = _by_trtexec(binary, runners, result)
         result = replace(result, trtexec=timed, warnings=(*result.warnings, *doubts))
+    if all(isinstance(runner, OvRunner) for runner in runners.values()):
+        app, doubts = _by_benchmark_app(runners, result)
+        result = replace(result, benchmark_app=app, warnings=(*result.warnings, *doubts))
     return result
+
+
+def _by_benchmark_app(
+    runners: Mapping[str, Runner], result: BenchResult
+) -> tuple[BenchmarkAppTiming | None, list[str]]:
+    """benchmark_app's medians of both networks, and remarks; if it fails, the measurements here remain valid."""
+    here_us = {"original": result.original.p50_us, "pruned": result.pruned.p50_us}
+    found, doubts = {}, []
+    for name, runner in runners.items():
+        assert isinstance(runner, OvRunner)
+        try:
+            found[name] = app_median_us(runner, result.mode.batch)
+        except FaultError as error:
+            return None, [f"benchmark_app did not time the {name} network: {error.problem}"]
+        apart = found[name] / here_us[name] - 1
+        if abs(apart) > APART:
+            doubts.append(
+                f"benchmark_app times the {name} network at {found[name]:.1f} us, {apart:+.0%} from what was measured "
+                "here."
+            )
+    version = runners["original"].version
+    return BenchmarkAppTiming(result.mode, version, found["original"], found["pruned"]), doubts
 
 
 def _by_trtexec(

@@ -104,7 +104,7 @@ class BenchProtocol:
 class BenchJob(ModelJob[BenchResult]):
     """Time the models ``original`` and ``pruned``, interleaved, in each of the ``modes``.
 
-    ``beside`` also asks for energy, and for trtexec's times, where the device has them.
+    ``beside`` also asks for energy, and for the times of trtexec or benchmark_app, where the device has them.
     """
 
     NAME: ClassVar[str] = "bench"

@@ -11,6 +11,7 @@ from catro_deploy.agent.wire import FORMAT, Tagged
 __all__ = [
     "BenchFacts",
     "BenchResult",
+    "BenchmarkAppTiming",
     "BuildResult",
     "BuiltEngine",
     "DoctorResult",
@@ -132,6 +133,16 @@ class TrtexecTiming:
 
 
 @dataclass(frozen=True)
+class BenchmarkAppTiming:
+    """The medians of the same networks by OpenVINO's benchmark_app."""
+
+    mode: Mode
+    version: str
+    original_us: float
+    pruned_us: float
+
+
+@dataclass(frozen=True)
 class BenchResult(ModeResult, Result):
     """Latencies in the first mode; those in the others, without samples, are ``further``."""
 
@@ -141,6 +152,7 @@ class BenchResult(ModeResult, Result):
     further: Tuple[ModeResult, ...]
     energy: Optional[Energy] = None
     trtexec: Optional[TrtexecTiming] = None
+    benchmark_app: Optional[BenchmarkAppTiming] = None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from catro_deploy.budget import Budget
 from catro_deploy.records.base import Record
 from catro_deploy.records.bench import (
     Bench,
+    BenchmarkApp,
     Energy,
     EnergyUse,
     Mode,
@@ -62,6 +63,7 @@ __all__ = [
     "Accuracy",
     "Agreement",
     "Bench",
+    "BenchmarkApp",
     "Branch",
     "Budget",
     "Build",

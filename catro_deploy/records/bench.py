@@ -7,7 +7,10 @@ from annotated_types import MinLen
 
 from catro_deploy.records.base import Count, NonNegative, Positive, PositiveCount, Record
 
-__all__ = ["Bench", "Energy", "EnergyUse", "Mode", "ModeTimes", "Protocol", "Samples", "Speedup", "Times", "Trtexec"]
+__all__ = [
+    "Bench", "BenchmarkApp", "Energy", "EnergyUse", "Mode", "ModeTimes", "Protocol", "Samples", "Speedup", "Times",
+    "Trtexec",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,16 @@ class Trtexec:
 
 
 @dataclass(frozen=True)
+class BenchmarkApp:
+    """Median latencies by OpenVINO's benchmark_app, one network at a time."""
+
+    version: str
+    mode: Mode
+    original_us: Positive
+    pruned_us: Positive
+
+
+@dataclass(frozen=True)
 class EnergyUse:
     """Mean power, energy of one inference, and the spread of its repetitions, as a share."""
 
@@ -131,4 +144,5 @@ class Bench(Record):
     environment: dict[str, Any]
     warnings: tuple[str, ...]
     trtexec: Trtexec | None = None
+    benchmark_app: BenchmarkApp | None = None
     energy: Energy | None = None

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from catro_deploy.records.base import Record
-from catro_deploy.records.bench import Energy, Protocol, Speedup, Trtexec
+from catro_deploy.records.bench import BenchmarkApp, Energy, Protocol, Speedup, Trtexec
 from catro_deploy.records.decision import Quantize, Search
 from catro_deploy.records.figures import (
     AgreementFigures,
@@ -60,6 +60,7 @@ class Report(Record):
     speedup: Speedup | None
     modes: tuple[ModeFigures, ...]
     trtexec: Trtexec | None
+    benchmark_app: BenchmarkApp | None
     energy: Energy | None
     quantize: Quantize | None
     ship: Shipped | None

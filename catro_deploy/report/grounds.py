@@ -5,10 +5,10 @@ from typing import Any
 from catro_deploy.agent.device import MeasuredClocks
 from catro_deploy.agent.wire import read
 from catro_deploy.errors import MessageError
-from catro_deploy.records import Protocol
+from catro_deploy.records import BenchmarkApp, Protocol
 from catro_deploy.records.figures import ImageFigures, Verification
 from catro_deploy.records.report import Report
-from catro_deploy.report.wording import count, value
+from catro_deploy.report.wording import count, ms, value
 
 __all__ = ["basis", "conditions", "heading", "how_measured"]
 
@@ -32,6 +32,8 @@ def conditions(report: Report) -> list[tuple[str, str]]:
         "warmup_s": "Warm-up",
     }
     found = [(name, value(key, recorded[key])) for key, name in wanted.items() if recorded.get(key) is not None]
+    if chosen := recorded.get("properties"):
+        found.append(("Properties", ", ".join(f"{name} {choice}" for name, choice in chosen.items())))
     calls = sorted({network.calls for network in (report.original, report.pruned) if network.calls is not None})
     timed = [("Timed calls of each", " / ".join(map(count, calls)))] if calls else [("Timed calls", "none")]
     places = {engine.place.gpu for engine in report.engines.values()}
@@ -83,6 +85,7 @@ def how_measured(report: Report) -> str:
     return " ".join(
         (
             _timing(report.protocol) if report.protocol else _out_of_reach(report),
+            *_other_timer(report.benchmark_app),
             _testing(report.verification, report) if report.verification else _validation(report),
             COUNTED,
             _computed(report),
@@ -97,6 +100,16 @@ def _timing(protocol: Protocol) -> str:
         "latencies; its 95% confidence interval comes from a bootstrap over the turns "
         f"({count(protocol.bootstrap_resamples)} redraws)."
     )
+
+
+def _other_timer(app: BenchmarkApp | None) -> list[str]:
+    if app is None:
+        return []
+    original, pruned = (ms(us / 1000) for us in (app.original_us, app.pruned_us))
+    return [
+        f"OpenVINO's benchmark_app {app.version}, one network at a time, measures a median of {original} ms (original) "
+        f"and {pruned} ms (pruned)."
+    ]
 
 
 def _testing(verification: Verification, report: Report) -> str:

@@ -32,7 +32,7 @@ __all__ = ["bench", "bench_errand", "measured"]
 # For loading both models, a last turn of very slow ones, and the bootstrap.
 GRACE_S = 600
 # Of a result, in bench.json as they are.
-RECORDED = ("original", "pruned", "speedup", "mode", "further", "trtexec", "energy", "warnings")
+RECORDED = ("original", "pruned", "speedup", "mode", "further", "trtexec", "benchmark_app", "energy", "warnings")
 
 
 def bench(settings: Settings, run: RunFolder, progress: Progress) -> Bench:
