@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["is_locked", "locked"]
+__all__ = ["alone", "is_locked", "locked"]
+
+POLL_S = 0.5
 
 
 @contextmanager
@@ -32,6 +35,25 @@ def locked(path: Path, text: str, *, wait: bool = False) -> Iterator[bool]:
         file.write(text)
         file.flush()
         yield True
+
+
+@contextmanager
+def alone(path: Path, who: str, tell: Callable[[str], None]) -> Iterator[None]:
+    """Hold the device that ``path`` stands for as ``who``; while another does, ``tell`` once who that is.
+
+    Raises:
+        OSError: the file cannot be written, or is a link.
+    """
+    announced = False
+    while True:
+        with locked(path, who) as mine:
+            if mine:
+                yield
+                return
+        if not announced:
+            tell(path.read_text(encoding="utf-8").strip() or "another process")
+            announced = True
+        time.sleep(POLL_S)
 
 
 def is_locked(path: Path) -> bool:

@@ -25,13 +25,13 @@ import subprocess
 import sys
 import time
 from collections import deque
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from catro_deploy.agent.events import Note
 from catro_deploy.agent.jobs import StartRequest, Workspace
-from catro_deploy.agent.locks import is_locked, locked
+from catro_deploy.agent.locks import alone, is_locked, locked
 from catro_deploy.agent.process import agent_command, as_error, error_event, job_events
 from catro_deploy.agent.store import LOCK, Store, storage_errors
 from catro_deploy.agent.wire import parse, read, to_json
@@ -122,7 +122,11 @@ def _work(store: Store, write: Write, name: str) -> None:
         try:
             asked = read(StartRequest, parse((folder / JOB).read_text(encoding="utf-8"), JOB), JOB)
             workspace = Workspace(str(folder / FILES), str(store.home))
-            with _alone(store, asked.who, write):
+
+            def wait_for(holder: str) -> None:
+                write(to_json(Note(f"waiting: {holder} is measuring on the device")))
+
+            with alone(store.home / "device.lock", asked.who, wait_for):
                 for event in job_events(asked.job, workspace, asked.limit_s):
                     write(event)
         except CatroError as error:
@@ -180,22 +184,6 @@ VERBS: dict[str, Callable[..., Any]] = {
     "follow": _follow,
     "end": _end,
 }
-
-
-@contextmanager
-def _alone(store: Store, who: str, write: Write) -> Iterator[None]:
-    """Hold the device; as long as another job does, ``write`` once whose it is."""
-    path, announced = store.home / "device.lock", False
-    while True:
-        with storage_errors(store.home), locked(path, who) as mine:
-            if mine:
-                yield
-                return
-        if not announced:
-            holder = path.read_text(encoding="utf-8").strip() or "another host"
-            write(to_json(Note(f"waiting: {holder} is measuring on the device")))
-            announced = True
-        time.sleep(10 * POLL_S)
 
 
 def _has_ended(folder: Path) -> bool:

@@ -3,16 +3,18 @@
 A device is a string: HERE, the name of a device, or the path of a file of results that were carried back.
 """
 
+import os
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 from catro_deploy.agent.events import Event, Note
-from catro_deploy.agent.jobs import Job, R, Workspace, read_result
+from catro_deploy.agent.jobs import BenchJob, Job, ProfileJob, R, Workspace, read_result
+from catro_deploy.agent.locks import alone
 from catro_deploy.agent.process import job_events
 from catro_deploy.agent.wire import read
-from catro_deploy.errors import FaultError
+from catro_deploy.errors import FaultError, StorageError
 from catro_deploy.resources import cache_folder
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.transports.bundle import answer
@@ -65,7 +67,7 @@ def run_job(
     if CARRIED in device:
         events = answer(Path(device), job, folder, files)
     elif device == HERE:
-        events = job_events(job, Workspace(str(folder), str(cache_folder())), limit_s)
+        events = _here(job, folder, limit_s, note)
     else:
         events = run_far(find_device(device), job, folder, files, limit_s, note)
     with closing(events):
@@ -78,3 +80,26 @@ def run_job(
             else:
                 on_event(event)
     raise FaultError("The device's agent ended without a result.", "Run it again. See what works: catro-deploy doctor")
+
+
+def _here(
+    job: Job[Any], folder: Path, limit_s: float, note: Callable[[str], None]
+) -> Generator[dict[str, Any], None, None]:
+    """The events of ``job`` on this machine; what it times it times alone, whichever process asked for it.
+
+    Raises:
+        StorageError: the cache folder cannot be written.
+    """
+    home = cache_folder()
+    with ExitStack() as stack:
+        if isinstance(job, BenchJob | ProfileJob):
+            lock = alone(
+                home / "device.lock", f"process {os.getpid()}", lambda who: note(f"waiting: {who} is measuring here")
+            )
+            try:
+                home.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(lock)
+            except OSError as error:
+                problem = f"{home} could not be written: {error.strerror or error}."
+                raise StorageError(problem, "Name another folder: the variable CATRO_CACHE") from None
+        yield from job_events(job, Workspace(str(folder), str(home)), limit_s)

@@ -1,6 +1,10 @@
+import threading
+import time
+
 import pytest
 
-from catro_deploy.agent.locks import is_locked, locked
+from catro_deploy.agent import locks
+from catro_deploy.agent.locks import alone, is_locked, locked
 
 
 def test_one_process_holds_a_lock_and_says_who(tmp_path):
@@ -19,3 +23,21 @@ def test_a_link_is_not_followed(tmp_path):
     with pytest.raises(OSError, match="symbolic link"), locked(tmp_path / "lock", "mine"):
         pass
     assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_who_waits_for_a_device_is_told_once_who_has_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "POLL_S", 0.01)
+    path, told, order = tmp_path / "device.lock", [], []
+
+    def measure():
+        with alone(path, "second", told.append):
+            order.append("second")
+
+    waiting = threading.Thread(target=measure)
+    with alone(path, "first", told.append):
+        waiting.start()
+        time.sleep(0.1)
+        order.append("first")
+    waiting.join(5)
+    assert order == ["first", "second"]
+    assert told == ["first"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from catro_deploy.agent import locks
 from catro_deploy.agent.carried import do
 from catro_deploy.agent.events import Event, Progress
 from catro_deploy.agent.jobs import BenchJob, DoctorJob, FactsJob
@@ -33,6 +34,22 @@ def test_a_job_here_returns_its_result_and_reports_its_events(tmp_path):
     assert told == sorted(told, key=lambda event: event.seconds)
     assert isinstance(run_job(HERE, FactsJob("onnxruntime"), tmp_path, ()), FactsResult)
     assert isinstance(run_job(HERE, DoctorJob("onnxruntime"), tmp_path, ()), DoctorResult)
+
+
+def test_what_is_timed_here_waits_for_another_process_that_times(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "POLL_S", 0.01)
+    monkeypatch.setenv("CATRO_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    said, job = [], job_for(tmp_path, original={}, pruned={})
+    other = locks.locked(tmp_path / "cache" / "device.lock", "process 7")
+    assert other.__enter__()
+
+    def note(text):
+        said.append(text)
+        other.__exit__(None, None, None)
+
+    assert isinstance(run_job(HERE, job, tmp_path, (), note=note), BenchResult)
+    assert said == ["waiting: process 7 is measuring here"]
 
 
 def test_the_agents_error_is_raised(tmp_path):
