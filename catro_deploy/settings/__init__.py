@@ -9,7 +9,7 @@ from catro_deploy.settings.deploy import (
     QuantizeSettings,
     VerifySettings,
 )
-from catro_deploy.settings.loading import load_settings, settings_text
+from catro_deploy.settings.loading import load_settings, settings_from_text, settings_text
 from catro_deploy.settings.model import DataSettings, ModelSettings
 from catro_deploy.settings.prune import PruneSettings
 from catro_deploy.settings.recipes import follow_recipe, follow_train_recipe
@@ -39,5 +39,6 @@ __all__ = [
     "follow_recipe",
     "follow_train_recipe",
     "load_settings",
+    "settings_from_text",
     "settings_text",
 ]

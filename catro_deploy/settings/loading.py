@@ -21,7 +21,7 @@ from catro_deploy.settings.tree import Settings
 from catro_deploy.suggestions import did_you_mean
 from catro_deploy.toml import parse_toml, toml_mistake, toml_tables, toml_text
 
-__all__ = ["load_settings", "settings_text"]
+__all__ = ["load_settings", "read_document", "settings_from_text", "settings_text"]
 
 _PATHS = (("model", "checkpoint"), ("data", "root"))
 
@@ -80,20 +80,34 @@ def settings_text(settings: Settings) -> str:
     return toml_tables(tables)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def settings_from_text(text: str) -> Settings:
+    """What ``settings_text`` has written; what is not written at its default may be what the recipe says."""
+    content = parse_toml(text)
+    _follow_recipes_(content)
+    return Settings.model_validate(content)
+
+
+def read_document(file: Path, again: str) -> dict[str, Any]:
+    """The TOML document in ``file``; ``again`` is what to do where it cannot be read.
+
+    Raises:
+        SettingsError: it is not there, or not TOML; the message shows the line that is wrong.
+    """
     try:
         text = toml_text(file)
-        content = parse_toml(text)
+        return parse_toml(text)
     except FileNotFoundError:
-        raise SettingsError(f"There is no {file}.", "Write one: catro-deploy init") from None
+        raise SettingsError(f"There is no {file}.", again) from None
     except tomllib.TOMLDecodeError as error:
         line, meant = toml_mistake(text, error)
-        hint = f"Did you mean: {meant}" if meant else "Correct the line, or write a new file: catro-deploy init"
+        hint = f"Did you mean: {meant}" if meant else f"Correct the line. {again}"
         raise SettingsError(f"{file} cannot be read: {error}.\n    {line}", hint) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"{file} cannot be read: {error}.", "Correct it, or write a new one: catro-deploy init"
-        ) from None
+        raise SettingsError(f"{file} cannot be read: {error}.", f"Correct it. {again}") from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    content = read_document(file, "Write one: catro-deploy init")
     for section, key in _PATHS:
         table = content.setdefault(section, {})
         if key == "checkpoint" and isinstance(table, dict) and _decides_checkpoint(table) and key not in table:

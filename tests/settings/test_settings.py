@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from catro_deploy.errors import BudgetError, SettingsError
 from catro_deploy.records import Budget
-from catro_deploy.settings import Settings, batch_size, follow_recipe, follow_train_recipe, load_settings, settings_text
+from catro_deploy.settings import (
+    Settings,
+    batch_size,
+    follow_recipe,
+    follow_train_recipe,
+    load_settings,
+    settings_from_text,
+    settings_text,
+)
 from catro_deploy.toml import toml_tables, toml_value
 
 
@@ -308,3 +316,11 @@ def test_the_folder_of_a_model_is_beside_the_file_that_names_it(tmp_path, monkey
     assert "checkpoint" not in settings.model.model_fields_set  # it follows from the folder
     given = load_settings(file, {"model": {"name": "transformers:other"}})
     assert given.model.name == f"transformers:{tmp_path}/other"
+
+
+@pytest.mark.parametrize("recipe", ["auto", "gentle", "fast", "paper", "none"])
+def test_settings_read_back_from_their_text_are_the_same(recipe):
+    settings = load_settings(None, {"finetune": {"recipe": recipe}})
+    again = settings_from_text(settings_text(settings))
+    paths = {"model": {"checkpoint"}, "data": {"root"}}
+    assert again.model_dump(exclude=paths) == settings.model_dump(exclude=paths)
