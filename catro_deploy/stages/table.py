@@ -13,6 +13,7 @@ from catro_deploy.errors import CheckpointError
 from catro_deploy.files import file_hash
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import AUTO, Settings
+from catro_deploy.settings.section import TRANSFORMERS
 from catro_deploy.targets import load_target
 
 __all__ = [
@@ -100,10 +101,10 @@ def checkpoint_hash(settings: Settings) -> str:
 def _pruning(settings: Settings) -> dict[str, Any]:
     """What decides a pruning besides its settings: the model's files and, for latency budgets, how latency is found."""
     outside: dict[str, Any] = {"checkpoint": checkpoint_hash(settings)}
-    from catro_deploy.models.huggingface import folder_of, read_architecture  # imports torch
+    if settings.model.name.startswith(TRANSFORMERS):
+        from catro_deploy.models.huggingface import read_architecture  # imports torch
 
-    if (folder := folder_of(settings.model.name)) is not None:
-        outside["architecture"] = read_architecture(folder)
+        outside["architecture"] = read_architecture(Path(settings.model.name.removeprefix(TRANSFORMERS)))
     if counts_latency(settings):
         used: dict[str, Any] = {"threads": settings.bench.threads, "batch": settings.bench.batch}
         if settings.quantize.is_named:
