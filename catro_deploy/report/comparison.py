@@ -29,6 +29,7 @@ __all__ = [
 Run = Overview
 LAST_STAGE, FINISHED = "Last stage", "Finished"
 NONE = "-"
+SWEEP = "sweep.json"
 
 
 def compare(earlier: RunFolder, this: RunFolder) -> Comparison:
@@ -42,8 +43,11 @@ def compare(earlier: RunFolder, this: RunFolder) -> Comparison:
 
 
 def run_before(run: RunFolder) -> RunFolder | None:
-    """The newest run of the same network that was finished before ``run``."""
-    if not run.finished():
+    """The newest run of the same network that was finished before ``run``.
+
+    There is none for a cell of a sweep, whose page compares the cells.
+    """
+    if not run.finished() or (run.path.resolve().parent / SWEEP).is_file():
         return None
     mine = overview(run)
     for other in run_folders(run.path.resolve().parent):

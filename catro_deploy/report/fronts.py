@@ -1,0 +1,139 @@
+"""The front of a sweep's cells as a picture: scores over measured latency, both with their intervals."""
+
+from collections.abc import Callable, Sequence
+from html import escape
+from statistics import median
+
+from catro_deploy.records.sweep import CellFigures, CellRecord
+from catro_deploy.report import svg
+from catro_deploy.report.cells import Front
+from catro_deploy.report.wording import ms, percent
+from catro_deploy.settings import TARGETS_OWN
+
+__all__ = ["front_chart", "short_name"]
+
+TOP, HEIGHT, BELOW = 24.0, 190.0, 44.0
+MEASURES = {"accuracy": "Accuracy", "agreement": "Same answer as the original"}
+MARKS = {"fp32": ("dot", 4.0), "fp16": ("diamond", 4.0), "int8": ("ring", 4.0)}
+"""How a cell is drawn, by the precision that is served."""
+Place = Callable[[float], float]
+Drawn = tuple[CellRecord, CellFigures, float, float]
+"""A cell with its figures, its milliseconds and its score, a fraction."""
+
+
+def front_chart(front: Front) -> str:
+    """The cells of ``front`` that were measured; empty if there are none."""
+    drawn: list[Drawn] = [
+        (cell, cell.figures, cell.figures.latency_ms, cell.figures.score)
+        for cell in front.cells
+        if cell.figures and cell.figures.latency_ms is not None and cell.figures.score is not None
+    ]
+    if not drawn:
+        return ""
+    original = _original([figures for _, figures, _, _ in drawn])
+    across, up = _axes(drawn, original)
+
+    def x(latency_ms: float) -> float:
+        return min(max(across.place(latency_ms), 0.0), 100.0)
+
+    def y(score: float) -> float:
+        return TOP + HEIGHT * (1 - min(max(up.place(100 * score), 0.0), 100.0) / 100)
+
+    best = sorted((time, score) for cell, _, time, score in drawn if cell in front.best)
+    line = [(x(time), 100 * (y(score) - TOP) / HEIGHT) for time, score in best]
+    parts = _grid(across, up, drawn[0][1].measure)
+    parts += [svg.curve(line, TOP, HEIGHT, "stair")] if len(line) > 1 else []
+    if original:
+        hint = f"original: {percent(original[1])} at {ms(original[0])} ms"
+        parts.append(svg.circle(x(original[0]), y(original[1]), 5, "ring original", hint=hint))
+    for one in drawn:
+        parts += _whiskers(one, x, y)
+    for one in drawn:
+        parts += _mark(one, x, y, chosen=one[0] is front.shipped, best=one[0] in front.best)
+    described = "; ".join(f"{short_name(cell)}: {percent(score)} at {ms(time)} ms" for cell, _, time, score in drawn)
+    size = f"height:{TOP + HEIGHT + BELOW:g}px"
+    title = f"Front of {front.target} for {front.classes}"
+    return svg.figure(title, described, parts, size, "curves", _caption(drawn, across, up), _legend(front, drawn))
+
+
+def _original(figures: Sequence[CellFigures]) -> tuple[float, float] | None:
+    """Milliseconds, the median of its measurements beside each cell, and score of the original."""
+    times = [one.original_ms for one in figures if one.original_ms is not None]
+    scores = [one.original_score for one in figures if one.original_score is not None]
+    return (median(times), scores[0]) if times and scores else None
+
+
+def _axes(drawn: Sequence[Drawn], original: tuple[float, float] | None) -> tuple[svg.Axis, svg.Axis]:
+    times = [time for _, figures, time, _ in drawn for time in (time, *(figures.latency_ci95 or ()))]
+    scores = [score for _, figures, _, score in drawn for score in (score, *(figures.score_ci95 or ()))]
+    if original:
+        times.append(original[0])
+        scores.append(original[1])
+    across = svg.zoomed(min(times), max(times), 5, floor=0)
+    return across, svg.zoomed(100 * min(scores), 100 * max(scores), 4, floor=0, ceiling=100)
+
+
+def _grid(across: svg.Axis, up: svg.Axis, measure: str) -> list[str]:
+    parts = [svg.text(0, TOP - 10, f"{MEASURES[measure]}, test images", "head")]
+    for tick in up.ticks:
+        y = TOP + HEIGHT * (1 - up.place(tick) / 100)
+        parts += [svg.line(0, y, 100, y, "grid"), svg.text(0, y + 4, f"{up.format(tick)}%", "tick end", dx=-8)]
+    for tick in across.ticks:
+        side = "end" if tick == across.high else ""
+        parts.append(svg.text(across.place(tick), TOP + HEIGHT + 18, across.format(tick), f"tick {side}"))
+    return [*parts, svg.text(100, TOP + HEIGHT + 36, "ms, measured", "tick end")]
+
+
+def _whiskers(one: Drawn, x: Place, y: Place) -> list[str]:
+    """The intervals of both figures."""
+    _, figures, time, score = one
+    parts = []
+    if figures.latency_ci95:
+        low, high = map(x, figures.latency_ci95)
+        parts.append(svg.line(low, y(score), high, y(score), "spread"))
+    if figures.score_ci95:
+        low, high = map(y, figures.score_ci95)
+        parts.append(svg.line(x(time), low, x(time), high, "spread"))
+    return parts
+
+
+def _mark(one: Drawn, x: Place, y: Place, *, chosen: bool, best: bool) -> list[str]:
+    cell, figures, time, score = one
+    shape, radius = MARKS[figures.precision or "fp32"]
+    missed = "" if cell.status == "done" else " missed"
+    hint = f"{short_name(cell)}: {percent(score)} at {ms(time)} ms{', missed what was asked' if missed else ''}"
+    parts = [svg.circle(x(time), y(score), 8, "ring chosen")] if chosen else []
+    parts.append(svg.circle(x(time), y(score), radius, f"{shape} pruned{missed}", hint=hint))
+    if best:
+        side, dx = ("begin", 10) if x(time) < 80 else ("end", -10)
+        parts.append(
+            svg.text(x(time), y(score) + 16, short_name(cell), f"tick {side}{' chosen' if chosen else ''}", dx=dx)
+        )
+    return parts
+
+
+def short_name(cell: CellRecord) -> str:
+    """What tells a cell apart from others of its target and group: budget and, unless it is the target's, precision."""
+    return cell.budget if cell.precision == TARGETS_OWN else f"{cell.budget} {cell.precision}"
+
+
+def _caption(drawn: Sequence[Drawn], across: svg.Axis, up: svg.Axis) -> str:
+    few = any(figures.images and figures.images < 100 for _, figures, _, _ in drawn)
+    return (
+        "Bars, and small figures below, are 95% intervals: of the score, and of the latency's ratio to the original, "
+        "times the original's median. "
+        f"Both axes are zoomed: they start at {across.format(across.low)} ms and {up.format(up.low)}%. The line joins "
+        "the cells that no other beats on validation images."
+        + (" There are fewer than 100 test images." if few else "")
+    )
+
+
+def _legend(front: Front, drawn: Sequence[Drawn]) -> str:
+    served = dict.fromkeys(figures.precision or "fp32" for _, figures, _, _ in drawn)
+    entries: list[tuple[str, str]] = [(f"{MARKS[precision][0]} pruned", precision) for precision in sorted(served)]
+    if any(cell.status != "done" for cell, _, _, _ in drawn):
+        entries.append(("dot pruned missed", "missed what was asked"))
+    entries.append(("ring original", "original"))
+    if front.shipped:
+        entries.append(("ring chosen", f"to ship: {escape(short_name(front.shipped))}"))
+    return svg.legend(*entries)
