@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
+    from rich.table import Table as DrawnTable
 
-__all__ = ["Lines", "Screen", "make_progress", "print_json", "print_result", "say"]
+    from catro_deploy.report.tables import Table
+
+__all__ = ["Lines", "Screen", "drawn", "make_progress", "print_json", "print_result", "say"]
 
 WIDTH_WITHOUT_SCREEN, WIDEST = 110, 2000
 # Without a screen, work that takes this long is reported, and then at each tenth.
@@ -53,6 +56,19 @@ def _whole_width(console: "Console", part: "RenderableType") -> int:
     """The width of a file or a pipe at which nothing of ``part`` is cut or wrapped."""
     unbounded = console.options.update(max_width=WIDEST)
     return max(WIDTH_WITHOUT_SCREEN, console.measure(part, options=unbounded).maximum)
+
+
+def drawn(table: "Table") -> "DrawnTable":
+    """``table`` for the screen."""
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    found = Drawn(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, name in enumerate(table.head):
+        found.add_column(name, justify="right" if number in table.numeric else "left", no_wrap=number == 0)
+    for row in table.rows:
+        found.add_row(*map(Text, row))
+    return found
 
 
 def say(text: str, style: str = "") -> None:

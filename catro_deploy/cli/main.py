@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from catro_deploy import __version__
-from catro_deploy.cli import devices, doctor, init, runs, stages, targets
+from catro_deploy.cli import devices, doctor, init, runs, stages, sweep, targets
 from catro_deploy.cli.console import say
 from catro_deploy.cli.faults import as_catro_error
 from catro_deploy.cli.settings_flags import command_with_flags
@@ -95,7 +95,7 @@ def _root(
     """
 
 
-for group in (init.app, stages.app, doctor.app):
+for group in (init.app, stages.app, sweep.app, doctor.app):
     app.add_typer(group)
 app.add_typer(targets.app, name="targets")
 app.add_typer(devices.app, name="device")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from catro_deploy.cli.console import print_json, print_result
+from catro_deploy.cli.console import drawn, print_json, print_result
 from catro_deploy.cli.options import Json, examples
 from catro_deploy.errors import CatroError
 from catro_deploy.runs.folder import RunFolder
@@ -14,7 +14,6 @@ from catro_deploy.runs.listing import RUNS, find_run, remove_run, run_folders
 
 if TYPE_CHECKING:
     from catro_deploy.records.overview import Overview
-    from catro_deploy.report.tables import Table
 
 __all__ = ["app"]
 
@@ -53,7 +52,7 @@ def show(
         return
     from catro_deploy.report.comparison import overview_table
 
-    print_result(str(run.path), _drawn(overview_table(found)))
+    print_result(str(run.path), drawn(overview_table(found)))
     if found.stage == "report":
         print_result(f"Report: {run.report('html')}")
 
@@ -78,8 +77,8 @@ def compare(
     if json:
         print_json(asdict(found) | {"page": str(page)})
         return
-    differences = _drawn(c.settings_table(found))
-    print_result(c.comparison_words(found), _drawn(c.comparison_table(found.earlier, found.this)), differences)
+    differences = drawn(c.settings_table(found))
+    print_result(c.comparison_words(found), drawn(c.comparison_table(found.earlier, found.this)), differences)
     print_result(f"Page: {page}")
 
 
@@ -118,16 +117,4 @@ def _list(runs: "list[tuple[RunFolder, Overview | CatroError]]") -> list[Any]:
     from catro_deploy.report.comparison import list_table
 
     damaged = [f"{run.path.name}: {found.problem}" for run, found in runs if isinstance(found, CatroError)]
-    return [_drawn(list_table([found for _, found in runs if not isinstance(found, CatroError)])), *damaged]
-
-
-def _drawn(table: "Table") -> Any:  # noqa: ANN401 - a table of rich, which is slow to import
-    from rich.table import Table as Drawn
-    from rich.text import Text
-
-    drawn = Drawn(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for number, name in enumerate(table.head):
-        drawn.add_column(name, justify="right" if number in table.numeric else "left", no_wrap=number == 0)
-    for row in table.rows:
-        drawn.add_row(*map(Text, row))
-    return drawn
+    return [drawn(list_table([found for _, found in runs if not isinstance(found, CatroError)])), *damaged]

@@ -10,10 +10,11 @@ from catro_deploy.records import Budget, Search
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load
 from catro_deploy.settings import AUTO, Settings, settings_text
+from catro_deploy.stages.applicable import applicable
 from catro_deploy.stages.table import PRUNE, Stage
 from catro_deploy.toml import parse_toml, read_toml, toml_differences
 
-__all__ = ["Replacement", "folder_beside", "replacement", "with_budget_found"]
+__all__ = ["Replacement", "are_done", "folder_beside", "replacement", "with_budget_found"]
 
 SHOWN_CHANGES = 8
 
@@ -58,6 +59,12 @@ def replacement(
     replaced = tuple(stage for stage in stale if stage.name in names)
     outdated = tuple(stage for stage in stale if stage.name not in names)
     return Replacement(replaced, outdated, tuple(_changed_settings(run, settings))) if replaced else None
+
+
+def are_done(names: Sequence[str], settings: Settings, run: RunFolder, table: Sequence[Stage]) -> bool:
+    """Whether each of the stages ``names`` of ``table`` that applies to ``settings`` would be skipped in ``run``."""
+    table, _ = applicable(table, names, settings, run)
+    return not any(_runs(stage, settings, run, force=False) for stage in table if stage.name in names)
 
 
 def _runs(stage: Stage, settings: Settings, run: RunFolder, force: bool) -> bool:

@@ -1,0 +1,128 @@
+"""How a sweep shows where it is: a table of its cells that changes, or in a log a line for each change."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from catro_deploy.report.sweep import figure_words
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from catro_deploy.sweep.driver import CellState, Watcher
+
+__all__ = ["SweepLines", "SweepScreen", "make_watcher", "status_words"]
+
+REFRESHES_PER_S = 4
+BESIDE = 4
+"""Lines of the screen that are not rows of the table."""
+BAR = 10
+
+
+@contextmanager
+def make_watcher(states: "Sequence[CellState]") -> "Iterator[Watcher]":
+    """A table if stderr is a screen, else lines."""
+    if not sys.stderr.isatty():
+        yield SweepLines(states)
+        return
+    with SweepScreen(states).live() as screen:
+        yield screen
+
+
+class SweepLines:
+    """A line for each change; what stages say goes to the logs, but for warnings."""
+
+    def __init__(self, states: "Sequence[CellState]") -> None:
+        self._states = states
+        self._warned: set[str] = set()
+
+    def changed(self, state: "CellState") -> None:
+        """Print what the cell does now."""
+        ended = sum(one.has_ended for one in self._states)
+        _print(f"[{ended}/{len(self._states)}] {state.cell.name}: {status_words(state)}")
+
+    def advanced(self, state: "CellState") -> None:
+        """Nothing: a log gets changes only."""
+
+    def noted(self, state: "CellState", text: str) -> None:
+        """Print a warning, once for all cells."""
+        if text.startswith("WARNING") and text not in self._warned:
+            self._warned.add(text)
+            _print(f"{state.cell.name}: {text}")
+
+
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - a line of a log
+
+
+def status_words(state: "CellState") -> str:
+    """What the cell is doing, or what became of it."""
+    if state.has_ended:
+        word = {"done": "done", "missed": "missed what was asked", "failed": "FAILED"}[state.status]
+        found = figure_words(state.figures) if state.figures else ""
+        return ": ".join(filter(None, [word, found, " ".join(state.problems)]))
+    doing = state.step.doing if state.step else ""
+    return doing if state.status == "running" and not state.queued else f"waiting for {doing}"
+
+
+class SweepScreen:
+    """A table with a row for each cell, as many as the screen holds: those at work first."""
+
+    def __init__(self, states: "Sequence[CellState]") -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._states, self._began = states, time.monotonic()
+        self._warned: set[str] = set()
+        self._console = Console(stderr=True, highlight=False)
+        self._live = Live(
+            get_renderable=self._table, console=self._console, refresh_per_second=REFRESHES_PER_S, transient=True
+        )
+
+    @contextmanager
+    def live(self) -> "Iterator[SweepScreen]":
+        """Draw the table as long as the block lasts."""
+        with self._live:
+            yield self
+
+    def changed(self, state: "CellState") -> None:
+        """Leave a line above the table when a cell has ended."""
+        if state.has_ended:
+            self._console.print(f"{state.cell.name}: {status_words(state)}", markup=False, highlight=False)
+
+    def advanced(self, state: "CellState") -> None:
+        """Nothing: the table is drawn anew by itself."""
+
+    def noted(self, state: "CellState", text: str) -> None:
+        """Leave a warning above the table, once for all cells."""
+        if text.startswith("WARNING") and text not in self._warned:
+            self._warned.add(text)
+            self._console.print(f"{state.cell.name}: {text}", markup=False, highlight=False)
+
+    def _table(self) -> "Table":
+        from rich.table import Table
+
+        left = [state for state in self._states if not state.has_ended]
+        left.sort(key=lambda state: state.status != "running" or state.queued)
+        shown = left[: max(1, self._console.height - BESIDE)]
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        ended = len(self._states) - len(left)
+        more = f", {len(left) - len(shown)} not shown" if len(left) > len(shown) else ""
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left", title_style="bold")
+        table.title = f"{ended} of {len(self._states)} cells{more} · {minutes}:{seconds:02d}"
+        for name in ("cell", "", "", ""):
+            table.add_column(name, no_wrap=True, overflow="ellipsis")
+        table.show_header = False
+        for state in shown:
+            table.add_row(state.cell.name, status_words(state), *_where(state))
+        return table
+
+
+def _where(state: "CellState") -> tuple[str, str]:
+    """A bar of the present task, and what is said of it."""
+    if state.status != "running" or state.queued or state.share is None:
+        return "", ""
+    full = round(BAR * state.share)
+    return "━" * full + "╺" * (BAR - full), state.text

@@ -1,0 +1,188 @@
+"""The course of a sweep: which step of which cell may start next, and what became of those that ended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from catro_deploy.agent.process import as_error
+from catro_deploy.errors import CatroError, FaultError, MissedError
+from catro_deploy.records.report import Report
+from catro_deploy.records.sweep import CellFigures, CellStatus, StepTimes
+from catro_deploy.report.cells import cell_figures
+from catro_deploy.runs.records import load_if_there
+from catro_deploy.sweep.cells import Cell
+from catro_deploy.sweep.engine import LOST, Engine, Job
+from catro_deploy.sweep.orders import Event
+from catro_deploy.sweep.steps import STEPS, Step, is_done, needs_of, together
+
+__all__ = ["CellState", "Watcher", "run_cells"]
+
+ATTEMPTS = 4
+"""At one step, where its machine is lost each time."""
+
+
+@dataclass
+class CellState:
+    """Where a cell is: its status, what it is doing, what it missed or why it failed, and the steps that ran.
+
+    ``queued``: its step was handed over and has not begun. ``share`` of the step's present task is done, of which
+    ``text`` says something. ``figures`` are there once the cell has ended with a report.
+    """
+
+    cell: Cell
+    status: CellStatus = "waiting"
+    step: Step | None = None
+    queued: bool = False
+    share: float | None = None
+    text: str = ""
+    problems: list[str] = field(default_factory=list)
+    error: CatroError | None = None
+    steps: list[StepTimes] = field(default_factory=list)
+    figures: CellFigures | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more is to be done for it."""
+        return self.status in ("done", "missed", "failed")
+
+
+class Watcher(Protocol):
+    """What is told of a sweep."""
+
+    def changed(self, state: CellState) -> None:
+        """A cell begins or ends a step, or has ended."""
+
+    def advanced(self, state: CellState) -> None:
+        """A cell gets on within a step."""
+
+    def noted(self, state: CellState, text: str) -> None:
+        """A stage of a cell says a line."""
+
+
+def run_cells(states: Sequence[CellState], engine: Engine, watcher: Watcher) -> None:
+    """Do the steps of all cells that have not ended, each cell's one after another.
+
+    An error of one cell ends that cell alone. However this ends, no step runs any more.
+    """
+    course = _Course(states, engine, watcher)
+    try:
+        course.run()
+    finally:
+        engine.stop()
+
+
+class _Course:
+    def __init__(self, states: Sequence[CellState], engine: Engine, watcher: Watcher) -> None:
+        self._states, self._engine, self._watcher = states, engine, watcher
+        self._ready: list[Job] = []
+        self._running: dict[Job, CellState] = {}
+        self._began: dict[Job, Event] = {}
+
+    def run(self) -> None:
+        for state in self._states:
+            if not state.has_ended:
+                self._go_on(state, STEPS)
+        while self._ready or self._running:
+            self._start_what_fits()
+            job, event = self._engine.next()
+            self._take(job, event)
+
+    def _start_what_fits(self) -> None:
+        """Earlier steps first: trainings then run side by side, and measurements, which are alone, one by one."""
+        self._ready.sort(key=lambda job: STEPS.index(job.steps[0]))
+        for job in [*self._ready]:
+            if self._engine.fits(job):
+                self._ready.remove(job)
+                state = self._state_of(job)
+                self._running[job] = state
+                state.status, state.queued, state.share, state.text = "running", True, None, ""
+                self._engine.start(job)
+
+    def _go_on(self, state: CellState, steps: Sequence[Step]) -> None:
+        """Have the first of ``steps`` done that is not, or end the cell."""
+        cell = state.cell
+        for place, step in enumerate(steps):
+            if not is_done(step, cell.settings, cell.run):
+                state.status, state.step = "waiting", step
+                following = together(steps[place:], cell.settings)
+                self._ready.append(Job(cell, following, needs_of(step, cell.settings)))
+                return
+        state.problems = [line for step in STEPS for line in _missed(step, cell)]
+        state.status, state.step = "missed" if state.problems else "done", None
+        report = load_if_there(Report, cell.run)
+        state.figures = cell_figures(report) if report else None
+        self._watcher.changed(state)
+
+    def _take(self, job: Job, event: Event) -> None:
+        state, kind = self._running[job], event["event"]
+        if kind == "begin":
+            self._began[job] = event
+            state.queued = False
+            self._watcher.changed(state)
+        elif kind == "step":
+            self._step_to(state, event["stage"])
+        elif kind == "note":
+            self._watcher.noted(state, event["text"])
+        elif kind == "task":
+            state.share, state.text = event["share"], event["text"] or state.text
+            self._watcher.advanced(state)
+        else:
+            self._end(job, state, event)
+
+    def _step_to(self, state: CellState, stage: str) -> None:
+        """A process that does several steps has come to the one that begins with this stage."""
+        step = next(step for step in STEPS if stage in step.stages)
+        if step is not state.step:
+            state.step, state.share, state.text = step, None, ""
+            self._watcher.changed(state)
+
+    def _end(self, job: Job, state: CellState, event: Event) -> None:
+        del self._running[job]
+        if began := self._began.pop(job, None):
+            device, where = job.needs.device, began["where"]
+            times = StepTimes(
+                "+".join(step.name for step in job.steps),
+                began["time"],
+                max(event["time"], began["time"]),
+                where,
+                device,
+                job.attempt,
+            )
+            state.steps.append(times)
+        if event["event"] == "end":
+            self._go_on(state, STEPS[STEPS.index(job.steps[-1]) + 1 :])
+        elif event["event"] == LOST and job.attempt < ATTEMPTS:
+            self._watcher.noted(state, f"{event['problem']}; going on from {job.cell.run.path}")
+            state.status = "waiting"
+            self._ready.append(Job(job.cell, job.steps, job.needs, job.attempt + 1))
+            self._watcher.changed(state)
+        else:
+            self._fail(job, state, event)
+
+    def _fail(self, job: Job, state: CellState, event: Event) -> None:
+        error = _error(job, event)
+        state.problems, state.error = error.problem.splitlines(), error
+        state.status = "missed" if isinstance(error, MissedError) else "failed"
+        self._watcher.changed(state)
+
+    def _state_of(self, job: Job) -> CellState:
+        return next(state for state in self._states if state.cell is job.cell)
+
+
+def _missed(step: Step, cell: Cell) -> list[str]:
+    """What the stages of ``step`` missed of what was asked."""
+    finished = [name for name in step.stages if name in cell.run.finished()]
+    return [line for name in finished for missed in cell.run.missed(name) for line in missed.problem.splitlines()]
+
+
+def _error(job: Job, event: Event) -> CatroError:
+    if event["event"] == "error":
+        return as_error(event)
+    if event["event"] == LOST:
+        return FaultError(f"{event['problem']}, {ATTEMPTS} times.", "Run the sweep again: it goes on where it was.")
+    code = event["code"]
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    return FaultError(
+        f"The process of {job.cell.name} {how}.",
+        "If memory ran out, have fewer cells side by side: --cpus with more cores for each. Then run the sweep again.",
+    )
