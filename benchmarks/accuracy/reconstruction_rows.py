@@ -143,6 +143,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     "usual rate": {"recipe": "gentle", "learning_rate": 0.05},
     "no average": {"recipe": "gentle", "ema": 0.0},
     "no distillation": {"recipe": "gentle", "distill": 0.0},
+    "half distillation": {"recipe": "gentle", "distill": 0.5},
 }
 # One thing changed at a time: (way to prune, way to train). Without reconstruction channels and widths are chosen by
 # scatter too: what they are chosen by otherwise needs it.
@@ -154,6 +155,7 @@ ABLATIONS = (
     ("ours", "usual rate"),
     ("ours", "no average"),
     ("ours", "no distillation"),
+    ("ours", "half distillation"),
 )
 COMPARED = (
     ("ours", "gentle"),

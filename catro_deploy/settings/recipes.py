@@ -22,7 +22,7 @@ RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "max_grad_norm": 0.0,
         },
         # Without learning_rate and ema: the training derives them from its number of steps (training/gentle.py).
-        "gentle": {"schedule": "cosine", "warmup_epochs": 0.0, "distill": 0.5, "max_grad_norm": 5.0},
+        "gentle": {"schedule": "cosine", "warmup_epochs": 0.0, "distill": 0.9, "max_grad_norm": 5.0},
     },
 }  # fmt: skip
 """Section to recipe to values: ``paper`` is that of arXiv 2110.10921 as far as it is given there."""

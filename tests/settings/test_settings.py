@@ -188,9 +188,9 @@ def test_settings_written_out_read_the_same_whatever_their_recipe(tmp_path):
     ("recipe", "reconstructed", "expected"),
     [
         ("auto", False, (0.05, 1.0, 0.0, 0.0)),
-        ("auto", True, (None, 0.0, None, 0.5)),
+        ("auto", True, (None, 0.0, None, 0.9)),
         ("none", True, (0.05, 1.0, 0.0, 0.0)),
-        ("gentle", False, (None, 0.0, None, 0.5)),
+        ("gentle", False, (None, 0.0, None, 0.9)),
         ("fast", True, (0.1, 5.0, 0.998, 0.5)),
         ("paper", False, (0.01, 0.0, 0.0, 0.0)),
     ],
