@@ -1,6 +1,6 @@
 """Outputs in the order in which the classes are named, from the command line to the file that is shipped.
 
-The file is judged by the names that were typed, with the images' folders: nothing of the package takes part.
+The file is checked by the names that were typed, with the images' folders: nothing of the package takes part.
 """
 
 import json

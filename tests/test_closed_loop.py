@@ -176,7 +176,7 @@ def test_what_the_first_round_misses_the_fastest_may_meet():
     assert decision.widths["inner"] == 64
 
 
-def test_a_share_is_judged_by_the_original_of_its_round_and_microseconds_by_the_clock():
+def test_a_share_refers_to_the_original_of_its_round_and_microseconds_to_the_clock():
     """The machine is twice as slow when the candidate is measured, original and all."""
     wide = Wide()
 

@@ -1,6 +1,6 @@
 """A network of many classes, of which there are images of a few, neither square nor coloured: from init to the file.
 
-The shipped file is judged by the names of folders, with Pillow and ONNX Runtime alone.
+The shipped file is checked by the names of folders, with Pillow and ONNX Runtime alone.
 """
 
 import json

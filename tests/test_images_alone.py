@@ -56,7 +56,7 @@ def test_images_alone_lead_from_the_command_to_a_report_without_an_accuracy(unla
     assert len(tuned["epochs"]) == 2
     assert (verified["labelled"], verified["test_images"], verified["accuracy_drop_points"]) == (False, 24, None)
     assert 0 <= verified["agreement_with_original"]["share"] <= 1
-    assert quantized["judged_by"] == "agreement"
+    assert quantized["metric"] == "agreement"
     assert all(one["score"] == one["agreement"] for one in quantized["candidates"].values())
     report = content(unlabelled, "report")
     assert report["original"]["accuracy"] is report["pruned"]["accuracy"] is None

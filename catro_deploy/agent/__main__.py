@@ -23,14 +23,14 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Do the job, or what the arguments say; the exit code is 0, or that of the error that was written."""
+    """Run the job, or what the arguments say; the exit code is 0, or that of the reported error."""
     if sys.argv[1:] == ["do"]:
         from catro_deploy.agent.carried import do
 
         return do(Path(sys.argv[0]).absolute().parent)
     write = _writer(_take_stdout())
     try:
-        # Not before the standard output is taken: libraries print when they are imported, too.
+        # Only after the standard output is redirected: libraries also print on import.
         if sys.argv[1:]:
             from catro_deploy.agent.service import serve
 
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def _take_stdout() -> TextIO:
-    """The standard output, for events alone: what libraries print goes to the standard error from now on."""
+    """The standard output, reserved for events: output of libraries goes to the standard error from now on."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return channel

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["facts", "run"]
 
-# By the job's name; imported when they are asked for: most need numpy, and the doctor says if that is missing.
+# By the job's name; imported on use: most need numpy, and the doctor reports if that is missing.
 FUNCTIONS = {
     "bench": "catro_deploy.agent.bench:bench",
     "build": "catro_deploy.agent.build:build",
@@ -47,7 +47,7 @@ def run(job: Job[R], workspace: Workspace, emit: Emit) -> R:
 
 
 def facts(job: FactsJob, workspace: Workspace, emit: Emit) -> FactsResult:
-    """What the device is, and the version of the runtime, which is used for a moment.
+    """The device's facts, and the version of the runtime after a trial.
 
     Raises:
         RuntimeMissingError: the runtime is not installed, finds no GPU, or may not use it.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 PROGRESS_EVERY_S = 0.25
-# Medians by two programs that differ more than this do not mean the same.
+# Medians of two programs that differ more than this contradict each other.
 APART = 0.1
 
 
@@ -45,9 +45,8 @@ def bench(job: BenchJob, workspace: Workspace, emit: Emit) -> BenchResult:
     """Measure the latency of ``original`` and ``pruned`` in each mode of ``job``.
 
     Raises:
-        ModelError: a model cannot be run, or is not the one that was meant.
-        UsageError: a model does not take so many images at a time.
-        RuntimeMissingError: the runtime is not installed.
+        ModelError: a model cannot be run, or is not the expected one. UsageError: a model does not take this batch
+        size. RuntimeMissingError: the runtime is not installed.
     """
     with ExitStack() as stack:
         runners = {}
@@ -71,7 +70,7 @@ def bench(job: BenchJob, workspace: Workspace, emit: Emit) -> BenchResult:
 
 
 def _capturable(runners: Mapping[str, Runner], job: BenchJob) -> tuple[tuple[Mode, ...], list[str]]:
-    """The modes of ``job``, without CUDA graphs where none can be captured, and what to say of that."""
+    """The modes of ``job``, without CUDA graphs where none can be captured, and a remark on that."""
     try:
         for mode in job.modes:
             for runner in runners.values():
@@ -79,7 +78,7 @@ def _capturable(runners: Mapping[str, Runner], job: BenchJob) -> tuple[tuple[Mod
                     _call(runner, mode, job.protocol.seed)
     except CaptureError as error:
         plain = (replace(mode, cuda_graph=mode.cuda_graph and False) for mode in job.modes)
-        doubt = f"Measured without CUDA graphs, for none can be captured of these networks: {error.problem}"
+        doubt = f"Measured without CUDA graphs, which cannot be captured of these networks: {error.problem}"
         return tuple(dict.fromkeys(plain)), [doubt]
     return job.modes, []
 
@@ -193,10 +192,10 @@ def _median(times_us: list[float]) -> float | None:
 
 
 def _call(runner: Runner, mode: Mode, seed: int, enqueue_us: list[float] | None = None) -> Callable[[], float]:
-    """What infers once and returns how long that took: by the GPU's clock where the mode is one of GPUs."""
+    """A function that runs one inference and returns its time, by the GPU's clock in modes of GPUs."""
     images = _images(runner, mode.batch, seed)
     if mode.transfers is not None and mode.cuda_graph is not None:
-        assert isinstance(runner, GpuRunner), "modes of a GPU are asked of runtimes on GPUs only"
+        assert isinstance(runner, GpuRunner), "modes of a GPU need a runtime on a GPU"
         return runner.timer(images, transfers=mode.transfers, graph=mode.cuda_graph, enqueue_us=enqueue_us)
     return clocked(partial(runner.infer, images))
 
@@ -211,7 +210,7 @@ def _images(runner: Runner, batch: int, seed: int) -> NDArray[Any]:
 
 
 def _seldom(emit: Emit) -> Callable[[float], None]:
-    """Tell in a while, so that telling does not disturb what is measured, how many seconds have passed in all modes."""
+    """Report the seconds passed in all modes, rarely enough not to disturb the measurement."""
     began = last = time.perf_counter()
 
     def report(_: float) -> None:

@@ -1,6 +1,6 @@
-"""Keeps the agent on a device, and starts it only if it is the one that was sent and its folder is the user's alone.
+"""Stores the agent on a device, and starts it only if its hash is right and nobody else can change its folder.
 
-The host sends this source with each call, as an argument of ``python -c``: nothing that lies on the device is trusted.
+The host sends this source with each call, as an argument of ``python -c``: no file on the device is trusted.
 Arguments: folder, name and SHA-256 of the agent, a token of this host, then what to do:
 
 ``install SIZE OFFSET``
@@ -41,7 +41,7 @@ def main(folder: str, name: str, digest: str, token: str, *action: str) -> None:
     if sys.version_info < (3, 8):  # noqa: UP036 - the rest of the agent cannot be read by older ones
         sys.exit("catro-deploy needs Python 3.8 or later; this is " + sys.version.split()[0])
     os.umask(0o077)
-    sys.stdout.write("\n")  # what a login shell printed before may lack its end of line
+    sys.stdout.write("\n")  # earlier output of a login shell may lack its end of line
     try:
         _do(_home(folder) / name, digest, token, action)
     except OSError as error:
@@ -63,13 +63,13 @@ def _do(place: Path, digest: str, token: str, action: "tuple[str, ...]") -> None
         _say({"event": "missing", "arrived": arrived_bytes(place, token)})
     else:
         os.utime(place)  # it is in use: see Store.tidy
-        with suppress(BrokenPipeError):  # a host that was cut off; what it sent has arrived
+        with suppress(BrokenPipeError):  # the connection of the host was cut; keep what has arrived
             sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, str(place), *action[1:]])
 
 
 def require_own(home: Path) -> None:
-    """See to it that only this user and root can change what is in ``home``, and only this user read its models.
+    """Ensure that only this user and root can change files in ``home``, and only this user can read its models.
 
     Raises:
         Refused: another user owns or may write the folder, or one above it up to this user's home or the root.
@@ -87,7 +87,7 @@ def require_own(home: Path) -> None:
 def receive(place: Path, token: str, digest: str, size: int, offset: int, stream: IO[bytes]) -> bool:
     """Append ``stream`` to what arrived of a file of ``size`` bytes; put it at ``place`` if its SHA-256 is ``digest``.
 
-    What was cut off stays, for the next attempt of the host that has this ``token``. Returns whether the file is whole.
+    An incomplete file stays, for the next attempt of the host with this ``token``. Returns whether the file is whole.
     """
     part, flags = _part(place, token), os.O_RDWR | os.O_NOFOLLOW
     if offset == 0:
@@ -113,7 +113,7 @@ def receive(place: Path, token: str, digest: str, size: int, offset: int, stream
 
 
 def arrived_bytes(place: Path, token: str) -> int:
-    """How many bytes of the file for ``place`` this host had sent before it was cut off."""
+    """How many bytes of the file for ``place`` have arrived from this host."""
     try:
         return _part(place, token).lstat().st_size
     except FileNotFoundError:

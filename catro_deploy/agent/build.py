@@ -1,4 +1,4 @@
-"""The job ``build``: engines for this device, what TensorRT made of them, and how much builds differ in speed."""
+"""The job ``build``: engines for this device, their layers, and how much the speed of builds varies."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["build"]
 
 PIECE_BYTES = 1 << 20
-# Of one rebuilt engine: enough for a median, short beside the build.
+# Inferences of one rebuilt engine: enough for a median, short compared with the build.
 TIMED, WARMUP = 200, 20
 
 
 def build(job: BuildJob, workspace: Workspace, emit: Emit) -> BuildResult:
-    """Build the engine of each model, or find it, and send it in pieces. Rebuilds show how far apart builds are.
+    """Build the engine of each model, or find it, and send it in pieces. Rebuilds show the variation between builds.
 
     Raises:
         UsageError: the runtime knows no engines.
@@ -43,7 +43,7 @@ def build(job: BuildJob, workspace: Workspace, emit: Emit) -> BuildResult:
         FaultError: an engine could not be built.
     """
     if job.runtime != "tensorrt":
-        raise UsageError(f"{job.runtime} runs ONNX files as they are.", "Nothing is to be built for it.")
+        raise UsageError(f"{job.runtime} runs ONNX files as they are.", "There is nothing to build.")
     engines = {}
     for name, model in job.models.items():
         onnx = Path(workspace.folder, model.file)

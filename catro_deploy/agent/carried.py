@@ -1,6 +1,6 @@
-"""Jobs that were carried to a device which cannot be reached, beside this agent: ``python3 agent.pyz do``.
+"""Jobs of a bundle on a device that cannot be reached: ``python3 agent.pyz do``.
 
-The answers are lines of JSON in one file: logits may be many, and neither side has to hold all of them in memory.
+The results are lines of JSON in one file, so that neither side has to hold all logits in memory.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def carried_events(path: Path) -> Iterator[CarriedEvent]:
         for line in lines:
             found = read(CarriedEvent, parse(line, "file"), "file")
             if found.event.get("event") not in ANSWERS:
-                raise MessageError("The file has an event that is no answer.")
+                raise MessageError("The file has an event that is not a result.")
             yield found
     except OSError as error:
         raise MessageError(f"{path} cannot be read: {error.strerror or error}.", COPY_AGAIN) from None
@@ -77,7 +77,7 @@ def carried_events(path: Path) -> Iterator[CarriedEvent]:
 
 
 def job_name(job: Any, files: Mapping[str, str]) -> str:  # noqa: ANN401 - what JSON can hold
-    """What a job is called that is ``job`` as JSON and has these ``files`` by SHA-256."""
+    """The name of a job with this JSON and these ``files`` by SHA-256."""
     return hashlib.sha256(json.dumps([job, dict(files)], sort_keys=True).encode()).hexdigest()
 
 
@@ -103,7 +103,7 @@ def _jobs(folder: Path) -> Mapping[str, CarriedJob]:
 
 
 def _do(name: str, carried: CarriedJob, folder: Path) -> None:
-    """Do one job, and add what it answers to the results."""
+    """Run one job, and append its events to the results."""
     began, place = time.monotonic(), folder / RESULT
     _say(f"{carried.title} ...")
     unfinished = place.with_name(f".{RESULT}.part")
@@ -144,7 +144,7 @@ def _hash_of(path: Path) -> str:
 
 
 def _require_regular(path: Path) -> None:
-    """Raise OSError for what has no end, or none that comes by itself: a pipe or a device."""
+    """Raise OSError for files that may be endless: pipes and devices."""
     if not path.is_file():
         os.stat(str(path))  # noqa: PTH116 - what is not there is named as such
         raise OSError(f"{path} is not a regular file")

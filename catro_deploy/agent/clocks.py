@@ -1,8 +1,8 @@
 """Clocks and throttling while networks are measured.
 
-They are read between turns, when nothing is timed, some four times a second: a thread would compete with inferences for
-Python's interpreter lock, and reading within a turn would be timed. What nvidia-smi reports comes from one process that
-runs all the while, for starting it takes long enough that a GPU lowers its clock.
+They are read between turns, when nothing is timed, about four times a second: a thread would compete with inferences
+for Python's interpreter lock, and reading within a turn would be timed. Readings of nvidia-smi come from one running
+process, since starting one takes long enough for a GPU to lower its clock.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class ClockWatch:
         self._next_s = 0.0
 
     def sample(self, *, counts: bool) -> None:
-        """Read the clocks, if that was not done just now; what does not count, such as warm-up, is dropped."""
+        """Read the clocks, unless they were read just now; readings of warm-up are dropped."""
         if time.monotonic() >= self._next_s:
             self._sample(counts=counts)
             self._next_s = time.monotonic() + EVERY_S
 
     def found(self) -> MeasuredClocks:
-        """What was read; called when the last turn has ended, which is read, too."""
+        """The readings; called after the last turn, which is read, too."""
         self._sample(counts=True)
         if self._count_thermal_events() > self._thermal_events:
             self._throttled.add("cpu_thermal")
@@ -83,7 +83,7 @@ class ClockWatch:
                 self._throttled.update(_reasons(reading))
 
     def _note(self, name: str, current: float | None, highest: float | None, *, counts: bool) -> None:
-        if highest is not None:  # overheating lowers it: what it was before counts
+        if highest is not None:  # overheating lowers it: the earlier value counts
             self._highest[name] = max(highest, self._highest.get(name, 0.0))
         if counts and current is not None:
             self._read.setdefault(name, []).append(current)
@@ -96,7 +96,7 @@ class ClockWatch:
 
 @contextmanager
 def watched_clocks(*, gpu: bool, root: Path = Path("/"), program: str = NVIDIA_SMI) -> Iterator[ClockWatch]:
-    """Watch clocks as long as the block lasts: those of the ``gpu``, or else of the CPU."""
+    """Watch clocks during the block: those of the ``gpu``, or else of the CPU."""
     if not gpu:
         yield ClockWatch(root, None, gpu=False)
         return
@@ -105,7 +105,7 @@ def watched_clocks(*, gpu: bool, root: Path = Path("/"), program: str = NVIDIA_S
 
 
 def clock_remarks(facts: BenchFacts, *, gpu: bool) -> list[str]:
-    """Which clocks were lowered during the measurement; those of a GPU if that is what ran."""
+    """Warnings about clocks that were lowered during the measurement; those of a GPU if networks ran there."""
     found = []
     before, after, during = facts.before.jetson, facts.after.jetson, facts.during
     reasons = sorted({reason for state in facts.after.gpus or () for reason in state.throttled}) if gpu else []

@@ -1,4 +1,4 @@
-"""A device and its state, as results report them. What cannot be read is None."""
+"""A device and its state, as reported in results. What cannot be read is None."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class GpuState:
-    """A GPU by nvidia-smi; ``throttled`` are the reasons for which its clock was lowered, but for harmless ones."""
+    """A GPU by nvidia-smi; ``throttled`` are the reasons for which its clock was lowered, except harmless ones."""
 
     name: Optional[str]
     driver: Optional[str]
@@ -102,7 +102,7 @@ class MeasuredClocks:
 
 
 def flat(found: Union[DeviceFacts, DeviceState]) -> Dict[str, Any]:
-    """``found`` as one JSON object, with what only a Jetson has beside the rest."""
+    """``found`` as one flat JSON object, including a Jetson's own facts."""
     content = to_json(found)
     jetson = content.pop("jetson", {})
     return {**content, **jetson}

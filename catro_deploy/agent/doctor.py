@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["examine", "telemetry"]
 
 LEAST_FREE_GIB = 1.0
-# What is imported, what pip calls it, and what Debian and JetPack call it, if they have it.
+# The module, its package on PyPI, and the package of Debian and JetPack, if there is one.
 RUNTIMES = {
     "onnxruntime": ("onnxruntime", "onnxruntime", None),
     "openvino": ("openvino", "openvino", None),
@@ -39,7 +39,7 @@ NEWER_PYTHON = {"tensorrt": (3, 10), "openvino": (3, 10), "openvino-gpu": (3, 10
 
 
 def examine(job: DoctorJob, workspace: Workspace, emit: Emit) -> DoctorResult:
-    """Look at all that the agent may need; ``needed`` is what the job's runtime cannot do without."""
+    """Check all that the agent may need; ``needed`` is what the job's runtime requires."""
     return DoctorResult(tuple(_findings(job.runtime)))
 
 
@@ -91,7 +91,7 @@ def _package(module: str, pip: str, apt: str | None, needed: bool, jetson: bool)
         if error.name == module:
             return Finding(module, "missing", "not installed", needed, remedy)
         return Finding(module, "broken", str(error), needed, remedy)
-    except Exception as error:  # whatever a library raises that does not fit this machine
+    except Exception as error:  # any error of a library that does not fit this machine
         return Finding(module, "broken", f"{type(error).__name__}: {error}", needed, remedy)
     return Finding(module, "works", str(version), needed)
 
@@ -127,7 +127,7 @@ def _cuda() -> Finding:
         try_gpu()
     except CatroError as error:
         return Finding("CUDA", "broken", error.problem, True, error.hint)
-    except ImportError as error:  # numpy, which stands in a line of its own
+    except ImportError as error:  # numpy, which has its own line
         return Finding("CUDA", "missing", f"not tried: {error}", True)
     capability, sms = gpu["compute_capability"], gpu["sms"]
     return Finding("CUDA", "works", f"{gpu['gpu']}, compute capability {capability}, {sms} SMs", True)

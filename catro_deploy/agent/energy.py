@@ -1,4 +1,4 @@
-"""Energy of an inference, where the device tells what power it draws: a Jetson's sensors, or nvidia-smi.
+"""Energy of an inference, where the device reports its power: by a Jetson's sensors, or nvidia-smi.
 
 Power is sampled some ten times a second, for which single inferences are far too short: each model runs back to back
 for some seconds, alternately, and the energy of a turn is divided by its inferences. On most GPUs the driver reports
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["energy", "open_meter"]
 
 TURNS, TURN_S, IDLE_S = 3, 4.0, 1.0
-# What passes before a turn counts: an average over a second, and the age of the newest reading.
+# Time before a turn counts: an average over a second, and the age of the newest reading.
 SETTLE_S = 1.25
 EVERY_S, EVERY_MS = 0.05, 100
 SENSOR = "ina3221"
@@ -38,7 +38,7 @@ POWER_FIELDS = ("power.draw.instant", "power.draw")
 
 
 class Meter:
-    """Watts as ``read`` tells them; ``rails`` says of what."""
+    """Watts from ``read``; ``rails`` says of what."""
 
     def __init__(self, rails: str, read: Callable[[], float | None]) -> None:
         self.rails = rails
@@ -47,14 +47,14 @@ class Meter:
         self._lock = threading.Lock()
 
     def sample(self) -> None:
-        """Note what is drawn now, if that is known."""
+        """Record the present power, if it is known."""
         watts = self._read()
         if watts is not None:
             with self._lock:
                 self._samples.append(watts)
 
     def mean_w(self) -> float | None:
-        """The mean since the last time this was asked; None if nothing was noted."""
+        """The mean since the last call; None without readings."""
         with self._lock:
             samples, self._samples = self._samples, []
         return sum(samples) / len(samples) if samples else None
@@ -62,7 +62,7 @@ class Meter:
 
 @contextmanager
 def open_meter(root: Path = Path("/"), program: str = NVIDIA_SMI, *, gpu: bool = True) -> Iterator[Meter | None]:
-    """A meter that samples as long as the block lasts; None on a device that does not report its power.
+    """A meter that samples during the block; None on a device that does not report its power.
 
     A Jetson reports that of the board; nvidia-smi that of the GPU, which counts only if networks run on the ``gpu``.
     """
@@ -83,7 +83,7 @@ def open_meter(root: Path = Path("/"), program: str = NVIDIA_SMI, *, gpu: bool =
 
 
 def _newest(query: NvidiaQuery) -> Callable[[], float | None]:
-    """What returns the newest power in watts, if there is a reading since the last call that has one."""
+    """A function that returns the newest power in watts, if there is a new reading."""
 
     def read() -> float | None:
         readings = query.readings()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["built", "effective", "engine_of", "layers_of", "placed"]
 
 MIB = 1 << 20
-# Of memory that the GPU shares with the processor, the share that TensorRT may use to try kernels. Its own default is
+# Share of memory shared with the processor that TensorRT may use to try kernels. Its own default is
 # all of it, and on such boards the system ends what takes that.
 WORKSPACE_SHARE = 0.25
 SHOWN = 6
@@ -42,7 +42,7 @@ DLA_LIMITS = (
 
 
 def engine_of(onnx: Path, settings: EngineSettings, home: Path, emit: Emit) -> Path:
-    """The engine of ``onnx``, built now if there is none below ``home``; beside it its sidecar.
+    """The engine of ``onnx``, with its sidecar, built now if there is none below ``home``.
 
     Raises:
         ModelError: TensorRT cannot run the network, or the DLA none of its layers.
@@ -119,7 +119,7 @@ def built(onnx: Path, settings: EngineSettings, timing_cache: Path | None) -> by
 
 
 def layers_of(engine: Path) -> Any:  # noqa: ANN401 - JSON, as TensorRT makes it
-    """What TensorRT's inspector says of the engine: its layers after all fusions, with types and formats."""
+    """The engine by TensorRT's inspector: its layers after all fusions, with types and formats."""
     found, _ = loaded(engine)
     trt = import_tensorrt()
     text = found.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
@@ -162,10 +162,12 @@ def _config(trt: Any, builder: Any, network: Any, settings: EngineSettings, timi
 
 
 def _placement(engine: Path, name: str) -> str:
-    """What of a new ``engine`` the DLA runs, by TensorRT's inspector; layers fall back to the GPU without a word.
+    """The part of a new ``engine`` that the DLA runs, by TensorRT's inspector.
+
+    Other layers silently fall back to the GPU.
 
     Raises:
-        ModelError: nothing, so that the engine is of no use.
+        ModelError: the DLA runs nothing.
     """
     on_dla, on_gpu = placed(layers_of(engine))
     if not on_dla:

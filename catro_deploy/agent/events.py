@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Event(Tagged):
-    """Something on the way to a result."""
+    """An event before the result."""
 
     KEY: ClassVar[str] = "event"
     KINDS: ClassVar[Dict[str, Type[Any]]] = {}
@@ -34,7 +34,7 @@ Emit = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Note(Event):
-    """What the user should know."""
+    """A message for the user."""
 
     NAME: ClassVar[str] = "note"
 
@@ -52,7 +52,7 @@ class Progress(Event):
 
 @dataclass(frozen=True)
 class ImagesDone(Event):
-    """So many more images were classified."""
+    """``images`` more images were classified."""
 
     NAME: ClassVar[str] = "images"
 
@@ -61,7 +61,7 @@ class ImagesDone(Event):
 
 @dataclass(frozen=True)
 class EngineBuilding(Event):
-    """An engine is being built: what that takes does not count in the job's time limit."""
+    """An engine is being built: that time does not count towards the job's time limit."""
 
     NAME: ClassVar[str] = "building"
 
@@ -103,7 +103,7 @@ class NodeTimes:
 
 @dataclass(frozen=True)
 class Sample(Event):
-    """The times of one variant of a network, a value for each round; ``seconds`` is what measuring it took.
+    """The times of one variant of a network, a value for each round; ``seconds`` is the time of measuring it.
 
     ``nodes`` are in the order of execution, ``whole_us`` is the network without profiling if that was asked for, and
     ``reference_us`` the reference network around each visit.

@@ -1,6 +1,7 @@
-"""What the device is and in which state. A fact that cannot be read is None; none is guessed.
+"""The device and its state.
 
-Linux says most; elsewhere fewer facts are there, and nothing fails.
+A fact that cannot be read is None; none is guessed. Most need Linux; elsewhere fewer facts are available, and nothing
+fails.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def device_facts(root: Path = Path("/")) -> DeviceFacts:
     return DeviceFacts(
         device=_read(root / "sys/class/dmi/id/product_name") or _read(root / "proc/device-tree/model"),
         cpu_model=cpu.get("model name"),
-        cores=os.cpu_count(),  # all, whichever this process may use: the load is that of all, too
+        cores=os.cpu_count(),  # all cores, not only those of this process: the load is that of all, too
         instruction_sets=sets,
         governor=_read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         highest_clock_mhz=_mhz(_read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq")),
@@ -70,7 +71,7 @@ class LoadMeter:
         self._start = self._now()
 
     def other_load_cores(self) -> float | None:
-        """Cores that others kept busy on average since the start, stolen time included; None if not known."""
+        """Cores that others kept busy on average since the start, including stolen time; None if not known."""
         now = self._now()
         if self._start is None or now is None:
             return None

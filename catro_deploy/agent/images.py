@@ -1,4 +1,4 @@
-"""Images as a model takes them: normalised here or by the model itself, channels first or last."""
+"""Images as a model takes them: normalised here or by the model, channels first or last."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a Jetson says of itself: release, power mode, clocks, power rails. What cannot be read is None, or left out.
+"""Facts about a Jetson: release, power mode, clocks, power rails.
 
-The GPU of a Jetson has no nvidia-smi; its own programs are asked.
+What cannot be read is None, or left out. A Jetson has no nvidia-smi for its GPU; its own programs are used.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def l4t_release(text: str) -> str | None:
 
 
 def jetson_clocks(text: str) -> dict[str, Any]:
-    """What ``jetson_clocks --show`` says: ``gpu`` and ``emc`` clocks (lowest, highest, current, in MHz), ``gpu_tpcs``.
+    """The figures of ``jetson_clocks --show``.
+
+    They are ``gpu`` and ``emc`` clocks (lowest, highest, current, in MHz), ``gpu_tpcs``.
 
     Thor's GPU has a line for each of its clocks; that of the GPC counts.
     """
@@ -97,7 +99,7 @@ def _overcurrent_events(root: Path) -> int | None:
 
 
 def _said(*command: str) -> str:
-    """What a command says; nothing if it is not there or does not work."""
+    """The output of a command; empty if it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired):
@@ -106,7 +108,7 @@ def _said(*command: str) -> str:
 
 
 def _first_line(*command: str) -> str:
-    """The first line of a command that never ends; nothing if it is not there or says nothing."""
+    """The first line of a command that never ends; empty if it is missing or silent."""
     try:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             timer = threading.Timer(PATIENCE_S, process.kill)

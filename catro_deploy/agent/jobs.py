@@ -1,4 +1,4 @@
-"""What the agent can be asked to do, one dataclass for each job; ``RESULT`` is what it answers."""
+"""The agent's jobs, one dataclass each; ``RESULT`` is the type of the result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True)
 class Job(Tagged, Generic[R]):
-    """Something to do with the inference runtime ``runtime``."""
+    """A job with the inference runtime ``runtime``."""
 
     KEY: ClassVar[str] = "job"
     KINDS: ClassVar[Dict[str, Type[Any]]] = {}
@@ -85,7 +85,7 @@ class ModelJob(Job[R]):
 
 @dataclass(frozen=True)
 class BenchProtocol:
-    """How long two models are timed, and how sure their ratio is.
+    """How long two models are timed, and the bootstrap of their ratio.
 
     After ``warmup_s`` they are timed in blocks of ``block`` inferences until ``seconds`` have passed and each has
     ``min_samples``, or ``limit_s`` have passed.
@@ -104,7 +104,7 @@ class BenchProtocol:
 class BenchJob(ModelJob[BenchResult]):
     """Time the models ``original`` and ``pruned``, interleaved, in each of the ``modes``.
 
-    ``beside`` also asks for energy, and for the times of trtexec or benchmark_app, where the device has them.
+    ``beside`` also asks for energy, and for the times of trtexec or benchmark_app, where available.
     """
 
     NAME: ClassVar[str] = "bench"
@@ -179,7 +179,7 @@ class ProfileJob(Job[ProfileResult]):
 
 @dataclass(frozen=True)
 class FactsJob(Job[FactsResult]):
-    """Say what the device is, and the version of the runtime."""
+    """Report the device's facts, and the version of the runtime."""
 
     NAME: ClassVar[str] = "facts"
     RESULT: ClassVar[Type[Any]] = FactsResult
@@ -187,7 +187,7 @@ class FactsJob(Job[FactsResult]):
 
 @dataclass(frozen=True)
 class DoctorJob(Job[DoctorResult]):
-    """Look at all that the agent may need; what the runtime cannot do without is ``needed``."""
+    """Check all that the agent may need; ``needed`` is what the runtime requires."""
 
     NAME: ClassVar[str] = "doctor"
     RESULT: ClassVar[Type[Any]] = DoctorResult
@@ -221,7 +221,7 @@ class StartRequest:
 
 @dataclass(frozen=True)
 class CarriedJob:
-    """A job in a bundle, and its files by SHA-256; its ``title`` is shown while it is done."""
+    """A job in a bundle, and its files by SHA-256; its ``title`` is shown while it runs."""
 
     title: str
     job: Job[Any]
@@ -255,7 +255,7 @@ class BundleResults(Carried):
 
 @dataclass(frozen=True)
 class CarriedEvent:
-    """What the job of this name reported: an event with a part of its answer or, as the last one, its result."""
+    """An event of the job of this name: a part of its answer or, as the last one, its result."""
 
     job: str
     event: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Files that a process holds as long as it lives."""
+"""Files that a process locks for its lifetime."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLL_S = 0.5
 
 @contextmanager
 def locked(path: Path, text: str, *, wait: bool = False) -> Iterator[bool]:
-    """Whether ``path`` could be locked, as long as the block lasts; the file then holds ``text``.
+    """Whether ``path`` could be locked for the block; the file then holds ``text``.
 
     Raises:
         OSError: it cannot be written, or is a link.

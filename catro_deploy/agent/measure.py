@@ -37,9 +37,9 @@ __all__ = [
     "timing",
 ]
 
-# Above these, a reader of the figures should know.
+# Above these a remark is added.
 NOISY_CV = 0.15
-# On a GPU, by its own clock, those of trtexec: of the scatter, and of the host's share of the time.
+# On a GPU, by its own clock, trtexec's limits for scatter and for the host's share of the time.
 NOISY_GPU_CV, HOST_BOUND = 0.025, 0.8
 DRIFT = 0.05
 BUSY_SHARE = 0.25
@@ -52,9 +52,9 @@ def measure(
 ) -> dict[str, list[list[float]]]:
     """Latencies in microseconds of each model: blocks in the order of time, in a block single inferences.
 
-    A model is what infers once when it is called, and returns how long that took: see ``clocked``. It ends when
-    ``seconds`` have passed and each model has ``min_samples``, or after ``limit_s``. ``report`` is told after each turn
-    how many seconds have passed since the start, warm-up included.
+    A model is a function that runs one inference and returns its time: see ``clocked``. The measurement ends when
+    ``seconds`` have passed and each model has ``min_samples``, or after ``limit_s``. ``report`` gets the seconds since
+    the start, including warm-up, after each turn.
     """
     blocks: dict[str, list[list[float]]] = {name: [] for name in models}
     with no_garbage_collection():
@@ -75,7 +75,7 @@ def measure(
 
 
 def clocked(call: Callable[[], object]) -> Callable[[], float]:
-    """``call`` by the clock of this computer: what it made is dropped, and its microseconds are returned."""
+    """``call`` timed by the clock of this computer: its result is dropped, its microseconds are returned."""
     clock = time.perf_counter_ns
 
     def once() -> float:
@@ -92,7 +92,7 @@ def _block(infer: Callable[[], float], count: int) -> list[float]:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Keep Python from collecting garbage in the midst of a measurement."""
+    """Disable garbage collection during a measurement."""
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()
@@ -135,8 +135,8 @@ def ratio_interval(
 ) -> tuple[float, float]:
     """The 95% percentile-bootstrap interval of the ratio of medians, original over pruned.
 
-    What is drawn again is a turn: a block of the original with the block of the pruned that followed it. So
-    samples that a common disturbance ties together stay together, and do not pass for independent ones.
+    Turns are resampled: a block of the original with the following block of the pruned network. So samples with a
+    common disturbance stay together, and do not count as independent.
     """
     turns = len(original)
     generator = np.random.default_rng(seed)
@@ -167,7 +167,7 @@ class _WeightedMedian:
 def remarks(
     timings: Mapping[str, Timing], ratio: Speedup, protocol: BenchProtocol, facts: BenchFacts, *, graph: bool = False
 ) -> list[str]:
-    """What makes the figures of ``original`` and ``pruned`` less certain than they look, a sentence each.
+    """Caveats about the figures of ``original`` and ``pruned``, a sentence each.
 
     ``graph``: whether they were launched as CUDA graphs.
     """
@@ -199,7 +199,7 @@ def on_nvidia(providers: Sequence[str]) -> bool:
 
 
 def _remarks_on_drift(original: float, pruned: float) -> list[str]:
-    """What a change of the medians means: the turns alternate, so a change of the machine shows in both alike."""
+    """A remark on a drift of the medians: the turns alternate, so a change of the machine affects both equally."""
     if max(abs(original), abs(pruned)) <= DRIFT:
         return []
     if abs((1 + pruned) / (1 + original) - 1) <= DRIFT:

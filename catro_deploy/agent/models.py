@@ -1,4 +1,4 @@
-"""Model files of a job, opened by its runtime: as they are, or as the engine that this device runs in their place."""
+"""Model files of a job, opened by its runtime: directly, or as this device's engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["engine_settings", "open_model"]
 BUILT_FIRST = ("tensorrt",)
 SLOW_TO_COMPILE = ("openvino-gpu", "openvino-npu")
 OPENVINO = "openvino"
-"""The folder of what OpenVINO has compiled for GPUs and NPUs."""
+"""The folder of networks that OpenVINO has compiled for GPUs and NPUs."""
 
 
 def open_model(job: ModelJob[Any], file: str, workspace: Workspace, emit: Emit) -> Runner:

@@ -1,4 +1,4 @@
-"""What nvidia-smi says of the GPUs in a computer (not of a Jetson's, which has none)."""
+"""The GPUs of a computer by nvidia-smi (which Jetsons do not have)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["gpus", "number", "nvidia_smi"]
 
 PATIENCE_S = 20
-# Reasons for a lower clock that are no fault: nothing to do, or what the user has set.
+# Harmless reasons for a lower clock: idle, or a user's setting.
 HARMLESS = ("gpu_idle", "applications_clocks_setting", "display_clocks_setting")
-# By driver: since 530 gpu_power_readings, since 545 a draw of this moment beside an average.
+# By driver: gpu_power_readings since 530, an instantaneous power next to the average since 545.
 POWER = ("gpu_power_readings", "power_readings")
 DRAWS = ("instant_power_draw", "power_draw", "average_power_draw")
 
@@ -31,7 +31,7 @@ def gpus(command: Sequence[str] = ("nvidia-smi", "-q", "-x")) -> list[GpuState]:
 
 
 def nvidia_smi(xml: bytes) -> list[GpuState]:
-    """The GPUs in the output of ``nvidia-smi -q -x``; nothing if it is not that. What it does not say is None."""
+    """The GPUs in the output of ``nvidia-smi -q -x``; nothing if it is not that. Missing values are None."""
     try:
         log = ElementTree.fromstring(xml)
     except ElementTree.ParseError:

@@ -18,7 +18,7 @@ READ_BYTES = 1 << 16
 
 
 class NvidiaQuery:
-    """What the process has reported of the first GPU."""
+    """The process's readings of the first GPU."""
 
     def __init__(self, descriptor: int, names: Sequence[str]) -> None:
         self._descriptor, self._names = descriptor, names
@@ -26,7 +26,7 @@ class NvidiaQuery:
         os.set_blocking(descriptor, False)
 
     def readings(self) -> list[dict[str, str]]:
-        """Each reading since this was last asked, by the names of its fields."""
+        """The readings since the last call, by the names of their fields."""
         found = self._unfinished
         while True:
             try:
@@ -43,7 +43,7 @@ class NvidiaQuery:
 
 @contextmanager
 def nvidia_query(names: Sequence[str], every_ms: int, program: str = NVIDIA_SMI) -> Iterator[NvidiaQuery | None]:
-    """Readings of those fields of ``names`` that the driver knows, as long as the block lasts.
+    """Readings, during the block, of those fields of ``names`` that the driver knows.
 
     None where there is no nvidia-smi, or it knows none of them: drivers add and rename fields.
     """

@@ -1,8 +1,8 @@
 """Options of ONNX Runtime's TensorRT provider: how it builds engines, and where it keeps them.
 
 It names a cached engine by the network's structure: one with other weights, such as the same network after fine-tuning,
-would get the engine of the first (onnxruntime issues 6455 and 32254). So each ONNX file has a folder of its own, for
-this ONNX Runtime on this device. What TensorRT timed is kept for all of them.
+would get the engine of the first (onnxruntime issues 6455 and 32254). So each ONNX file has its own folder, for this
+ONNX Runtime on this device. TensorRT's timing cache is shared.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def provider_options(onnx: Path, settings: EngineSettings, version: str, home: P
     for folder in (engines, timings):
         with storage_errors(home):
             folder.mkdir(parents=True, exist_ok=True)
-            os.utime(str(folder))  # it is kept as long as it is used
+            os.utime(str(folder))  # used files are not deleted
     return {
         **options,
         "trt_engine_cache_enable": "1",

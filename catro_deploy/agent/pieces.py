@@ -1,4 +1,4 @@
-"""Bytes that are too many for one line of JSON, in pieces of base64."""
+"""Large byte strings in JSON, as pieces of base64."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["PIECE_BYTES", "decoded", "pieces"]
 
 PIECE_BYTES = 1 << 20
-"""Of one piece at most, before it is encoded."""
+"""Largest size of one piece in bytes, before it is encoded."""
 
 
 def pieces(content: bytes) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Logarithms of probabilities: they serve as logits, from which they differ by one number for each image."""
+"""Logarithms of probabilities, used as logits, from which they differ by a constant for each image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job in a process of its own, in which nothing but the runtime computes: on the host, and on remote devices."""
+"""A job in its own process, in which only the runtime computes: on the host, and on remote devices."""
 
 from __future__ import annotations
 
@@ -26,22 +26,21 @@ __all__ = ["agent_command", "as_error", "error_event", "job_events"]
 
 LAST_LINES = 12
 BUILD_LIMIT_S = 3 * 3600
-"""Of one engine: a large network at the highest level, on a small device."""
+"""Limit for building one engine: a large network at the highest level, on a small device."""
 
 
 def agent_command() -> list[str]:
-    """What starts the agent: this package, or the one file that it was sent as."""
+    """The command that starts the agent: this package, or the file that was sent."""
     archive = next((str(parent) for parent in Path(__file__).parents if parent.is_file()), None)
     # -P: a file of the user's working folder must not be imported in place of a library.
     return [sys.executable, archive] if archive else [sys.executable, "-P", "-m", "catro_deploy.agent"]
 
 
 def job_events(job: Job[Any], workspace: Workspace, limit_s: float = 3600) -> Generator[dict[str, Any], None, None]:
-    """Have the agent do ``job`` and yield its events, as JSON, as they come; the last one is its ``result``.
+    """Run ``job`` in the agent and yield its events, as JSON, as they arrive; the last one is its ``result``.
 
-    ``limit_s`` does not include the building of engines, each of which has a limit of its own.
-
-    However it ends - a result, an error, Ctrl-C, or closing the iterator - the process is gone afterwards.
+    ``limit_s`` does not include building engines, each of which has its own limit. However it ends - a result, an
+    error, Ctrl-C, or closing the iterator - the process has ended afterwards.
 
     Raises:
         CatroError: the agent reported it.
@@ -79,7 +78,7 @@ def error_event(error: CatroError) -> dict[str, Any]:
 
 
 def as_error(event: Mapping[str, Any]) -> CatroError:
-    """The error that an event tells of."""
+    """The error in an event."""
     kind = event["kind"] if event["kind"] in errors.__all__ else "FaultError"
     error: CatroError = getattr(errors, kind)(event["problem"], event["hint"])
     return error
@@ -109,7 +108,7 @@ class _Deadline:
         self._timer.cancel()
 
     def switch(self, *, building: bool) -> None:
-        """An engine is being built from now on, or not any more."""
+        """Note that an engine is now being built, or no longer."""
         if building == self.building:
             return
         self._timer.cancel()

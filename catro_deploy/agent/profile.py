@@ -1,7 +1,7 @@
 """Times of a network's nodes in many widths, as the runtime really runs them: fused, and among their neighbours.
 
-Networks are visited some at a time, in several rounds of random order, and between any two of them runs a reference
-network: what slows the machine for a while shows in its times and can be divided out.
+Several networks are loaded at a time and visited in rounds of random order, with a reference network between any two: a
+slowdown of the machine shows in its times and is divided out.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def profile(job: ProfileJob, workspace: Workspace, emit: Emit) -> ProfileResult:
 def low_mean(times: NDArray[np.float64]) -> NDArray[np.float64]:
     """Mean of the faster half of ``times`` (inferences, ...) without the fastest tenth.
 
-    Disturbances only ever add time, so the slower half tells of them; and a mean, unlike a percentile, is finer than
-    the clock, which counts whole microseconds.
+    Disturbances only add time, so the slower half is dropped; and a mean, unlike a percentile, has a finer resolution
+    than the clock, which counts whole microseconds.
     """
     ordered = np.sort(times, axis=0)
     count = len(ordered)
@@ -118,7 +118,7 @@ class _Visitor:
         """The latency without profiling in each visit."""
 
     def visit(self, images: NDArray[Any], protocol: VisitProtocol) -> None:
-        """Run the network for a while."""
+        """Run the network repeatedly, as one visit."""
         with self._profiled.visit():
             first_ms = _times_us(self._profiled, images, 1 + WARMUP)[-1] / 1e3
             runs = int(np.clip(protocol.block_ms / first_ms, protocol.min_runs, protocol.max_runs))
@@ -138,7 +138,7 @@ class _Visitor:
 
 
 def _level_us(references: Sequence[Sequence[float]], turn: int) -> float:
-    """What the reference network took around ``turn``: before it and after, and a little farther, for there are few."""
+    """The reference network's time around ``turn``, over several neighbours, since each has few inferences."""
     around = references[max(0, turn - NEAR + 1) : turn + NEAR + 1]
     return float(low_mean(np.concatenate(around)))
 

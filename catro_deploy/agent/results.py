@@ -1,4 +1,4 @@
-"""What jobs answer, one dataclass for each job. Units stand in names; what a device does not tell is None."""
+"""The results of jobs, one dataclass each. Units are in names; what a device does not report is None."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Result(Tagged):
 class BenchFacts:
     """The device, and its state before, ``during`` and after a measurement.
 
-    ``other_load_cores`` is what other processes used; ``properties`` are how the runtime computed, as it says itself.
+    ``other_load_cores`` is what other processes used; ``properties`` are the runtime's own description of how it
+    computed.
     """
 
     device: DeviceFacts
@@ -94,7 +95,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class ModeResult:
-    """Latencies in one mode, and what makes them less certain than they look."""
+    """Latencies in one mode, and remarks on them."""
 
     original: Timing
     pruned: Timing
@@ -105,7 +106,7 @@ class ModeResult:
 
 @dataclass(frozen=True)
 class ModelEnergy:
-    """Watts and millijoules of an inference; ``spread`` is how far turns lie apart, as a share."""
+    """Watts and millijoules of an inference; ``spread`` is the spread of the turns, as a share."""
 
     watts: float
     mj_per_inference: float
@@ -198,7 +199,7 @@ class BuildResult(Result):
 
 @dataclass(frozen=True)
 class VerifyResult(Result):
-    """What computed the logits, which were events."""
+    """The runtime that computed the logits, which were events."""
 
     NAME: ClassVar[str] = "verify"
 
@@ -207,7 +208,7 @@ class VerifyResult(Result):
 
 @dataclass(frozen=True)
 class ProfileResult(Result):
-    """What timed the samples, which were events."""
+    """The runtime that timed the samples, which were events."""
 
     NAME: ClassVar[str] = "profile"
 
@@ -232,9 +233,9 @@ def facts_record(found: FactsResult) -> Dict[str, Any]:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: its ``state`` is works, missing or broken; ``remedy`` is what to do.
+    """One check: its ``state`` is works, missing or broken; ``remedy`` is what to do.
 
-    The main job cannot run without what is ``needed``.
+    Jobs cannot run without what is ``needed``.
     """
 
     name: str
@@ -246,7 +247,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class DoctorResult(Result):
-    """What the doctor found on the device."""
+    """The doctor's findings on the device."""
 
     NAME: ClassVar[str] = "doctor"
 

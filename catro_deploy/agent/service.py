@@ -1,4 +1,4 @@
-"""What a host asks of the agent by ssh, a verb each; the answers are events, the last a ``result`` or ``error``.
+"""Requests of a host to the agent over ssh, as verbs; the answers are events, the last a ``result`` or ``error``.
 
 ================================== ============================ ==========================
 verb                               standard input               result
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 POLL_S = 0.05
-# A reader that has left is only noticed when something is written to it.
+# A reader that has disconnected is only noticed by a write.
 ALIVE_EVERY_S = 10.0
 STARTING_S = 30.0
 LAST_LINES = 12
 EVENTS, ERROR, JOB, LOG, FILES = "events.jsonl", "error.json", "job.json", "log.txt", "files"
-# Room for an error is taken before anything happens, for the error may be that the disk is full.
+# Space for an error is reserved first, since the error may be a full disk.
 ERROR_BYTES = 8192
 
 
@@ -110,7 +110,7 @@ def _start(store: Store, write: Write, name: str) -> dict[str, Any]:
 
 
 def _work(store: Store, write: Write, name: str) -> None:
-    """Do a job, alone on this device, and write its events into its folder."""
+    """Run a job, alone on this device, and write its events into its folder."""
     folder = store.job(name)
     lock = locked(folder / LOCK, str(os.getpid()), wait=True)
     with storage_errors(store.home), lock, (folder / EVENTS).open("a", encoding="utf-8") as file:
@@ -135,7 +135,7 @@ def _work(store: Store, write: Write, name: str) -> None:
 
 
 def _follow(store: Store, write: Write, name: str) -> Any:  # noqa: ANN401 - the job's result
-    """Pass on the events of a job as they come.
+    """Forward the events of a job as they arrive.
 
     Raises:
         CatroError: the job's error.
@@ -165,7 +165,7 @@ def _follow(store: Store, write: Write, name: str) -> Any:  # noqa: ANN401 - the
 
 
 def _end(store: Store, write: Write, name: str) -> None:
-    """Stop a job if it is going on, and forget it."""
+    """Stop a job if it is running, and delete it."""
     folder = store.job(name)
     while is_locked(folder / LOCK):
         if pid := (folder / LOCK).read_text():
@@ -202,7 +202,7 @@ def _error(folder: Path) -> dict[str, Any]:
 
 
 def _whole_lines(file: Any) -> Iterator[str]:  # noqa: ANN401 - TextIO
-    """Lines that are there, up to one that is being written."""
+    """The complete lines."""
     while True:
         begin, line = file.tell(), file.readline()
         if not line.endswith("\n"):

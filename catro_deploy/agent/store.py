@@ -1,6 +1,6 @@
-"""What an agent that was sent to a device keeps there: files by their content, and a folder for each job.
+"""Storage of an agent on a remote device: files by their hash, and a folder for each job.
 
-``CATRO_AGENT_HOME`` names the place, else it is the folder that the agent's own file lies in.
+It is in ``CATRO_AGENT_HOME``, else in the folder of the agent's own file.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["LOCK", "SHA256", "Store", "storage_errors"]
 
 LOCK = "lock"
-"""In the folder of a job, held by the process that does it."""
+"""In the folder of a job, locked by the process that runs it."""
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 DAY_S = 24 * 3600
-# What was not asked for so long is removed, so that a device's disk does not fill up with old models.
+# Files unused for this long are removed, so that old models do not fill the device's disk.
 UNUSED_S = 30 * DAY_S
 
 
@@ -64,7 +64,7 @@ class Store:
         return lacking
 
     def put(self, token: str, digest: str, size: int, offset: int, content: IO[bytes]) -> None:
-        """Take bytes of the file of ``digest`` from ``offset`` on, and keep it when all its ``size`` bytes are here.
+        """Append bytes of the file of ``digest`` from ``offset`` on, and store it when all its ``size`` bytes are here.
 
         Raises:
             FaultError: it has another content; or a part was lost on the way, and what is here stays.
@@ -89,9 +89,9 @@ class Store:
         return self.home / "jobs" / name
 
     def tidy(self) -> None:
-        """Delete files and jobs that were not used for long, and what killed uploads have left.
+        """Delete files and jobs that were not used for long, and leftovers of killed uploads.
 
-        Nothing is deleted while a job runs: if the clock was set, all that it needs may look old.
+        Nothing is deleted while a job runs: if the clock was set, its files may look old.
         """
         now, jobs = time.time(), list((self.home / "jobs").glob("*"))
         if any(is_locked(folder / LOCK) for folder in jobs):

@@ -1,7 +1,7 @@
-"""NVIDIA's own timer of engines, ``trtexec``, asked where it is installed: a second opinion on what is measured here.
+"""NVIDIA's own timer of engines, ``trtexec``, run where it is installed, as a second opinion on the measurements.
 
-It times one engine at a time, so what the report rests on are turns in one process (see ``measure``); but the two must
-agree. Its defaults differ between versions: every flag that matters is given, and those that it takes in all of them.
+It times one engine at a time, so the report is based on turns in one process (see ``measure``); but the two must agree.
+Its defaults differ between versions: every relevant flag is given, of those that all versions accept.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def trtexec_times_us(binary: str, engine: Path, shapes: str) -> tuple[list[float
 
 
 def compute_times_us(text: str) -> list[float]:
-    """Of what ``--exportTimes`` wrote, the times that the GPU computed.
+    """The GPU's computing times from the output of ``--exportTimes``.
 
     Raises:
         FaultError: it is something else.

@@ -1,4 +1,4 @@
-"""Logits of networks on images that were sent packed, and that are normalised as they are in training."""
+"""Logits of networks on packed images, normalised as in training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def verify(job: VerifyJob, workspace: Workspace, emit: Emit) -> VerifyResult:
     Of a model that ends in softmax they are the logarithms of its probabilities.
 
     Raises:
-        ModelError: a model cannot be run, or is not the one that was meant.
+        ModelError: a model cannot be run, or is not the expected one.
         RuntimeMissingError: the runtime is not installed.
     """
     runtime = ""

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as JSON and back. What is read is checked field by field; an error names the field.
+"""Frozen dataclasses as JSON and back. Fields are validated on reading; an error names the field.
 
 A field may be a bool, int, float, str, Any, Optional, a Tuple, a Mapping from str, or a dataclass. A field that is None
 by default is left out where it is None. Types are written so that Python 3.8 can evaluate them.
@@ -18,7 +18,7 @@ from catro_deploy.errors import MessageError
 __all__ = ["FORMAT", "Tagged", "parse", "read", "to_json"]
 
 FORMAT = 3
-"""Of jobs and results. Sides with different formats refuse each other's."""
+"""Version of jobs and results. Sides with different versions refuse each other's."""
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ PLAIN = {bool: "true or false", int: "an integer", float: "a finite number", str
 
 
 class Tagged:
-    """A dataclass that is one of several kinds: its JSON says which, as ``KEY: NAME``, and the format if it has one."""
+    """A dataclass of one of several kinds: its JSON has the kind, as ``KEY: NAME``, and the format, if any."""
 
     KEY: ClassVar[str]
     NAME: ClassVar[str]
@@ -137,7 +137,7 @@ def _chosen(kind: Any, data: Dict[str, Any]) -> Any:  # noqa: ANN401
 
 
 def _tags(kind: Any) -> Dict[str, Any]:  # noqa: ANN401
-    """What the JSON of ``kind`` has beside its fields."""
+    """What the JSON of ``kind`` has besides its fields."""
     if not issubclass(kind, Tagged):
         return {}
     return {kind.KEY: kind.NAME, **({} if kind.FORMAT is None else {"format": kind.FORMAT})}

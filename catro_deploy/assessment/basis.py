@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy.data.base import is_unlabelled
-from catro_deploy.records import Decision, Measure
+from catro_deploy.records import Decision, Metric
 from catro_deploy.statistics.agreement import accuracy_of, answers_of
 from catro_deploy.statistics.divergence import mean_change_cost_nats
 from catro_deploy.statistics.intervals import largest_unseen_loss, wilson
@@ -42,7 +42,7 @@ class Basis:
     """The metric of a decision: ``accuracy``, or ``agreement`` with the original.
 
     Attributes:
-        measure: which of the two.
+        metric: which of the two.
         expected: the class that each image should be given, shape (n,): its label, or the original's own answer.
         original_accuracy: of the original on these images, a fraction; None without labels.
         reason: why it is not accuracy; empty if it is.
@@ -50,7 +50,7 @@ class Basis:
             where these are enough to count the answers that changed.
     """
 
-    measure: Measure
+    metric: Metric
     expected: NDArray[np.int64]
     original_accuracy: float | None
     reason: str = ""
@@ -86,8 +86,8 @@ class Basis:
     def record(self) -> Decision:
         """The basis in the record of a decision."""
         return Decision(
-            judged_by=self.measure,
-            judged_by_reason=self.reason,
+            metric=self.metric,
+            metric_reason=self.reason,
             validation_images=len(self.expected),
             original_validation_accuracy=self.original_accuracy,
         )

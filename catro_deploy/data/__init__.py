@@ -57,7 +57,7 @@ def open_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -
     """
     if channels not in (1, 3):
         raise DataError(
-            f"Images of {channels} channels were asked for.",
+            f"Images of {channels} channels were requested.",
             "Give model.mean and model.std three values for RGB, or one for grey.",
         )
     if ":" in settings.name:
@@ -73,7 +73,7 @@ def open_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -
 
 
 def with_class_names(dataset: Dataset, names: Sequence[str], settings: DataSettings) -> Dataset:
-    """``dataset`` with the class ``names``, and with the groups of ``settings`` that are made of them.
+    """``dataset`` with the class ``names``, and with the groups of ``settings``.
 
     Raises:
         DataError: a group names no class.
@@ -96,7 +96,7 @@ def _from_factory(settings: DataSettings, size: tuple[int, int], channels: int) 
 
 
 def _fault(dataset: object, size: tuple[int, int], channels: int) -> str:
-    """What is wrong with a factory's answer; empty if nothing is."""
+    """What is wrong with a factory's result; empty if nothing is."""
     if not isinstance(dataset, Dataset):
         return f"a {type(dataset).__name__}"
     if len(set(dataset.classes)) != len(dataset.classes):

@@ -1,4 +1,4 @@
-"""What every dataset gives: three splits of uint8 images, class names, and named groups of classes."""
+"""The interface of a dataset: three splits of uint8 images, class names, and named groups of classes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ UNKNOWN = -1
 
 
 class Split(Protocol):
-    """N images of one size with their labels. Images are decoded when they are asked for."""
+    """N images of one size with their labels. Images are decoded on access."""
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -49,7 +49,7 @@ class Dataset:
 
     @property
     def labelled(self) -> bool:
-        """Whether the classes of the images are known; nothing may be called an accuracy where they are not."""
+        """Whether the classes of the images are known; without them there is no accuracy."""
         return not is_unlabelled(self.train.labels)
 
 

@@ -20,8 +20,8 @@ ATTEMPTS = 10
 class RandomCrop:
     """A crop of at least the share ``least_area`` of the image, resized to the size of ``form``; ``seed`` decides.
 
-    The crop is cut from the whole image, not from what ``form`` would leave of it. A JPEG is decoded at 1/2, 1/4 or
-    1/8 of its size where the crop is then still no smaller than what is made of it.
+    The crop is cut from the whole image, not from what ``form`` would leave of it. A JPEG is decoded at 1/2, 1/4 or 1/8
+    of its size where the crop is then still at least as large as the result.
     """
 
     form: ImageForm
@@ -40,7 +40,7 @@ class RandomCrop:
         most = (file.width * width / (right - left), file.height * height / (bottom - top))
         across, down = draft(file, most)
         image = convert(file)
-        if across == down == 1:  # to the pixel what torchvision makes
+        if across == down == 1:  # equal to torchvision's to the pixel
             return image.crop((left, top, right, bottom)).resize((width, height), self.form.resampling)
         box = (left / across, top / down, min(right / across, image.width), min(bottom / down, image.height))
         return image.resize((width, height), self.form.resampling, box)

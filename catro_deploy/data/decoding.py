@@ -25,7 +25,7 @@ _Out = TypeVar("_Out")
 
 FORMATS = ("PNG", "PPM", "JPEG", "BMP", "WEBP", "TIFF")
 
-# What Pillow's decoders raise on bytes that are not a whole image; a UserWarning where warnings are errors.
+# Errors of Pillow's decoders for incomplete images; a UserWarning where warnings are errors.
 DECODER_ERRORS = (
     OSError,
     SyntaxError,
@@ -39,12 +39,12 @@ DECODER_ERRORS = (
     UserWarning,
 )
 
-POOLED_IMAGES = 32  # fewer are decoded sooner than threads are started
+POOLED_IMAGES = 32  # fewer are decoded faster than threads start
 MAX_THREADS = 8
 
 
 class Framing(Protocol):
-    """What part of an image is read, and at what size."""
+    """The part of an image that is read, and its size."""
 
     @property
     def channels(self) -> int:

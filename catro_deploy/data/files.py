@@ -1,4 +1,4 @@
-"""Images in files: decoded when asked for, brought to one size and mode, remembered if they fit."""
+"""Images in files: decoded on access, resized and converted, kept in memory if they fit."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from catro_deploy.data.sources import ImageSource
 __all__ = ["REMEMBERED_BYTES", "FileSplit", "LabelledFiles", "as_files", "file_splits"]
 
 REMEMBERED_BYTES = 2 * 1024**3
-"""A dataset that decodes to no more than this stays in memory; a larger one is decoded anew each time."""
+"""A dataset that decodes to no more than this stays in memory; a larger one is decoded again each time."""
 
 LabelledFiles = tuple[Sequence[ImageSource], NDArray[np.int64]]
 """Image files and their class indices, shape (n,)."""
@@ -69,7 +69,7 @@ class FileSplit:
         return FileSplit(taken(self.paths, indices), labels, self.form, remember=self.remembered, workers=self.workers)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process needs: not the pixels, which it decodes itself."""
+        """The state for another process, without pixels, which it decodes itself."""
         return {key: value for key, value in vars(self).items() if key not in ("_memory", "_decoded")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -77,7 +77,7 @@ class FileSplit:
         self._forget()
 
     def _forget(self) -> None:
-        # The system gives memory to pages of the array as they are written, so unread images cost none.
+        # Pages of the array get memory when they are written, so unread images need none.
         self._memory = np.empty(self._shape(len(self.paths)), np.uint8) if self.remembered else None
         self._decoded = np.zeros(len(self.paths), dtype=bool)
 

@@ -1,4 +1,4 @@
-"""The form in which a network gets images: their size, and how files of other sizes are brought to it."""
+"""The form in which a network gets images: their size, and how files of other sizes are resized."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ __all__ = ["ImageForm", "image_form"]
 class ImageForm:
     """Images of ``size`` (height, width) and 3 (RGB) or 1 (grey) ``channels``.
 
-    Others are resized to ``size``, or to ``resize``, the shorter side or height and width, and their centre is cut out.
+    Others are resized to ``size``, or to ``resize``, the shorter side or height and width, and centre-cropped.
     """
 
     size: tuple[int, int]
@@ -24,7 +24,7 @@ class ImageForm:
 
     @property
     def resampling(self) -> Image.Resampling:
-        """What ``interpolation`` is to Pillow."""
+        """Pillow's constant for ``interpolation``."""
         return Image.Resampling[self.interpolation.upper()]
 
     def read(self, file: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Hold out a share of the training images, without letting images of one thing fall on both sides."""
+"""Hold out a share of the training images, without splitting images of one object."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def hold_out(
 
     Images of one class with the same entry in ``units`` (N,) belong together, such as the frames of one
     track. About ``share`` of every class's units are held out: at least one, never all. Which ones depends on
-    the seed and the class alone, so a class keeps its validation images when others come or go.
+    the seed and the class alone, so a class keeps its validation images when other classes change.
 
     Raises:
         DataError: a class has one unit only.

@@ -28,7 +28,7 @@ LAYOUT = (
 def open_imagefolder(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
     """Open the class folders in ``settings.root``; the classes are the sorted folder names of ``train/``.
 
-    With both ``val/`` and ``test/`` they are what they are called. With one of them it is the test set, and
+    With both ``val/`` and ``test/`` each is used as named. With one of them it is the test set, and
     the validation images are held out from ``train/``.
 
     Raises:
@@ -80,7 +80,7 @@ def _scan(folder: Path, classes: Sequence[str]) -> LabelledFiles:
         if name not in found:
             raise DataError(
                 f"{folder} has no folder for the class {name!r} of train/.",
-                "Add images of it, or take the class out of train/: a class without images cannot be judged.",
+                "Add images of it, or take the class out of train/: a class without images cannot be evaluated.",
             )
     files = image_files(folder, classes)
     counts = {name: len(list(names)) for name, names in groupby(map(_class_of, files.names()))}

@@ -59,7 +59,7 @@ def intact_files(
 
 
 class _Smallest:
-    """The whole image as small as its decoder makes it: all data of the file are still read."""
+    """The image at the decoder's smallest size: still all data of the file are read."""
 
     channels = 3
 
@@ -77,7 +77,7 @@ def _is_intact(source: ImageSource) -> bool:
 
 
 def _key(source: ImageSource) -> int:
-    """What tells an image from others, and from itself after a change."""
+    """A key that identifies an image in its present version."""
     path, place = (source.shard, f" {source.offset}") if isinstance(source, PackedImage) else (source, "")
     try:
         status = path.stat()

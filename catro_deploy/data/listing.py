@@ -24,11 +24,11 @@ _Source = TypeVar("_Source", bound=ImageSource)
 SUFFIXES = frozenset({".png", ".ppm", ".pgm", ".pbm", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff"})
 
 KEPT_FROM = 10_000
-"""Listings of fewer files are not kept: making them takes no time."""
+"""Listings of fewer files are not cached: they are fast."""
 
 VERSION = 1
 SETTLED_NS = 2 * 10**9
-"""What is younger is not kept: it may change again within one tick of its file system's clock."""
+"""Folders changed this recently are not cached: they may change again within one tick of the file system's clock."""
 
 
 class FilePaths(Sequence[Path]):
@@ -77,9 +77,9 @@ def taken(paths: Sequence[_Source], places: NDArray[np.int64]) -> Sequence[_Sour
 def image_files(root: Path, folders: Sequence[str] = ("",)) -> FilePaths:
     """All image files below ``folders`` of ``root``, by their suffix, sorted; nothing whose name begins with a dot.
 
-    ``folders`` may be symbolic links, those below them are not followed. A long listing is kept; of one that was kept
-    only the folders are read that were changed since, by their inode and time stamps. Changes of a file's content do
-    not change its folder, and do not matter here.
+    ``folders`` may be symbolic links, those below them are not followed. A long listing is cached; of a cached one only
+    folders that changed since, by their inode and time stamps, are read. Changes of a file's content do not change its
+    folder, and are irrelevant here.
     """
     known = _read(_index(root))
     found: dict[str, _Folder] = {}
@@ -96,7 +96,7 @@ def image_files(root: Path, folders: Sequence[str] = ("",)) -> FilePaths:
 
 @dataclass(frozen=True)
 class _Folder:
-    """Names in one folder, sorted. ``stamp`` tells whether it has changed; empty: it must be read again."""
+    """Names in one folder, sorted. ``stamp`` identifies its version; empty: it must be read again."""
 
     stamp: list[int]
     files: list[str]

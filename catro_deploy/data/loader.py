@@ -1,6 +1,6 @@
-"""Batches of a loader of the caller's, such as a torch DataLoader: checked, and only those of the wanted classes.
+"""Batches of the caller's loader, such as a torch DataLoader: checked, and only those of the wanted classes.
 
-One that gives images alone can serve where no labels are needed.
+One that gives images alone can be used where no labels are needed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +48,7 @@ class WantedClasses:
         """The images of ``loader`` whose class is wanted, labelled 0..k-1; a batch without any is left out.
 
         Raises:
-            DataError: what the loader gives is not images of ``image_shape`` with labels of the known classes.
+            DataError: the loader does not give images of ``image_shape`` with labels of the known classes.
         """
         places = torch.full((self.total,), -1)
         places[list(self.indices)] = torch.arange(len(self.indices))
@@ -59,7 +59,7 @@ class WantedClasses:
                 raise DataError(
                     f"The loader gives labels from {int(labels.min())} to {int(labels.max())}; there are "
                     f"{self.total} classes.",
-                    f"Labels must be the places of the logits, 0 to {self.total - 1}.",
+                    f"Labels must be the indices of the logits, 0 to {self.total - 1}.",
                 )
             place = places[labels]
             wanted = place >= 0
@@ -74,7 +74,7 @@ class Opened:
     Attributes:
         images: of the first batch.
         labelled: whether it has labels.
-        batches: all batches, to be gone through once.
+        batches: all batches, to be iterated once.
     """
 
     images: torch.Tensor
@@ -91,7 +91,7 @@ def open_loader(loader: Loader) -> Opened:
     batches = iter(loader)
     first = next(batches, None)
     if first is None:
-        raise DataError("The loader is empty.", "Give one that can be gone through: a generator is used up once.")
+        raise DataError("The loader is empty.", "Give one that can be iterated again: a generator is used up once.")
     alone = _alone(first)
     images = _checked(first)[0] if alone is None else _checked_images(alone)
     return Opened(images, alone is None, chain([first], batches))
@@ -153,7 +153,7 @@ def class_samples(
 ) -> list[tuple[torch.Tensor, int]]:
     """The first ``per_class`` images of each wanted class (fewer where there are fewer), in batches of one class each.
 
-    The loader is gone through once, no further than needed. ``names`` are those of the wanted classes.
+    The loader is iterated once, no further than needed. ``names`` are those of the wanted classes.
 
     Raises:
         DataError: a class has fewer than two images, or the loader's batches are not as they must be.

@@ -1,7 +1,7 @@
-"""What is in WebDataset's shards: uncompressed tar files, each image beside its label under one key.
+"""The contents of WebDataset's shards: uncompressed tar files, with an image and its label under one key.
 
 Format: https://github.com/webdataset/webdataset. ``a/0001.jpg`` and ``a/0001.cls`` belong together: the key ends at the
-first dot behind the folder. Members of one key stand next to each other. Only headers and labels are read here.
+first dot behind the folder. Members of one key are adjacent. Only headers and labels are read here.
 """
 
 import json
@@ -29,12 +29,12 @@ __all__ = ["read_shards"]
 
 LONGEST_LABEL_BYTES = 2**20
 COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZ": "bunzip2", b"\xfd7": "unxz", b"(\xb5": "unzstd"}
-"""How the first bytes of compressed files look, and what unpacks them."""
+"""Magic numbers of compressed files, and the programs that unpack them."""
 
 
 @dataclass(frozen=True)
 class _Shard:
-    """Rows of (offset, bytes, label) of the images in a shard, shape (n, 3), and what tells whether it has changed."""
+    """Rows of (offset, bytes, label) of the images in a shard, shape (n, 3), and a stamp of the shard's version."""
 
     stamp: tuple[int, int, int]
     rows: NDArray[np.int64]
@@ -43,7 +43,7 @@ class _Shard:
 def read_shards(shards: Sequence[Path]) -> tuple[PackedImages, NDArray[np.int64]]:
     """The images in ``shards``, in the order of the files, and their labels (n,), as WebDataset numbers them.
 
-    What was found is kept in the user's cache, and found again only in shards that have changed since.
+    The index is kept in the user's cache, and rebuilt only for shards that have changed since.
 
     Raises:
         DataError: a shard is missing, compressed or damaged, or an image in it has no label.
@@ -86,7 +86,7 @@ def _scan(path: Path) -> NDArray[np.int64]:
 
 
 def _members(path: Path, file: BinaryIO) -> Iterator[tarfile.TarInfo]:
-    """The regular files in the tar; it forgets them at once, so that memory stays small."""
+    """The regular files in the tar, which it forgets immediately to save memory."""
     damaged = DataError(f"The shard {path} is damaged or not a whole tar file.", "Write or fetch it again.")
     file.seek(0)
     try:
@@ -142,7 +142,7 @@ def _label(content: bytes, suffix: str) -> int | None:
 
 
 def _index(path: Path) -> Path | None:
-    """Where it is kept what is in a shard; None for a user without a home."""
+    """Where the index of a shard is cached; None for a user without a home."""
     try:
         return cache_folder() / "shards" / f"{text_hash(str(path.resolve()))[:32]}.npz"
     except UsageError:

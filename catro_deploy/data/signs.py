@@ -1,7 +1,7 @@
 """Traffic signs that the package draws itself: sixteen classes, like 32x32 crops from a dashboard camera.
 
-Nothing is downloaded. Image i of a split depends on (seed, split, i) alone. What was drawn is kept in
-``<data.root>/signs`` and drawn anew if it is damaged or of another version.
+Nothing is downloaded. Image i of a split depends on (seed, split, i) alone. The images are kept in
+``<data.root>/signs`` and drawn again if the files are damaged or of another version.
 """
 
 import zipfile
@@ -27,7 +27,7 @@ from catro_deploy.settings import DataSettings
 __all__ = ["IMAGES_PER_CLASS", "draw_split", "open_signs"]
 
 IMAGES_PER_CLASS = {"train": 400, "test": 100}
-VERSION = 1  # raise it when the drawing changes: older files are then drawn anew
+VERSION = 1  # raise it when the drawing changes: older files are then drawn again
 
 THREADS = 2
 
@@ -78,13 +78,13 @@ def _drawn_before(settings: DataSettings, size: tuple[int, int]) -> dict[str, Pi
             name: draw_split(name, per_class * len(CLASSES), size, settings.seed)
             for name, per_class in IMAGES_PER_CLASS.items()
         }
-        with suppress(StorageError):  # the file only saves the time of drawing again
+        with suppress(StorageError):  # the file only saves time
             _write(path, key, images)
     return images
 
 
 def _read(path: Path, key: str) -> dict[str, Pixels] | None:
-    """What ``path`` holds under ``key``; None if it is missing, damaged, or was drawn under another key."""
+    """The images in ``path`` drawn under ``key``; None if the file is missing, damaged, or of another key."""
     try:
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)

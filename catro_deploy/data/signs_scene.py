@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFilter
 
 __all__ = ["photograph"]
 
-# What stands behind signs: sky, foliage, stone, asphalt, brick, bright cloud.
+# Backgrounds of signs: sky, foliage, stone, asphalt, brick, bright cloud.
 SURROUNDINGS = ((120, 160, 210), (70, 95, 50), (150, 145, 135), (85, 85, 90), (140, 90, 70), (215, 220, 225))
 
 # Motion across, down, and along the diagonals, as kernels of 3x3.

@@ -20,7 +20,7 @@ KNOWN_SIDES = {"gtsrb": 32, "signs": 32}
 """Width and height that these datasets are usually read at."""
 
 MOST_HEADERS = 2000
-"""Of more files so many are read, evenly spaced over all splits and classes: rare sizes may be missed."""
+"""Of more files only this many are read, evenly spaced over all splits and classes: rare sizes may be missed."""
 
 
 def image_sizes(dataset: Dataset) -> ImageSizes | None:

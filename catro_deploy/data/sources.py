@@ -91,7 +91,7 @@ class PackedImages(Sequence[PackedImage]):
 
 
 def opened(source: ImageSource) -> Path | BytesIO:
-    """What Pillow opens.
+    """The image as a file for Pillow.
 
     Raises:
         DataError: a shard is missing or cannot be read.

@@ -1,6 +1,6 @@
 """WebDataset's shards as a dataset: ``train-*.tar`` and ``val-*.tar`` or ``test-*.tar`` or both, or folders of them.
 
-Images are read where they are in the shards, in any order, so all that holds for files of images holds for them.
+Images are read in place from the shards, in any order, so they support everything that image files do.
 """
 
 from collections.abc import Sequence
@@ -37,9 +37,9 @@ def shards_in(root: Path, split: str) -> list[Path]:
 def open_webdataset(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
     """Open the shards in ``settings.root``; classes are those of the training images, in the order of their indices.
 
-    Their names are the lines of ``classes.txt`` beside the shards; without it they are the indices. With both ``val``
-    and ``test`` they are what they are called. With one of them it is the test set, and the validation images are held
-    out from ``train``.
+    Their names are the lines of ``classes.txt`` in the same folder; without it they are the indices. With both ``val``
+    and ``test`` each is used as named. With one of them it is the test set, and the validation images are held out from
+    ``train``.
 
     Raises:
         DataError: shards are missing, damaged or without labels, or the splits have different classes.

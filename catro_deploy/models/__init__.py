@@ -21,7 +21,7 @@ def build_model(name: str, classes: int, architecture: Mapping[str, Any] | None 
     """Build the network ``name`` with ``classes`` outputs, in eval mode, its weights random.
 
     A ``package.module:factory`` is called with the number of classes and must return an ``nn.Module``; the working
-    folder is on its import path. Of ``transformers:FOLDER``, ``architecture`` stands in for what the folder says.
+    folder is on its import path. For ``transformers:FOLDER``, ``architecture`` replaces the folder's configuration.
 
     Raises:
         ModelError: the name is not known or is that of a vision transformer, or the factory fails.
@@ -48,7 +48,7 @@ def build_model(name: str, classes: int, architecture: Mapping[str, Any] | None 
 
 
 def library_size(name: str) -> int | None:
-    """Height and width that torchvision or timm made ``name`` for; None for any other network.
+    """Height and width that torchvision or timm trained ``name`` at; None for any other network.
 
     Raises:
         ModelError: it is of timm, which is not installed.

@@ -20,12 +20,12 @@ from catro_deploy.records.files import record_of
 __all__ = ["RECORD_KEY", "load_checkpoint", "read_file", "read_weights", "save_weights", "training_record"]
 
 RECORD_KEY = "catro_deploy.train"
-"""Under which ``train`` puts its record, as JSON, into the metadata of a safetensors file."""
+"""The key of ``train``'s record, as JSON, in the metadata of a safetensors file."""
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 LISTED_KEYS = 12
 AUXILIARY_HEADS = ("aux1.", "aux2.", "AuxLogits.")
-"""Where GoogLeNet and Inception keep heads that serve training alone; models are built without them."""
+"""Auxiliary heads of GoogLeNet and Inception, for training only; models are built without them."""
 
 
 def load_checkpoint(model: nn.Module, path: Path) -> None:
@@ -62,7 +62,7 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
             _listed(f"{path} holds NaN or infinity:", broken),
             "Its training diverged. Give a checkpoint of an earlier epoch, or train again.",
         )
-    own.update(weights)  # its own, for that knows the versions of the modules' formats; files do not
+    own.update(weights)  # its own metadata has the versions of the modules' formats; files do not
     model.load_state_dict(own)
 
 
@@ -101,7 +101,7 @@ def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str] | Non
 
 
 def read_file(path: Path) -> Any:  # noqa: ANN401 - checked by the caller
-    """What the weights file ``path`` holds, of whatever form.
+    """The content of the weights file ``path``, in any supported form.
 
     Raises:
         CheckpointError: no such file, or corrupt.
@@ -133,7 +133,7 @@ def read_file(path: Path) -> Any:  # noqa: ANN401 - checked by the caller
 
 
 def _require_whole(content: bytes, path: Path) -> None:
-    """Check the sums that torch's files, which are zip archives, have of their parts: torch.load does not."""
+    """Check the checksums in torch's files, which are zip archives: torch.load does not."""
     file = io.BytesIO(content)
     if not zipfile.is_zipfile(file):  # the form of torch before 1.6 has no sums
         return
@@ -172,7 +172,7 @@ def _shape(tensor: torch.Tensor) -> list[int]:
 
 
 def _unusual(tensor: torch.Tensor) -> str:
-    """What keeps ``tensor`` from being a weight; empty if nothing does."""
+    """Why ``tensor`` cannot be a weight; empty if it can."""
     if tensor.is_meta:
         return "without values, on the meta device"
     if tensor.is_quantized:

@@ -11,7 +11,7 @@ __all__ = ["CifarResNet", "cifar_resnet"]
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions beside an identity or a 1x1 projection."""
+    """Two 3x3 convolutions with an identity or a 1x1 projection as shortcut."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from catro_deploy.settings.section import IMAGENET
 
 __all__ = ["NamedClasses", "checkpoint_classes", "count_logits", "named_classes"]
 
-# The network is built with so many, to see which of its tensors have one row for each class.
+# The network is built with this many, to see which of its tensors have one row for each class.
 PROBE = 2
 
 

@@ -30,7 +30,7 @@ __all__ = [
 
 CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-# Classifiers of transformers that mix positions by attention, and two that are no networks of its own.
+# Classifiers of transformers with attention, and two that are not its own networks.
 NO_CNNS = (
     "beit", "clip", "cvt", "data2vec-vision", "deit", "dinat", "dinov2", "dinov2_with_registers", "donut-swin",
     "focalnet", "hiera", "ijepa", "imagegpt", "levit", "metaclip_2", "mobilevit", "mobilevitv2", "perceiver", "pvt",
@@ -41,7 +41,7 @@ NO_ARCHITECTURE = ("model_type", "stage_names", "out_features", "out_indices")
 
 
 class _LogitsAlone(nn.Module):
-    """Goes before a classifier of transformers in the order of its classes: forward returns the logits."""
+    """Mixin in front of a classifier of transformers: forward returns the logits."""
 
     architecture: Mapping[str, Any]
 
@@ -71,7 +71,7 @@ def transformers_model(folder: Path, classes: int, architecture: Mapping[str, An
         config = library.AutoConfig.for_model(kind, num_labels=classes, **options)
         auto = library.AutoModelForImageClassification
         model: nn.Module = auto.from_config(config, dtype=torch.float32, trust_remote_code=False)
-    except Exception as error:  # whatever an architecture has against its configuration
+    except Exception as error:  # any error of an architecture with its configuration
         raise ModelError(
             f"transformers cannot build the {kind} of {folder}: {type(error).__name__}: {error}",
             "Load it there: transformers.AutoModelForImageClassification.from_pretrained(folder)",
@@ -181,7 +181,7 @@ def require_cnn(architecture: Mapping[str, Any], folder: Path) -> str:
             "Take a CNN, such as a resnet, regnet, efficientnet, mobilenet_v2 or convnext.",
         )
     if kind in OTHERS:
-        raise ModelError(f"{folder} holds a {kind}, which cannot be pruned as it is.", OTHERS[kind])
+        raise ModelError(f"{folder} holds a {kind}, which cannot be pruned directly.", OTHERS[kind])
     return kind
 
 

@@ -8,7 +8,7 @@ from catro_deploy.settings.section import IMAGENET
 __all__ = ["IMAGENET_CLASSES", "classes_setting", "imagenet_ids", "imagenet_names"]
 
 IMAGENET_CLASSES = 1000
-# Of the 1,000, two are written "crane" and one "maillot" by some, and have a word more here.
+# Some lists have "crane" twice and "maillot" ambiguously; here these names have one more word.
 DIFFERENT = 10
 
 

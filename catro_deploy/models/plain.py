@@ -1,7 +1,7 @@
-"""Weights that a module computes anew from others at each call, written out: then their channels can be cut.
+"""Computed weights (standardised or normalised at each call) replaced by plain ones, whose channels can be cut.
 
-A filter that is standardised over its inputs, or divided by its norm, changes if some of them go; written out, it does
-not. The network computes the same, and is trained on as a plain one.
+A filter that is standardised over its inputs, or divided by its norm, changes if some of them are removed; a plain one
+does not. The network computes the same, and is fine-tuned with plain weights.
 """
 
 from typing import Any, cast
@@ -18,7 +18,7 @@ STANDARDISED = ("timm.layers.std_conv", "transformers.models.bit.modeling_bit")
 
 
 def write_out_weights_(model: nn.Module) -> nn.Module:
-    """Take off all parametrisations, and put plain convolutions in the place of standardised ones.
+    """Remove all parametrisations, and replace standardised convolutions by plain ones.
 
     Those of transformers that pad by the size of their input stay.
 

@@ -28,7 +28,7 @@ HINT = (
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is done to images: see ``Pretrained``, whose attributes these are."""
+    """Preprocessing of images, with the attributes of ``Pretrained``."""
 
     size: tuple[int, int]
     resize: int | tuple[int, int] | None
@@ -73,12 +73,12 @@ def _processor(folder: Path) -> Any:  # noqa: ANN401 - a class of transformers
         return library.AutoImageProcessor.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False, backend="pil"
         )
-    except Exception as error:  # whatever a processor has against its configuration
+    except Exception as error:  # any error of a processor with its configuration
         raise ModelError(f"transformers cannot load {folder / FILE}: {type(error).__name__}: {error}", HINT) from error
 
 
 def _sides(values: Mapping[str, Any], folder: Path) -> tuple[tuple[int, int], int | tuple[int, int] | None]:
-    """Height and width of the network's input, and what images are resized to before that is cut out."""
+    """Height and width of the network's input, and what images are resized to before the centre crop."""
     size, share = values.get("size") or {}, values.get("crop_pct")
     edge: Any = size.get("shortest_edge")
     exact = _both(size)
@@ -91,7 +91,7 @@ def _sides(values: Mapping[str, Any], folder: Path) -> tuple[tuple[int, int], in
         crop, edge = crop or (edge, edge), int(edge / share)
     least = exact or (edge, edge)
     if crop is None and exact is None:
-        raise no_such_preparation(folder, "it cuts out no centre, so that they differ in size")
+        raise no_such_preparation(folder, "it does no centre crop, so that they differ in size")
     if crop is None:
         return least, None
     if least[0] < crop[0] or least[1] < crop[1]:
@@ -104,7 +104,7 @@ def _both(size: Mapping[str, Any] | None) -> tuple[int, int] | None:
 
 
 def _normalisation(values: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation for pixels in 0..1, which do what all of its arithmetic does."""
+    """Mean and standard deviation for pixels in 0..1 that are equivalent to all of its arithmetic."""
     rescales, normalises = values.get("do_rescale", True), values.get("do_normalize", True)
     factor = LARGEST_PIXEL * values["rescale_factor"] if rescales else LARGEST_PIXEL
     offset = 1 if rescales and values.get("rescale_offset") else 0

@@ -24,7 +24,7 @@ from catro_deploy.suggestions import did_you_mean
 
 __all__ = ["Pretrained", "fetch", "pretrained"]
 
-# They normalise their input once more, which makes the values of their training these.
+# They normalise their input again, so these are the effective values of their training.
 INCEPTIONS = ("googlenet", "inception_v3")
 INCEPTION_VALUES = (0.5, 0.5, 0.5)
 HUB_FILE = "model.safetensors"
@@ -36,16 +36,13 @@ class Pretrained:
 
     Attributes:
         weights: their full name.
-        url: where they are published; empty if they lie in a folder of the user's.
+        url: where they are published; empty if they are in a user's folder.
         file: where the library keeps them once they are downloaded.
         size: height and width of the network's input.
-        resize: the shorter side, or height and width, that images are resized to before the centre is cut out; None:
-            they are resized to ``size``.
-        interpolation: how.
-        mean: of pixels in 0..1, a value a channel.
-        std: likewise.
-        classes: those of the logits, as ``[model] classes`` has them: ImageNet's, how many, or names; None: not known.
-        accuracy: on ImageNet's validation images, as published, a fraction; None if it is not known.
+        resize: the shorter side, or height and width, that images are resized to before the centre crop; None: they are
+        resized to ``size``. interpolation: how. mean: of pixels in 0..1, one value per channel. std: likewise. classes:
+        those of the logits, as ``[model] classes`` has them: ImageNet's, how many, or names; None: not known. accuracy:
+        on ImageNet's validation images, as published, a fraction; None if it is not known.
     """
 
     weights: str

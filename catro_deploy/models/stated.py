@@ -17,7 +17,7 @@ KEYS = (
     "best_accuracy", "best_acc", "best_acc1", "best_prec1", "test_accuracy", "test_acc", "accuracy", "acc", "acc1",
     "top1", "train_accuracy", "train_acc",
 )  # fmt: skip
-"""Names that trainings give to an accuracy, in the order in which they count."""
+"""Common names of an accuracy in checkpoints, in order of precedence."""
 
 
 def stated_accuracy(path: Path) -> float | None:

@@ -72,7 +72,7 @@ def timm_model(name: str, classes: int) -> nn.Module:
     require_known("timm", architecture)
     try:
         model: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
-    except Exception as error:  # whatever an architecture has against the number of classes or the tag
+    except Exception as error:  # any error of an architecture with the number of classes or the tag
         raise ModelError(
             f"timm cannot build {name!r}: {type(error).__name__}: {error}",
             f"Its weights are listed by: timm.list_pretrained({architecture + '*'!r})",
@@ -95,7 +95,7 @@ def timm_size(name: str) -> int:
 
 
 def require_known(library: str, name: str) -> None:
-    """See to it that ``library``, torchvision or timm, has the classifier ``name``, without a tag of weights.
+    """Check that ``library``, torchvision or timm, has the classifier ``name``, without a tag of weights.
 
     Raises:
         ModelError: it has not, or it is a vision transformer; or timm is not installed.

@@ -1,1 +1,1 @@
-"""Networks in fewer bits: the graphs that runtimes are fast with, and which layers may not lose their bits."""
+"""Quantisation: the graphs that runtimes run fast, and which layers must stay in floating point."""

@@ -1,10 +1,10 @@
-"""A network in integers as a module that trains: the graph that will be served, with weights that know its rounding.
+"""A quantised network as a trainable module: the served graph, with fake quantisation.
 
-What ``quantised`` makes of a network in float32 is computed node by node in PyTorch. Where it turns values into
-integers and back they are rounded alike; gradients pass the rounding as if it were not there, but for values beyond
-the range (the straight-through estimator, as in Jacob et al. (2018), "Quantization and Training of Neural Networks for
-Efficient Integer-Arithmetic-Only Inference"). Ranges of activations stay as they were calibrated; the scale of weights
-goes with the largest of them. Batch norm has been folded, so its statistics stay as they are.
+The graph of ``quantised`` is computed node by node in PyTorch. Q/DQ pairs round in the same way; gradients pass the
+rounding unchanged, except for values beyond the range (the straight-through estimator, as in Jacob et al. (2018),
+"Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference"). Ranges of activations
+stay as they were calibrated; the scale of weights follows the largest of them. Batch norm has been folded, so its
+statistics stay as they are.
 """
 
 import copy
@@ -43,7 +43,7 @@ class Aware:
     names: tuple[str, ...]
 
     def parameter(self, name: str) -> nn.Parameter:
-        """The parameter that the ONNX file calls ``name``."""
+        """The parameter with this ``name`` in the ONNX file."""
         return self.network.get_parameter(f"weights.{self.names.index(name)}")
 
     def trained(self, source: Proto) -> Proto:
@@ -59,7 +59,7 @@ class Aware:
 
 
 def aware(source: Proto, integers: Proto) -> Aware:
-    """``integers``, which ``quantised`` has made of ``source``, as a module that trains.
+    """``integers``, the quantised ``source``, as a trainable module.
 
     Raises:
         ModelError: one of its operators cannot be trained.
@@ -84,7 +84,7 @@ def rounded_weights(weights: torch.Tensor, largest: int, axis: int | None) -> to
 
 
 class _Builder:
-    """Goes through the nodes in order; ``values`` are those known so far, by their names in the ONNX file."""
+    """Translates the nodes in order; ``values`` are those known so far, by their names in the ONNX file."""
 
     def __init__(self, source: Proto, integers: Proto) -> None:
         from onnx import numpy_helper
@@ -113,7 +113,7 @@ class _Builder:
         return Aware(fx.GraphModule(self.root, self.graph), self.names)
 
     def _rounded(self, node: Any) -> fx.Node:  # noqa: ANN401 - onnx.NodeProto
-        """What goes into integers and comes out again; the node that brings it back has nothing left to do."""
+        """Fake quantisation at a QuantizeLinear; its DequantizeLinear is then an identity."""
         value, (scale, zero_point) = node.input[0], (self.arrays[name] for name in node.input[1:3])
         if value in self.floats:
             return self._weights(value, scale, _axis(node))
@@ -132,7 +132,7 @@ class _Builder:
         return self._constant((stored.astype(np.float32) - zero_point.astype(np.float32)) * scale)
 
     def _weights(self, name: str, scale: NDArray[np.float32], axis: int | None) -> fx.Node:
-        """Seven bits or eight: as many as the scale says that they have."""
+        """Seven bits or eight, by the scale."""
         array = self.floats[name]
         others = tuple(other for other in range(array.ndim) if other != axis)
         largest = round(float((np.abs(array).max(axis=others if scale.size > 1 else None) / scale).max()))

@@ -23,7 +23,7 @@ Floats = NDArray[np.float32]
 FLOAT, FLOAT16 = 1, 10
 """Of TensorProto.DataType."""
 LARGEST = 65504.0
-# Images differ from those that are tried: what comes as near to the largest number as this stays in float32.
+# Other images have other values: nodes whose values come this near to the largest number stay in float32.
 MARGIN = 4.0
 # Logits in half precision against those in float32, relative to the largest: numbers have 11 bits.
 AGREEMENT = 0.03
@@ -62,7 +62,7 @@ def _images(proto: Any) -> Floats:  # noqa: ANN401 - onnx.ModelProto
 
 
 def _overflowing(proto: Any, images: Floats) -> set[str]:  # noqa: ANN401 - as above
-    """Names of the nodes that read or put out numbers too large for half precision."""
+    """Names of the nodes with inputs or outputs too large for half precision."""
     from onnx import numpy_helper
 
     weights = {tensor.name: _size(numpy_helper.to_array(tensor)) for tensor in proto.graph.initializer}
@@ -88,7 +88,7 @@ def _converted(proto: Any, kept: Collection[str]) -> Any:  # noqa: ANN401 - as a
 
 
 def _connect_(graph: Any) -> None:  # noqa: ANN401 - onnx.GraphProto
-    """Let nodes that stay in float32 read each other so; the converter takes all between them to half and back."""
+    """Remove casts between nodes that stay in float32; the converter casts all values between them to half and back."""
     made_by = {name: node for node in graph.node for name in node.output}
 
     def origin(name: str) -> str:

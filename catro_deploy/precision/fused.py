@@ -1,4 +1,4 @@
-"""What ONNX Runtime makes of a quantised network: which nodes compute in integers once its graph is optimised."""
+"""A quantised network after ONNX Runtime's optimisation: which nodes compute in integers."""
 
 import tempfile
 from collections import Counter
@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["Fused", "fused"]
 
 INTEGER = ("QLinear", "QGemm", "ConvInteger", "MatMulInteger")
-# Take integers as they are, and are between such as compute in them: no arithmetic to speak of.
+# Operators that pass integers on, with negligible arithmetic.
 CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 
 
@@ -31,12 +31,12 @@ class Fused:
 
     @property
     def conversions(self) -> int:
-        """Nodes that only turn floating point into integers, or back."""
+        """Nodes that only convert between floating point and integers."""
         return sum(self.operators.get(name, 0) for name in CONVERSIONS)
 
 
 def fused(model: Path) -> Fused:
-    """The nodes that ONNX Runtime's CPU provider, here, makes of the ONNX file ``model``."""
+    """The nodes of the ONNX file ``model`` after the optimisation of ONNX Runtime's CPU provider on this machine."""
     import onnx
     import onnxruntime
 

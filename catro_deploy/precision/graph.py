@@ -1,4 +1,4 @@
-"""What changing an ONNX network's number formats needs: all its values, its layers by name, its nodes in order."""
+"""Tools for changing an ONNX network's precision: all its values, its layers by name, its nodes in order."""
 
 import copy
 import sys
@@ -40,7 +40,7 @@ class Observer:
         self._names = [output.name for output in self._session.get_outputs()]
 
     def values(self, images: Floats) -> dict[str, NDArray[Any]]:
-        """The input, under its own name too, and what every node puts out."""
+        """The input, also under its own name, and every node's outputs."""
         found = self._session.run(self._names, {self._input: images})
         return {self._input: images} | dict(zip(self._names, found, strict=True))
 
@@ -63,7 +63,7 @@ def importable_tools() -> Iterator[None]:
 
 
 def pieces(proto: Any, images: Floats) -> list[Floats]:  # noqa: ANN401 - as above
-    """``images`` as the network takes them: one at a time, or so many as its batch is; a rest is left out."""
+    """``images`` in batches that the network takes: one at a time, or its batch size; the remainder is dropped."""
     size = images_at_a_time(proto) or 1
     return [images[start : start + size] for start in range(0, len(images) - size + 1, size)]
 
@@ -105,7 +105,7 @@ def require_float(proto: Any, name: str) -> None:  # noqa: ANN401 - as above
 
 
 def sort_(graph: Any) -> None:  # noqa: ANN401 - as above
-    """Put every node behind those that it reads; drop nodes and constants that are not read."""
+    """Sort nodes topologically; drop nodes and constants that are not read."""
     made_by = {name: node for node in graph.node for name in node.output}
     place = {node.output[0]: number for number, node in enumerate(graph.node)}
     ordered: dict[str, Any] = {}

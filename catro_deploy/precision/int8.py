@@ -39,7 +39,7 @@ SCALES_IN_HALF = 19
 
 @dataclass(frozen=True)
 class Form:
-    """``operators`` are those whose inputs are quantised; ``outputs``: whether what they put out is, too."""
+    """``operators`` are those whose inputs are quantised; ``outputs``: whether their outputs are, too."""
 
     name: str
     signed: bool
@@ -52,7 +52,7 @@ X86 = Form(
     "x86",
     signed=False,
     outputs=True,
-    # Those that the CPU provider has integer kernels for, or that hand integers on as they are.
+    # Operators with integer kernels in the CPU provider, or that pass integers on.
     operators=(
         "Add", "AveragePool", "Clip", "Concat", "Conv", "Flatten", "Gemm", "GlobalAveragePool", "LeakyRelu", "MatMul",
         "MaxPool", "Mul", "Pad", "Relu", "Reshape", "Resize", "Sigmoid", "Slice", "Split", "Squeeze", "Transpose",
@@ -75,12 +75,12 @@ FORMS = {form.name: form for form in (X86, TENSORRT)}
 
 
 def form_of(runtime: str) -> Form:
-    """The form that ``runtime``, by its name in the registry, is fast with."""
+    """The form that ``runtime``, by its name in the registry, runs fast."""
     return X86 if runtime in ("onnxruntime", "openvino") else TENSORRT
 
 
 def seven_bits(instruction_sets: Collection[str]) -> bool:
-    """Whether weights must do with seven bits on a processor with these ``instruction_sets``."""
+    """Whether weights must have seven bits on a processor with these ``instruction_sets``."""
     return bool(X86_SETS.intersection(instruction_sets)) and not WIDE_SUMS.intersection(instruction_sets)
 
 
@@ -143,7 +143,7 @@ def quantised(
     if form is TENSORRT:
         _free_sums_(found.graph)
     sort_(found.graph)
-    del found.graph.value_info[:]  # of values that are gone
+    del found.graph.value_info[:]  # of removed values
     onnx.helper.set_model_props(found, {prop.key: prop.value for prop in proto.metadata_props} | {"precision": "int8"})
     onnx.checker.check_model(found, full_check=True)
     return found
@@ -179,7 +179,7 @@ def _free_sums_(graph: Any) -> None:  # noqa: ANN401 - onnx.GraphProto
 
 
 def _before_pair(made_by: Mapping[str, Any], name: str) -> str:
-    """What goes into the Q/DQ pair that ``name`` comes out of; empty if it comes out of none, or a constant goes in."""
+    """The input of the Q/DQ pair with the output ``name``; empty if there is none, or for a constant."""
     for operator in ("DequantizeLinear", "QuantizeLinear"):
         node = made_by.get(name)
         if node is None or node.op_type != operator:
@@ -190,7 +190,7 @@ def _before_pair(made_by: Mapping[str, Any], name: str) -> str:
 
 @contextmanager
 def _silenced() -> Iterator[None]:
-    """Keep off the screen what the quantiser tells its own developers."""
+    """Silence the quantiser's messages to its own developers."""
     logger = logging.getLogger()
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""The range of every value in a network, seen on calibration images: what its integers will stand for."""
+"""The range of every value in a network on calibration images, which its integers will cover."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ __all__ = ["Range", "find_ranges"]
 
 Floats = NDArray[np.float32]
 
-# Of one tensor and one inference at most so many values go into the histogram, evenly apart.
+# At most this many evenly spaced values of a tensor and inference go into the histogram.
 MOST_VALUES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Range:
-    """From ``low`` to ``high``, 0 among them; ``clipped`` is the share of the values seen that lie outside."""
+    """From ``low`` to ``high``, including 0; ``clipped`` is the share of observed values outside."""
 
     low: float
     high: float
@@ -31,7 +31,7 @@ class Range:
 def find_ranges(proto: Any, images: Floats, method: Method, percentile: float = 100.0) -> dict[str, Range]:  # noqa: ANN401
     """The range of each float value of ``proto`` (an onnx.ModelProto) on normalised ``images`` (n, c, h, w).
 
-    The images are gone through once, and a second time for histograms by any method but ``min-max``. Memory is that of
+    One pass over the images, and a second one for histograms by any method but ``min-max``. Memory is that of
     one inference; equal images in equal order give equal ranges.
 
     Raises:

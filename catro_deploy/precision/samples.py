@@ -1,4 +1,4 @@
-"""Images to quantise by: as many of each class, drawn from a seed, and known by their hash."""
+"""Calibration images: equally many of each class, drawn from a seed, and identified by their hash."""
 
 import hashlib
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def draw_samples(split: Split, classes: Sequence[str], per_class: int, seed: int
     if missing := [name for label, name in enumerate(classes) if not np.any(split.labels == label)]:
         raise DataError(
             f"There is no image of {', '.join(missing)} to quantise by.",
-            "Integers would clip what they have not seen: add images, or leave the class out (--classes).",
+            "Values of unseen classes would be clipped: add images, or leave the class out (--classes).",
         )
     chosen = evenly(split.labels, per_class, seed)
     return MemorySplit(split.images(chosen), split.labels[chosen])

@@ -1,4 +1,4 @@
-"""Which layers lose most in eight bits: each is tried alone, and the worst keep their floating point."""
+"""Which layers lose most in eight bits: each is tried alone, and the worst stay in floating point."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -40,7 +40,7 @@ def sensitivities(
 def fewest_kept(most: int, keeps_accuracy: Callable[[int], bool]) -> int | None:
     """The least number of layers, at most ``most``, that must stay in floating point; None if that is not enough.
 
-    Taken to be monotone: doubled until the accuracy is kept, then halved.
+    Assumed to be monotone: doubled until the accuracy is kept, then bisected.
     """
     if keeps_accuracy(0):
         return 0

@@ -1,7 +1,7 @@
 """From a histogram of a tensor's values to the range that integers represent.
 
-What lies outside is clipped. A small range has fine steps and clips much, a large one the other way round; methods
-differ in how they weigh the two.
+Values outside are clipped. A small range has fine steps and clips much, a large one coarse steps and clips little;
+methods differ in this trade-off.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ Doubles = NDArray[np.float64]
 
 BINS = 2048
 LEVELS = 256
-"""Of eight bits."""
+"""Levels of eight bits."""
 
-# Of so few values, such as logits, a histogram tells too little to clip any.
+# With fewer values, such as logits, a histogram is too sparse to clip any.
 FEW = 4 * BINS
-# Ranges that are tried for the least squared error: this share of the whole one, and so many in between.
+# Ranges that are tried for the least squared error: from this share of the whole one, in this many steps.
 SMALLEST_SHARE, TRIED = 0.05, 64
 # Of the values' distribution after quantising, as in TensorRT's calibration: one sign of eight bits.
 ENTROPY_LEVELS, ENTROPY_STRIDE = 128, 16
@@ -37,7 +37,7 @@ class Histogram:
 
     @property
     def edges(self) -> Doubles:
-        """The bins' borders, BINS + 1 of them."""
+        """The bins' edges, BINS + 1 of them."""
         return np.linspace(self.low, self.high, len(self.counts) + 1)
 
     @property

@@ -1,4 +1,4 @@
-"""Networks in a precision for the clock alone: what they compute is of no matter, only how long it takes."""
+"""Networks in a precision for timing only: their outputs do not matter."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ SMALL_BYTES = 1024
 def convert_(file: Path, precision: str, own: str, runtime: str) -> None:
     """Write the network in float32 that is in ``file`` in ``precision``, as ``runtime`` takes it, in its place.
 
-    In integers its ranges are those of random images, and what is not in integers is in the target's ``own`` precision.
+    In int8 its ranges are those of random images, and what is not quantised is in the target's ``own`` precision.
 
     Raises:
         NumericsError: what it computes is not finite, or in half precision something else.
@@ -39,7 +39,7 @@ def convert_(file: Path, precision: str, own: str, runtime: str) -> None:
 
 
 class Integers:
-    """Turns networks of one skeleton, in other widths, into integers: in milliseconds, where quantising takes seconds.
+    """Quantises networks of one skeleton, in other widths, in milliseconds, where real quantisation takes seconds.
 
     Ranges are those of the whole network, ``reference``; weights are not quantised, but any bytes of the file that all
     networks share, and their scales are all equal.
@@ -53,7 +53,7 @@ class Integers:
         self._form = form_of(runtime)
 
     def convert_(self, file: Path, weights: str) -> None:
-        """Write the network that is in ``file`` in integers, its weights in the file ``weights`` beside it."""
+        """Write the network in ``file`` in int8, its weights in the file ``weights`` in the same folder."""
         import onnx
 
         found = quantised(onnx.load(file), self._ranges, self._form, by_channel=False)
@@ -71,7 +71,7 @@ def _ranges(proto: Proto) -> dict[str, Range]:
 
 
 def _scale_each_channel_(graph: Any) -> None:  # noqa: ANN401 - onnx.GraphProto
-    """Repeat the scale of a convolution's weights, and of its bias, for each channel: that takes another kernel."""
+    """Repeat the scale of a convolution's weights, and of its bias, for each channel, which selects another kernel."""
     from onnx import helper, numpy_helper
 
     constants = {tensor.name: tensor for tensor in graph.initializer}

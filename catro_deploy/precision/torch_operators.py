@@ -1,7 +1,7 @@
-"""ONNX operators in PyTorch, as far as classifiers are made of them.
+"""The ONNX operators of classifiers in PyTorch.
 
-Each function takes what the node reads, None for an input that is left out, and its attributes; it returns what the
-node puts out. Inputs that say where or how many are lists of integers. After ONNX's document Operators.md.
+Each function takes the node's inputs, None for a missing one, and its attributes; it returns the node's output. Inputs
+that are indices or sizes are lists of integers. After ONNX's document Operators.md.
 """
 
 import math
@@ -19,7 +19,7 @@ Outputs = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 def compute(operator: str, inputs: Inputs, attributes: Attributes) -> Outputs:
-    """What a node of ``operator``, which is among ``OPERATORS``, puts out."""
+    """The output of a node of ``operator``, which is one of ``OPERATORS``."""
     return OPERATORS[operator](inputs, attributes)
 
 
@@ -34,7 +34,7 @@ def _optional(inputs: Inputs, place: int) -> torch.Tensor | None:
 
 
 def _integers(inputs: Inputs, place: int, attributes: Attributes, name: str) -> list[int] | None:
-    """What newer operator sets give as an input and older ones as an attribute."""
+    """A value that newer operator sets have as an input and older ones as an attribute."""
     value = inputs[place] if len(inputs) > place else None
     return value if isinstance(value, list) else attributes.get(name)
 
@@ -96,7 +96,7 @@ def _reduced(function: Callable[..., torch.Tensor]) -> Callable[[Inputs, Attribu
 
 
 def _reshape(inputs: Inputs, attributes: Attributes) -> torch.Tensor:
-    """Of one image when the file was written, of as many as there are now."""
+    """A shape with the batch of the file, adapted to the present batch."""
     x, shape = _tensor(inputs), _integers(inputs, 1, attributes, "shape") or []
     sizes = [x.shape[axis] if size == 0 else size for axis, size in enumerate(shape)]
     return x.reshape([len(x), *sizes[1:]] if sizes[0] in (1, -1) else sizes)

@@ -13,15 +13,15 @@ HELD_OUT, MOST_HELD_OUT = 0.25, 192
 def split_images(images: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Batches to solve layers from, and held-out batches of the last quarter at most; of fewer than 4, all twice."""
     total = sum(map(len, images))
-    held_out = min(int(total * HELD_OUT), MOST_HELD_OUT)
-    if not held_out:
+    solved = total - min(int(total * HELD_OUT), MOST_HELD_OUT)
+    if solved == total:
         return list(images), list(images)
-    left, judged = total - held_out, []
+    left, held_out = solved, []
     for batch in images:
         if len(batch) > left:
-            judged.append(batch[left:])
+            held_out.append(batch[left:])
         left = max(0, left - len(batch))
-    return first_images(images, total - held_out), judged
+    return first_images(images, solved), held_out
 
 
 def first_images(images: Sequence[torch.Tensor], count: int) -> list[torch.Tensor]:

@@ -85,10 +85,10 @@ class Reconstructor:
         cut = self.graph.cut(keeps_of(groups, chosen, self.network.sizes), dropped)
         # Solving runs its images through both networks, and takes about as long again for the layers.
         count = images_within(self._macs, passes=NETWORKS * (3 * SOLVED_FROM + 2))
-        solved, judged = first_images(self._parts[0], SOLVED_FROM * count), first_images(self._parts[1], count)
+        solved, held_out = first_images(self._parts[0], SOLVED_FROM * count), first_images(self._parts[1], count)
         with reused_pages():
             reconstruct_(self.graph, cut, solved, self._limit(), seed=self.settings.seed)
-            return divergence(self.graph.module, cut.module, judged)
+            return divergence(self.graph.module, cut.module, held_out)
 
     def reconstructed(
         self, pruned: nn.Module, keeps: Mapping[str, Keep], dropped: Sequence[str]
@@ -98,12 +98,12 @@ class Reconstructor:
         If solving moves the answers further from the original's, all layers keep their weights.
         """
         cut = self.graph.cut(keeps, dropped)
-        solved_from, judged = self._parts
+        solved_from, held_out = self._parts
         with reused_pages():
-            expected = list(answers(self.graph.module, judged))
-            before = divergence_from(expected, answers(cut.module, judged))
+            expected = list(answers(self.graph.module, held_out))
+            before = divergence_from(expected, answers(cut.module, held_out))
             found = reconstruct_(self.graph, cut, solved_from, self._limit(), self.progress, seed=self.settings.seed)
-            after = divergence_from(expected, answers(cut.module, judged))
+            after = divergence_from(expected, answers(cut.module, held_out))
         solved = copy.deepcopy(pruned).cpu()
         better = after < before
         if better:

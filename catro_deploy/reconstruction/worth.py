@@ -116,7 +116,7 @@ class LossMeter:
     ) -> dict[str, float]:
         """The loss without each branch; with the layers around it solved again if that helps."""
         original, limit = self.original, self.limit
-        to_solve, to_judge = (Suffix(original.module, batches, limit) for batches in (sample.solved, sample.images))
+        to_solve, held_out = (Suffix(original.module, batches, limit) for batches in (sample.solved, sample.images))
         found = {}
         for branch in branches:
             cut = original.cut({}, [branch.name])
@@ -124,14 +124,14 @@ class LossMeter:
             start = _first_change(original, cut, steps)
             with torch.inference_mode():
                 to_solve.move(start)
-                to_judge.move(start)
-                before = sample.loss(to_judge.logits(cut.module))
+                held_out.move(start)
+                before = sample.loss(held_out.logits(cut.module))
             reconstruct_(original, cut, sample.solved, limit, steps=steps, known=to_solve.known)
             with torch.inference_mode():
-                found[branch.name] = min(before, sample.loss(to_judge.logits(cut.module)))
+                found[branch.name] = min(before, sample.loss(held_out.logits(cut.module)))
             advance()
         to_solve.close()
-        to_judge.close()
+        held_out.close()
         return found
 
 

@@ -16,7 +16,7 @@ from catro_deploy.records.base import (
 )
 from catro_deploy.records.bench import Speedup
 from catro_deploy.records.finetune import History
-from catro_deploy.records.verify import Measure, Precision
+from catro_deploy.records.verify import Metric, Precision
 
 __all__ = [
     "Candidate",
@@ -36,12 +36,12 @@ __all__ = [
 class Decision:
     """The metric of the candidates on the validation images.
 
-    ``judged_by_reason`` says why it is not accuracy; it is empty if it is. ``original_validation_accuracy`` is None
+    ``metric_reason`` says why it is not accuracy; it is empty if it is. ``original_validation_accuracy`` is None
     without labels. ``largest_kl_nats`` bounds the divergence, by ``statistics.divergence.scaled_kl_nats``; it is None
     where divergence is not used."""
 
-    judged_by: Measure
-    judged_by_reason: str
+    metric: Metric
+    metric_reason: str
     validation_images: PositiveCount
     original_validation_accuracy: Share | None
     largest_kl_nats: Divergence | None = None

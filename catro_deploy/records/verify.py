@@ -11,7 +11,7 @@ __all__ = [
     "ByRuntime",
     "ClassAccuracy",
     "ClassAgreement",
-    "Measure",
+    "Metric",
     "OtherRuntime",
     "Precision",
     "Precisions",
@@ -21,7 +21,7 @@ __all__ = [
     "Verify",
 ]
 
-Measure = Literal["accuracy", "agreement"]
+Metric = Literal["accuracy", "agreement"]
 """The metric that networks are compared by."""
 Precision = Literal["fp32", "fp16", "int8"]
 
@@ -93,7 +93,7 @@ class Recovery:
     changed the network.
     """
 
-    measure: Measure
+    metric: Metric
     images: PositiveCount
     original: Share
     cut: Share

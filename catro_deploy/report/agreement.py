@@ -3,32 +3,32 @@
 from html import escape
 from math import sqrt
 
-from catro_deploy.records import Decision, Measure, Quantize, Search, Verify
+from catro_deploy.records import Decision, Metric, Quantize, Search, Verify
 from catro_deploy.records.figures import AgreementFigures
 from catro_deploy.report import svg
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, nats, percent
 
 __all__ = [
-    "MEASURES",
+    "METRICS",
     "agreement_chart",
     "agreement_table",
     "basis_warnings",
     "divergence_words",
-    "judged_by_words",
+    "metric_words",
     "validation_heading",
 ]
 
-MEASURES: dict[Measure, str] = {"accuracy": "accuracy", "agreement": "agreement with the original"}
+METRICS: dict[Metric, str] = {"accuracy": "accuracy", "agreement": "agreement with the original"}
 """The metrics, in words."""
 
 # An original that is this much better on validation than on test images, and significantly, was trained on the former.
 FAR_POINTS, STANDARD_ERRORS = 1.0, 3.0
 
 
-def judged_by_words(measure: Measure, by_divergence: bool) -> str:
+def metric_words(metric: Metric, by_divergence: bool) -> str:
     """The metric of a search or a quantisation: ``agreement with the original and divergence from its answers``."""
-    return f"{MEASURES[measure]} and divergence from its answers" if by_divergence else MEASURES[measure]
+    return f"{METRICS[metric]} and divergence from its answers" if by_divergence else METRICS[metric]
 
 
 def divergence_words(decision: Decision) -> str:
@@ -45,7 +45,7 @@ def divergence_words(decision: Decision) -> str:
 
 def validation_heading(decision: Decision) -> str:
     """The table heading of a decision's scores."""
-    return "Validation accuracy" if decision.judged_by == "accuracy" else "Agreement, validation images"
+    return "Validation accuracy" if decision.metric == "accuracy" else "Agreement, validation images"
 
 
 def agreement_table(agreement: AgreementFigures) -> Table:
@@ -88,9 +88,9 @@ def basis_warnings(verify: Verify | None, search: Search | None, quantize: Quant
         if decision is None or known is None:
             continue
         tested = _tested(verify)
-        if decision.judged_by == "agreement":
-            measures = judged_by_words(decision.judged_by, decision.largest_kl_nats is not None)
-            found.append(f"The {what} was chosen by {measures}, not by accuracy: {decision.judged_by_reason}{tested}.")
+        if decision.metric == "agreement":
+            metrics = metric_words(decision.metric, decision.largest_kl_nats is not None)
+            found.append(f"The {what} was chosen by {metrics}, not by accuracy: {decision.metric_reason}{tested}.")
         elif verify and is_far_above(known, decision.validation_images, verify):
             found.append(
                 f"The {what} was chosen by accuracy on validation images of which the original has {percent(known)} "

@@ -4,7 +4,7 @@ from html import escape
 
 from catro_deploy.records import FrontPoint, Search
 from catro_deploy.report import svg
-from catro_deploy.report.agreement import MEASURES, divergence_words, validation_heading
+from catro_deploy.report.agreement import METRICS, divergence_words, validation_heading
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import change_interval, minus, nats, percent, points
 
@@ -16,7 +16,7 @@ TOP, HEIGHT = 24.0, 150.0
 def front_line(search: Search) -> str:
     """What the search found, in one line."""
     lost = points(-(search.chosen.drop_points or 0))
-    of_what = f" of {MEASURES['agreement']}" if search.judged_by == "agreement" else ""
+    of_what = f" of {METRICS['agreement']}" if search.metric == "agreement" else ""
     return (
         f"budget {search.budget}: the smallest of {len(search.front)} tried that loses at most "
         f"{search.max_drop:g} points{of_what}; {lost} on validation images after {_epochs(search)} of fine-tuning"
@@ -25,15 +25,15 @@ def front_line(search: Search) -> str:
 
 def front_words(search: Search) -> str:
     """What the scores of the front refer to, and what they are not."""
-    if search.judged_by == "accuracy":
+    if search.metric == "accuracy":
         original = f"where the original has {percent(search.original_validation_accuracy)}"
     else:
-        original = f"and not an accuracy, since {search.judged_by_reason}"
-    measure = MEASURES[search.judged_by]
+        original = f"and not an accuracy, since {search.metric_reason}"
+    metric = METRICS[search.metric]
     return (
         f"{len(search.front)} budgets were tried for the smallest latency that loses at most "
-        f"{search.max_drop:g} points of {measure}. Each was pruned, measured and fine-tuned for {_epochs(search)} "
-        f"only; its {measure} is on validation images, which are held out from the training set, {original}. The test "
+        f"{search.max_drop:g} points of {metric}. Each was pruned, measured and fine-tuned for {_epochs(search)} "
+        f"only; its {metric} is on validation images, which are held out from the training set, {original}. The test "
         "images "
         f"were not used.{divergence_words(search)} The network of the budget kept, {search.budget}, was then "
         "fine-tuned in full: the rest of this report is about it."
@@ -57,7 +57,7 @@ def _cells(one: FrontPoint, search: Search) -> list[str]:
     """The result of a budget, in the order of the columns."""
     if one.speedup is None:
         return [one.budget, "no network meets it", "", "", ""]
-    score = one.validation_accuracy if search.judged_by == "accuracy" else one.agreement
+    score = one.validation_accuracy if search.metric == "accuracy" else one.agreement
     return [one.budget, f"{one.speedup.ratio:.3f}x", percent(score), _change(one), percent(one.macs_share)]
 
 
@@ -93,7 +93,7 @@ def front_chart(search: Search) -> str:
         parts.append(_point(one, across.place(ratio), height(drop), search, hint))
     unmet = [one.budget for one in search.front if one.speedup is None]
     caption = (
-        f"Points of {MEASURES[search.judged_by]} lost on validation images, after a short fine-tuning, over latency "
+        f"Points of {METRICS[search.metric]} lost on validation images, after a short fine-tuning, over latency "
         "as a share of the original's, measured. Both axes are zoomed: latency runs from "
         f"{across.format(across.low)}x to 1x."
         + (f" Not drawn, since no network meets it: {escape(', '.join(unmet))}." if unmet else "")

@@ -4,7 +4,7 @@ from html import escape
 
 from catro_deploy.records import Qat, Quantize, Sensitivity
 from catro_deploy.report import svg
-from catro_deploy.report.agreement import MEASURES, divergence_words, validation_heading
+from catro_deploy.report.agreement import METRICS, divergence_words, validation_heading
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, duration, minus, percent, points, ratios
 
@@ -37,7 +37,7 @@ def precision_words(quantize: Quantize) -> str:
     """The request, the limits, and how int8 was made."""
     text = (
         f"Asked for: {quantize.asked}. On {count(quantize.validation_images)} validation images at least "
-        f"{percent(quantize.least_score)} {MEASURES[quantize.judged_by]} had to be kept; latencies were measured "
+        f"{percent(quantize.least_score)} {METRICS[quantize.metric]} had to be kept; latencies were measured "
         f"interleaved with the original in {quantize.own}.{divergence_words(quantize)}"
     )
     made = quantize.integers
@@ -73,7 +73,7 @@ def sensitivity_table(quantize: Quantize) -> Table | None:
     if not found:
         return None
     rows = tuple((one.layer, points(-one.drop_points), f"{one.error:.2e}") for one in found)
-    head = ("Layer, alone in integers", f"Points of {MEASURES[quantize.judged_by]}", "Squared error of logits")
+    head = ("Layer, alone in integers", f"Points of {METRICS[quantize.metric]}", "Squared error of logits")
     return Table(head, rows, frozenset({1, 2}))
 
 
@@ -96,7 +96,7 @@ def sensitivity_chart(quantize: Quantize) -> str:
     more = len(_sensitivity(quantize)) - len(found)
     caption = (
         "Mean squared error of the logits, in thousandths of their mean square, when one layer alone is in integers; "
-        f"at the right, the change of {MEASURES[quantize.judged_by]}, in points, on some validation images."
+        f"at the right, the change of {METRICS[quantize.metric]}, in points, on some validation images."
         + (f" The {more} least sensitive layers are in the table." if more else "")
     )
     entries = [("pruned", "in integers"), *([("original", "stays in floating point")] if kept else [])]

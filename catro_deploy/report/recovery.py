@@ -2,7 +2,7 @@
 
 from catro_deploy.records import Recovery
 from catro_deploy.report import svg
-from catro_deploy.report.agreement import MEASURES
+from catro_deploy.report.agreement import METRICS
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, percent
 
@@ -16,7 +16,7 @@ def recovery_line(recovery: Recovery) -> str:
     """
     steps = ", ".join(f"{name} {percent(share)}" for name, share in _steps(recovery))
     end = "" if recovery.finetuned is not None else ", not fine-tuned"
-    return f"{MEASURES[recovery.measure]} on {count(recovery.images)} test images: {steps}{end}"
+    return f"{METRICS[recovery.metric]} on {count(recovery.images)} test images: {steps}{end}"
 
 
 def recovery_words(recovery: Recovery) -> str:
@@ -53,7 +53,7 @@ def recovery_chart(recovery: Recovery) -> str:
 def _steps(recovery: Recovery) -> list[tuple[str, float]]:
     """The steps; agreement of the original with itself is left out."""
     steps = {
-        "original": recovery.original if recovery.measure == "accuracy" else None,
+        "original": recovery.original if recovery.metric == "accuracy" else None,
         "after the cut": recovery.cut,
         "reconstructed": recovery.reconstructed,
         "fine-tuned": recovery.finetuned,
@@ -62,5 +62,5 @@ def _steps(recovery: Recovery) -> list[tuple[str, float]]:
 
 
 def _heading(recovery: Recovery) -> str:
-    what = MEASURES[recovery.measure]
+    what = METRICS[recovery.metric]
     return f"{what[0].upper()}{what[1:]}"

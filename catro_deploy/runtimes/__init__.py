@@ -1,4 +1,4 @@
-"""Inference runtimes by name, each imported when it is asked for: the others need not be installed.
+"""Inference runtimes by name, each imported on use: others need not be installed.
 
 Runs on devices too: Python 3.8 and numpy suffice.
 """

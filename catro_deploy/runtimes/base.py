@@ -1,4 +1,4 @@
-"""What every runtime gives: one model, loaded between ``with`` and its end, mapping images to logits."""
+"""The interface of a runtime: one model, loaded within a ``with`` block, that maps images to logits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["GpuRunner", "Runner", "check_metadata"]
 
 
 class Runner(Protocol):
-    """One model file in one runtime, loaded from ``with`` to its end; only ``name`` is there before."""
+    """One model file in one runtime, loaded within a ``with`` block; only ``name`` is available before."""
 
     @property
     def name(self) -> str:
@@ -30,11 +30,11 @@ class Runner(Protocol):
 
     @property
     def providers(self) -> tuple[str, ...]:
-        """What computes, such as ``CPUExecutionProvider``, the preferred one first."""
+        """The execution providers or devices, such as ``CPUExecutionProvider``, the preferred one first."""
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """How it computes, as the runtime itself says it; empty where it says nothing."""
+        """The runtime's own description of how it computes; empty where there is none."""
 
     @property
     def batch(self) -> int | None:
@@ -46,11 +46,11 @@ class Runner(Protocol):
 
     @property
     def input_type(self) -> np.dtype[Any]:
-        """Of the numbers in an image: uint8 where the model takes raw pixels, else float32."""
+        """Type of the pixels: uint8 where the model takes raw ones, else float32."""
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """What the exporter wrote into the model file."""
+        """The metadata that the exporter wrote into the model file."""
 
     def __enter__(self) -> Runner:
         """Load the model.
@@ -72,7 +72,7 @@ class Runner(Protocol):
         """
 
     def visit(self) -> AbstractContextManager[None]:
-        """A stretch of inferences, the first of which counts for nothing: their node times belong together."""
+        """Begin a series of inferences whose node times belong together; the first one does not count."""
 
     def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
         """Names of the nodes as they ran, after all fusions, and their microseconds (inferences, nodes) so far.
@@ -80,13 +80,13 @@ class Runner(Protocol):
         Asked once, after the last inference of a runner that was opened for profiling.
 
         Raises:
-            StorageError: what the runtime noted could not be kept.
+            StorageError: the runtime's profile could not be written.
         """
 
 
 @runtime_checkable
 class GpuRunner(Runner, Protocol):
-    """A runner on a GPU, which has a clock of its own, and memory that images must get to."""
+    """A runner on a GPU, which has its own clock, and memory that images must be copied to."""
 
     @property
     def model(self) -> Path:
@@ -98,7 +98,7 @@ class GpuRunner(Runner, Protocol):
     def timer(
         self, inputs: NDArray[Any], *, transfers: bool, graph: bool, enqueue_us: list[float] | None = None
     ) -> Callable[[], float]:
-        """What infers ``inputs`` once more each time it is called, and returns how many microseconds the GPU took.
+        """A function that runs ``inputs`` once per call, and returns the GPU's time in microseconds.
 
         Copies between the host and the GPU count with ``transfers``; with ``graph`` all of it is one CUDA graph. What
         the host took to hand the work over is added to ``enqueue_us``.
@@ -110,7 +110,7 @@ class GpuRunner(Runner, Protocol):
 
 
 def check_metadata(runner: Runner, expected: Mapping[str, Any]) -> None:
-    """See to it that the model file is the one that was meant.
+    """Check that the model file is the expected one.
 
     Raises:
         ModelError: a value of ``expected`` is not the one in the file.

@@ -1,4 +1,4 @@
-"""What of CUDA's runtime library Polygraphy does not wrap: events, graphs, pinned memory, and which GPU it is."""
+"""Parts of CUDA's runtime library that Polygraphy does not wrap: events, graphs, pinned memory, GPU properties."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _called(function: str, *arguments: Any) -> None:  # noqa: ANN401 - whatever 
 
 
 def cuda_error(status: int, otherwise: str) -> FaultError:
-    """What a status of CUDA means to the user; ``otherwise``, if it is not one of the usual ones."""
+    """The error for a status of CUDA; ``otherwise``, if it is not one of the usual ones."""
     if status == OUT_OF_MEMORY:
         return FaultError(
             "The GPU's memory is too small, or others use it.",
@@ -155,7 +155,7 @@ def try_gpu() -> None:
 
 
 def gpu_identity() -> dict[str, Any]:
-    """What decides on which GPUs an engine runs, and how fast: its name, compute capability and number of SMs.
+    """The GPU's name, compute capability and number of SMs, which decide where an engine runs, and how fast.
 
     A power mode of a Jetson may switch SMs off.
 
@@ -192,33 +192,33 @@ class CaptureError(FaultError):
 
 
 class Event:
-    """A moment on a stream, which the GPU notes when it comes there."""
+    """A point on a stream, which the GPU records when it gets there."""
 
     def __init__(self) -> None:
         self._handle = ctypes.c_void_p()
         _called("cudaEventCreate", ctypes.byref(self._handle))
 
     def record(self, stream: int) -> None:
-        """Note when all that was put on ``stream`` so far is done."""
+        """Record when all work put on ``stream`` so far is done."""
         _called("cudaEventRecord", self._handle, ctypes.c_void_p(stream))
 
     def wait(self) -> None:
-        """Return when that moment has come."""
+        """Wait for that point."""
         _called("cudaEventSynchronize", self._handle)
 
     def us_until(self, later: Event) -> float:
-        """Microseconds from this moment to a ``later`` one; both have come."""
+        """Microseconds from this point to a ``later`` one; both have been reached."""
         milliseconds = ctypes.c_float()
         _called("cudaEventElapsedTime", ctypes.byref(milliseconds), self._handle, later._handle)
         return milliseconds.value * 1e3
 
     def free(self) -> None:
-        """Give it back."""
+        """Free it."""
         _called("cudaEventDestroy", self._handle)
 
 
 class Graph:
-    """Work that was captured, to be started in one call."""
+    """Captured work, launched in one call."""
 
     def __init__(self) -> None:
         self._runnable = ctypes.c_void_p()
@@ -228,13 +228,15 @@ class Graph:
         _called("cudaGraphLaunch", self._runnable, ctypes.c_void_p(stream))
 
     def free(self) -> None:
-        """Give it back."""
+        """Free it."""
         _called("cudaGraphExecDestroy", self._runnable)
 
 
 @contextmanager
 def captured(stream: int) -> Iterator[Graph]:
-    """Capture what is put on ``stream`` in the block, in place of doing it; the graph can be launched after the block.
+    """Capture the work put on ``stream`` in the block, instead of running it.
+
+    The graph can be launched after the block.
 
     Raises:
         CaptureError: something in the block cannot be captured.
@@ -253,7 +255,7 @@ def captured(stream: int) -> Iterator[Graph]:
 
 
 class Pinned:
-    """An array in memory that stays where it is, so that the GPU can copy it by itself, and faster."""
+    """An array in pinned memory, which the GPU can copy asynchronously and faster."""
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
         count = int(np.prod(shape))
@@ -264,6 +266,6 @@ class Pinned:
         self.array: NDArray[Any] = np.frombuffer(memory, dtype, count).reshape(shape)
 
     def free(self) -> None:
-        """Give it back; the array is gone."""
+        """Free it; the array must not be used afterwards."""
         self.array = np.empty(0)
         _called("cudaFreeHost", self.address)

@@ -1,4 +1,4 @@
-"""What CUDA needs on this machine: its runtime library where pip installed it, device nodes, ONNX Runtime's GPU build.
+"""CUDA's files on this machine: its runtime library where pip installed it, device nodes, ONNX Runtime's GPU build.
 
 Polygraphy finds the library of CUDA 12 wheels (nvidia/cuda_runtime/lib), but not that of CUDA 13 wheels
 (nvidia/cu13/lib), and takes any version. TensorRT's wheels name their CUDA: tensorrt-cu12, tensorrt-cu13.
@@ -65,7 +65,7 @@ def access_problem(dev: Path = Path("/dev")) -> tuple[str, str] | None:
 
 
 def no_gpu_memory(dev: Path = Path("/dev")) -> bool:
-    """Whether this user cannot use a Jetson's GPU at all: CUDA crashes in some releases if it tries."""
+    """Whether this user cannot use a Jetson's GPU at all: CUDA crashes in some releases if it is tried."""
     return (dev / MEMORY).exists() and not _may_open(dev / MEMORY)
 
 

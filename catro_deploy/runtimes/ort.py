@@ -31,7 +31,7 @@ class OrtRunner:
     """A model in ONNX Runtime's CPU provider: ``threads`` for each operator, one operator after the other."""
 
     name = "onnxruntime"
-    # The first is the one that is meant; a node that it cannot compute falls to the next.
+    # The first is the requested one; a node that it cannot compute falls back to the next.
     wanted: tuple[str, ...] = ("CPUExecutionProvider",)
 
     def __init__(self, model: Path, threads: int, *, profiling: bool = False) -> None:
@@ -98,7 +98,7 @@ class OrtRunner:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """None: what decides is in the options of its providers."""
+        """None: they are the options of its providers."""
         return {}
 
     @property
@@ -132,7 +132,7 @@ class OrtRunner:
         return logits
 
     def visit(self) -> AbstractContextManager[None]:
-        """Nothing is to be done: each inference is timed by itself."""
+        """No-op: each inference is timed separately."""
         return nullcontext()
 
     def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
@@ -157,7 +157,7 @@ class OrtRunner:
         return names, np.array([e["dur"] for e in nodes], dtype=np.float64).reshape(runs, len(names))
 
     def _prepare(self) -> None:
-        """What must be done before a session is made."""
+        """Preparation before a session is created."""
 
     def _providers(self) -> list[Any]:
         """Providers as a session takes them: names, or a name with its options."""
@@ -209,6 +209,6 @@ def _session_options(ort: Any, threads: int) -> Any:  # noqa: ANN401 - as above
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = ERRORS_ONLY
     if threads > 1:
-        # Spinning workers of a model that waits for its turn would take the cores of the other.
+        # Spinning workers of the idle model would take the cores of the other.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options

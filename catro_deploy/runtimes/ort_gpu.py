@@ -22,7 +22,7 @@ STRONGLY_TYPED_SINCE = (1, 18)
 
 
 class OrtCudaRunner(OrtRunner):
-    """A model in ONNX Runtime's CUDA provider; its times have the copies to the GPU and back in them."""
+    """A model in ONNX Runtime's CUDA provider; its times include the copies to the GPU and back."""
 
     name = "onnxruntime-cuda"
     wanted: tuple[str, ...] = ("CUDAExecutionProvider", "CPUExecutionProvider")
@@ -97,7 +97,7 @@ class OrtTensorrtRunner(OrtCudaRunner):
         options.graph_optimization_level = self._ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
             session = self._ort.InferenceSession(str(self.model), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # what ONNX Runtime raises has no common class but this one
+        except Exception as error:  # ONNX Runtime's errors have no other common class
             raise self._explain_load(error) from None
         given = session.get_inputs()[0]
         if isinstance(given.shape[0], int):

@@ -1,4 +1,4 @@
-"""A runtime used for a moment: whether it works on this machine, and not only whether it is installed."""
+"""A trial of a runtime: whether it works on this machine, and not only whether it is installed."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class TrtRunner:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """None: what decides is in the engine."""
+        """None: they are in the engine."""
         return {}
 
     @property
@@ -99,7 +99,7 @@ class TrtRunner:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """What the exporter wrote into the ONNX file that the engine was built from."""
+        """The metadata of the ONNX file that the engine was built from."""
         metadata: dict[str, str] = self._sidecar["metadata"]
         return metadata
 
@@ -128,7 +128,7 @@ class TrtRunner:
     def timer(
         self, inputs: NDArray[Any], *, transfers: bool, graph: bool, enqueue_us: list[float] | None = None
     ) -> Callable[[], float]:
-        """What infers ``inputs`` once more each time it is called, and returns how many microseconds the GPU took.
+        """A function that runs ``inputs`` once per call, and returns the GPU's time in microseconds.
 
         Copies between the host and the GPU count with ``transfers``; with ``graph`` all of it is one CUDA graph. What
         the host took to hand the work over is added to ``enqueue_us``.
@@ -161,7 +161,7 @@ class TrtRunner:
         return "" if self.batch else f"{self._input}:{'x'.join(map(str, (batch, *self.image_shape)))}"
 
     def visit(self) -> AbstractContextManager[None]:
-        """Nothing is to be done: each inference is timed by itself."""
+        """No-op: each inference is timed separately."""
         return nullcontext()
 
     def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
@@ -226,7 +226,7 @@ class TrtRunner:
 
 
 class _Buffers:
-    """Images of one shape and outputs on both sides, and what was made to time them."""
+    """Buffers of images of one shape and of outputs on host and GPU, and the timers for them."""
 
     def __init__(self, shape: tuple[int, ...], image_type: Any, outputs: list[tuple[tuple[int, ...], Any]]) -> None:  # noqa: ANN401 - numpy's types
         from polygraphy.cuda import DeviceArray
@@ -246,7 +246,7 @@ class _Buffers:
         return self.events[-1]
 
     def free(self) -> None:
-        """Give all of it back."""
+        """Free everything."""
         arrays = (self.images, *self.outputs, self.images_there, *self.outputs_there)
         for one in (*self.events, *self.graphs, *arrays):
             one.free()
@@ -254,7 +254,7 @@ class _Buffers:
 
 def _profiler(trt: Any) -> Any:  # noqa: ANN401 - a module; a class of it
     class Profiler(trt.IProfiler):  # type: ignore[misc]
-        """Keeps what TensorRT reports after each inference: layers in their order."""
+        """Records TensorRT's report after each inference: layers in their order."""
 
         def __init__(self) -> None:
             trt.IProfiler.__init__(self)

@@ -1,4 +1,4 @@
-"""TensorRT engines as files: one runs where it was built only, its sidecar says where, and it is not loaded elsewhere.
+"""TensorRT engines as files: an engine runs only where it was built, as its sidecar says, and is not loaded elsewhere.
 
 Errors of TensorRT and Polygraphy are raised as this package's errors.
 """
@@ -67,7 +67,7 @@ def _release(trt: Any) -> tuple[int, ...]:  # noqa: ANN401 - the module
 
 @contextmanager
 def polygraphed(doing: str) -> Iterator[None]:
-    """Do with Polygraphy what the block does; if that fails, say so of ``doing``, and what TensorRT said.
+    """Run the block with Polygraphy; its errors name ``doing`` and TensorRT's messages.
 
     Raises:
         FaultError: Polygraphy or this package failed in the block.
@@ -109,7 +109,7 @@ class _Said(logging.Handler):
 
 
 def place_of() -> dict[str, Any]:
-    """What an engine is tied to: TensorRT's version, the GPU, and on a Jetson the module and its power mode.
+    """What an engine depends on: TensorRT's version, the GPU, and on a Jetson the module and its power mode.
 
     Raises:
         RuntimeMissingError: TensorRT or a GPU is missing.
@@ -118,7 +118,7 @@ def place_of() -> dict[str, Any]:
 
 
 def sidecar_of(engine: Path) -> Path:
-    """The file beside ``engine`` that says what it was built from, how, and where."""
+    """The file next to ``engine`` that says what it was built from, how, and where."""
     return engine.with_name(f"{engine.name}.json")
 
 

@@ -13,7 +13,7 @@ from catro_deploy.assessment.basis import Basis, Limits, resolution_warning, str
 from catro_deploy.errors import MissedError
 from catro_deploy.progress import Progress
 from catro_deploy.records import Candidate, Precision, Quantize
-from catro_deploy.report.agreement import MEASURES, judged_by_words
+from catro_deploy.report.agreement import METRICS, metric_words
 from catro_deploy.report.wording import nats
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -52,8 +52,8 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> Quantize
         progress.note(warning)
     limits = _limits(work, settings)
     if basis.reason:
-        measures = judged_by_words(basis.measure, limits.largest_kl_nats is not None)
-        progress.note(f"quantize: decides by {measures}, since {basis.reason}")
+        metrics = metric_words(basis.metric, limits.largest_kl_nats is not None)
+        progress.note(f"quantize: decides by {metrics}, since {basis.reason}")
     made = {precision: work.make(precision, limits) for precision in others}
     measured = work.measured([own, *(precision for precision, how in made.items() if how.kept is not None)])
     shipped, lost = decide(measured, own, basis, limits)
@@ -113,7 +113,7 @@ def _too_much_lost(one: Candidate, basis: Basis, limits: Limits) -> str:
     most = limits.largest_kl_nats
     if most is None or not basis.keeps(one.score, most, limits):
         kept = f"{one.score:.2%}, at least {limits.least_score:.2%} is required"
-        return f"its {MEASURES[basis.measure]} on validation images is {kept}"
+        return f"its {METRICS[basis.metric]} on validation images is {kept}"
     found = nats(one.scaled_kl_nats)
     return f"its divergence from the original on validation images is {found}, at most {nats(most)} is allowed"
 

@@ -11,7 +11,7 @@ from torch import nn
 from catro_deploy import networks
 from catro_deploy.data.base import is_unlabelled
 from catro_deploy.progress import Task
-from catro_deploy.records import Measure, Plan, Recovery
+from catro_deploy.records import Metric, Plan, Recovery
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.stages.logits import logits_by_torch
 from catro_deploy.statistics.agreement import answers_of, share_right
@@ -70,11 +70,11 @@ class Intermediates:
         answers = {name: answers_of(all_logits)[self.indices] for name, all_logits in known.items()}
         between = logits_by_torch(run, self.models, pixels, plan, at_once, task, self.indices)
         found = {name: answers_of(logits) for name, logits in between.items()}
-        measure: Measure = "agreement" if is_unlabelled(labels) else "accuracy"
-        expected = answers["original"] if measure == "agreement" else labels[self.indices]
+        metric: Metric = "agreement" if is_unlabelled(labels) else "accuracy"
+        expected = answers["original"] if metric == "agreement" else labels[self.indices]
         after_pruning = found["pruned"] if self.trained else answers["pruned"]
         return Recovery(
-            measure,
+            metric,
             len(self.indices),
             share_right(answers["original"], expected),
             share_right(found["cut"] if self.reconstructed else after_pruning, expected),

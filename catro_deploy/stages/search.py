@@ -21,7 +21,7 @@ from catro_deploy.data.base import Split, Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError, SettingsError
 from catro_deploy.progress import Progress
 from catro_deploy.records import Budget, FirstLook, FrontPoint, Search, TriedPoint
-from catro_deploy.report.agreement import MEASURES, judged_by_words
+from catro_deploy.report.agreement import METRICS, metric_words
 from catro_deploy.report.wording import nats, points
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -83,8 +83,8 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
     if warning := resolution_warning(len(basis.expected), allowed):
         progress.note(warning)
     if basis.reason:
-        measures = judged_by_words(basis.measure, limits.largest_kl_nats is not None)
-        progress.note(f"search: decides by {measures}, since {basis.reason}")
+        metrics = metric_words(basis.metric, limits.largest_kl_nats is not None)
+        progress.note(f"search: decides by {metrics}, since {basis.reason}")
 
     def keeps(point: TriedPoint) -> bool:
         score = _score(point, basis)
@@ -106,7 +106,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
     found = halve(attempt)
     if found is None:
         raise MissedError(
-            f"None of the budgets {', '.join(point.budget for point in tried)} keeps the {MEASURES[basis.measure]} on "
+            f"None of the budgets {', '.join(point.budget for point in tried)} keeps the {METRICS[basis.metric]} on "
             f"validation images within {allowed:g} points after a short fine-tuning.",
             f"{resolution_warning(len(basis.expected), allowed)} {TUNING} Or name a budget (--budget 0.9x).".strip(),
         )
@@ -136,12 +136,12 @@ def on_front(tried: TriedPoint, basis: Basis, kept: bool) -> FrontPoint:
 
 def _score(tried: TriedPoint, basis: Basis) -> float | None:
     """Accuracy or agreement, by the metric; None if no network met the budget."""
-    return tried.agreement if basis.measure == "agreement" else tried.validation_accuracy
+    return tried.agreement if basis.metric == "agreement" else tried.validation_accuracy
 
 
 def _best_score(basis: Basis) -> float:
     """The original's."""
-    return 1.0 if basis.measure == "agreement" or basis.original_accuracy is None else basis.original_accuracy
+    return 1.0 if basis.metric == "agreement" or basis.original_accuracy is None else basis.original_accuracy
 
 
 def halve(keeps: Callable[[float], bool]) -> float | None:

@@ -82,7 +82,7 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
     test = _test_images(settings, plan)
     also_by_ort = target.runtime != ORT or precisions["pruned"] != "fp32"
     given = _classify(settings, run, plan, test, progress, also_by_ort=also_by_ort)
-    record = _judged(settings, plan, test.labels, given, precisions)
+    record = _verdict(settings, plan, test.labels, given, precisions)
     save(record, run)
     if not record.passed:
         allowed = settings.verify.max_drop
@@ -117,7 +117,7 @@ def _classify(
     return _Answers(by_torch, served, by_ort, recovery)
 
 
-def _judged(
+def _verdict(
     settings: Settings, plan: Plan, labels: NDArray[np.int64], given: _Answers, precisions: Mapping[str, Precision]
 ) -> Verify:
     """The record of the verdict on both networks' answers."""

@@ -113,7 +113,7 @@ def test_images_alone_are_enough_to_learn_from_the_original(pruned, recipe):
     assert [epoch.loss for epoch in again.epochs] == [epoch.loss for epoch in history.epochs]
 
 
-def test_images_alone_may_be_judged_by_images_with_labels(pruned):
+def test_images_alone_may_be_validated_on_labelled_images(pruned):
     history = pruned.finetune(alone(), validation=loader("validation"), **TRAINING)
     assert 0 <= history.validation_accuracy <= 1
 

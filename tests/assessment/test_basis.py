@@ -22,14 +22,14 @@ def with_wrong(count):
 def test_labels_count_where_the_original_is_wrong_now_and_then(wrong):
     """2 of 2,000 wrong are 99.9%."""
     basis = basis_of(logits(with_wrong(wrong)), LABELS)
-    assert (basis.measure, basis.reason, basis.original_accuracy) == ("accuracy", "", 1 - wrong / 2000)
+    assert (basis.metric, basis.reason, basis.original_accuracy) == ("accuracy", "", 1 - wrong / 2000)
     assert basis.score(logits(LABELS)) == 1
 
 
 def test_an_original_that_is_nearly_always_right_was_probably_trained_on_the_images():
     given = with_wrong(1)
     basis = basis_of(logits(given), LABELS)
-    assert basis.measure == "agreement"
+    assert basis.metric == "agreement"
     assert basis.original_accuracy == 0.9995
     assert basis.reason == "the original has 99.95% of the validation images right, and was probably trained on them"
     assert basis.score(logits(given)) == 1
@@ -38,7 +38,7 @@ def test_an_original_that_is_nearly_always_right_was_probably_trained_on_the_ima
 
 
 @pytest.mark.parametrize(
-    ("images", "allowed", "measure"),
+    ("images", "allowed", "metric"),
     [
         (45, 1.0, "agreement"),
         (45, 2.5, "accuracy"),
@@ -47,10 +47,10 @@ def test_an_original_that_is_nearly_always_right_was_probably_trained_on_the_ima
         (100, 1.0, "accuracy"),
     ],
 )
-def test_where_one_image_is_more_than_may_be_lost_agreement_counts(images, allowed, measure):
+def test_where_one_image_is_more_than_may_be_lost_agreement_counts(images, allowed, metric):
     basis = basis_of(logits(with_wrong(3)[:images]), LABELS[:images], allowed)
     reason = "one of 45 validation images is 2.2 points, more than the 1 allowed"
-    assert (basis.measure, basis.reason) == (measure, reason if measure == "agreement" else "")
+    assert (basis.metric, basis.reason) == (metric, reason if metric == "agreement" else "")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_warning_says_what_one_image_is():
 
 def test_without_labels_the_originals_answers_count():
     basis = basis_of(logits(LABELS), np.full(2000, -1))
-    assert (basis.measure, basis.original_accuracy) == ("agreement", None)
+    assert (basis.metric, basis.original_accuracy) == ("agreement", None)
     assert basis.score(logits(with_wrong(500))) == 0.75
 
 

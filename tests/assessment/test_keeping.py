@@ -45,7 +45,7 @@ def test_the_scores_are_those_of_both_networks():
     assert choice.before.mean_kl_nats < choice.after.mean_kl_nats
 
 
-def test_images_that_the_original_was_trained_on_are_judged_by_agreement():
+def test_on_images_that_the_original_was_trained_on_the_metric_is_agreement():
     """All labels right, and so has the trained network; but the original's answers are those of the pruned one."""
     original = logits(LABELS)
     choice = choose(original, logits(with_wrong(0, 30)), logits(LABELS), LABELS)

@@ -1,4 +1,4 @@
-"""Images to solve layers from and to judge by: all of them, in order, none in both parts."""
+"""Images to solve layers from and held-out ones: all of them, in order, none in both parts."""
 
 import torch
 from hypothesis import given
@@ -15,13 +15,13 @@ def batches(sizes):
 
 @given(SIZES)
 def test_a_quarter_is_held_out_and_nothing_is_lost(sizes):
-    solved, judged = split_images(batches(sizes))
+    solved, held_out = split_images(batches(sizes))
     total = sum(sizes)
     if total < 4:
-        assert torch.equal(torch.cat(solved), torch.cat(judged))
+        assert torch.equal(torch.cat(solved), torch.cat(held_out))
     else:
-        assert len(torch.cat(judged)) == total // 4 <= MOST_HELD_OUT
-        assert torch.equal(torch.cat([*solved, *judged]), torch.arange(total))
+        assert len(torch.cat(held_out)) == total // 4 <= MOST_HELD_OUT
+        assert torch.equal(torch.cat([*solved, *held_out]), torch.arange(total))
 
 
 @given(SIZES, st.integers(1, 40))
@@ -32,6 +32,6 @@ def test_the_first_images_keep_their_batches(sizes, count):
 
 
 def test_of_many_images_no_more_are_held_out_than_tell_enough():
-    solved, judged = split_images(batches([100] * 20))
-    assert len(torch.cat(judged)) == MOST_HELD_OUT
-    assert torch.equal(torch.cat([*solved, *judged]), torch.arange(2000))
+    solved, held_out = split_images(batches([100] * 20))
+    assert len(torch.cat(held_out)) == MOST_HELD_OUT
+    assert torch.equal(torch.cat([*solved, *held_out]), torch.arange(2000))

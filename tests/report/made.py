@@ -246,8 +246,8 @@ def make_search(**changes: Any) -> Search:
         for share, ratio, accuracy in tried
     )
     values: dict[str, Any] = {
-        "judged_by": "accuracy",
-        "judged_by_reason": "",
+        "metric": "accuracy",
+        "metric_reason": "",
         "validation_images": 500,
         "original_validation_accuracy": 0.99,
         "budget": "0.354x",
@@ -266,8 +266,8 @@ def make_candidate(score: float = 0.98, ratio: float = 0.48) -> Candidate:
 def make_quantize(**changes: Any) -> Quantize:
     """int8 is served: 0.48x against 0.6x in float32."""
     values: dict[str, Any] = {
-        "judged_by": "accuracy",
-        "judged_by_reason": "",
+        "metric": "accuracy",
+        "metric_reason": "",
         "validation_images": 500,
         "original_validation_accuracy": 0.99,
         "asked": "int8",

@@ -23,7 +23,7 @@ from tests.report.made import (
 from tests.report.pages import Page
 
 SEEN = "the original has 99.95% of the validation images right, and was probably trained on them"
-BY_AGREEMENT = {"judged_by": "agreement", "judged_by_reason": SEEN, "original_validation_accuracy": 0.9995}
+BY_AGREEMENT = {"metric": "agreement", "metric_reason": SEEN, "original_validation_accuracy": 0.9995}
 
 
 def report(verify, search=None, quantize=None):
@@ -84,7 +84,7 @@ def test_a_choice_by_agreement_is_a_warning_and_is_compared_with_test_images():
         f"The budget was chosen by agreement with the original, not by accuracy: {SEEN} "
         "(of the test images it has 99.44% right)."
     )
-    without = {"judged_by": "agreement", "judged_by_reason": "no labels", "original_validation_accuracy": None}
+    without = {"metric": "agreement", "metric_reason": "no labels", "original_validation_accuracy": None}
     assert basis_warnings(make_unlabelled(), make_search(**without), make_quantize(**without)) == []
 
 

@@ -39,8 +39,8 @@ def test_where_divergence_counted_it_has_a_column_and_a_sentence():
         front=front,
         largest_kl_nats=0.005,
         validation_images=45,
-        judged_by="agreement",
-        judged_by_reason=reason,
+        metric="agreement",
+        metric_reason=reason,
     )
     table = front_table(few)
     assert table.head[-2:] == ("Divergence", "Within the loss allowed")

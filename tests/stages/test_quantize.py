@@ -31,15 +31,15 @@ def candidate(ratio, accuracy=0.99, width=0.01, kl=0.0):
     return Candidate(accuracy, 1.0, kl, slower_by(ratio, width), 1000 * ratio, kl)
 
 
-def judged(found, own, least, measure="accuracy", **few):
+def decided(found, own, least, metric="accuracy", **few):
     """What is decided by 45 validation images."""
     cost = few.pop("cost", None)
-    return decide(found, own, Basis(measure, np.zeros(45, np.int64), 0.99, change_cost_nats=cost), Limits(least, **few))
+    return decide(found, own, Basis(metric, np.zeros(45, np.int64), 0.99, change_cost_nats=cost), Limits(least, **few))
 
 
 def test_the_fastest_that_keeps_the_accuracy_is_served():
     found = {"fp32": candidate(0.5), "fp16": candidate(0.6), "int8": candidate(0.25, accuracy=0.985)}
-    shipped, lost = judged(found, "fp32", 0.985)
+    shipped, lost = decided(found, "fp32", 0.985)
     assert shipped == "int8"
     assert lost == {
         "fp16": "it takes 1.20 times as long as fp32",
@@ -49,14 +49,14 @@ def test_the_fastest_that_keeps_the_accuracy_is_served():
 
 def test_one_that_loses_accuracy_is_not():
     found = {"fp32": candidate(0.5), "int8": candidate(0.25, accuracy=0.97)}
-    shipped, lost = judged(found, "fp32", 0.985)
+    shipped, lost = decided(found, "fp32", 0.985)
     assert shipped == "fp32"
     assert lost == {"int8": "its accuracy on validation images is 97.00%, at least 98.50% is required"}
 
 
 def test_what_is_lost_goes_by_the_name_of_what_was_measured():
     found = {"fp32": candidate(0.5), "int8": candidate(0.25, accuracy=0.97)}
-    (reason,) = judged(found, "fp32", 0.985, "agreement")[1].values()
+    (reason,) = decided(found, "fp32", 0.985, "agreement")[1].values()
     assert reason.startswith("its agreement with the original on validation images is 97.00%")
 
 
@@ -72,21 +72,21 @@ def test_what_is_lost_goes_by_the_name_of_what_was_measured():
 )
 def test_of_few_images_agreement_and_divergence_decide(agreement, kl, shipped, said):
     found = {"fp32": candidate(0.5, 1.0), "int8": candidate(0.25, agreement, kl=kl)}
-    one, lost = judged(found, "fp32", 0.99, "agreement", cost=0.7, largest_kl_nats=0.007)
+    one, lost = decided(found, "fp32", 0.99, "agreement", cost=0.7, largest_kl_nats=0.007)
     assert one == shipped
     assert lost.get("int8", "").startswith(said)
 
 
 def test_nor_is_one_that_is_not_shown_to_be_faster():
     found = {"fp16": candidate(0.5), "int8": candidate(0.49)}
-    shipped, lost = judged(found, "fp16", 0)
+    shipped, lost = decided(found, "fp16", 0)
     assert shipped == "fp16"
     assert "0.98 times as long" in lost["int8"]
 
 
 def test_of_two_that_are_faster_the_slower_says_why():
     found = {"fp16": candidate(0.5), "fp32": candidate(0.4), "int8": candidate(0.2)}
-    assert judged(found, "fp16", 0)[1] == {
+    assert decided(found, "fp16", 0)[1] == {
         "fp32": "it takes 2.00 times as long as int8",
         "fp16": "it takes 2.50 times as long as int8",
     }
@@ -100,9 +100,9 @@ def source(tmp_path):
 
 
 def seen(count=24):
-    judged = images(count, seed=3)
-    labels = run(network("concat"), judged).argmax(axis=1)
-    return Int8Images(images(16), judged, labels, np.arange(count // 2))
+    evaluated = images(count, seed=3)
+    labels = run(network("concat"), evaluated).argmax(axis=1)
+    return Int8Images(images(16), evaluated, labels, np.arange(count // 2))
 
 
 def write(
@@ -228,7 +228,7 @@ def test_the_command_decides_and_all_that_follows_goes_by_it(tiny_run):
     assert set(found.candidates) == {"fp32", "fp16", "int8"}
     assert found.shipped in found.candidates
     assert set(found.lost) == {"fp32", "fp16", "int8"} - {found.shipped}
-    assert found.judged_by == "agreement"  # 30 images cannot show half a point of accuracy
+    assert found.metric == "agreement"  # 30 images cannot show half a point of accuracy
     for one in found.candidates.values():
         assert 0 <= one.agreement <= 1
         assert one.mean_kl_nats >= 0

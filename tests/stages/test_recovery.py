@@ -54,7 +54,7 @@ def test_every_step_is_measured_on_the_same_images(run):
     save_weights(two_blind, run.pruned_weights)
     reconstructed(run)
     assert recovery_of(run, 6 * 30, verify={"batch_size": 7}) == {
-        "measure": "accuracy",
+        "metric": "accuracy",
         "images": 30,
         "original": 1,
         "cut": 1,
@@ -90,7 +90,7 @@ def test_large_networks_are_shown_some_of_the_images_evenly_spaced(run, monkeypa
 def test_without_labels_agreement_with_the_original_is_measured(run):
     save_weights(colours.ColourNet(3), run.pruned_weights)
     found = recovery_of(run, 5 * 31, data={"name": "tests.stages.test_verify:unlabelled"})
-    assert (found["measure"], found["original"], found["cut"]) == ("agreement", 1, 1)
+    assert (found["metric"], found["original"], found["cut"]) == ("agreement", 1, 1)
     assert found["finetuned"] == pytest.approx(21 / 31)
 
 

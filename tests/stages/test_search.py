@@ -139,7 +139,7 @@ def test_the_front_holds_every_budget_and_names_the_one_kept(settings, run, trie
     assert content == load(Search, run)
     assert tried == [0.5, 0.224, 0.335, 0.274, 0.303]
     assert (content.budget, content.max_drop, content.epochs) == ("0.303x", 0.5, 2)
-    assert (content.judged_by, content.original_validation_accuracy) == ("accuracy", ORIGINAL)
+    assert (content.metric, content.original_validation_accuracy) == ("accuracy", ORIGINAL)
     outcomes = [(one.budget, one.drop_points, one.kept) for one in content.front]
     assert outcomes == [
         ("0.224x", None, False),
@@ -150,11 +150,11 @@ def test_the_front_holds_every_budget_and_names_the_one_kept(settings, run, trie
     ]
 
 
-def test_without_labels_budgets_are_judged_by_agreement(settings, run, tried, monkeypatch):
+def test_without_labels_the_metric_is_agreement(settings, run, tried, monkeypatch):
     monkeypatch.setattr(search_stage, "_held_out", judging_by(by_agreement()))
     recorder = Recorder("")
     content = search(settings(), run, recorder)
-    assert (content.judged_by, content.judged_by_reason) == ("agreement", "the images have no labels")
+    assert (content.metric, content.metric_reason) == ("agreement", "the images have no labels")
     assert content.original_validation_accuracy is None
     assert content.budget == "0.303x"
     assert [one.drop_points for one in content.front] == [None, 20.0, 0.0, 0.0, 0.0]

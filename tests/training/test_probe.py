@@ -116,7 +116,7 @@ def test_the_outcome_follows_from_the_seed(reads_signs, signs):
     assert first.losses != other.losses
 
 
-def test_all_rates_have_the_same_batches_and_none_to_be_judged_by():
+def test_all_rates_have_the_same_batches_and_none_of_the_held_out_ones():
     """Each image has a colour of its own, so that a network may tell which it has seen."""
     pixels = torch.arange(640, dtype=torch.int32).view(-1, 1, 1, 1)
     coloured = torch.cat([pixels % 256, pixels // 256, pixels * 0], dim=1).to(torch.uint8).expand(-1, -1, 8, 8)

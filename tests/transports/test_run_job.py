@@ -169,7 +169,7 @@ def test_results_are_refused_by_file_and_key(bundle, content, says):
         ({"job": "a"}, "The file lacks event: an object"),
         ({"job": 3, "event": {}}, "has job = 3. Allowed is a string."),
         ({"job": "a", "event": []}, "has event = []. Allowed is an object"),
-        ({"job": "a", "event": {"event": "note", "text": "x"}}, "an event that is no answer"),
+        ({"job": "a", "event": {"event": "note", "text": "x"}}, "an event that is not a result"),
     ],
 )
 def test_lines_of_results_are_refused_by_file_and_key(bundle, line, says):
