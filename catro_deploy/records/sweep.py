@@ -5,7 +5,7 @@ from typing import Literal
 
 from catro_deploy.records.base import NonNegative, Points, Positive, PositiveCount, Record, Share
 from catro_deploy.records.figures import Interval
-from catro_deploy.records.verify import Measure, Precision
+from catro_deploy.records.verify import Metric, Precision
 
 __all__ = ["CellFigures", "CellRecord", "CellStatus", "StepTimes", "SweepRecord"]
 
@@ -37,7 +37,7 @@ class CellFigures:
     nothing; empty if they do.
     """
 
-    measure: Measure
+    metric: Metric
     score: Share | None
     score_ci95: Interval | None
     original_score: Share | None

@@ -40,7 +40,7 @@ def _scores(report: Report) -> dict[str, Any]:
     verified, agreement = report.verification, report.agreement
     if not report.labelled and agreement:
         return {
-            "measure": "agreement",
+            "metric": "agreement",
             "score": agreement.share,
             "score_ci95": agreement.ci95,
             "original_score": 1.0,
@@ -50,7 +50,7 @@ def _scores(report: Report) -> dict[str, Any]:
         }
     drop = report.accuracy_drop_points
     return {
-        "measure": "accuracy",
+        "metric": "accuracy",
         "score": report.pruned.accuracy,
         "score_ci95": report.pruned.accuracy_ci95,
         "original_score": report.original.accuracy,
@@ -62,12 +62,12 @@ def _scores(report: Report) -> dict[str, Any]:
 
 def _decided(report: Report) -> dict[str, Any]:
     """On validation images; not known of integers that were judged by agreement where others are by accuracy."""
-    quantize, measure = report.quantize, "accuracy" if report.labelled else "agreement"
+    quantize, metric = report.quantize, "accuracy" if report.labelled else "agreement"
     score, original = report.validation_accuracy, report.original_validation_accuracy
     if not report.labelled:
         original = 1.0
     if quantize and quantize.shipped in quantize.candidates:
-        score = quantize.candidates[quantize.shipped].score if quantize.judged_by == measure else None
+        score = quantize.candidates[quantize.shipped].score if quantize.metric == metric else None
     return {"decided_by": score, "original_decided_by": original}
 
 

@@ -13,7 +13,7 @@ from catro_deploy.settings import TARGETS_OWN
 __all__ = ["front_chart", "short_name"]
 
 TOP, HEIGHT, BELOW = 24.0, 190.0, 44.0
-MEASURES = {"accuracy": "Accuracy", "agreement": "Same answer as the original"}
+METRICS = {"accuracy": "Accuracy", "agreement": "Same answer as the original"}
 MARKS = {"fp32": ("dot", 4.0), "fp16": ("diamond", 4.0), "int8": ("ring", 4.0)}
 """How a cell is drawn, by the precision that is served."""
 Place = Callable[[float], float]
@@ -41,7 +41,7 @@ def front_chart(front: Front) -> str:
 
     best = sorted((time, score) for cell, _, time, score in drawn if cell in front.best)
     line = [(x(time), 100 * (y(score) - TOP) / HEIGHT) for time, score in best]
-    parts = _grid(across, up, drawn[0][1].measure)
+    parts = _grid(across, up, drawn[0][1].metric)
     parts += [svg.curve(line, TOP, HEIGHT, "stair")] if len(line) > 1 else []
     if original:
         hint = f"original: {percent(original[1])} at {ms(original[0])} ms"
@@ -73,8 +73,8 @@ def _axes(drawn: Sequence[Drawn], original: tuple[float, float] | None) -> tuple
     return across, svg.zoomed(100 * min(scores), 100 * max(scores), 4, floor=0, ceiling=100)
 
 
-def _grid(across: svg.Axis, up: svg.Axis, measure: str) -> list[str]:
-    parts = [svg.text(0, TOP - 10, f"{MEASURES[measure]}, test images", "head")]
+def _grid(across: svg.Axis, up: svg.Axis, metric: str) -> list[str]:
+    parts = [svg.text(0, TOP - 10, f"{METRICS[metric]}, test images", "head")]
     for tick in up.ticks:
         y = TOP + HEIGHT * (1 - up.place(tick) / 100)
         parts += [svg.line(0, y, 100, y, "grid"), svg.text(0, y + 4, f"{up.format(tick)}%", "tick end", dx=-8)]

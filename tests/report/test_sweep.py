@@ -13,7 +13,7 @@ from tests.report.made import make_bench, make_plan, make_report, make_verify
 from tests.report.pages import Page
 
 FIGURES = CellFigures(
-    measure="accuracy",
+    metric="accuracy",
     score=0.9,
     score_ci95=(0.85, 0.95),
     original_score=0.95,
@@ -90,7 +90,7 @@ def test_each_target_and_group_of_classes_has_a_front_of_its_own():
 def test_figures_come_from_the_report_of_a_run():
     report = make_report(make_plan(), make_verify(0.98, 0.96, test_images=200), make_bench(2.0, 1.9, 2.1))
     found = cell_figures(report)
-    assert (found.measure, found.score, found.original_score) == ("accuracy", 0.96, 0.98)
+    assert (found.metric, found.score, found.original_score) == ("accuracy", 0.96, 0.98)
     assert found.change_points == pytest.approx(-2.0)
     assert found.ratio == pytest.approx(0.5)
     assert found.latency_ci95 == pytest.approx((found.original_ms / 2.1, found.original_ms / 1.9))
