@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.architectures.check import LATENCY, PASSED, STEPS
+from benchmarks.architectures.check import PASSED, STEPS
 from benchmarks.common import table
 
 __all__ = ["page"]
@@ -50,6 +50,10 @@ which the network gives the original's answer, right after the cut and reconstru
 from the original's answers likewise. "Deviation" is that of "equal", "ONNX" that of ONNX Runtime.
 """
 
+OLDER = """
+{count} rows are from before there were all steps, and have fewer: they were not tried again since.
+"""
+
 FOOT = """\
 ## Make this page again
 
@@ -73,7 +77,8 @@ def page(result: Mapping[str, Any]) -> str:
         for title, of in by_source.items()
         if of
     ]
-    parts = [HEAD.format(counts="\n".join(counts))]
+    older = sum(map(_is_older, rows.values()))
+    parts = [HEAD.format(counts="\n".join(counts)) + (OLDER.format(count=older) if older else "")]
     for title, of in by_source.items():
         if of:
             parts.append(f"## {title}\n\n{_models_table(of)}\n")
@@ -119,13 +124,19 @@ def _out_of_scope(refused: Mapping[str, str]) -> str:
 
 
 def _is_whole(row: Mapping[str, Any]) -> bool:
-    steps = (*STEPS, LATENCY) if LATENCY in row["steps"] else STEPS
-    return all(row["steps"].get(step) == PASSED for step in steps)
+    """Whether it came to the last step and passed all that there were when it was run."""
+    steps = row["steps"]
+    return "ended" not in row and STEPS[-1] in steps and all(outcome == PASSED for outcome in steps.values())
 
 
 def _steps(row: Mapping[str, Any]) -> str:
     done = sum(outcome == PASSED for outcome in row["steps"].values())
     return f"{done} of {max(len(STEPS), len(row['steps']))}"
+
+
+def _is_older(row: Mapping[str, Any]) -> bool:
+    """Whether it is from before there were all steps."""
+    return _is_whole(row) and not row["steps"].keys() >= set(STEPS)
 
 
 def _percent(row: Mapping[str, Any], key: str) -> str:

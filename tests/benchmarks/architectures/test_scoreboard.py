@@ -79,6 +79,15 @@ def test_a_model_whose_steps_are_missing_has_not_passed():
     assert "**0 of 1**" in page(torchvision__small=row(steps={"build": PASSED, "trace": PASSED}))
 
 
+def test_rows_from_before_a_step_count_by_those_that_they_have_and_are_told_apart():
+    older = row(steps={step: PASSED for step in STEPS if step not in ("macs", "reconstruct")})
+    text = page(torchvision__small=older, torchvision__new=row())
+    assert "**2 of 2** convolutional networks of torchvision pass every step" in text
+    assert "7 of 9" in line_of("small", text)
+    assert "1 rows are from before there were all steps" in text
+    assert "from before" not in page(torchvision__new=row())
+
+
 def test_a_failed_pruning_by_latency_counts():
     steps = dict.fromkeys(STEPS, PASSED)
     assert "**0 of 1**" in page(torchvision__small=row(steps=steps | {"latency": "MissedError: too slow"}))
