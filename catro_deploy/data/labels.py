@@ -17,7 +17,7 @@ from catro_deploy.suggestions import did_you_mean
 
 __all__ = ["relabelled"]
 
-REPORTED = 5
+REPORTED, SUGGESTED = 5, 3
 WORDNET_ID = re.compile(r"n\d{8}")
 
 
@@ -95,6 +95,13 @@ class _Index:
         return int(item) if 0 <= int(item) < self._count else None
 
     def nearest(self, item: str) -> str:
+        """Names that have the words of ``item``, else what is written most like it; of an index, which there are."""
+        if item.lstrip("-").isdigit():
+            return f"its indices are 0 to {self._count - 1}"
+        words = set(_plain(item).split())
+        having = [name for name in self._alike if words and words <= set(name.split())]
+        if having:
+            return f"Did you mean {' or '.join(having[:SUGGESTED])}?"
         return did_you_mean(_plain(item), self._alike, alike=0.5)
 
 
@@ -126,8 +133,8 @@ def _hint(own: str, names: Sequence[str], ids: Mapping[str, int]) -> str:
     if WORDNET_ID.fullmatch(own) and not ids:
         return "WordNet ids are listed by timm: pip install 'catro-deploy[timm]'"
     return (
-        f"Say which they are, by name, id or index (0 to {len(names) - 1}), in [data] of catro.toml: "
-        f'labels = {{"{own}" = "{names[0]}"}}, or in a file of two columns: labels = "labels.csv".'
+        f"Rename the folders, or say which class each is, by name, id or index (0 to {len(names) - 1}), in [data] of "
+        f'catro.toml: labels = {{"{own}" = "{names[0]}"}}, or in a file of two columns: labels = "labels.csv".'
     )
 
 

@@ -50,6 +50,12 @@ def test_unknown_classes_are_named_with_what_was_probably_meant():
     assert 'labels = {"tensch" = ' in refused.value.hint
 
 
+def test_a_word_of_a_name_finds_it_before_what_is_spelt_alike():
+    with pytest.raises(DataError) as refused:
+        relabelled(dataset("springer", "tench"), ("printer", "tench", "English springer", "Welsh springer"), {}, {})
+    assert "springer: Did you mean english springer or welsh springer?" in refused.value.problem
+
+
 def test_an_id_without_the_list_of_ids_asks_for_timm():
     with pytest.raises(DataError) as refused:
         relabelled(dataset("n01440764", "tench"), NAMES, {}, {})
@@ -59,7 +65,7 @@ def test_an_id_without_the_list_of_ids_asks_for_timm():
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        ({"a": 5, "b": 0}, "a, given as 5"),
+        ({"a": 5, "b": 0}, "a, given as 5: its indices are 0 to 4"),
         ({"a": -1, "b": 0}, "a, given as -1"),
         ({"a": "tench", "b": "n01"}, "'a' and 'b' of photos are the same class"),
         ({"a": 0, "b": 1, "c": 2}, "'c', which photos has not"),
