@@ -99,6 +99,9 @@ budget = "0.5x"                 # of the original's latency, measured; or 400us;
 [finetune]
 epochs = 2                      # 0: no training; the network stays as pruning has reconstructed it
 """
+MIRRORED = """\
+augment = "objects"             # shift, mirror, light; signs: never mirrored; photos: random crops, for long trainings
+"""
 
 
 @app.command(
@@ -152,7 +155,8 @@ def _write_for(
         raise SettingsError("--model and --data-root are used together: both are inspected.", "Give both, or neither.")
     start = start_from(model, checkpoint, weights, root, size)
     lines = [f"# {assumed}\n" for assumed in start.assumed]
-    write_text(FILE, f"{HEAD}{''.join(lines)}\n{toml_tables(start.sections)}\n{PRUNING}")
+    pruning = PRUNING + MIRRORED if start.mirrors else PRUNING
+    write_text(FILE, f"{HEAD}{''.join(lines)}\n{toml_tables(start.sections)}\n{pruning}")
     yield f"{FILE} is written. It assumes:"
     yield from (f"- {assumed}" for assumed in start.assumed)
     yield "Correct it where that is wrong, then: catro-deploy run"

@@ -27,10 +27,14 @@ NAMES_SHOWN = 8
 
 @dataclass
 class Start:
-    """Settings, by section, to begin with; and what was ``assumed``, as sentences."""
+    """Settings, by section, to begin with; and what was ``assumed``, as sentences.
+
+    ``mirrors`` says whether images may be mirrored: traffic signs may not.
+    """
 
     sections: dict[str, dict[str, Any]] = field(default_factory=lambda: {"model": {}, "data": {}})
     assumed: list[str] = field(default_factory=list)
+    mirrors: bool = True
 
 
 def start_from(model: str, checkpoint: Path | None, weights: str | None, root: Path, size: str | None = None) -> Start:
@@ -58,6 +62,8 @@ def start_from(model: str, checkpoint: Path | None, weights: str | None, root: P
         start.assumed.append(f"{len(found)} classes{of_all} are wanted: {', '.join(found[:NAMES_SHOWN])}{more}.")
     how = "" if settings.data.resize is None else f" ({resizing_words(settings.data.resize)})"
     start.assumed.append(f"The network gets images of {width}x{height}{how}.")
+    if start.mirrors:
+        start.assumed.append("An image that is mirrored left to right still shows its class.")
     return start
 
 
@@ -98,7 +104,7 @@ def _look_at_images_(start: Start, root: Path) -> None:
     if not root.is_dir():
         raise DataError(f"There is no folder {root}.", "Give the folder that holds the images: --data-root photos")
     if (root / "gtsrb").is_dir():
-        section["name"] = "gtsrb"
+        section["name"], start.mirrors = "gtsrb", False
     elif shards_in(root, "train"):
         section["name"] = "webdataset"
     elif (root / "train").is_dir():

@@ -82,6 +82,8 @@ def test_a_network_and_images_are_looked_at(catro, folder):
     assert (settings.model.name, settings.data.name) == ("tests.tiny:network", "imagefolder")
     assert settings.model.checkpoint == folder / "tiny.safetensors"
     assert settings.data.root == folder / "data"
+    assert settings.finetune.augment == "objects"
+    assert "mirrored left to right" in result.stdout
 
 
 def test_a_network_without_images_is_not_enough(catro, folder):

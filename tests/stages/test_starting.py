@@ -10,7 +10,7 @@ from catro_deploy.errors import DataError, ModelError
 from catro_deploy.models import build_model
 from catro_deploy.settings import load_settings
 from catro_deploy.stages.images import classes_with_images, open_images_of
-from catro_deploy.stages.starting import start_from
+from catro_deploy.stages.starting import Start, _look_at_images_, start_from
 from tests.data.shard_files import samples, write_tar
 from tests.models.huggingface import save_network
 from tests.tiny import TinyNet
@@ -103,3 +103,10 @@ def test_a_folder_of_transformers(tmp_path):
     assert start.sections["model"] == {"name": f"transformers:{tmp_path / 'net'}"}
     assert any("2 classes of the network's 3" in line for line in start.assumed)
     assert any("32x32" in line for line in start.assumed)
+
+
+def test_traffic_signs_are_not_mirrored(tmp_path):
+    (tmp_path / "gtsrb").mkdir()
+    start = Start()
+    _look_at_images_(start, tmp_path)
+    assert (start.sections["data"]["name"], start.mirrors) == ("gtsrb", False)
