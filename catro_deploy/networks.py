@@ -33,8 +33,8 @@ def load(
         weights: the fine-tuned network (of ``PrunedModel.save``: the network as it was then), the pruned one before
             fine-tuning, or the unpruned one, with outputs for the wanted classes only, in the order of the plan.
         model: replaces the plan's factory: the unpruned network as a module with all its classes, which is copied and
-        whose weights do not matter, or a function of the number of classes that returns one. Needed where a module in
-        memory was pruned.
+            whose weights do not matter, or a function of the number of classes that returns one. Needed where a module
+            in memory was pruned.
 
     Returns:
         A module that maps normalised images (n, channels, height, width) to logits (n, wanted classes).

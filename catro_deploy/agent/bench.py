@@ -45,8 +45,9 @@ def bench(job: BenchJob, workspace: Workspace, emit: Emit) -> BenchResult:
     """Measure the latency of ``original`` and ``pruned`` in each mode of ``job``.
 
     Raises:
-        ModelError: a model cannot be run, or is not the expected one. UsageError: a model does not take this batch
-        size. RuntimeMissingError: the runtime is not installed.
+        ModelError: a model cannot be run, or is not the expected one.
+        UsageError: a model does not take this batch size.
+        RuntimeMissingError: the runtime is not installed.
     """
     with ExitStack() as stack:
         runners = {}

@@ -78,13 +78,13 @@ class PrunedModel:
 
         Args:
             loader: training images, as for ``prune``: with labels of all classes, of which unwanted ones are skipped.
-            It is iterated once in each epoch, and once before to count its images. It may give
-                images alone, as tensors or tuples of one: ``model`` then learns from the answers of ``original`` alone,
-                with any recipe.
+                It is iterated once in each epoch, and once before to count its images. It may give images alone, as
+                tensors or tuples of one: ``model`` then learns from the answers of ``original`` alone, with any recipe.
             validation: a loader of images with labels, for the accuracy after each epoch. If training made the network
-                worse on them, ``model`` keeps its weights from before; a ``CatroWarning`` says so if accuracy was
-                lost. None: no accuracy, and the trained weights stay in any case.
-            progress: reports progress; None: no report. **options: training options, see ``FinetuneOptions``.
+                worse on them, ``model`` keeps its weights from before; a ``CatroWarning`` says so if accuracy was lost.
+                None: no accuracy, and the trained weights stay in any case.
+            progress: reports progress; None: no report.
+            **options: training options, see ``FinetuneOptions``.
 
         Returns:
             Loss and accuracy by epoch; ``validation_accuracy`` is that of the weights that were kept.

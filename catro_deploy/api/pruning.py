@@ -65,14 +65,16 @@ def prune(
             called with the number of classes; with it, a saved network can be loaded without ``model=``.
         class_names: of all classes, in the order of the logits; they go into the plan and the ONNX file.
         mean: what images were normalised with, one value per channel, for pixels in 0..1; it is only recorded in the
-        plan and the ONNX file. std: likewise. validation: images for the first look at the original, as ``loader``
-        gives them; None: those that channels are scored on. ``plan.first_look`` keeps its accuracy. A ``CatroWarning``
-        says if that is
-            near chance, or right in another order of the classes, with the likely causes.
+            plan and the ONNX file.
+        std: likewise.
+        validation: images for the first look at the original, as ``loader`` gives them; None: those that channels are
+            scored on. ``plan.first_look`` keeps its accuracy. A ``CatroWarning`` says if that is near chance, or right
+            in another order of the classes, with the likely causes.
         threads: of the runtime that latency is measured with; None: the target's.
         batch: images at a time when latency is measured; None: the target's.
         profile: how thoroughly layers are timed: ``standard``, ``quick``, or the path of a protocol.
-        progress: reports progress; None: no report. **options: further settings, see ``PruneOptions``.
+        progress: reports progress; None: no report.
+        **options: further settings, see ``PruneOptions``.
 
     Returns:
         The pruned network, with the plan that says what was kept and why.

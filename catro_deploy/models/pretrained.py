@@ -40,9 +40,12 @@ class Pretrained:
         file: where the library keeps them once they are downloaded.
         size: height and width of the network's input.
         resize: the shorter side, or height and width, that images are resized to before the centre crop; None: they are
-        resized to ``size``. interpolation: how. mean: of pixels in 0..1, one value per channel. std: likewise. classes:
-        those of the logits, as ``[model] classes`` has them: ImageNet's, how many, or names; None: not known. accuracy:
-        on ImageNet's validation images, as published, a fraction; None if it is not known.
+            resized to ``size``.
+        interpolation: how.
+        mean: of pixels in 0..1, one value per channel.
+        std: likewise.
+        classes: those of the logits, as ``[model] classes`` has them: ImageNet's, how many, or names; None: not known.
+        accuracy: on ImageNet's validation images, as published, a fraction; None if it is not known.
     """
 
     weights: str

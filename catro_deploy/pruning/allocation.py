@@ -120,8 +120,8 @@ def by_latency(problem: Problem, pricing: Pricing, measure: Measure | None, prog
     """Widths under a budget of latency; ``measure`` times a candidate on the target, None if latency is estimated.
 
     Raises:
-        BudgetError: the allocation is to be exact, and a layer depends on more than two groups. MissedError: the budget
-        cannot be met; the error names the fastest network that was found.
+        BudgetError: the allocation is to be exact, and a layer depends on more than two groups.
+        MissedError: the budget cannot be met; the error names the fastest network that was found.
     """
     full, budget = full_widths(problem.scored), problem.settings.given_budget
     budget_us = budget.limit(pricing.original_us)

@@ -25,8 +25,9 @@ class OriginalGraph:
 
     Attributes:
         module: its graph module, lowered to plain layers, with normalisation folded into convolutions.
-        norms: each convolution with a folded normalisation, with the name of that. shapes: shape of each node's output
-        for one image, by the node's name. opaque: modules that the graph only calls, each with the reason.
+        norms: each convolution with a folded normalisation, with the name of that.
+        shapes: shape of each node's output for one image, by the node's name.
+        opaque: modules that the graph only calls, each with the reason.
     """
 
     module: fx.GraphModule

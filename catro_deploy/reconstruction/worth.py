@@ -59,8 +59,10 @@ class _Sample:
 class LossMeter:
     """Measures losses of the network ``original``, within ``limit``.
 
-    Attributes: eliminations: the order in which the channels of groups are removed. images: batches to solve layers
-    from, and others on which the loss is measured. macs: multiply-accumulates for one image.
+    Attributes:
+        eliminations: the order in which the channels of groups are removed.
+        images: batches to solve layers from, and others on which the loss is measured.
+        macs: multiply-accumulates for one image.
     """
 
     original: OriginalGraph

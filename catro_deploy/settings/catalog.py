@@ -23,7 +23,8 @@ class Setting:
 
     Attributes:
         name: the key.
-        type: its type, without limits and None. default: None where it has no fixed default.
+        type: its type, without limits and None.
+        default: None where it has no fixed default.
         limits: the range of a number, such as ``0 <= x < 1``; empty if there is none.
         help: what it means, as a sentence without its full stop.
     """

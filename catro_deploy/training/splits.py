@@ -41,9 +41,12 @@ class TrainingJob:
         train: images to train on, augmented on the device.
         validation: images for the accuracy after each epoch; may be empty, or without labels: no accuracy then.
         settings: a learning rate or moving average that they do not set follows from the number of steps (``gentle``).
-        mean: one value per channel, for pixels in 0..1; subtracted from the images. std: likewise; images are divided
-        by it. title: for the progress display. teacher: gives logits over the same classes. distill: its share of the
-        loss. temperature: of both networks' answers in the distillation loss.
+        mean: one value per channel, for pixels in 0..1; subtracted from the images.
+        std: likewise; images are divided by it.
+        title: for the progress display.
+        teacher: gives logits over the same classes.
+        distill: its share of the loss.
+        temperature: of both networks' answers in the distillation loss.
     """
 
     model: nn.Module

@@ -76,7 +76,11 @@ class SpillFile:
         return start
 
     def load(self, start: int, into: memoryview) -> None:
-        """Fill ``into``, of bytes, with what is at ``start``. Raises: StorageError: the file is too short."""
+        """Fill ``into``, of bytes, with what is at ``start``.
+
+        Raises:
+            StorageError: the file is too short.
+        """
         with self._moving(into.nbytes):
             file = self._opened()
             file.seek(start)
