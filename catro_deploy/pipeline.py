@@ -32,7 +32,7 @@ from catro_deploy.stages.table import (
     deciding,
 )
 from catro_deploy.targets import Target, load_target
-from catro_deploy.transports.reach import reachable, require_latency, require_reachable
+from catro_deploy.transports.reach import compared_runtimes, reachable, require_latency, require_reachable
 from catro_deploy.transports.registry import HERE, find_device, load_devices
 
 __all__ = [
@@ -70,6 +70,8 @@ def check(settings: Settings) -> None:
             "Leave --precision out, or add such a device: catro-deploy device add",
         )
     _check_protocols(settings)
+    if settings.bench.runtimes:
+        compared_runtimes(target, settings.bench.runtimes)
 
 
 def _check_protocols(settings: Settings) -> None:

@@ -22,6 +22,7 @@ from tests.report.made import (
     make_finetune,
     make_plan,
     make_quantize,
+    make_runtimes,
     make_samples,
     make_search,
     make_shipped,
@@ -125,6 +126,11 @@ def bench(settings, run, progress):
     _begin(run, "bench")
     calls = make_samples([1000.0] * 89 + [1100.0] * 9 + [1500.0] * 2)
     save(make_bench(1.5, 1.4, 1.6, original=calls, pruned=calls, warnings=()), run)
+
+
+def runtimes(settings, run, progress):
+    _begin(run, "runtimes")
+    save(make_runtimes(), run)
 
 
 def ship(settings, run, progress):

@@ -20,6 +20,7 @@ __all__ = ["facts", "run"]
 FUNCTIONS = {
     "bench": "catro_deploy.agent.bench:bench",
     "build": "catro_deploy.agent.build:build",
+    "compare": "catro_deploy.agent.compare:compare",
     "doctor": "catro_deploy.agent.doctor:examine",
     "facts": "catro_deploy.agent.agent:facts",
     "profile": "catro_deploy.agent.profile:profile",

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Dict, Generic, Mapping, Optional, Tuple, Type,
 from catro_deploy.agent.results import (
     BenchResult,
     BuildResult,
+    CompareResult,
     DoctorResult,
     EngineSettings,
     FactsResult,
@@ -26,6 +27,7 @@ __all__ = [
     "BundleResults",
     "CarriedEvent",
     "CarriedJob",
+    "CompareJob",
     "DoctorJob",
     "FactsJob",
     "Job",
@@ -113,6 +115,20 @@ class BenchJob(ModelJob[BenchResult]):
     modes: Tuple[Mode, ...]
     protocol: BenchProtocol
     beside: bool = False
+
+
+@dataclass(frozen=True)
+class CompareJob(Job[CompareResult]):
+    """Time all ``models`` by all ``runtimes``, interleaved; the first by the first is the reference."""
+
+    NAME: ClassVar[str] = "compare"
+    RESULT: ClassVar[Type[Any]] = CompareResult
+
+    runtimes: Tuple[str, ...]
+    models: Mapping[str, ModelFile]
+    threads: int
+    batch: int
+    protocol: BenchProtocol
 
 
 @dataclass(frozen=True)

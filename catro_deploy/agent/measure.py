@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "clocked",
+    "load_remarks",
     "measure",
     "no_garbage_collection",
     "on_nvidia",
@@ -219,12 +220,17 @@ def _drift(samples_us: Sequence[float]) -> float:
 
 def _remarks_on_load(facts: BenchFacts) -> list[str]:
     found = []
-    cores, load, others = facts.device.cores, facts.before.load_average, facts.other_load_cores
+    cores, load = facts.device.cores, facts.before.load_average
     if cores and load is not None and load > cores:
         found.append(f"The load average was {load:.1f} on {_counted(cores)} when the measurement began.")
+    return found + load_remarks(cores, facts.other_load_cores)
+
+
+def load_remarks(cores: int | None, others: float | None) -> list[str]:
+    """What of ``cores`` others kept busy during a measurement, a sentence if it is much; None: not known."""
     if cores and others is not None and others > BUSY_SHARE * cores:
-        found.append(f"Other processes kept {others:.1f} of {_counted(cores)} busy during the measurement.")
-    return found
+        return [f"Other processes kept {others:.1f} of {_counted(cores)} busy during the measurement."]
+    return []
 
 
 def _counted(cores: int) -> str:

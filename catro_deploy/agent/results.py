@@ -14,6 +14,8 @@ __all__ = [
     "BenchmarkAppTiming",
     "BuildResult",
     "BuiltEngine",
+    "CompareResult",
+    "ComparedTiming",
     "DoctorResult",
     "Energy",
     "EngineSettings",
@@ -154,6 +156,29 @@ class BenchResult(ModeResult, Result):
     energy: Optional[Energy] = None
     trtexec: Optional[TrtexecTiming] = None
     benchmark_app: Optional[BenchmarkAppTiming] = None
+
+
+@dataclass(frozen=True)
+class ComparedTiming:
+    """Latency of one network by one runtime, and how many times as fast it is as the reference."""
+
+    runtime: str
+    network: str
+    timing: Timing
+    speedup: Speedup
+
+
+@dataclass(frozen=True)
+class CompareResult(Result):
+    """Latencies by every runtime that is there, ``versions`` of these, and why others are ``missing``."""
+
+    NAME: ClassVar[str] = "compare"
+
+    device: DeviceFacts
+    versions: Mapping[str, str]
+    missing: Mapping[str, str]
+    timings: Tuple[ComparedTiming, ...]
+    warnings: Tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ PRECISION = _flags("quantize", "Precision", "precision recipe qat_epochs")
 QUANTIZE = (*PRECISION, *_flags("quantize", "Precision", "max_drop"))
 BUILD = _flags("build", "Engines", "level workspace_mib dla rebuilds")
 VERIFY = _flags("verify", "Verification", "tolerance max_drop")
-BENCH = _flags("bench", "Latency", "protocol threads batch transfers cuda_graph")
+BENCH = _flags("bench", "Latency", "protocol threads batch runtimes transfers cuda_graph")
 PROFILE = _flags("profile", "Latency", "protocol", protocol="profile")
 USE = tuple(flag for flag in BENCH if flag.name in ("threads", "batch"))
 

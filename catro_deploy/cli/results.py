@@ -13,10 +13,11 @@ from catro_deploy.cli.show import (
     show_prune,
     show_quantize,
     show_report,
+    show_runtimes,
     show_ship,
     show_verify,
 )
-from catro_deploy.records import Bench, Build, Finetune, Plan, Quantize, Record, Shipped, Verify
+from catro_deploy.records import Bench, Build, Finetune, Plan, Quantize, Record, Runtimes, Shipped, Verify
 from catro_deploy.records.files import content_of
 from catro_deploy.records.report import Report
 from catro_deploy.runs.folder import RunFolder
@@ -56,6 +57,7 @@ RESULTS = {
     "build": _result(Build, show_build),
     "verify": _result(Verify, show_verify),
     "bench": _result(Bench, show_bench),
+    "runtimes": _result(Runtimes, show_runtimes),
     "ship": _result(Shipped, show_ship),
     "report": _result(Report, show_report),
 }

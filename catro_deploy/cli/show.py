@@ -17,6 +17,7 @@ from catro_deploy.records import (
     PrunedAgreement,
     Quantize,
     Round,
+    Runtimes,
     Shipped,
     Speedup,
     Verify,
@@ -28,6 +29,7 @@ from catro_deploy.report.finetuning import kept_words
 from catro_deploy.report.front import front_line
 from catro_deploy.report.reconstruction import reconstruction_line
 from catro_deploy.report.recovery import recovery_line
+from catro_deploy.report.runtimes import runtimes_table, runtimes_words
 from catro_deploy.report.shipping import shipping_words
 from catro_deploy.report.tables import interval_row, percentiles
 from catro_deploy.report.verdict import OUTCOMES, budget_words, prediction_word
@@ -53,6 +55,7 @@ __all__ = [
     "show_prune",
     "show_quantize",
     "show_report",
+    "show_runtimes",
     "show_ship",
     "show_verify",
 ]
@@ -158,6 +161,15 @@ def show_quantize(result: Quantize, run: RunFolder) -> Shown:
         reached = "" if last is None else f" to {percent(last)} on validation images"
         stay.append(f"fine-tuned for int8{reached}: {'used' if qat.used else 'no better, not used'}")
     return [_precisions(result), *stay, f"served: {run.onnx('pruned', result.shipped)}"]
+
+
+def show_runtimes(result: Runtimes, run: RunFolder) -> Shown:
+    """Each network by each runtime, and the fastest."""
+    found = runtimes_table(result)
+    table = _table(*(head[:1].lower() + head[1:] for head in found.head))
+    for row in found.rows:
+        table.add_row(*map(str, row))
+    return [table, runtimes_words(result)]
 
 
 def show_build(build: Build, run: RunFolder) -> Shown:

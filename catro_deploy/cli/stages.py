@@ -10,6 +10,7 @@ from catro_deploy.cli import options as o
 from catro_deploy.cli.console import make_progress, print_json, print_result
 from catro_deploy.cli.settings_flags import Flags, with_flags
 from catro_deploy.cli.work import (
+    bench_run,
     continue_run,
     export_run,
     own_settings,
@@ -175,8 +176,8 @@ def bench(
     keep: o.Keep = False,
     json: o.Json = False,
 ) -> None:
-    """Measure both networks on the device, interleaved."""
-    continue_run("bench", flags, config, run, force=force, keep=keep, as_json=json)
+    """Measure both networks on the device, interleaved; --runtimes auto also compares the runtimes that are there."""
+    bench_run(flags, config, run, force=force, keep=keep, as_json=json)
 
 
 @app.command(epilog=o.examples("bundle", "bundle --run runs/tram"))

@@ -122,6 +122,25 @@ def quantize_run(
     work(("quantize", "ship"), settings, run, make_progress(), force=force, keep=keep, as_json=as_json)
 
 
+def bench_run(
+    flags: Flags,
+    config: Path | None,
+    folder: Path | None,
+    *,
+    force: bool = False,
+    keep: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Continue with ``bench`` like ``continue_run``, and compare runtimes where that is asked for.
+
+    Raises:
+        RunFolderError: there is no such run.
+    """
+    settings, run = settings_to_continue("bench", flags, config, folder)
+    stages = ("bench", "runtimes") if settings.bench.runtimes else ("bench",)
+    work(stages, settings, run, make_progress(), force=force, keep=keep, as_json=as_json)
+
+
 def export_run(
     flags: Flags,
     config: Path | None,
@@ -246,7 +265,7 @@ def work(
     """
     from catro_deploy import pipeline
     from catro_deploy.cli.results import RESULTS
-    from catro_deploy.stages.table import SHIP
+    from catro_deploy.stages.table import RUNTIMES, SHIP
 
     try:
         if keep:
@@ -257,7 +276,7 @@ def work(
         raise
     except Exception as error:
         raise as_catro_error(error, run.path) from error
-    first, *others = shown = stages[-2:] if stages[-1] == SHIP else stages[-1:]
+    first, *others = shown = stages[-2:] if stages[-1] in (RUNTIMES, SHIP) else stages[-1:]
     found = {name: RESULTS[name].read(run) for name in shown}
     if as_json:
         contents = {name: RESULTS[name].as_json(one) for name, one in found.items()}

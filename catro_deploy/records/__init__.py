@@ -40,6 +40,7 @@ from catro_deploy.records.plan import (
     Round,
     Staircase,
 )
+from catro_deploy.records.runtimes import RuntimeRow, Runtimes
 from catro_deploy.records.ship import Input, Port, Shipped
 from catro_deploy.records.stages import Missed, StageRecord, Stages
 from catro_deploy.records.trained import Trained
@@ -110,6 +111,8 @@ __all__ = [
     "Record",
     "Recovery",
     "Round",
+    "RuntimeRow",
+    "Runtimes",
     "Samples",
     "Score",
     "Search",

@@ -27,6 +27,7 @@ from catro_deploy.records.figures import (
 from catro_deploy.records.finetune import Finetune
 from catro_deploy.records.overview import Comparison
 from catro_deploy.records.plan import ReconstructionPlan
+from catro_deploy.records.runtimes import Runtimes
 from catro_deploy.records.ship import Shipped
 from catro_deploy.records.verify import Recovery
 
@@ -62,6 +63,7 @@ class Report(Record):
     trtexec: Trtexec | None
     benchmark_app: BenchmarkApp | None
     energy: Energy | None
+    runtimes: Runtimes | None
     quantize: Quantize | None
     ship: Shipped | None
     unchecked: str

@@ -6,7 +6,7 @@ from importlib import metadata
 from typing import Any
 
 from catro_deploy import __version__
-from catro_deploy.records import Bench, Build, Finetune, Plan, Quantize, Search, Shipped, Verify
+from catro_deploy.records import Bench, Build, Finetune, Plan, Quantize, Runtimes, Search, Shipped, Verify
 from catro_deploy.records.figures import InputFigures
 from catro_deploy.records.report import Report
 from catro_deploy.report.agreement import basis_warnings
@@ -71,6 +71,7 @@ class RunRecords:
         finetune: None if the pruned network was not fine-tuned.
         search: None if the budget was given and not searched.
         build: None where the runtime needs no engines.
+        runtimes: None if none were to be compared.
         quantize: None if the target's own precision is served by default.
         shipped: None if there is no network to ship yet.
         unchecked: what was not checked, because the target could not be reached; empty if all was.
@@ -83,6 +84,7 @@ class RunRecords:
     finetune: Finetune | None = None
     search: Search | None = None
     build: Build | None = None
+    runtimes: Runtimes | None = None
     quantize: Quantize | None = None
     shipped: Shipped | None = None
     unchecked: str = ""
@@ -120,6 +122,7 @@ def _planned(run: RunRecords) -> Report:
         budget_used=budget_used(plan, run.bench),
         original=network_figures(plan.original_macs, plan.original_params),
         pruned=network_figures(plan.pruned_macs, plan.pruned_params),
+        runtimes=run.runtimes,
         quantize=run.quantize,
         ship=run.shipped,
         unchecked=run.unchecked,

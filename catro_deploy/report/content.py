@@ -20,6 +20,7 @@ from catro_deploy.report.latency_tables import (
 )
 from catro_deploy.report.precision import precision_table, precision_words, sensitivity_table
 from catro_deploy.report.reconstruction import layers_table, left_table, losses_table, solved_words
+from catro_deploy.report.runtimes import runtimes_table, runtimes_words
 from catro_deploy.report.shipping import shipping_words
 from catro_deploy.report.tables import class_table, spent, summary_table, title, width_table
 from catro_deploy.report.verdict import invalid_original, validity
@@ -41,6 +42,7 @@ _TABLES: tuple[Callable[..., object], ...] = (
     mode_table,
     precision_table,
     rounds_table,
+    runtimes_table,
     sensitivity_table,
     settings_table,
     stairs_table,
@@ -64,6 +66,7 @@ _WORDS: tuple[Callable[..., object], ...] = (
     precision_words,
     probe_words,
     reproduce_code,
+    runtimes_words,
     shipping_words,
     solved_words,
     source_words,

@@ -101,6 +101,11 @@ class RunFolder:
         """Accuracy of both networks, in PyTorch and in the runtime."""
         return self.path / "verify.json"
 
+    @property
+    def runtimes(self) -> Path:
+        """The same networks in several runtimes."""
+        return self.path / "runtimes.json"
+
     def onnx(self, network: str, precision: str) -> Path:
         """The file of ``original`` or ``pruned`` in ``precision``: ``pruned.onnx`` in fp32, ``pruned.int8.onnx``."""
         return self.path / (f"{network}.onnx" if precision == "fp32" else f"{network}.{precision}.onnx")

@@ -6,7 +6,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from catro_deploy.errors import MessageError, RunFolderError
-from catro_deploy.records import Bench, Build, Finetune, Plan, Quantize, Record, Search, Shipped, TriedPoint, Verify
+from catro_deploy.records import (
+    Bench,
+    Build,
+    Finetune,
+    Plan,
+    Quantize,
+    Record,
+    Runtimes,
+    Search,
+    Shipped,
+    TriedPoint,
+    Verify,
+)
 from catro_deploy.records.files import read_record, record_of, write_record
 from catro_deploy.records.report import Report
 from catro_deploy.runs.folder import RunFolder
@@ -22,6 +34,7 @@ _FILES: dict[type[Record], tuple[Callable[[RunFolder], Path], str]] = {
     Plan: (lambda run: run.plan, "prune"),
     Quantize: (lambda run: run.quantize, "quantize"),
     Report: (lambda run: run.report("json"), "report"),
+    Runtimes: (lambda run: run.runtimes, "bench"),
     Search: (lambda run: run.search, "run"),
     Shipped: (lambda run: run.shipped, "ship"),
     TriedPoint: (lambda run: run.point, "run"),

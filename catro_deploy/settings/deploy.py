@@ -108,6 +108,10 @@ class BenchSettings(Section):
     batches: list[PositiveInt] = Field(
         default_factory=list, description="Further batch sizes to measure; they need export.dynamic_batch"
     )
+    runtimes: list[str] = Field(
+        default_factory=list,
+        description="Runtimes in which the same networks are also compared, interleaved; auto: all that are installed",
+    )
     transfers: bool = Field(False, description="On a GPU: latency includes copies to and from it")
     cuda_graph: bool = Field(
         True, description="On a GPU: an inference is launched as one CUDA graph, where one can be captured"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from catro_deploy.files import write_text
 from catro_deploy.progress import Progress
-from catro_deploy.records import Bench, Build, Finetune, Quantize, Search, Shipped, Verify
+from catro_deploy.records import Bench, Build, Finetune, Quantize, Runtimes, Search, Shipped, Verify
 from catro_deploy.records.report import Report
 from catro_deploy.report.build import RunRecords, build_report
 from catro_deploy.report.comparison import compare, run_before
@@ -64,5 +64,6 @@ def _measured(records: RunRecords, settings: Settings, run: RunFolder) -> RunRec
         verify=load(Verify, run),
         bench=load(Bench, run),
         build=load_if_there(Build, run),
+        runtimes=load(Runtimes, run) if settings.bench.runtimes else None,
         quantize=load(Quantize, run) if settings.quantize.precision != TARGETS_OWN else None,
     )

@@ -20,6 +20,7 @@ __all__ = [
     "BUILD",
     "PRUNE",
     "QUANTIZE",
+    "RUNTIMES",
     "SEARCH",
     "SHIP",
     "STAGES",
@@ -30,7 +31,7 @@ __all__ = [
     "deciding",
 ]
 
-SEARCH, PRUNE, QUANTIZE, BUILD, SHIP = "search", "prune", "quantize", "build", "ship"
+SEARCH, PRUNE, QUANTIZE, BUILD, RUNTIMES, SHIP = "search", "prune", "quantize", "build", "runtimes", "ship"
 
 Paths = Callable[[RunFolder], tuple[Path, ...]]
 
@@ -70,6 +71,8 @@ def deciding(settings: Settings, section: str) -> dict[str, Any]:
     if section == "data":
         # The source of the images matters, downloading does not.
         values |= {"root": str(settings.data.root.absolute()), "download": None}
+    if section == "bench":
+        del values["runtimes"]  # which compares them, in a stage of its own
     if section == "model":
         del values["checkpoint"]  # its content counts, not its path
     if section == "prune":
@@ -143,6 +146,10 @@ def _building(settings: Settings) -> dict[str, Any]:
 
 def _measuring(settings: Settings) -> dict[str, Any]:
     return _device(settings) | {"protocol": _text("calibration/latency", settings.bench.protocol)}
+
+
+def _comparing(settings: Settings) -> dict[str, Any]:
+    return _measuring(settings) | {"runtimes": settings.bench.runtimes}
 
 
 def _quantising(settings: Settings) -> dict[str, Any]:
@@ -270,6 +277,15 @@ STAGES: tuple[Stage, ...] = (
         on_device=True,
     ),
     Stage(
+        RUNTIMES,
+        "catro_deploy.stages.runtimes:runtimes",
+        ("data", "bench"),
+        reads=lambda run: (run.plan, *_exported(run), *_quantised(run)),
+        writes=lambda run: (run.runtimes,),
+        outside=_comparing,
+        on_device=True,
+    ),
+    Stage(
         SHIP,
         "catro_deploy.stages.ship:ship",
         (),
@@ -289,6 +305,7 @@ STAGES: tuple[Stage, ...] = (
             run.build,
             run.verify,
             run.bench,
+            run.runtimes,
             run.shipped,
         ),
         writes=lambda run: (run.report("json"), run.report("md"), run.report("html")),

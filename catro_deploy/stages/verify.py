@@ -35,7 +35,7 @@ from catro_deploy.transports.execution import Use, use_of
 from catro_deploy.transports.reach import require_reachable
 from catro_deploy.transports.registry import HERE
 
-__all__ = ["verify", "verify_errand"]
+__all__ = ["test_images", "verify", "verify_errand"]
 
 Floats = NDArray[np.float32]
 
@@ -79,7 +79,7 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
     target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
     require_reachable(target, device, "verify")
     plan, precisions = load_plan(run), served_precisions(run, settings)
-    test = _test_images(settings, plan)
+    test = test_images(settings, plan)
     also_by_ort = target.runtime != ORT or precisions["pruned"] != "fp32"
     given = _classify(settings, run, plan, test, progress, also_by_ort=also_by_ort)
     record = _verdict(settings, plan, test.labels, given, precisions)
@@ -145,7 +145,12 @@ def _verdict(
     )
 
 
-def _test_images(settings: Settings, plan: Plan) -> Subset:
+def test_images(settings: Settings, plan: Plan) -> Subset:
+    """The test images of the plan's classes.
+
+    Raises:
+        DataError: a class has none.
+    """
     test = Subset(dataset_of(settings, plan).test, plan.class_indices)
     if is_unlabelled(test.labels):
         return test
@@ -166,7 +171,7 @@ def verify_errand(settings: Settings, run: RunFolder) -> Iterator[Errand[VerifyJ
         As ``verify``.
     """
     plan = load_plan(run)
-    with packed(run, _test_images(settings, plan), plan, settings.verify.batch_size):
+    with packed(run, test_images(settings, plan), plan, settings.verify.batch_size):
         yield _errand(settings, run, plan)
 
 

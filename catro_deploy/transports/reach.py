@@ -1,19 +1,23 @@
 """Which targets networks can be run on from here, and errors for the others."""
 
 import importlib.util
+from collections.abc import Sequence
 from importlib import metadata
 
-from catro_deploy.errors import TargetError
+from catro_deploy.errors import TargetError, UsageError
 from catro_deploy.runtimes import RUNTIMES
 from catro_deploy.runtimes.cuda_files import gpu_build_hint
 from catro_deploy.runtimes.ov_library import has_device
 from catro_deploy.targets import BY_KIND, ON_GPU, Target
 from catro_deploy.transports.registry import HERE
 
-__all__ = ["profilable", "reachable", "require_latency", "require_reachable"]
+__all__ = ["compared_runtimes", "profilable", "reachable", "require_latency", "require_reachable"]
 
 # Of each runtime that does not come with this package.
 PACKAGES = {**ON_GPU, "openvino": "openvino", "openvino-gpu": "openvino", "openvino-npu": "openvino"}
+# Runtimes that need more than the ONNX file.
+BUILD_ENGINES = ("tensorrt", "onnxruntime-tensorrt")
+AUTO = "auto"
 # What OpenVINO calls the devices of a kind.
 INTELS = {"igpu": "GPU", "npu": "NPU"}
 
@@ -32,6 +36,23 @@ def reachable(target: Target, device: str = HERE) -> bool:
     if target.transport != "local" or (package is not None and not _is_installed(package)):
         return False
     return target.kind not in INTELS or has_device(INTELS[target.kind])
+
+
+def compared_runtimes(target: Target, asked: Sequence[str]) -> tuple[str, ...]:
+    """The runtimes to compare on ``target``, its own first; ``auto``: all that run ONNX files as they are on its kind.
+
+    Raises:
+        UsageError: one does not.
+    """
+    possible = [name for name in BY_KIND[target.kind] if name in RUNTIMES and name not in BUILD_ENGINES]
+    wanted = possible if AUTO in asked else asked
+    if unknown := [name for name in wanted if name not in possible]:
+        raise UsageError(
+            f"On {target.name} networks cannot be compared in {unknown[0]}: it runs no ONNX files on a {target.kind}.",
+            f"Known are: {', '.join(possible) or 'none'}. All that are installed: --runtimes auto",
+        )
+    own = [target.runtime] if target.runtime in possible else []
+    return tuple(dict.fromkeys((*own, *wanted)))
 
 
 def _is_installed(package: str) -> bool:

@@ -126,7 +126,7 @@ BENCH = {
         (lambda job: job["modes"].append({}), "The job bench lacks modes[1].batch: an integer."),
         (lambda job: job["modes"][0].update(speed=1), "has an unknown field modes[0].speed. Allowed are: batch, "),
         (lambda job: job.update(engine={}), "The job bench lacks engine.level: an integer."),
-        (lambda job: job.update(job="dance"), 'The job "dance" is not one of: bench, build, verify, profile'),
+        (lambda job: job.update(job="dance"), 'The job "dance" is not one of: bench, compare, build, verify'),
         (lambda job: job.update(job=["bench"]), "is not one of: bench"),
         (lambda job: job.pop("job"), "The job null is not one of"),
     ],

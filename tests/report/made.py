@@ -31,6 +31,8 @@ from catro_deploy.records import (
     ReconstructionPlan,
     Recovery,
     Round,
+    RuntimeRow,
+    Runtimes,
     Samples,
     Search,
     Shipped,
@@ -261,6 +263,22 @@ def make_search(**changes: Any) -> Search:
 def make_candidate(score: float = 0.98, ratio: float = 0.48) -> Candidate:
     """It takes ``ratio`` of 1000 microseconds."""
     return Candidate(score, 0.97, 0.01, slower_by(ratio, 0.01), 1000 * ratio)
+
+
+def make_runtimes() -> Runtimes:
+    """Two runtimes, of which the other than the served one is faster."""
+    rows = [
+        RuntimeRow(
+            f"{runtime} 1.2.3", network, "fp32", us, Speedup(2000 / us, (1990 / us, 2010 / us)), 0.9, (file,), served
+        )
+        for runtime, network, us, file, served in (
+            ("onnxruntime", "original", 2000.0, "original.onnx", False),
+            ("onnxruntime", "pruned", 1000.0, "pruned.onnx", True),
+            ("openvino", "original", 1800.0, "original.onnx", False),
+            ("openvino", "pruned", 800.0, "pruned.xml", False),
+        )
+    ]
+    return Runtimes(tuple(rows), 3, {}, 60, (), {"target": "x86-cpu"})
 
 
 def make_quantize(**changes: Any) -> Quantize:

@@ -16,6 +16,7 @@ from tests.report.made import (
     make_finetune,
     make_plan,
     make_report,
+    make_runtimes,
     make_shipped,
     make_timed_plan,
     make_verify,
@@ -149,3 +150,18 @@ def test_the_program_that_classifies_images_runs(tmp_path, channels):
         logit = np.mean([(brightness / 255 - m) / s for m, s in zip(mean, std, strict=True)])
         certain = 1 / (1 + np.exp(-abs(logit)))
         assert done.stdout.startswith(f"image.png: {answer} {certain:.2%}, ")
+
+
+def test_the_matrix_of_runtimes_names_the_files_of_the_fastest():
+    text = to_markdown(
+        replace(
+            make_report(make_plan(), make_verify(), make_bench(), finetune=make_finetune()), runtimes=make_runtimes()
+        )
+    )
+    assert "## Runtimes" in text
+    assert "Fastest: the pruned network in fp32 by openvino 1.2.3, from pruned.xml." in text
+    assert "It is not what this run ships." in text
+    assert "| openvino 1.2.3 | pruned | fp32 | 800 us | 2.50x (2.49 to 2.51) | 90.00% |" in text
+    assert "## Runtimes" not in to_markdown(
+        make_report(make_plan(), make_verify(), make_bench(), finetune=make_finetune())
+    )

@@ -1,0 +1,34 @@
+"""The same networks by several runtimes: the matrix, and which files to take."""
+
+from catro_deploy.records import Runtimes
+from catro_deploy.report.tables import Table
+from catro_deploy.report.wording import count, duration, percent, ratios
+
+__all__ = ["runtimes_table", "runtimes_words"]
+
+
+def runtimes_table(found: Runtimes) -> Table:
+    """A row for each runtime, network and precision."""
+    rows = []
+    for row in found.rows:
+        faster, low, high = ratios(row.speedup.median, *row.speedup.ci95)
+        accuracy = "" if row.accuracy is None else percent(row.accuracy)
+        times = (duration(row.p50_us), f"{faster}x ({low} to {high})")
+        rows.append((row.runtime, row.network, row.precision, *times, accuracy, "served" if row.served else ""))
+    head = ("Runtime", "Network", "Precision", "p50", "Speed against the first row (95% CI)", "Accuracy", "")
+    return Table(head, tuple(rows), frozenset({3, 4, 5}))
+
+
+def runtimes_words(found: Runtimes) -> str:
+    """How it was measured, the fastest and its files, and what is missing."""
+    best = found.rows[found.fastest]
+    images = f"; accuracy on {count(found.test_images)} test images" if best.accuracy is not None else ""
+    text = (
+        f"All in one process on the device, interleaved{images}. Fastest: the pruned network in {best.precision} by "
+        f"{best.runtime}, from {' and '.join(best.files)}."
+    )
+    if not best.served:
+        text += " It is not what this run ships."
+    for name, reason in found.missing.items():
+        text += f" Without {name}: {reason}"
+    return " ".join([text, *found.warnings])
