@@ -71,6 +71,6 @@ def test_nonsense_is_refused_with_examples(text):
 
 @pytest.mark.parametrize("text", ["0x", "1.5x", "0us", "0.0ms", "0%flops", "101%flops", f"{'9' * 400}us"])
 def test_nothing_and_too_much_are_refused(text):
-    with pytest.raises(BudgetError, match="not above 0 and at most what the original uses") as caught:
+    with pytest.raises(BudgetError, match="not above 0") as caught:
         Budget.parse(text)
     assert repr(text) in caught.value.problem

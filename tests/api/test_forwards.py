@@ -126,5 +126,5 @@ def test_a_budget_of_latency_that_an_untraceable_module_does_not_allow():
 
 def test_one_logit():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
-    with pytest.raises(ModelError, match="one logit for each image; a classifier needs"):
+    with pytest.raises(ModelError, match="one logit"):
         catro_deploy.prune(model, batches(8), budget="50%flops")

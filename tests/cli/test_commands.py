@@ -44,7 +44,7 @@ def test_a_flag_of_a_later_step_is_kept_for_the_next_time(catro, the_run):
     assert load_settings(the_run() / "run.toml", {}).finetune.epochs == 5
     again = catro("finetune")
     assert "finetune: unchanged, skipped" in again.stderr
-    assert "run.toml counts here" in again.stderr.replace("\n", " ")
+    assert "settings are those of" in again.stderr.replace("\n", " ")
     assert "5 epochs" in again.stdout
 
 

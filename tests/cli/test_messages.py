@@ -53,7 +53,7 @@ def test_the_run_that_is_taken_is_named_with_the_reason(catro, folder, the_run):
     said = catro("finetune").stderr
     assert f"no --run given: using runs/{the_run().name}, the only run in runs/" in said
     catro("prune", "--run", "runs/other")
-    assert "taking runs/other, the newest run in runs/" in catro("finetune").stderr
+    assert "using runs/other, the newest run in runs/" in catro("finetune").stderr
     assert "no --run given" not in catro("finetune", "--run", "runs/other").stderr
 
 

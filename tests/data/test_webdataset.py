@@ -79,7 +79,7 @@ def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(DataError, match="Class 1 has one training image"):
         opened(tmp_path)
     write_tar(tmp_path / "val.tar", samples([0, 1]))
-    with pytest.raises(DataError, match="have images of class 2, those for training none"):
+    with pytest.raises(DataError, match="class 2"):
         opened(tmp_path)
     write_tar(tmp_path / "train.tar", {"a.txt": b""})
     with pytest.raises(DataError, match=r"no images in the shards train\*\.tar"):

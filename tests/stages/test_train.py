@@ -60,7 +60,7 @@ def test_what_is_trained_is_not_trained_again(tmp_path):
 def test_images_without_labels_train_nothing(tmp_path):
     settings = settings_for(tmp_path / "base.safetensors")
     data = settings.data.model_copy(update={"name": "tests.stages.test_finetune:without_labels"})
-    with pytest.raises(DataError, match="have no labels, and a baseline cannot be trained without"):
+    with pytest.raises(DataError, match="no labels"):
         train(settings.model_copy(update={"data": data}), Silent())
     assert not list(tmp_path.iterdir())
 

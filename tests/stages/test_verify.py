@@ -135,7 +135,7 @@ def test_a_file_of_another_plan_is_refused(run):
 
 def test_original_and_pruned_cannot_be_confused(run):
     shutil.copy(run.original_onnx, run.pruned_onnx)
-    with pytest.raises(ModelError, match="its network is 'original', this run's is 'pruned'"):
+    with pytest.raises(ModelError, match=r"'original'.*'pruned'"):
         verify(colours.settings(), run, Silent())
 
 
@@ -148,7 +148,7 @@ def test_a_missing_onnx_file_says_what_to_run(run):
 def test_another_dataset_than_the_plans_is_refused(run):
     plan = load_plan(run)
     save_plan(type(plan)(**(vars(plan) | {"classes": ("red", "green", "violet")})), run.plan)
-    with pytest.raises(DataError, match="colours has the classes red, green, blue; the plan has red, green, violet"):
+    with pytest.raises(DataError, match=r"red, green, blue.*red, green, violet"):
         verify(colours.settings(), run, Silent())
 
 
@@ -180,7 +180,7 @@ def test_weights_that_overflow_are_written_as_null_and_raised(run):
     huge.fc.weight.data *= 3e38
     huge.mix.weight.data *= 3e38
     save_weights(huge, run.weights)
-    with pytest.raises(MissedError, match="The pruned network gives logits that are not finite"):
+    with pytest.raises(MissedError, match=r"pruned network .* not finite"):
         verify(colours.settings(), run, Silent())
     content = json.loads(run.verify.read_text())
     assert content["pruned"]["largest_logit_difference"] is None
@@ -222,6 +222,6 @@ def test_without_labels_no_accuracy_is_told_and_max_drop_goes_by_agreement(run):
         ("blue", 10, 0.0),
     ]
     limited = settings.model_copy(update={"verify": settings.verify.model_copy(update={"max_drop": 32.0})})
-    with pytest.raises(MissedError, match=r"32\.26% of the images another class than the original; .* allows 32%"):
+    with pytest.raises(MissedError, match=r"32\.26% .* 32%"):
         verify(limited, run, Silent())
     assert json.loads(run.verify.read_text())["passed"] is False

@@ -66,12 +66,12 @@ def test_an_epoch_that_a_pass_does_not_fill_goes_on_with_the_next():
 
 def test_a_loader_that_is_used_up_is_an_error_and_no_endless_loop():
     batches = LoaderBatches(Shrinking(0), WantedClasses(2, (0, 1)), (1, 1, 1), HARDWARE)
-    with pytest.raises(DataError, match="gives no images of the wanted classes"):
+    with pytest.raises(DataError, match="no images"):
         list(batches.epoch(1))
 
 
 def test_a_generator_is_refused():
-    with pytest.raises(DataError, match="a list_iterator, which can be iterated only once"):
+    with pytest.raises(DataError, match="list_iterator"):
         LoaderBatches(iter(numbered([0, 1], 2)), WantedClasses(2, (0, 1)), (1, 1, 1), HARDWARE)
 
 

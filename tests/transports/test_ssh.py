@@ -125,7 +125,7 @@ def test_a_device_that_does_not_come_back_keeps_the_job(far, server, tmp_path, h
     config = (server.folder / "ssh_config").read_text()
     (server.folder / "ssh_config").write_text(config.replace(f"Port {server.port}", "Port 1"))
     server.drop_connections()
-    with pytest.raises(DeviceError, match="was lost, and could not be made again for 1 s") as caught:
+    with pytest.raises(DeviceError, match=r"lost.* 1 s") as caught:
         list(events)
     assert "Run the same command again" in caught.value.hint
     (server.folder / "ssh_config").write_text(config)
