@@ -1,8 +1,10 @@
 """``sweep``: the matrix of targets, groups of classes, budgets and precisions, each cell a run of its own."""
 
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -35,6 +37,7 @@ def _axis(text: str) -> Any:  # noqa: ANN401 - Typer's own type
     epilog=o.examples(
         "sweep",
         "sweep --targets x86-cpu,my-board --budgets 0.5x,0.3x --precisions fp32,int8",
+        "sweep matrix.toml --engine ray",
         "sweep --classes speed_limits --classes stop,yield --budgets 0.5x --max-drop 1",
     )
 )
@@ -63,6 +66,21 @@ def sweep(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace results of cells whose settings have changed.")
     ] = False,
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="What runs the cells.", rich_help_panel="Machines")
+    ] = "local",
+    address: Annotated[
+        str, typer.Option(help="Of the Ray cluster; auto: the one that this machine is in.", rich_help_panel="Machines")
+    ] = "auto",
+    carry: Annotated[
+        bool | None,
+        typer.Option(
+            "--carry/--no-carry",
+            help="With ray: bring run folders to the machines and back; default: where they do not share them.",
+            rich_help_panel="Machines",
+            show_default=False,
+        ),
+    ] = None,
     cpus: Annotated[
         int | None,
         typer.Option(
@@ -105,11 +123,17 @@ def sweep(
         return own_settings(settings_file, _merged(flags, asked))
 
     def open_engine(cells: "Sequence[Cell]") -> "Engine":
+        asked = (cpus or matrix.cpus, matrix.gpus if gpus is None else gpus)
+        if engine == "ray":
+            from catro_deploy.sweep.ray_engine import ray_engine
+
+            return ray_engine(cells, address, *asked, carry)
         from catro_deploy.sweep.local import local_engine
 
-        return local_engine(cells, cpus or matrix.cpus, matrix.gpus if gpus is None else gpus)
+        return local_engine(cells, *asked)
 
-    record, problem = run_sweep(matrix, load, place, open_engine, make_watcher, make_progress(), replace=replace)
+    with redirect_stdout(sys.stderr):  # Ray prints messages of its own; what is printed here is the result alone
+        record, problem = run_sweep(matrix, load, place, open_engine, make_watcher, make_progress(), replace=replace)
     if json:
         from catro_deploy.records.files import content_of
 

@@ -20,11 +20,12 @@ OUTCOMES = {"waiting": "not run yet", "running": "not finished", "done": "met", 
 
 def sweep_words(sweep: SweepRecord) -> str:
     """``12 cells: 10 met what was asked, 1 missed it, 1 failed.``"""
-    of = Counter(cell.status for cell in sweep.cells)
-    left = of["waiting"] + of["running"]
-    parts = [f"{of['done']} met what was asked"]
+    of = Counter(map(_outcome, sweep.cells))
+    left = of[OUTCOMES["waiting"]] + of[OUTCOMES["running"]]
+    parts = [f"{of['met']} met what was asked"]
     parts += [f"{of['missed']} missed it"] if of["missed"] else []
-    parts += [f"{of['failed']} failed"] if of["failed"] else []
+    parts += [f"{of['not measured']} not measured"] if of["not measured"] else []
+    parts += [f"{of['FAILED']} failed"] if of["FAILED"] else []
     parts += [f"{left} not finished"] if left else []
     cells = "1 cell" if len(sweep.cells) == 1 else f"{len(sweep.cells)} cells"
     return f"{cells}: {', '.join(parts)}."
@@ -32,7 +33,7 @@ def sweep_words(sweep: SweepRecord) -> str:
 
 def cells_table(sweep: SweepRecord) -> Table:
     """A row for each cell, for the screen."""
-    rows = tuple((cell.name, *_figures(cell.figures), OUTCOMES[cell.status], _reason(cell)) for cell in sweep.cells)
+    rows = tuple((cell.name, *_figures(cell.figures), _outcome(cell), _reason(cell)) for cell in sweep.cells)
     head = ("cell", "score", "points", "latency", "of the original's", "size", "outcome", "")
     width = len(head) if any(row[-1] for row in rows) else len(head) - 1
     return Table(head[:width], tuple(row[:width] for row in rows), frozenset({1, 2, 3, 4, 5}))
@@ -56,6 +57,12 @@ def _figures(figures: CellFigures | None) -> tuple[str, ...]:
         NONE if figures.ratio is None else f"{figures.ratio:.3f}x",
         NONE if figures.bytes is None else kilobytes(figures.bytes),
     )
+
+
+def _outcome(cell: CellRecord) -> str:
+    """What became of a cell; what was not measured has met nothing."""
+    unmeasured = cell.status == "done" and cell.figures is not None and cell.figures.latency_ms is None
+    return "not measured" if unmeasured else OUTCOMES[cell.status]
 
 
 def _reason(cell: CellRecord) -> str:
@@ -130,7 +137,7 @@ def _best_words(front: Front) -> str:
 
 def _rows(front: Front) -> list[tuple[CellRecord, str, tuple[tuple[str, str], ...], str]]:
     """All cells: the record, its short name, texts with their intervals, and what became of it."""
-    return [(cell, short_name(cell), _row(cell.figures), OUTCOMES[cell.status]) for cell in front.cells]
+    return [(cell, short_name(cell), _row(cell.figures), _outcome(cell)) for cell in front.cells]
 
 
 def _row(figures: CellFigures | None) -> tuple[tuple[str, str], ...]:

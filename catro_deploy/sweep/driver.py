@@ -138,6 +138,7 @@ class _Course:
 
     def _end(self, job: Job, state: CellState, event: Event) -> None:
         del self._running[job]
+        state.queued = False
         if began := self._began.pop(job, None):
             device, where = job.needs.device, began["where"]
             times = StepTimes(
@@ -179,10 +180,10 @@ def _error(job: Job, event: Event) -> CatroError:
     if event["event"] == "error":
         return as_error(event)
     if event["event"] == LOST:
-        return FaultError(f"{event['problem']}, {ATTEMPTS} times.", "Run the sweep again: it goes on where it was.")
+        return FaultError(f"{event['problem']}, {ATTEMPTS} times.", event.get("hint", ""))
     code = event["code"]
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
     return FaultError(
         f"The process of {job.cell.name} {how}.",
-        "If memory ran out, have fewer cells side by side: --cpus with more cores for each. Then run the sweep again.",
+        "If memory ran out, have fewer cells side by side: --cpus with more cores for each.",
     )

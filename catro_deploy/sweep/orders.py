@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 from catro_deploy.progress import Task
@@ -33,13 +34,17 @@ ENDING_S = 20.0
 class Order:
     """The stages of each step to do, with the settings that ``text`` holds, in the folder ``run``.
 
-    ``patience_s``: how long to wait where another process, on a machine that was lost, still holds the folder.
+    ``place`` is the working folder, where relative paths in settings start; ``module`` is what follows the order.
+    ``patience_s``: how long to wait where another process, on a machine that was lost,
+    still holds the folder.
     """
 
     steps: tuple[tuple[str, ...], ...]
     text: str
     run: str
     patience_s: float = 0.0
+    place: str = field(default_factory=os.getcwd)
+    module: str = field(default_factory=lambda: MODULE)
 
     def line(self) -> str:
         """The order as it is sent."""
@@ -100,10 +105,11 @@ def running(order: Order, environment: Mapping[str, str], stopping: threading.Ev
     """
     # -P: a file of the user's working folder must not be imported in place of a library.
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", MODULE],
+        [sys.executable, "-P", "-m", order.module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | environment,
+        cwd=order.place if Path(order.place).is_dir() else None,
         text=True,
         start_new_session=True,  # Ctrl-C is for whoever asked, who then ends this process
     )

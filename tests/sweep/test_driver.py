@@ -102,6 +102,7 @@ def test_a_lost_machine_costs_an_attempt_and_four_are_enough(cells):
     assert [job.attempt for job in engine.started] == [1, 2, 3, 4]
     assert state.status == "failed"
     assert state.problems == ["Node 7 is gone, 4 times."]
+    assert not state.queued
     assert sum("going on from" in text for _, kind, text in heard.said if kind == "note") == 3
 
 
