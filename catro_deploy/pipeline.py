@@ -34,6 +34,7 @@ from catro_deploy.stages.table import (
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports.reach import compared_runtimes, reachable, require_latency, require_reachable
 from catro_deploy.transports.registry import HERE, find_device, load_devices
+from catro_deploy.transports.sides import require_sides
 
 __all__ = [
     "STAGES",
@@ -60,6 +61,7 @@ def check(settings: Settings) -> None:
         TargetError: a budget is to be searched, or a precision decided, on a target that cannot be reached from here.
     """
     target = load_target(settings.prune.target)
+    require_sides(settings)
     if settings.prune.budget == AUTO:
         _require_searchable(settings, target)
     elif counts_latency(settings):

@@ -7,13 +7,15 @@ import numpy as np
 
 from catro_deploy.catro.scatter import Scatter
 from catro_deploy.graph.coupling.trace import Network
-from catro_deploy.latency.candidate import CandidateLatency
+from catro_deploy.latency.candidate import CandidateLatency, Measured
 from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.latency.pricing import Pricing
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.allocation import Decision, by_latency
+from catro_deploy.pruning.budgets import Priced
 from catro_deploy.pruning.scoring import Scored
-from catro_deploy.pruning.solvers import Problem, full_widths
+from catro_deploy.pruning.solvers import Problem
+from catro_deploy.pruning.values import full_widths
 from catro_deploy.records import Branch, Group, LatencyPlan, Layer, Slot, Speedup, Staircase
 from catro_deploy.settings import PruneSettings
 
@@ -138,7 +140,14 @@ class Wide:
 
     def decide(self, budget: str, device: Device | None, **settings) -> Decision:
         chosen = PruneSettings(**{"allocation": "greedy", **settings}, budget=budget)
-        return by_latency(Problem(self.network, self.on, chosen, self.worths), self.pricing, device, Silent())
+        return decided(Problem(self.network, self.on, chosen, self.worths), self.pricing, device)
+
+
+def decided(problem: Problem, prices: Pricing, device: Device | None) -> Decision:
+    """``by_latency`` on one device, or by an estimate."""
+    if device is None:
+        return by_latency(problem, [Priced(prices, is_measured=False)], None, None, Silent())
+    return by_latency(problem, [Priced(prices)], None, lambda widths: Measured((device(widths),)), Silent())
 
 
 def plan_of(decision: Decision) -> LatencyPlan:

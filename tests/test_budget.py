@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catro_deploy.budget import Budget
+from catro_deploy.budget import Budget, Budgets
 from catro_deploy.errors import BudgetError
 
 
@@ -74,3 +74,54 @@ def test_nothing_and_too_much_are_refused(text):
     with pytest.raises(BudgetError, match="not above 0") as caught:
         Budget.parse(text)
     assert repr(text) in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("text", "budget", "written"),
+    [
+        ("900us@p99", Budget(900.0, "us", percentile=99), "900us@p99"),
+        (" 0.5x @ p90 ", Budget(0.5, "x", percentile=90), "0.5x@p90"),
+        ("400us@p50", Budget(400.0, "us"), "400us"),  # the median
+    ],
+)
+def test_latency_counts_at_a_percentile(text, budget, written):
+    assert Budget.parse(text) == budget
+    assert str(budget) == written
+
+
+@pytest.mark.parametrize("text", ["900us@p20", "900us@p100", "50%flops@p99", "900us@99", "@p99"])
+def test_no_other_percentiles(text):
+    with pytest.raises(BudgetError):
+        Budget.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "of", "amount", "unit", "written"),
+    [
+        ("300kB", "size", 300e3, "bytes", "300kB"),
+        ("0.25x", "size", 0.25, "x", "0.25x"),
+        ("256 KiB", "memory", 256 * 1024.0, "bytes", "262.144kB"),
+        ("3mJ", "energy", 3.0, "mJ", "3mJ"),
+    ],
+)
+def test_sizes_memory_and_energy_have_budgets_of_their_own(text, of, amount, unit, written):
+    assert Budget.parse(text, of) == Budget(amount, unit, of)
+    assert str(Budget.parse(text, of)) == written
+    assert Budget.parse(written, of) == Budget.parse(text, of)
+
+
+@pytest.mark.parametrize(
+    ("text", "of", "example"), [("400us", "size", "300kB"), ("50%flops", "memory", "256KiB"), ("2MB", "energy", "3mJ")]
+)
+def test_a_unit_of_something_else_is_refused_with_examples(text, of, example):
+    with pytest.raises(BudgetError, match="cannot be read") as caught:
+        Budget.parse(text, of)
+    assert example in caught.value.hint
+
+
+def test_several_budgets_are_joined_and_each_counts_once():
+    joined = Budgets.parse("50%flops, 0.5x,900us@p99 , 0.5x")
+    assert [str(one) for one in joined.parts] == ["50%flops", "0.5x", "900us@p99"]
+    assert joined.main == Budget(0.5, "x")  # latency chooses the widths, multiply-accumulates are a limit beside it
+    assert Budgets.parse(str(joined)) == Budgets.parse(["50%flops", "0.5x, 900us@p99"]) == joined
+    assert Budgets.parse("50%flops").main == Budget(0.5, "flops")

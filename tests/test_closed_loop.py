@@ -9,8 +9,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from catro_deploy.errors import MissedError
-from catro_deploy.pruning.allocation import NEARLY_ALL, ROUNDS
-from catro_deploy.pruning.solvers import full_widths
+from catro_deploy.pruning.closed_loop import NEARLY_ALL, ROUNDS
+from catro_deploy.pruning.values import full_widths
 from catro_deploy.records import Budget
 from tests.priced import Device, Wide, Widths, plan_of
 

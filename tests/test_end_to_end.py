@@ -15,7 +15,7 @@ import torch
 import catro_deploy
 from catro_deploy.files import file_hash
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.pruning import classifier
+from catro_deploy.pruning import finding
 from catro_deploy.records import Finetune
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load
@@ -222,7 +222,7 @@ def test_a_second_run_does_nothing_and_other_epochs_only_what_follows(unbroken):
 def with_blocks(tiny, monkeypatch):
     """A working folder whose network has branches; candidates are timed for a moment only."""
     save_weights(Blocks(3), tiny / "blocks.safetensors")
-    monkeypatch.setattr(classifier, "CANDIDATES", "./moment.toml")
+    monkeypatch.setattr(finding, "CANDIDATES", "./moment.toml")
     return ("run", "--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
 
 

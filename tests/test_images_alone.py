@@ -12,7 +12,7 @@ from catro_deploy.data import MemorySplit
 from catro_deploy.files import write_text
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Silent
-from catro_deploy.pruning import classifier
+from catro_deploy.pruning import classifier, finding
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import load_settings
@@ -78,7 +78,7 @@ def test_some_classes_and_no_epochs(unlabelled):
 @pytest.mark.slow
 def test_a_budget_of_measured_latency(unlabelled, monkeypatch):
     save_weights(Blocks(3), unlabelled / "blocks.safetensors")
-    monkeypatch.setattr(classifier, "CANDIDATES", "./moment.toml")
+    monkeypatch.setattr(finding, "CANDIDATES", "./moment.toml")
     model = ("--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
     done = command("run", "--run", "run", *model, "--budget", "0.7x")
     assert done.exit_code == exit_code_of(Path("run")), done.stderr

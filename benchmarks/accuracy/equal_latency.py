@@ -36,7 +36,7 @@ from catro_deploy.errors import MissedError
 from catro_deploy.files import file_hash
 from catro_deploy.networks import load
 from catro_deploy.progress import Silent
-from catro_deploy.records import Budget, Search
+from catro_deploy.records import Budgets, Search
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load_if_there
 from catro_deploy.settings import (
@@ -165,7 +165,7 @@ def found_settings(row: Row, args: argparse.Namespace) -> Settings:
         return settings
     found = load_if_there(Search, run) or search(settings, run, Silent())
     return settings.model_copy(
-        update={"prune": settings.prune.model_copy(update={"budget": Budget.parse(found.budget)})}
+        update={"prune": settings.prune.model_copy(update={"budget": Budgets.parse(found.budget)})}
     )
 
 

@@ -20,6 +20,7 @@ from catro_deploy.agent.images import random_images
 from catro_deploy.agent.measure import clocked, measure, on_nvidia, percentile, remarks, speedup, timing
 from catro_deploy.agent.models import open_model
 from catro_deploy.agent.results import BenchFacts, BenchmarkAppTiming, BenchResult, Mode, ModeResult, TrtexecTiming
+from catro_deploy.agent.soak import soaked
 from catro_deploy.errors import FaultError, UsageError
 from catro_deploy.runtimes import GpuRunner, Runner, check_metadata
 from catro_deploy.runtimes.cuda import CaptureError
@@ -67,7 +68,12 @@ def bench(job: BenchJob, workspace: Workspace, emit: Emit) -> BenchResult:
             facts=facts,
             further=tuple([_brief(one) for one, _ in measured[1:]]),
         )
-        return _with_energy_and_others(result, runners, job) if job.beside else result
+        if job.beside:
+            result = _with_energy_and_others(result, runners, job)
+        if job.soak_s:
+            call = _call(runners["pruned"], result.mode, job.protocol.seed)
+            result = replace(result, soak=soaked(call, job.soak_s, report))
+        return result
 
 
 def _capturable(runners: Mapping[str, Runner], job: BenchJob) -> tuple[tuple[Mode, ...], list[str]]:

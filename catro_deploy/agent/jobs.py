@@ -106,7 +106,8 @@ class BenchProtocol:
 class BenchJob(ModelJob[BenchResult]):
     """Time the models ``original`` and ``pruned``, interleaved, in each of the ``modes``.
 
-    ``beside`` also asks for energy, and for the times of trtexec or benchmark_app, where available.
+    ``beside`` also asks for energy, and for the times of trtexec or benchmark_app, where available. For ``soak_s``
+    seconds the pruned model then runs alone, back to back.
     """
 
     NAME: ClassVar[str] = "bench"
@@ -115,6 +116,7 @@ class BenchJob(ModelJob[BenchResult]):
     modes: Tuple[Mode, ...]
     protocol: BenchProtocol
     beside: bool = False
+    soak_s: float = 0.0
 
 
 @dataclass(frozen=True)

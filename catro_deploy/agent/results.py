@@ -26,6 +26,8 @@ __all__ = [
     "ModelEnergy",
     "ProfileResult",
     "Result",
+    "Soak",
+    "SoakWindow",
     "Speedup",
     "Timing",
     "TrtexecTiming",
@@ -126,6 +128,26 @@ class Energy:
 
 
 @dataclass(frozen=True)
+class SoakWindow:
+    """Latencies of ``n`` inferences that began ``starts_s`` after the soak did."""
+
+    starts_s: float
+    n: int
+    p50_us: float
+    p99_us: float
+
+
+@dataclass(frozen=True)
+class Soak:
+    """The pruned network back to back for ``seconds``, in windows; what is sustained is of the last quarter."""
+
+    seconds: float
+    sustained_us: float
+    sustained_p99_us: float
+    windows: Tuple[SoakWindow, ...]
+
+
+@dataclass(frozen=True)
 class TrtexecTiming:
     """The same engines timed by NVIDIA's trtexec."""
 
@@ -156,6 +178,7 @@ class BenchResult(ModeResult, Result):
     energy: Optional[Energy] = None
     trtexec: Optional[TrtexecTiming] = None
     benchmark_app: Optional[BenchmarkAppTiming] = None
+    soak: Optional[Soak] = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from catro_deploy.errors import MessageError
 
 __all__ = ["FORMAT", "Tagged", "parse", "read", "to_json"]
 
-FORMAT = 3
+FORMAT = 4
 """Version of jobs and results. Sides with different versions refuse each other's."""
 
 T = TypeVar("T")

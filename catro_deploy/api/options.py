@@ -9,7 +9,13 @@ class PruneOptions(TypedDict, total=False):
     """Further keywords of ``prune``: those of ``[prune]`` in catro.toml.
 
     Attributes:
+        also: Further targets that the same network must meet its budgets on: NAME, NAME:fp32 for a precision,
+            NAME@DEVICE for one of your devices.
         device: Which device of the target, see ``catro-deploy device list``; default: this machine.
+        max_size: Largest ONNX file in the served precision: 300kB, 1.5MiB, or 0.25x of the original's.
+        max_memory: Most memory of feature maps at once: 256KiB, 2MB, or 0.5x of what the original needs.
+        max_energy: Most energy of an inference, where the device tells what power it draws: 3mJ, or 0.5x of the
+            original's.
         criterion: Which channels stay: catro: those that separate the wanted classes; obs: those that the next layers
             need, whatever the class; l1: those with the largest filter norms; default: 'catro'.
         reconstruct: After the cut, refit every layer to the original's feature maps; false: the paper's method;
@@ -38,7 +44,11 @@ class PruneOptions(TypedDict, total=False):
         seed: Seed of the selection's random start; x >= 0; default: 0.
     """
 
+    also: list[str]
     device: str
+    max_size: str
+    max_memory: str
+    max_energy: str
     criterion: Literal["catro", "obs", "l1"]
     reconstruct: bool
     worth: Literal["auto", "measured", "scatter"]

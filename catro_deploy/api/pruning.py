@@ -129,5 +129,5 @@ def _samples(opened: Opened, original: Classifier, settings: Settings) -> list[L
 def _require_reachable(settings: Settings) -> None:
     """Check early that the budget is valid, and that its unit is available for the target."""
     target = load_target(settings.prune.target)
-    if settings.prune.given_budget.unit != "flops":
+    if any(budget.is_timed for budget in settings.prune.budgets):
         require_latency(target, settings.prune.device)

@@ -3,12 +3,13 @@
 Each group has a binary for every candidate width, of which one is 1. Where a layer depends on two groups, the cost of
 every pair of widths has a continuous variable whose marginals are the two groups' binaries (the local polytope of
 graphical models; Wainwright and Jordan, 2008), so that it is 1 for the pair chosen. The value is maximised under one
-row for the budget.
+row for the budget, and one or more for each limit beside it.
 """
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from catro_deploy.catro.gains import (
     CostModel,
     CostTables,
     GroupValue,
+    Limit,
     check_branches,
     weigh,
 )
@@ -45,82 +47,107 @@ def exact(
     budget: float,
     branches: Sequence[Branch] = (),
     *,
+    beside: Sequence[Limit] = (),
     limit_s: float = 10,
     gap: float = 0.005,
 ) -> Allocation:
-    """The widths of the highest value within ``budget``, proven to a relative ``gap``, or the best after ``limit_s``.
+    """The widths of the highest value within ``budget`` and all limits ``beside`` it.
+
+    They are proven to a relative ``gap``, or the best after ``limit_s``.
 
     Never worth less than the greedy allocation, which is also the fallback. The rest of the budget goes to wider
     candidates, so no chosen width is slower than a wider one.
 
     Raises:
-        BudgetError: no widths within ``budget`` were found, or a layer depends on more than two groups.
+        BudgetError: no widths within all limits were found, or a layer depends on more than two groups.
         ValueError: ``branches`` and the groups with a candidate 0 do not agree.
     """
     ends = time.monotonic() + limit_s
-    program = _Program(values, cost.tables({group.choice.name: group.choice.widths for group in values}), branches)
+    candidates = {group.choice.name: group.choice.widths for group in values}
+    rows = [_Row(cost.tables(candidates), budget)]
+    rows += [_Row(tables, limit.most) for limit in beside for tables in limit.use.rows(candidates)]
+    program = _Program(values, rows, branches)
+
+    def holds(widths: dict[str, int]) -> bool:
+        return cost.predict(widths) <= budget and all(limit.holds(widths) for limit in beside)
+
     found: list[Allocation] = []
     failure = None
     try:
-        found.append(greedy(values, cost, budget, branches))
+        found.append(greedy(values, cost, budget, branches, beside=beside))
     except BudgetError as error:
         failure = error
-    widths, bound = _within(program, cost, budget, ends, gap)
+    widths, bound = _within(program, holds, ends, gap)
     if widths is not None:
-        found.append(greedy(values, cost, budget, branches, start=widths))
+        found.append(greedy(values, cost, budget, branches, beside=beside, start=widths))
     if failure and not found:
         raise failure
     best = max(found, key=lambda allocation: allocation.value)
     return weigh(values, cost, best.widths, program.gap(best.value, bound))
 
 
+@dataclass(frozen=True)
+class _Row:
+    """One row of the program: what ``tables`` add up to is at most ``most``."""
+
+    tables: CostTables
+    most: float
+
+
 def _within(
-    program: "_Program", cost: CostModel, budget: float, ends: float, gap: float
+    program: "_Program", holds: Callable[[dict[str, int]], bool], ends: float, gap: float
 ) -> tuple[dict[str, int] | None, float]:
-    """Widths that really are within ``budget``, if any were found before the time ``ends``; and the bound."""
+    """Widths that really are within all limits, if any were found before the time ``ends``; and the bound."""
     bound = math.inf
     for margin in MARGINS:
         left_s = ends - time.monotonic()
         if left_s <= 0:
             break
-        widths, proven = program.solve(budget * (1 - margin), left_s, gap)
+        widths, proven = program.solve(margin, left_s, gap)
         bound = bound if margin else proven
         if widths is None:
             break
-        if cost.predict(widths) <= budget:
+        if holds(widths):
             return widths, bound
     return None, bound
 
 
 class _Program:
-    """Binaries of all groups' candidates, then the variables of all pairs; each pair's a matrix, row by row."""
+    """Binaries of all groups' candidates, then the variables of all pairs that meet in a row; each pair's a matrix."""
 
-    def __init__(self, values: Sequence[GroupValue], tables: CostTables, branches: Sequence[Branch]) -> None:
+    def __init__(self, values: Sequence[GroupValue], rows: Sequence[_Row], branches: Sequence[Branch]) -> None:
         check_branches(values, branches)
         self._choices = [group.choice for group in values]
         gains = [group.value - group.value[0] for group in values]
         self._base = sum(float(group.value[0]) for group in values)
         self._most = sum(float(gain[-1]) for gain in gains)
-        self._constant = tables.constant
+        self._rows = rows
         ends = np.cumsum([len(gain) for gain in gains])
         self._places = {
             choice.name: np.arange(end - len(choice.widths), end)
             for choice, end in zip(self._choices, ends, strict=True)
         }
+        self._pairs: dict[tuple[str, str], NDArray[np.intp]] = {}
+        first = int(ends[-1])
+        for names in dict.fromkeys(names for row in rows for names in row.tables.pair):
+            shape = [len(self._places[name]) for name in names]
+            self._pairs[names] = first + np.arange(math.prod(shape)).reshape(shape)
+            first += math.prod(shape)
         lost = [gain[-1] - gain for gain in gains]
-        self._lost = np.concatenate([*lost, *(np.zeros(table.size) for table in tables.pair.values())])
-        singles = [tables.single[choice.name] for choice in self._choices]
-        self._cost = np.concatenate([*singles, *(table.ravel() for table in tables.pair.values())])
-        self._equations = self._written(tables, branches, int(ends[-1]))
-        self._binaries = np.arange(len(self._cost)) < ends[-1]
+        self._lost = np.concatenate([*lost, np.zeros(first - int(ends[-1]))])
+        self._costs = np.array([self._spread(row.tables) for row in rows])
+        self._equations = self._written(branches)
+        self._binaries = np.arange(first) < ends[-1]
 
-    def solve(self, budget: float, limit_s: float, gap: float) -> tuple[dict[str, int] | None, float]:
-        """The best widths found, if any, and the proven upper bound of the value."""
+    def solve(self, margin: float, limit_s: float, gap: float) -> tuple[dict[str, int] | None, float]:
+        """The best widths found, if any, this share below all limits, and the proven upper bound of the value."""
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         matrix, right = self._equations.arrays()
-        scale = SCALE / (abs(budget) or 1.0)
-        within = LinearConstraint(self._cost[None, :] * scale, -np.inf, (budget - self._constant) * scale)
+        most = np.array([row.most * (1 - margin) for row in self._rows])
+        constants = np.array([row.tables.constant for row in self._rows])
+        scale = SCALE / np.where(most == 0, 1.0, np.abs(most))
+        within = LinearConstraint(self._costs * scale[:, None], -np.inf, (most - constants) * scale)
         # The loss against the largest widths is minimised, since the solver's gap is relative to its objective.
         found = milp(
             SCALE * self._lost / (self._most or 1.0),
@@ -144,13 +171,20 @@ class _Program:
         missing = most - (value - self._base)
         return missing / most if missing > ROUNDING * self._most else 0.0
 
-    def _written(self, tables: CostTables, branches: Sequence[Branch], first: int) -> "_Equations":
-        equations = _Equations(len(self._cost))
+    def _spread(self, tables: CostTables) -> NDArray[np.float64]:
+        """What each variable adds to the sum of ``tables``."""
+        costs = np.zeros(len(self._lost))
+        for name, table in tables.single.items():
+            costs[self._places[name]] = table
+        for names, pair in tables.pair.items():
+            costs[self._pairs[names]] = pair
+        return costs
+
+    def _written(self, branches: Sequence[Branch]) -> "_Equations":
+        equations = _Equations(len(self._lost))
         for place in self._places.values():
             equations.add(place[None, :], np.ones(len(place)), 1.0)
-        for (one, other), table in tables.pair.items():
-            pair = first + np.arange(table.size).reshape(table.shape)
-            first += table.size
+        for (one, other), pair in self._pairs.items():
             for sums, binaries in ((pair, self._places[one]), (pair.T, self._places[other])):
                 columns = np.hstack([sums, binaries[:, None]])
                 equations.add(columns, np.append(np.ones(len(sums[0])), -1.0), 0.0)

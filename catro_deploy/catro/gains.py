@@ -20,14 +20,16 @@ from catro_deploy.records import Branch
 
 __all__ = [
     "Allocation",
+    "Bounded",
     "CostModel",
     "CostTables",
     "GroupChoice",
     "GroupValue",
+    "Limit",
+    "beyond",
     "check_branches",
     "group_value",
     "log",
-    "too_small",
     "uniform",
     "weigh",
 ]
@@ -66,6 +68,33 @@ class CostModel(Protocol):
         Raises:
             BudgetError: a layer depends on more than two groups.
         """
+
+
+class Bounded(Protocol):
+    """Something of which a network may use no more than so much, beside the cost that gains are weighed against."""
+
+    def predict(self, widths: Mapping[str, int]) -> float:
+        """What the whole network uses; never less than one of ``rows`` says."""
+
+    def rows(self, candidates: Mapping[str, Sequence[int]]) -> Sequence[CostTables]:
+        """Sums of which the largest is what the network uses, on the ``candidates`` of every group.
+
+        Raises:
+            BudgetError: a layer hangs on more than two groups.
+        """
+
+
+@dataclass(frozen=True)
+class Limit:
+    """No network may use more than ``most`` of ``use``; ``name`` says what that is, for errors."""
+
+    name: str
+    use: Bounded
+    most: float
+
+    def holds(self, widths: Mapping[str, int]) -> bool:
+        """Whether a network of these widths is within."""
+        return self.use.predict(widths) <= self.most
 
 
 @dataclass(frozen=True)
@@ -179,8 +208,14 @@ def weigh(
     return Allocation(chosen, value, float(cost.predict(chosen)), gap)
 
 
-def uniform(values: Sequence[GroupValue], full: Mapping[str, int], cost: CostModel, budget: float) -> Allocation:
-    """The largest common share of all groups' ``full`` widths that meets ``budget``.
+def uniform(
+    values: Sequence[GroupValue],
+    full: Mapping[str, int],
+    cost: CostModel,
+    budget: float,
+    beside: Sequence[Limit] = (),
+) -> Allocation:
+    """The largest common share of all groups' ``full`` widths that meets ``budget`` and all limits ``beside`` it.
 
     Each group takes the candidate above 0 that is nearest to this share of its width; of two equally near ones the
     narrower.
@@ -196,9 +231,9 @@ def uniform(values: Sequence[GroupValue], full: Mapping[str, int], cost: CostMod
     }
     for share in sorted({0.0, *chain.from_iterable(middles.values())}, reverse=True):
         widths = {name: above[name][bisect_right(middles[name], share)] for name in above}
-        if cost.predict(widths) <= budget:
+        if cost.predict(widths) <= budget and all(limit.holds(widths) for limit in beside):
             return weigh(values, cost, widths)
-    raise too_small(cost.predict(widths), budget)
+    raise beyond(widths, cost, budget, beside)
 
 
 def check_branches(values: Sequence[GroupValue], branches: Sequence[Branch]) -> dict[str, tuple[str, ...]]:
@@ -215,10 +250,14 @@ def check_branches(values: Sequence[GroupValue], branches: Sequence[Branch]) -> 
     return together | {name: branch.groups for branch in branches for name in branch.groups}
 
 
-def too_small(spent: float, budget: float) -> BudgetError:
-    """The error that says what the smallest network costs."""
+def beyond(widths: Mapping[str, int], cost: CostModel, budget: float, beside: Sequence[Limit]) -> BudgetError:
+    """The error that says which limit the smallest network, of ``widths``, does not meet, and what it uses."""
+    spent, most, what = cost.predict(widths), budget, "costs"
+    over = next((limit for limit in beside if not limit.holds(widths)), None)
+    if spent <= budget and over is not None:
+        spent, most, what = over.use.predict(widths), over.most, f"takes a {over.name} of"
     return BudgetError(
-        f"The smallest network costs {spent:.4g}, more than the {budget:.4g} that the budget allows.",
+        f"The smallest network {what} {spent:.4g}, more than the {most:.4g} that the budget allows.",
         "Allow more (--budget), fewer channels per group (--d-min), or pruning of the first convolution.",
     )
 

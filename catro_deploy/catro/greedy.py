@@ -10,9 +10,10 @@ from catro_deploy.catro.gains import (
     Allocation,
     CostModel,
     GroupValue,
+    Limit,
+    beyond,
     check_branches,
     log,
-    too_small,
     weigh,
 )
 from catro_deploy.records import Branch
@@ -29,6 +30,7 @@ def greedy(
     budget: float,
     branches: Sequence[Branch] = (),
     *,
+    beside: Sequence[Limit] = (),
     only_next: bool = False,
     start: Mapping[str, int] | None = None,
     on_step: Callable[[Mapping[str, int]], object] = lambda widths: None,
@@ -38,10 +40,10 @@ def greedy(
     A step leads to any wider candidate; for a removed branch, to candidates of equal rank in all its groups. The widest
     step that costs nothing or saves something comes first. With ``only_next`` a step leads to the next candidate only,
     as in the paper. It ends when no step fits into ``budget``: a width that is slower than a wider candidate is never
-    left. ``on_step`` gets the widths that each step has changed.
+    left. No step exceeds a limit ``beside`` the budget. ``on_step`` gets the widths that each step has changed.
 
     Raises:
-        BudgetError: the smallest widths cost more than ``budget``, and no wider ones cost less.
+        BudgetError: the smallest widths cost more than ``budget`` or another limit, and no wider ones cost less.
         ValueError: ``branches`` and the groups with a candidate 0 do not agree.
     """
     together = check_branches(values, branches)
@@ -53,15 +55,15 @@ def greedy(
     while True:
         for name in {member: None for group in changed for member in together[group]}:
             steps[name] = _steps(name, [table[member] for member in together[name]], cost, widths, only_next)
-        step = _first_that_fits(steps.values(), cost, widths, spent, budget)
+        step = _first_that_fits(steps.values(), cost, widths, spent, budget, beside)
         if step is None:
             break
         widths.update(step.widths)
         on_step(step.widths)
         spent = cost.predict(widths)
         changed = [neighbour for group in step.widths for neighbour in cost.neighbours(group)]
-    if spent > budget:
-        raise too_small(spent, budget)
+    if spent > budget or not all(limit.holds(widths) for limit in beside):
+        raise beyond(widths, cost, budget, beside)
     return weigh(values, cost, widths)
 
 
@@ -114,14 +116,30 @@ def _entries(members: Sequence[GroupValue], cost: CostModel, widths: Mapping[str
 
 
 def _first_that_fits(
-    steps: Iterable[list[_Step]], cost: CostModel, widths: Mapping[str, int], spent: float, budget: float
+    steps: Iterable[list[_Step]],
+    cost: CostModel,
+    widths: Mapping[str, int],
+    spent: float,
+    budget: float,
+    beside: Sequence[Limit],
 ) -> _Step | None:
-    """The best step that fits; while more than ``budget`` is spent, the one that saves most or costs nothing."""
+    """The best step that fits; while more than a limit is spent, the one that saves most of it or costs nothing.
+
+    No step makes an exceeded limit worse.
+    """
     limit = max(budget, spent)
-    best_first = (lambda step: step.added) if spent > budget else (lambda step: -step.worth)
-    for step in sorted(chain.from_iterable(steps), key=best_first):
+    reached = [(one, max(one.most, one.use.predict(widths))) for one in beside]
+    over = next((one for one, most in reached if most > one.most), None)
+
+    def rank(step: _Step) -> float:
+        if spent > budget:
+            return step.added
+        return over.use.predict({**widths, **step.widths}) if over else -step.worth
+
+    for step in sorted(chain.from_iterable(steps), key=rank):
         # The cost of the layers that a step touches is known; the cost of the whole network is computed for few steps.
         near = spent + step.added <= limit * (1 + ROUNDING)
-        if near and cost.predict({**widths, **step.widths}) <= limit:
+        then = {**widths, **step.widths}
+        if near and cost.predict(then) <= limit and all(one.use.predict(then) <= most for one, most in reached):
             return step
     return None

@@ -44,12 +44,12 @@ PRUNE = (
     *_flags(
         "prune",
         "Pruning",
-        "target device classes budget criterion reconstruct allocation depth prune_first",
+        "target device classes budget max_size max_memory criterion reconstruct allocation depth prune_first",
     ),
     *_flags(
         "prune",
         "Pruning in detail",
-        "samples_per_class worth d_min step max_width temperature activation_memory ignore seed",
+        "samples_per_class max_energy worth d_min step max_width temperature activation_memory ignore seed",
     ),
 )
 OPTIMISER = "epochs batch_size learning_rate schedule ema patience compute compile"
@@ -60,7 +60,7 @@ PRECISION = _flags("quantize", "Precision", "precision recipe qat_epochs")
 QUANTIZE = (*PRECISION, *_flags("quantize", "Precision", "max_drop"))
 BUILD = _flags("build", "Engines", "level workspace_mib dla rebuilds")
 VERIFY = _flags("verify", "Verification", "tolerance max_drop")
-BENCH = _flags("bench", "Latency", "protocol threads batch runtimes transfers cuda_graph")
+BENCH = _flags("bench", "Latency", "protocol threads batch runtimes transfers cuda_graph soak")
 PROFILE = _flags("profile", "Latency", "protocol", protocol="profile")
 USE = tuple(flag for flag in BENCH if flag.name in ("threads", "batch"))
 

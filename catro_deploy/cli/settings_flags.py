@@ -93,7 +93,7 @@ def _parameter(flag: Flag, *, hidden: bool) -> inspect.Parameter:
     from catro_deploy.settings.catalog import settings_by_place
 
     setting = settings_by_place()[flag.settings[0]]
-    kind = list[str] if setting.is_list else setting.type
+    kind = list[str] if setting.is_list or setting.repeatable else setting.type
     word = flag.name.replace("_", "-")
     declaration = f"--{word}/--no-{word}" if kind is bool else f"--{word}"
     option = typer.Option(
@@ -144,12 +144,12 @@ def split_names(texts: Sequence[str]) -> list[int | str]:
 
 
 def _members(section: str, key: str, texts: Sequence[str]) -> Any:  # noqa: ANN401 - of any setting
-    """The items of ``texts`` split at commas, for a list; None for none. Another setting takes the only text."""
+    """The items of ``texts`` split at commas, for a list; None for none. Another setting takes them as one text."""
     from catro_deploy.settings.catalog import settings_by_place
 
     setting = settings_by_place().get(f"{section}.{key}")
     if setting is None or not setting.is_list:
-        return texts[0]
+        return ", ".join(texts) or None
     names = split_names(texts) or None
     return list(map(str, names)) if names and setting.type == list[str] else names
 

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
+from catro_deploy.cli.show_budgets import budget_lines, budget_rows, device_rows, soak_line
 from catro_deploy.records import (
     Accuracy,
     Bench,
@@ -24,6 +25,7 @@ from catro_deploy.records import (
 )
 from catro_deploy.records.report import Report
 from catro_deploy.report.agreement import validation_heading
+from catro_deploy.report.budgets import planned_figures
 from catro_deploy.report.few import interval_of
 from catro_deploy.report.finetuning import kept_words
 from catro_deploy.report.front import front_line
@@ -32,7 +34,7 @@ from catro_deploy.report.recovery import recovery_line
 from catro_deploy.report.runtimes import runtimes_table, runtimes_words
 from catro_deploy.report.shipping import shipping_words
 from catro_deploy.report.tables import interval_row, percentiles
-from catro_deploy.report.verdict import OUTCOMES, budget_words, prediction_word
+from catro_deploy.report.verdict import prediction_word
 from catro_deploy.report.wording import (
     change_interval,
     count,
@@ -81,9 +83,10 @@ def show_prune(plan: Plan, run: RunFolder) -> Shown:
     parameters = _before_after("parameters", plan.original_params, plan.pruned_params)
     gone = [f"removed: the residual branches that end in {', '.join(plan.dropped)}"] if plan.dropped else []
     solved = [reconstruction_line(plan.reconstruction)] if plan.reconstruction else []
+    budgets = budget_rows(planned_figures(plan))
     if plan.latency is None:
-        return [table, *gone, f"{macs}, of which {plan.budget} may be used; {parameters}", *solved]
-    return [table, *gone, f"{macs}; {parameters}", *_latency(plan.latency, plan.budget), *solved]
+        return [table, *gone, f"{macs}, of which {plan.budget} may be used; {parameters}", *solved, *budgets]
+    return [table, *gone, f"{macs}; {parameters}", *_latency(plan.latency, plan.budget), *solved, *budgets]
 
 
 def _latency(latency: LatencyPlan, budget: str) -> Shown:
@@ -233,7 +236,8 @@ def show_bench(result: Bench, run: RunFolder) -> Shown:
     table = _table("latency", "p50 ms", "p90 ms", "p99 ms", "calls")
     for name, of in (("original", result.original), ("pruned", result.pruned)):
         table.add_row(name, *(ms(us / 1000) for us in (of.p50_us, of.p90_us, of.p99_us)), count(of.n))
-    return [table, _speedup(result.speedup), *result.warnings]
+    soaked = [soak_line(result.soak, result.pruned.p50_us)] if result.soak else []
+    return [table, _speedup(result.speedup), *soaked, *result.warnings]
 
 
 def _speedup(speedup: Speedup) -> str:
@@ -263,7 +267,8 @@ def show_report(report: Report, run: RunFolder) -> Shown:
     searched = [front_line(report.search)] if report.search else []
     steps = [recovery_line(report.recovery)] if report.recovery else []
     warnings = [warning for warning in report.warnings if warning != report.unchecked]
-    outcome = [*steps, *searched, *_budget(report), *warnings, report.verdict, f"Report: {run.report('html')}"]
+    figures: Shown = [*device_rows(report), *budget_lines(report), *budget_rows(report.budgets)]
+    outcome = [*steps, *searched, *figures, *warnings, report.verdict, f"Report: {run.report('html')}"]
     tried = [_precisions(report.quantize)] if report.quantize else []
     last = [*filter(None, [report.unchecked]), *(show_ship(report.ship, run) if report.ship else ())]
     return [title, table, *tried, *outcome, *last]
@@ -287,17 +292,6 @@ def _accuracy(report: Report) -> tuple[str, str, str, str]:
     if original is None:
         return name, "", percent(found), ""
     return name, percent(original), percent(found), f"{points((found - original) * 100)} points"
-
-
-def _budget(report: Report) -> Sequence[str]:
-    """The budget in its unit, if it counts latency that was measured."""
-    used = report.budget_used
-    if used.unit == "flops" or used.used is None or used.ci95 is None:
-        return []
-    asked, found = budget_words(used, used.asked), budget_words(used, used.used)
-    low, high = (budget_words(used, bound) for bound in used.ci95)
-    before = "" if used.predicted is None else f", predicted {budget_words(used, used.predicted)}"
-    return [f"budget {asked}{before}, measured {found} (95% CI {low} to {high}): {OUTCOMES[used.outcome]}"]
 
 
 def _times(before: float, after: float) -> str:

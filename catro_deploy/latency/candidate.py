@@ -1,44 +1,124 @@
-"""Measured latency of a candidate network: exported and timed interleaved with the original, like a finished one."""
+"""What candidate networks use, measured: exported and timed interleaved with the original, like a finished one."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import nn
 
 from catro_deploy.agent.jobs import ModelFile
+from catro_deploy.agent.measure import percentile
+from catro_deploy.agent.results import BenchResult, Timing
 from catro_deploy.calibration import LatencyProtocol
+from catro_deploy.errors import TargetError
 from catro_deploy.graph.onnx.export import export_onnx
+from catro_deploy.graph.onnx.footprint import Footprint, footprint_of
 from catro_deploy.graph.onnx.interface import write_interface
 from catro_deploy.precision.timing import convert_
 from catro_deploy.records import Speedup
 from catro_deploy.transports import run_job
 from catro_deploy.transports.execution import Use, bench_job, speedup_of
 
-__all__ = ["CandidateLatency", "CandidateTimer", "candidate_timer"]
+__all__ = ["CandidateFiles", "CandidateLatency", "CandidateTimer", "Measured", "candidate_files", "candidate_timer"]
+
+GRACE_S = 600
 
 
 @dataclass(frozen=True)
 class CandidateLatency:
-    """Medians in microseconds, and the candidate's speedup over the original."""
+    """Latencies in microseconds, the candidate's speedup over the original, and what else the device tells.
+
+    Attributes:
+        candidate_us, original_us: medians.
+        samples_us: all latencies of the candidate and of the original; empty if they were not kept.
+        sustained_us: the candidate's median at the end of a soak; None if there was none.
+        energy_mj: of an inference of the candidate and of the original; None where the device does not tell.
+    """
 
     candidate_us: float
     original_us: float
     speedup: Speedup
     warnings: tuple[str, ...]
+    samples_us: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    sustained_us: float | None = None
+    energy_mj: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, result: BenchResult) -> "CandidateLatency":
+        """What of the device's ``result`` counts."""
+        energy = result.energy
+        return cls(
+            candidate_us=result.pruned.p50_us,
+            original_us=result.original.p50_us,
+            speedup=speedup_of(result),
+            warnings=result.warnings,
+            samples_us=(_ascending(result.pruned), _ascending(result.original)),
+            sustained_us=result.soak.sustained_us if result.soak else None,
+            energy_mj=(energy.pruned.mj_per_inference, energy.original.mj_per_inference) if energy else None,
+        )
+
+    def at(self, percent: int) -> tuple[float, float]:
+        """This percentile of the candidate's latency and of the original's, in microseconds."""
+        if percent == 50:
+            return max(self.candidate_us, self.sustained_us or 0.0), self.original_us
+        candidate, original = self.samples_us
+        return percentile(candidate, percent), percentile(original, percent)
+
+
+def _ascending(timing: Timing) -> tuple[float, ...]:
+    return tuple(sorted(timing.samples_us or ()))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One candidate: what each device measured, and what its file takes; None where that does not count."""
+
+    devices: tuple[CandidateLatency, ...] = ()
+    footprint: Footprint | None = None
+
+
+@dataclass(frozen=True)
+class CandidateFiles:
+    """Writes candidates as they would be served, to a temporary ``folder``."""
+
+    folder: Path
+    use: Use
+    opset: int
+    input_shape: tuple[int, int, int]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def write(self, network: nn.Module, name: str, precision: str) -> Path:
+        """Write ``network`` (eval mode, CPU) in ``precision``.
+
+        Raises:
+            ModelError: it cannot be exported.
+        """
+        file = self.folder / f"{name}.onnx"
+        dynamic = self.use.batch > 1
+        export_onnx(network, self.input_shape, file, opset=self.opset, dynamic_batch=dynamic, metadata=self.metadata)
+        convert_(file, precision, self.use.own_precision, self.use.runtime)
+        write_interface(file, self.use.interface)
+        return file
+
+    def footprint(self, network: nn.Module) -> Footprint:
+        """What the file of ``network`` takes in the precision that it is pruned for.
+
+        Raises:
+            ModelError: it cannot be exported.
+        """
+        return footprint_of(self.write(network, "pruned", self.use.precision), self.use.batch)
 
 
 @dataclass(frozen=True)
 class CandidateTimer:
     """An exported original, in the target's own precision, that candidates are timed against."""
 
-    folder: Path
-    use: Use
+    files: CandidateFiles
     protocol: LatencyProtocol
-    opset: int
-    input_shape: tuple[int, int, int]
+    with_energy: bool = False
+    soak_s: float = 0.0
 
     def measure(self, candidate: nn.Module) -> CandidateLatency:
         """Time ``candidate`` (eval mode, CPU) interleaved with the original.
@@ -46,34 +126,50 @@ class CandidateTimer:
         Raises:
             ModelError: it cannot be exported.
             FaultError: the device's agent failed.
+            TargetError: energy is asked for, and the device does not tell what power it draws.
         """
-        file = self._export(candidate, "pruned", self.use.precision)
-        names, limit_s = ("original.onnx", file.name), self.protocol.limit_s + self.protocol.warmup_s + 600
-        models = {"original": ModelFile(names[0], {}), "pruned": ModelFile(names[1], {})}
-        job = bench_job(self.use, self.protocol, models)
-        result = run_job(self.use.device, job, self.folder, names, limit_s=limit_s)
-        return CandidateLatency(
-            candidate_us=result.pruned.p50_us,
-            original_us=result.original.p50_us,
-            speedup=speedup_of(result),
-            warnings=result.warnings,
+        use = self.files.use
+        file = self.files.write(candidate, "pruned", use.precision)
+        names, limit_s = (
+            ("original.onnx", file.name),
+            self.protocol.limit_s + self.protocol.warmup_s + self.soak_s + GRACE_S,
         )
+        models = {"original": ModelFile(names[0], {}), "pruned": ModelFile(names[1], {})}
+        job = bench_job(use, self.protocol, models, beside=self.with_energy, soak_s=self.soak_s)
+        found = CandidateLatency.of(run_job(use.device, job, self.files.folder, names, limit_s=limit_s))
+        if self.with_energy and found.energy_mj is None:
+            raise TargetError(
+                f"Energy cannot be measured on {use.target}: the device does not tell what power it draws.",
+                "Leave --max-energy out. Power is read from a Jetson's sensors, or from nvidia-smi for networks on a "
+                "GPU.",
+            )
+        return found
 
-    def _export(self, network: nn.Module, name: str, precision: str) -> Path:
-        file = self.folder / f"{name}.onnx"
-        dynamic = self.use.batch > 1
-        export_onnx(network, self.input_shape, file, opset=self.opset, dynamic_batch=dynamic, metadata={})
-        convert_(file, precision, self.use.own_precision, self.use.runtime)
-        write_interface(file, self.use.interface)
-        return file
+
+@contextmanager
+def candidate_files(
+    use: Use, opset: int, input_shape: tuple[int, int, int], metadata: Mapping[str, str] | None = None
+) -> Iterator[CandidateFiles]:
+    """A temporary folder for candidates that are used in this way, with ``metadata`` in their files."""
+    with tempfile.TemporaryDirectory(prefix="catro-deploy-candidate-") as folder:
+        yield CandidateFiles(Path(folder), use, opset, input_shape, metadata or {})
 
 
 @contextmanager
 def candidate_timer(
-    original: nn.Module, input_shape: tuple[int, int, int], use: Use, protocol: LatencyProtocol, opset: int
+    original: nn.Module,
+    input_shape: tuple[int, int, int],
+    use: Use,
+    protocol: LatencyProtocol,
+    opset: int,
+    *,
+    with_energy: bool = False,
+    soak_s: float = 0.0,
 ) -> Iterator[CandidateTimer]:
-    """Export ``original`` (eval mode, CPU) to a temporary folder and time candidates against it."""
-    with tempfile.TemporaryDirectory(prefix="catro-deploy-candidate-") as folder:
-        made = CandidateTimer(Path(folder), use, protocol, opset, input_shape)
-        made._export(original, "original", use.own_precision)
-        yield made
+    """Export ``original`` (eval mode, CPU) to a temporary folder and time candidates against it.
+
+    They are also measured ``with_energy``, and back to back for ``soak_s`` seconds.
+    """
+    with candidate_files(use, opset, input_shape) as files:
+        files.write(original, "original", use.own_precision)
+        yield CandidateTimer(files, protocol, with_energy, soak_s)

@@ -110,6 +110,14 @@ class LayerCost:
                     )
         return CostTables(constant, single, pair)
 
+    def rows(self, candidates: Mapping[str, Sequence[int]]) -> Sequence[CostTables]:
+        """The same as the only row of a linear program.
+
+        Raises:
+            BudgetError: a layer hangs on more than two groups.
+        """
+        return (self.tables(candidates),)
+
     def _cost(self, name: str, widths: Mapping[str, int]) -> float:
         inputs, outputs = self._axes[name]
         in_width, out_width = inputs.width(widths), outputs.width(widths)

@@ -3,37 +3,28 @@
 The command line's stage opens a checkpoint and a dataset, the Python API gets a module and a loader from the caller.
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from catro_deploy.calibration import load_latency_protocol, load_profile_protocol
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.fx.depth import find_branches
 from catro_deploy.graph.fx.features import Labelled, images_at_once
 from catro_deploy.graph.fx.worths import branch_worths
-from catro_deploy.latency.candidate import CandidateLatency, candidate_timer
-from catro_deploy.latency.pricing import estimated_pricing, measured_pricing, profile_of
 from catro_deploy.progress import Progress
-from catro_deploy.pruning.allocation import Decision, by_flops, by_latency
-from catro_deploy.pruning.cutting import Classifier, Cut, Pruned, cut_classifier, of_widths, without_branches
+from catro_deploy.pruning.allocation import Decision
+from catro_deploy.pruning.cutting import Classifier, Cut, Pruned, cut_classifier, without_branches
+from catro_deploy.pruning.finding import Finding
 from catro_deploy.pruning.scoring import Scored, score_channels, survey_groups
 from catro_deploy.pruning.selection import choose_channels, chosen_by_readers
 from catro_deploy.pruning.solvers import Problem, measures_worth
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, GroupPlan, Keep
 from catro_deploy.settings import PruneSettings, Settings
-from catro_deploy.targets import load_target
 from catro_deploy.training.compute import choose_device, choose_hardware
-from catro_deploy.transports.execution import use_of
-from catro_deploy.transports.reach import profilable, reachable
 
 __all__ = ["prune_classifier", "scoring_batch_size"]
-
-# Candidates of the closed loop are timed by this protocol; the report's figures come from the bench.
-CANDIDATES = "quick"
 
 
 def scoring_batch_size(original: Classifier, settings: PruneSettings) -> int:
@@ -106,7 +97,7 @@ class _Pruning:
         decision = self._decision(scored, branches)
         gone = [branch for branch in branches if not any(decision.widths[name] for name in branch.groups)]
         groups = self._chosen(scored, decision.widths, gone)
-        cut = Cut(groups, gone, decision.method, decision.latency, decision.path)
+        cut = Cut(groups, gone, decision.method, decision.latency, decision.path, decision.budgets, decision.latency_on)
         pruned = cut_classifier(self.original, self.network, cut, self.batches[0][0].cpu(), self.settings)
         if self.keeper is None or not self.settings.prune.reconstruct:
             return pruned
@@ -115,7 +106,7 @@ class _Pruning:
     def _scored(self) -> Scored:
         """The groups that may be pruned; with their scatters, unless worth is measured."""
         chosen, keeper = self.settings.prune, self.keeper
-        measured = measures_worth(chosen, chosen.given_budget)
+        measured = measures_worth(chosen)
         if keeper is not None and (not self.labelled or (measured and _can_measure(self.network, keeper))):
             return survey_groups(self.network, keeper.follows, chosen)
         return score_channels(self.original.model, self.network, self.batches, chosen, self.progress)
@@ -123,7 +114,7 @@ class _Pruning:
     def _branches(self, scored: Scored) -> dict[Branch, float]:
         """The residual branches that may be removed; their worth by class separation, where that is the criterion."""
         chosen, model = self.settings.prune, self.original.model
-        by_flops_alone = chosen.given_budget.unit == "flops" or chosen.allocation in ("flops", "uniform")
+        by_flops_alone = not chosen.is_timed or chosen.allocation in ("flops", "uniform")
         if by_flops_alone or chosen.depth == "never":
             return {}
         prunable = {group.name for group in scored.prunable}
@@ -135,34 +126,10 @@ class _Pruning:
         return {branch: worths[branch.name] for branch in branches}
 
     def _decision(self, scored: Scored, branches: Mapping[Branch, float]) -> Decision:
-        """The widths, by the budget's unit."""
+        """The widths, by what the budgets count."""
         problem = Problem(self.network, scored, self.settings.prune, branches, self.keeper)
-        return by_flops(problem) if problem.settings.given_budget.unit == "flops" else self._by_latency(problem)
-
-    def _by_latency(self, problem: Problem) -> Decision:
-        settings, network, groups, chosen = self.settings, self.network, problem.scored.prunable, problem.settings
-        target = load_target(chosen.target)
-        use, opset, shape = use_of(target, settings), settings.export.opset, network.input_shape
-        on_cpu = copy.deepcopy(self.original.model).cpu()
-
-        there = reachable(target, chosen.device)
-        if there and profilable(target):
-            protocol = load_profile_protocol(settings.profile.protocol)
-            profile = profile_of(on_cpu, self.whole, use, protocol, self.progress, opset=opset)
-            pricing = measured_pricing(network, groups, profile)
-        else:
-            pricing = estimated_pricing(network, groups, target, use, chosen.d_min, measured=there)
-        if not there:
-            return by_latency(problem, pricing, None, self.progress)
-        with candidate_timer(on_cpu, shape, use, load_latency_protocol(CANDIDATES), opset) as timer:
-            if use.precision != use.own_precision:
-                # The pricing knows the unpruned network in the new precision; budgets are shares of what it is now.
-                pricing = replace(pricing, original_us=pricing.original_us * timer.measure(on_cpu).speedup.median)
-
-            def measure(widths: Mapping[str, int]) -> CandidateLatency:
-                return timer.measure(of_widths(on_cpu, network, problem.worths, widths))
-
-            return by_latency(problem, pricing, measure, self.progress)
+        finding = Finding(self.original, self.whole, problem, self.settings, self.progress)
+        return finding.by_latency() if problem.settings.is_timed else finding.by_flops()
 
     def _chosen(self, scored: Scored, widths: Mapping[str, int], gone: Sequence[Branch]) -> list[GroupPlan]:
         """The channels that stay without the branches ``gone``: by their consumers where those can be followed."""

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -15,7 +15,7 @@ from catro_deploy.graph.cut.sizes import stored_sizes
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.models.huggingface import architecture_of
-from catro_deploy.records import Branch, Group, GroupPlan, Keep, LatencyPlan, Plan
+from catro_deploy.records import Branch, BudgetPlan, Group, GroupPlan, Keep, LatencyPlan, Plan
 from catro_deploy.settings import Settings
 
 __all__ = ["Classifier", "Cut", "Pruned", "cut_classifier", "of_widths", "with_classes", "without_branches"]
@@ -63,6 +63,8 @@ class Cut:
         allocation: the method that chose the widths; empty: the one that the settings name.
         latency: how the widths follow from latency; None if the budget counts multiply-accumulates.
         search_path: Algorithm 2's steps under such a budget: a group and the width that it grows to.
+        budgets: what the network uses of each budget.
+        latency_on: how the widths follow from latency on further targets.
     """
 
     groups: Sequence[GroupPlan]
@@ -70,6 +72,8 @@ class Cut:
     allocation: str = ""
     latency: LatencyPlan | None = None
     search_path: tuple[tuple[str, int], ...] = ()
+    budgets: tuple[BudgetPlan, ...] = ()
+    latency_on: Mapping[str, LatencyPlan] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -206,4 +210,6 @@ def _plan(original: Classifier, cut: Cut, keeps: Mapping[str, Keep], pruned: nn.
         latency=cut.latency,
         search_path=cut.search_path,
         architecture=architecture_of(original.model),
+        budgets=cut.budgets,
+        latency_on=dict(cut.latency_on),
     )

@@ -10,7 +10,16 @@ from typing import Literal
 import numpy as np
 
 from catro_deploy.catro.exact import exact
-from catro_deploy.catro.gains import Allocation, CostModel, GroupChoice, GroupValue, uniform, weigh
+from catro_deploy.catro.gains import (
+    Allocation,
+    Bounded,
+    CostModel,
+    GroupValue,
+    Limit,
+    beyond,
+    uniform,
+    weigh,
+)
 from catro_deploy.catro.greedy import greedy
 from catro_deploy.errors import BudgetError
 from catro_deploy.graph.coupling.trace import Network
@@ -19,23 +28,22 @@ from catro_deploy.latency.layer_cost import LayerCost
 from catro_deploy.latency.pricing import Pricing
 from catro_deploy.pruning.scoring import Scored
 from catro_deploy.pruning.selection import values_of
+from catro_deploy.pruning.values import all_widths, efficient_widths, full_widths, values_by_loss, values_for
 from catro_deploy.reconstruction.correction import corrected, dropped_by, predicted_loss
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.reconstruction.worth import Losses
-from catro_deploy.records import Branch, Budget
+from catro_deploy.records import Branch
 from catro_deploy.settings import PruneSettings
 
 __all__ = [
+    "Constraint",
     "Method",
     "Problem",
     "Solver",
-    "all_widths",
     "exact_by_flops",
-    "full_widths",
+    "limited",
     "measures_worth",
     "solver_of",
-    "values_by_loss",
-    "values_for",
 ]
 
 Method = Literal["exact", "greedy", "flops", "uniform"]
@@ -63,20 +71,30 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Solver:
-    """``solve`` allocates within a limit in microseconds, and raises BudgetError if it finds nothing within.
+class Constraint:
+    """Something that is limited beside what the budget counts; ``name`` says what."""
 
-    ``fastest`` is the network of the least predicted latency among its choices, ``loss`` the predicted loss of given
-    widths, in nats, if worth was measured.
+    name: str
+    use: Bounded
+
+
+@dataclass(frozen=True)
+class Solver:
+    """``solve`` allocates within limits, and raises BudgetError if it finds nothing within.
+
+    The first limit is in microseconds, the others are those of the constraints, each in its unit. ``fastest`` is the
+    network of the least predicted latency among its choices, ``smallest`` are the least widths, ``loss`` is the
+    predicted loss of given widths, in nats, if worth was measured.
     """
 
     method: Method
-    solve: Callable[[float], Allocation]
+    solve: Callable[..., Allocation]
     fastest: Allocation
+    smallest: Mapping[str, int]
     loss: Callable[[Mapping[str, int]], float] | None = None
 
 
-def measures_worth(settings: PruneSettings, budget: Budget) -> bool:
+def measures_worth(settings: PruneSettings) -> bool:
     """Whether the worth of a width is the measured loss without it, and not its class separation.
 
     A criterion that compares no classes always needs the measured worth.
@@ -86,132 +104,94 @@ def measures_worth(settings: PruneSettings, budget: Budget) -> bool:
     if settings.criterion == "obs":
         return True
     by_loss = settings.criterion != "l1" and settings.allocation in ("auto", "exact", "greedy")
-    return by_loss and budget.unit != "flops"
+    return by_loss and settings.is_timed
 
 
-def solver_of(problem: Problem, pricing: Pricing, limit_us: float | None = None) -> Solver:
-    """The solver that the settings ask for.
+def solver_of(
+    problem: Problem,
+    pricing: Pricing,
+    limits: Sequence[float] = (),
+    constraints: Sequence[Constraint] = (),
+    candidates: Mapping[str, Sequence[int]] | None = None,
+) -> Solver:
+    """The solver that the settings ask for, by latency and under ``constraints``.
 
-    Measured worth is that of each width alone, then corrected by the joint loss at ``limit_us``.
+    Measured worth is that of each width alone, then corrected by the joint loss within ``limits``, if there are any.
+    ``candidates`` are the efficient widths of each group; None: those of ``pricing``.
 
     Raises:
         BudgetError: the allocation is to be exact, and a layer depends on more than two groups.
     """
     scored, settings, keeper = problem.scored, problem.settings, problem.keeper
+    cost, branches = pricing.cost, tuple(problem.worths)
     if settings.allocation in ("flops", "uniform"):
         values = values_for(scored, all_widths(scored, settings), settings, {}, keeper)
         if settings.allocation == "flops":
-            return _by_share_of_flops(
-                values, FlopsCost(problem.network.layers, scored.prunable, problem.network.other_macs), pricing.cost
-            )
-        return Solver(
-            "uniform", partial(uniform, values, full_widths(scored), pricing.cost), _least(values, pricing.cost)
-        )
-    cost, branches = pricing.cost, tuple(problem.worths)
-    candidates = _efficient_widths(scored, settings, pricing)
+            flops = FlopsCost(problem.network.layers, scored.prunable, problem.network.other_macs)
+            return _by_share_of_flops(values, flops, cost, constraints)
+
+        def even(limit_us: float, *others: float) -> Allocation:
+            return uniform(values, full_widths(scored), cost, limit_us, limited(constraints, others))
+
+        least = _least(values, cost)
+        return Solver("uniform", even, least, least.widths)
+    worth_having = candidates or {name: stairs.candidates for name, stairs in pricing.staircases.items()}
+    useful = efficient_widths(scored, settings, worth_having)
     if scored.scatters or keeper is None:
-        return _over(values_of(scored, candidates, settings, problem.worths), branches, settings, cost)
+        return _over(values_of(scored, useful, settings, problem.worths), branches, settings, cost, constraints)
 
     def by_loss(losses: Losses) -> Solver:
-        values = values_by_loss(scored, candidates, losses, branches)
-        return _over(values, branches, settings, cost)
+        values = values_by_loss(scored, useful, losses, branches)
+        return _over(values, branches, settings, cost, constraints)
 
     def loss_at(widths: Mapping[str, int]) -> float:
         return keeper.loss_at(widths, [branch.name for branch in dropped_by(widths, branches)])
 
-    losses = keeper.losses(candidates, branches)
-    if limit_us is not None and settings.reconstruct:
-        with contextlib.suppress(BudgetError):  # solving for the limit raises it again
-            losses = corrected(losses, branches, lambda some: by_loss(some).solve(limit_us), loss_at, keeper.progress)
+    losses = keeper.losses(useful, branches)
+    if limits and settings.reconstruct:
+        with contextlib.suppress(BudgetError):  # solving for the limits raises it again
+            losses = corrected(losses, branches, lambda some: by_loss(some).solve(*limits), loss_at, keeper.progress)
     return replace(by_loss(losses), loss=partial(predicted_loss, losses, branches))
 
 
-def _over(values: Sequence[GroupValue], branches: Sequence[Branch], settings: PruneSettings, cost: LayerCost) -> Solver:
-    fastest = _fastest(values, cost)
-    if _method(settings, values, cost) == "greedy":
-        return Solver("greedy", lambda limit_us: greedy(values, cost, limit_us, branches), fastest)
-    return Solver("exact", lambda limit_us: exact(values, cost, limit_us, branches), fastest)
+def limited(constraints: Sequence[Constraint], most: Sequence[float]) -> list[Limit]:
+    """A limit for each of ``constraints``."""
+    return [Limit(one.name, one.use, limit) for one, limit in zip(constraints, most, strict=True)]
 
 
-def values_for(
-    scored: Scored,
-    candidates: Mapping[str, tuple[int, ...]],
+def _over(
+    values: Sequence[GroupValue],
+    branches: Sequence[Branch],
     settings: PruneSettings,
-    worths: Mapping[Branch, float],
-    keeper: Reconstructor | None,
-) -> list[GroupValue]:
-    """The worth of the ``candidates``: by class separation, or by loss where ``scored`` has no scatters.
+    cost: LayerCost,
+    constraints: Sequence[Constraint],
+) -> Solver:
+    method = _method(settings, values, cost, constraints)
+    allocate = greedy if method == "greedy" else exact
 
-    One share for all groups needs no worth; without scatters it is 0.
-    """
-    if scored.scatters or keeper is None:
-        return values_of(scored, candidates, settings, worths)
-    if settings.allocation == "uniform":
-        choices = [GroupChoice(group.name, candidates[group.name], len(group.producers)) for group in scored.prunable]
-        return [GroupValue(choice, np.zeros(len(choice.widths))) for choice in choices]
-    branches = tuple(worths)
-    return values_by_loss(scored, candidates, keeper.losses(candidates, branches), branches)
+    def solve(limit_us: float, *others: float) -> Allocation:
+        return allocate(values, cost, limit_us, branches, beside=limited(constraints, others))
 
-
-def values_by_loss(
-    scored: Scored, candidates: Mapping[str, tuple[int, ...]], losses: Losses, branches: Sequence[Branch]
-) -> list[GroupValue]:
-    """The worth of the ``candidates`` of each prunable group: the loss, in nats, that they avoid.
-
-    That is compared with the smallest width, or with removing the group's branch, whose loss is split equally over its
-    groups. A width that loses more than the removed branch is worth nothing.
-    """
-    entry = {name: losses.branches[b.name] / len(b.groups) for b in branches for name in b.groups}
-    values = []
-    for group in scored.prunable:
-        name, widths = group.name, candidates[group.name]
-        lost = np.maximum.accumulate([losses.widths[name][width] for width in reversed(widths)])[::-1]
-        spared = np.maximum(0, entry.get(name, lost[0]) - lost)
-        if name in entry:
-            widths, spared = (0, *widths), np.concatenate([[0.0], spared])
-        values.append(GroupValue(GroupChoice(name, widths, len(group.producers)), spared))
-    return values
-
-
-def full_widths(scored: Scored) -> dict[str, int]:
-    """The width of every prunable group before pruning."""
-    return {group.name: group.width for group in scored.prunable}
-
-
-def all_widths(scored: Scored, settings: PruneSettings) -> dict[str, tuple[int, ...]]:
-    """Every width from d_min to the largest allowed, ``step`` apart; one apart where all groups keep one share."""
-    step = 1 if settings.allocation == "uniform" else settings.step
-    bounds = {group.name: _bounds(group.width, settings) for group in scored.prunable}
-    return {name: (*range(low, high, step), high) for name, (low, high) in bounds.items()}
-
-
-def _efficient_widths(scored: Scored, settings: PruneSettings, pricing: Pricing) -> dict[str, tuple[int, ...]]:
-    """The allowed efficient widths; where there is none, the largest allowed width."""
-    found = {}
-    for group in scored.prunable:
-        low, high = _bounds(group.width, settings)
-        allowed = tuple(width for width in pricing.staircases[group.name].candidates if low <= width <= high)
-        found[group.name] = allowed or (high,)
-    return found
-
-
-def _bounds(width: int, settings: PruneSettings) -> tuple[int, int]:
-    largest = max(1, math.floor(settings.max_width * width))
-    return min(settings.d_min, largest), largest
+    return Solver(method, solve, _fastest(values, cost), _least(values, cost).widths)
 
 
 def exact_by_flops(
-    values: Sequence[GroupValue], cost: FlopsCost, limit: float, settings: PruneSettings
+    values: Sequence[GroupValue],
+    cost: FlopsCost,
+    limit: float,
+    settings: PruneSettings,
+    beside: Sequence[Limit] = (),
 ) -> tuple[Method, Mapping[str, int]]:
-    """Widths within ``limit`` multiply-accumulates, and the method that found them.
+    """Widths within ``limit`` multiply-accumulates and the limits ``beside``, and the method that found them.
 
     First an optimum over some widths of each group; from there groups grow through all widths as far as the limit
     allows.
     """
     some = [_thinned(group) for group in values]
-    method = _method(settings, some, cost)
-    found = exact(some, cost, limit) if method == "exact" else greedy(some, cost, limit)
-    return method, greedy(values, cost, limit, start=found.widths).widths
+    method = _method(settings, some, cost, beside)
+    allocate = exact if method == "exact" else greedy
+    found = allocate(some, cost, limit, beside=beside)
+    return method, greedy(values, cost, limit, beside=beside, start=found.widths).widths
 
 
 def _thinned(group: GroupValue) -> GroupValue:
@@ -221,11 +201,15 @@ def _thinned(group: GroupValue) -> GroupValue:
     return GroupValue(replace(group.choice, widths=tuple(widths[place] for place in places)), group.value[places])
 
 
-def _method(settings: PruneSettings, values: Sequence[GroupValue], cost: LayerCost) -> Literal["exact", "greedy"]:
+def _method(
+    settings: PruneSettings, values: Sequence[GroupValue], cost: LayerCost, limits: Sequence[Constraint | Limit]
+) -> Literal["exact", "greedy"]:
     if settings.allocation == "greedy":
         return "greedy"
     try:
-        cost.tables({group.choice.name: group.choice.widths for group in values})
+        candidates = {group.choice.name: group.choice.widths for group in values}
+        for one in (cost, *(limit.use for limit in limits)):
+            one.rows(candidates)
     except BudgetError:
         if settings.allocation == "exact":
             raise
@@ -233,8 +217,10 @@ def _method(settings: PruneSettings, values: Sequence[GroupValue], cost: LayerCo
     return "exact"
 
 
-def _by_share_of_flops(values: Sequence[GroupValue], flops: CostModel, latency: CostModel) -> Solver:
-    """The paper's widths at the largest share of multiply-accumulates whose predicted latency is within a limit."""
+def _by_share_of_flops(
+    values: Sequence[GroupValue], flops: CostModel, latency: CostModel, constraints: Sequence[Constraint]
+) -> Solver:
+    """The paper's widths at the largest share of multiply-accumulates that is predicted to be within the limits."""
     low = flops.predict({group.choice.name: group.choice.smallest for group in values})
     high = flops.predict({group.choice.name: group.choice.widths[-1] for group in values})
 
@@ -242,18 +228,23 @@ def _by_share_of_flops(values: Sequence[GroupValue], flops: CostModel, latency: 
     def at(macs: float) -> Allocation:
         return weigh(values, latency, greedy(values, flops, macs, only_next=True).widths)
 
-    def solve(limit_us: float) -> Allocation:
-        if at(low).cost > limit_us:
-            raise BudgetError(f"The smallest network takes more than {limit_us:.0f} us.")
-        if at(high).cost <= limit_us:
+    def solve(limit_us: float, *others: float) -> Allocation:
+        beside = limited(constraints, others)
+
+        def holds(macs: float) -> bool:
+            return at(macs).cost <= limit_us and all(limit.holds(at(macs).widths) for limit in beside)
+
+        if not holds(low):
+            raise beyond(at(low).widths, latency, limit_us, beside)
+        if holds(high):
             return at(high)
         within, above = low, high
         for _ in range(BISECTIONS):
             middle = math.sqrt(within * above)
-            within, above = (middle, above) if at(middle).cost <= limit_us else (within, middle)
+            within, above = (middle, above) if holds(middle) else (within, middle)
         return at(within)
 
-    return Solver("flops", solve, at(low))
+    return Solver("flops", solve, at(low), at(low).widths)
 
 
 def _least(values: Sequence[GroupValue], cost: CostModel) -> Allocation:

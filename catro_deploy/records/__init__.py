@@ -1,6 +1,6 @@
 """Frozen records that modules exchange, and the files of a run folder: one module for each file."""
 
-from catro_deploy.budget import Budget
+from catro_deploy.budget import Budget, Budgets
 from catro_deploy.records.base import Record
 from catro_deploy.records.bench import (
     Bench,
@@ -11,6 +11,7 @@ from catro_deploy.records.bench import (
     ModeTimes,
     Protocol,
     Samples,
+    Soak,
     Speedup,
     Times,
     Trtexec,
@@ -32,6 +33,7 @@ from catro_deploy.records.finetune import Choice, Epoch, Finetune, History, Prob
 from catro_deploy.records.first_look import FirstLook, ImageSizes
 from catro_deploy.records.network import Branch, Group, Keep, Layer, Slot
 from catro_deploy.records.plan import (
+    BudgetPlan,
     CostErrors,
     GroupPlan,
     LatencyPlan,
@@ -41,7 +43,7 @@ from catro_deploy.records.plan import (
     Staircase,
 )
 from catro_deploy.records.runtimes import RuntimeRow, Runtimes
-from catro_deploy.records.ship import Input, Port, Shipped
+from catro_deploy.records.ship import Input, Port, Shipped, ShippedAlso
 from catro_deploy.records.stages import Missed, StageRecord, Stages
 from catro_deploy.records.trained import Trained
 from catro_deploy.records.verify import (
@@ -67,6 +69,8 @@ __all__ = [
     "BenchmarkApp",
     "Branch",
     "Budget",
+    "BudgetPlan",
+    "Budgets",
     "Build",
     "ByRuntime",
     "Candidate",
@@ -118,7 +122,9 @@ __all__ = [
     "Search",
     "Sensitivity",
     "Shipped",
+    "ShippedAlso",
     "Slot",
+    "Soak",
     "Speedup",
     "StageRecord",
     "Stages",

@@ -1,6 +1,6 @@
 """bench.json: latencies of the original and the pruned network, measured interleaved on the target."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from annotated_types import MinLen
@@ -8,8 +8,8 @@ from annotated_types import MinLen
 from catro_deploy.records.base import Count, NonNegative, Positive, PositiveCount, Record
 
 __all__ = [
-    "Bench", "BenchmarkApp", "Energy", "EnergyUse", "Mode", "ModeTimes", "Protocol", "Samples", "Speedup", "Times",
-    "Trtexec",
+    "Bench", "BenchmarkApp", "Energy", "EnergyUse", "Mode", "ModeTimes", "Protocol", "Samples", "Soak", "SoakWindow",
+    "Speedup", "Times", "Trtexec",
 ]  # fmt: skip
 
 
@@ -115,6 +115,26 @@ class Energy:
 
 
 @dataclass(frozen=True)
+class SoakWindow:
+    """Latencies of ``n`` inferences that began ``starts_s`` after the soak did."""
+
+    starts_s: NonNegative
+    n: PositiveCount
+    p50_us: Positive
+    p99_us: Positive
+
+
+@dataclass(frozen=True)
+class Soak:
+    """The pruned network back to back for ``seconds``, in windows; what is sustained is of the last quarter."""
+
+    seconds: Positive
+    sustained_us: Positive
+    sustained_p99_us: Positive
+    windows: Annotated[tuple[SoakWindow, ...], MinLen(1)]
+
+
+@dataclass(frozen=True)
 class Protocol:
     """How it was measured: the protocol's ``name`` and its content, see ``calibration/latency``."""
 
@@ -132,7 +152,8 @@ class Protocol:
 class Bench(Record):
     """Latencies in the first mode, and in ``further`` ones.
 
-    ``environment`` says where it was measured; its keys depend on the device.
+    ``environment`` says where it was measured; its keys depend on the device. ``also`` has the same on further targets
+    that the network is made for, by the names that the user gave them.
     """
 
     original: Samples
@@ -146,3 +167,9 @@ class Bench(Record):
     trtexec: Trtexec | None = None
     benchmark_app: BenchmarkApp | None = None
     energy: Energy | None = None
+    soak: Soak | None = None
+    also: "dict[str, Bench]" = field(default_factory=dict)
+
+    def on(self, name: str, first: str) -> "Bench | None":
+        """What was measured on the target ``name``, if it was; ``first`` is the one of this record."""
+        return self if name in ("", first) else self.also.get(name)

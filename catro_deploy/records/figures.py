@@ -11,7 +11,6 @@ from catro_deploy.records.verify import OtherRuntime, Precisions, PrunedAgreemen
 
 __all__ = [
     "AgreementFigures",
-    "BudgetUsed",
     "ClassFigures",
     "Dropped",
     "EngineFigures",
@@ -62,29 +61,6 @@ class ImageFigures:
     size: str
     original: str | None
     first_look: FirstLook | None
-
-
-@dataclass(frozen=True)
-class BudgetUsed:
-    """How much of the budget the pruned network uses, in the budget's unit.
-
-    Shares of the original for ``flops`` and ``x``, microseconds for ``us``.
-
-    Attributes:
-        predicted: when the widths were chosen; None for ``flops``.
-        used: None if it was not measured.
-        ci95: its 95% interval if it was measured: that of the ratio to the original, for ``us`` times the original's
-            latency.
-        outcome: ``unsure`` is above the budget, but within the noise of measurements.
-    """
-
-    unit: Literal["flops", "x", "us"]
-    asked: float
-    predicted: float | None
-    used: float | None
-    ci95: Interval | None
-    how: Literal["counted", "measured", "not measured"]
-    outcome: Literal["met", "missed", "unsure", "not measured"]
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import MinLen
 
-from catro_deploy.budget import Budget
+from catro_deploy.budget import Budget, Use
 from catro_deploy.errors import BudgetError
 from catro_deploy.records.base import Count, NonNegative, Number, Positive, PositiveCount, Record, Share
 from catro_deploy.records.bench import Speedup
 from catro_deploy.records.first_look import FirstLook
 from catro_deploy.records.network import Keep
 
-__all__ = ["CostErrors", "GroupPlan", "LatencyPlan", "Plan", "ReconstructionPlan", "Round", "Staircase"]
+__all__ = ["BudgetPlan", "CostErrors", "GroupPlan", "LatencyPlan", "Plan", "ReconstructionPlan", "Round", "Staircase"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,32 @@ class CostErrors:
 
 
 @dataclass(frozen=True)
+class BudgetPlan:
+    """One budget, and what the network that was taken uses of it.
+
+    Amounts are microseconds, multiply-accumulates, bytes or millijoules, as ``use`` has them. ``predicted`` is by the
+    cost model, ``measured`` on the target or counted off a file that was written like the one to be served; what was
+    neither is None. ``most`` is None where it is a share of an ``original`` that is not known. ``binding``: of no other
+    budget is so large a share used. ``target`` is the device that it was measured on, of several; else empty.
+    """
+
+    budget: str
+    use: Use
+    most: Positive | None
+    original: Positive | None
+    predicted: NonNegative | None
+    measured: NonNegative | None
+    binding: bool
+    target: str = ""
+
+    @property
+    def share(self) -> float | None:
+        """The share of the budget that is used, as far as that is known."""
+        used = self.predicted if self.measured is None else self.measured
+        return None if used is None or self.most is None else used / self.most
+
+
+@dataclass(frozen=True)
 class LatencyPlan:
     """How the widths follow from latency on the target. All times in microseconds.
 
@@ -116,10 +142,11 @@ class Plan(Record):
     """Everything that is needed besides weights to build the pruned network again.
 
     ``dropped`` names the residual branches that were removed; ``groups`` has their groups, too, with no channel kept.
-    ``keeps`` are of the remaining modules. ``latency`` is None if the budget counts multiply-accumulates.
-    ``search_path`` are Algorithm 2's steps under such a budget: a group and the width that it grows to.
-    ``reconstruction`` and ``first_look`` are None where there was none. ``architecture`` describes a network that is
-    built from a folder, whose name is ``model``; empty for others.
+    ``keeps`` are of the remaining modules. ``budget`` is the one that widths were chosen by; ``budgets`` are all, on
+    each target. ``latency`` is None if the budget counts multiply-accumulates; it is on ``target``, and ``latency_on``
+    the same on further ones. ``search_path`` are Algorithm 2's steps under such a budget: a group and the width that it
+    grows to. ``reconstruction`` and ``first_look`` are None where there was none. ``architecture`` describes a network
+    that is built from a folder, whose name is ``model``; empty for others.
     """
 
     model: str
@@ -147,6 +174,8 @@ class Plan(Record):
     reconstruction: ReconstructionPlan | None = None
     first_look: FirstLook | None = None
     architecture: dict[str, Any] = field(default_factory=dict)
+    budgets: tuple[BudgetPlan, ...] = ()
+    latency_on: dict[str, LatencyPlan] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the budget, and those settings that are read again."""

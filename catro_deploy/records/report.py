@@ -5,10 +5,10 @@ from typing import Any
 
 from catro_deploy.records.base import Record
 from catro_deploy.records.bench import BenchmarkApp, Energy, Protocol, Speedup, Trtexec
+from catro_deploy.records.budgets import BudgetFigures, BudgetUsed, DeviceFigures
 from catro_deploy.records.decision import Quantize, Search
 from catro_deploy.records.figures import (
     AgreementFigures,
-    BudgetUsed,
     ClassFigures,
     Dropped,
     EngineFigures,
@@ -56,6 +56,8 @@ class Report(Record):
     settings: dict[str, Any]
     images: ImageFigures
     budget_used: BudgetUsed
+    budgets: tuple[BudgetFigures, ...]
+    devices: tuple[DeviceFigures, ...]
     original: NetworkFigures
     pruned: NetworkFigures
     speedup: Speedup | None

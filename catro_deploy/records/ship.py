@@ -1,12 +1,12 @@
 """ship/model.json: the network to ship, its input and its outputs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from catro_deploy.records.base import Number, Positive, PositiveCount, Record
 from catro_deploy.records.verify import Precision
 
-__all__ = ["Input", "Port", "Shipped"]
+__all__ = ["Input", "Port", "Shipped", "ShippedAlso"]
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,23 @@ class Input(Port):
 
 
 @dataclass(frozen=True)
+class ShippedAlso:
+    """The file of the same network for a further target, beside this one."""
+
+    file: str
+    precision: Precision
+    bytes: PositiveCount
+    sha256: str
+    runtime: str
+
+
+@dataclass(frozen=True)
 class Shipped(Record):
     """The network's file, in the same folder, and all that its user must know; sizes are in bytes.
 
     ``output`` has all classes; ``top`` are the outputs of the largest values and of their classes, if requested.
+    ``memory_bytes`` is the peak memory of feature maps, counted from the file. ``also`` has the file for each further
+    target, by the user's name for it.
     """
 
     file: str
@@ -69,3 +82,11 @@ class Shipped(Record):
     classes: tuple[str, ...]
     plan_sha256: str
     top: tuple[Port, ...] = ()
+    memory_bytes: PositiveCount | None = None
+    original_memory_bytes: PositiveCount | None = None
+    also: dict[str, ShippedAlso] = field(default_factory=dict)
+
+    @property
+    def largest_bytes(self) -> int:
+        """Size of the largest shipped file."""
+        return max([self.bytes, *(one.bytes for one in self.also.values())])

@@ -1,6 +1,6 @@
 """verify.json: accuracy of both networks on the test images, and agreement."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from catro_deploy.records.base import Divergence, NonNegative, Points, PositiveCount, Record, Share
@@ -152,7 +152,8 @@ class Verify(Verdict, Record):
     """The verdict, its images, and the limits.
 
     ``labelled``: whether the test images have labels. ``max_drop`` is the allowed loss in points, if given.
-    ``onnxruntime`` is None where the served network runs by it in float32.
+    ``onnxruntime`` is None where the served network runs by it in float32. ``also`` are the verdicts on further
+    targets, by the user's names for them.
     """
 
     target: str
@@ -166,6 +167,7 @@ class Verify(Verdict, Record):
     onnxruntime: OtherRuntime | None
     max_drop: NonNegative | None
     passed: bool
+    also: dict[str, Verdict] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that both networks have the same classes."""

@@ -10,6 +10,8 @@ from catro_deploy.records import Bench, Build, Finetune, Plan, Quantize, Runtime
 from catro_deploy.records.figures import InputFigures
 from catro_deploy.records.report import Report
 from catro_deploy.report.agreement import basis_warnings
+from catro_deploy.report.budgets import budget_figures
+from catro_deploy.report.devices import device_figures
 from catro_deploy.report.few import few_image_warnings, interval_of
 from catro_deploy.report.figures import (
     agreement_figures,
@@ -120,6 +122,8 @@ def _planned(run: RunRecords) -> Report:
         settings={"criterion": plan.criterion, "allocation": plan.allocation} | plan.settings,
         images=image_figures(plan),
         budget_used=budget_used(plan, run.bench),
+        budgets=budget_figures(plan, run.bench, run.shipped),
+        devices=device_figures(plan, run.bench, run.verify),
         original=network_figures(plan.original_macs, plan.original_params),
         pruned=network_figures(plan.pruned_macs, plan.pruned_params),
         runtimes=run.runtimes,

@@ -71,7 +71,12 @@ def _runtime_comments(shipped: Shipped) -> list[str]:
 
 def reproduce_code(report: Report) -> str:
     """Commands that repeat the run, and those that only measure again."""
-    words = ["catro-deploy", "run", "--target", report.target, "--budget", report.budget]
+    budget = str(report.settings.get("budget", report.budget))
+    targets = [report.target, *(str(name) for name in report.settings.get("also", []))]
+    words = ["catro-deploy", "run", *(word for name in targets for word in ("--target", name)), "--budget", budget]
+    for limit in ("max_size", "max_memory", "max_energy"):
+        if asked := report.settings.get(limit):
+            words += [f"--{limit.replace('_', '-')}", str(asked)]
     wanted = [str(name) for name in report.settings.get("classes", [])]
     if any("," in name for name in wanted):  # a comma separates names on the command line
         wanted = [str(index) for index in report.class_indices]

@@ -5,12 +5,14 @@ from collections.abc import Callable, Mapping
 from catro_deploy.report.agreement import agreement_table
 from catro_deploy.report.code import feeding_words, infer_code, load_code, reproduce_code
 from catro_deploy.report.comparison import before_table, comparison_words, settings_table
+from catro_deploy.report.devices import devices_table
 from catro_deploy.report.engines import engine_table, engine_words, mode_table, mode_words
 from catro_deploy.report.finetuning import finetuning_words, probe_words
 from catro_deploy.report.front import front_table, front_words
 from catro_deploy.report.grounds import conditions, heading, how_measured
 from catro_deploy.report.latency_tables import (
     budget_table,
+    budgets_table,
     depth_words,
     error_table,
     layer_table,
@@ -31,7 +33,9 @@ _TABLES: tuple[Callable[..., object], ...] = (
     agreement_table,
     before_table,
     budget_table,
+    budgets_table,
     class_table,
+    devices_table,
     engine_table,
     error_table,
     front_table,

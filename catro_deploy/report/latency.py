@@ -2,13 +2,13 @@
 
 from typing import Literal
 
+from catro_deploy.budget import MEDIAN
 from catro_deploy.records import Bench, Budget, LatencyPlan, Plan, Round
-from catro_deploy.records.figures import BudgetUsed, LatencyFigures, LayerTime, RoundFigures, StairFigures
+from catro_deploy.records.budgets import BudgetUsed
+from catro_deploy.records.figures import LatencyFigures, LayerTime, RoundFigures, StairFigures
+from catro_deploy.report.budgets import RUN_TO_RUN, budget_figures
 
 __all__ = ["budget_used", "latency_figures"]
-
-# Two measurements of one network differ by this much more than their intervals say: caches, clocks, memory layout.
-RUN_TO_RUN = 0.02
 
 Outcome = Literal["met", "missed", "unsure", "not measured"]
 
@@ -16,6 +16,8 @@ Outcome = Literal["met", "missed", "unsure", "not measured"]
 def budget_used(plan: Plan, bench: Bench | None) -> BudgetUsed:
     """How much of the budget the pruned network uses, in the budget's own unit."""
     budget = Budget.parse(plan.budget)
+    if budget.percentile != MEDIAN:
+        return _percentile_used(budget, plan, bench)
     used: float | None = None
     predicted: float | None = None
     interval: tuple[float, float] | None = None
@@ -36,6 +38,22 @@ def budget_used(plan: Plan, bench: Bench | None) -> BudgetUsed:
         ci95=interval,
         how="not measured" if used is None else "counted" if budget.unit == "flops" else "measured",
         outcome=_outcome(budget.amount, used, interval),
+    )
+
+
+def _percentile_used(budget: Budget, plan: Plan, bench: Bench | None) -> BudgetUsed:
+    """How much of a budget of another percentile than the median is used."""
+    found = budget_figures(plan, bench, None)
+    figures = next(one for one in found if one.budget == plan.budget and not one.sustained)
+    scale = 1.0 if budget.unit == "us" or not figures.original else figures.original
+    return BudgetUsed(
+        unit=budget.unit,
+        asked=budget.amount,
+        predicted=None if figures.predicted is None else figures.predicted / scale,
+        used=None if figures.measured is None else figures.measured / scale,
+        ci95=None,
+        how="not measured" if figures.measured is None else "measured",
+        outcome=figures.outcome,
     )
 
 

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from catro_deploy.records.figures import BudgetUsed, LatencyFigures, LayerTime, StairFigures
+from catro_deploy.records.budgets import BudgetUsed
+from catro_deploy.records.figures import LatencyFigures, LayerTime, StairFigures
 from catro_deploy.report import svg
 from catro_deploy.report.verdict import budget_words, prediction_word
 from catro_deploy.report.wording import count, shorten

@@ -2,13 +2,24 @@
 
 from collections.abc import Sequence
 
-from catro_deploy.records.figures import BudgetUsed, Dropped, LatencyFigures
+from catro_deploy.records.budgets import BudgetUsed
+from catro_deploy.records.figures import Dropped, LatencyFigures
 from catro_deploy.records.report import Report
+from catro_deploy.report.budgets import amount_words, asked_words, share_words
 from catro_deploy.report.tables import Table
 from catro_deploy.report.verdict import OUTCOMES, budget_words, prediction_word
 from catro_deploy.report.wording import change, count, duration, percent
 
-__all__ = ["budget_table", "depth_words", "error_table", "layer_table", "rounds_table", "source_words", "stairs_table"]
+__all__ = [
+    "budget_table",
+    "budgets_table",
+    "depth_words",
+    "error_table",
+    "layer_table",
+    "rounds_table",
+    "source_words",
+    "stairs_table",
+]
 
 
 def budget_table(report: Report) -> Table:
@@ -25,6 +36,22 @@ def budget_table(report: Report) -> Table:
     rows.append(("MACs used, for information", percent(report.macs_share.used)))
     head = "Latency, median" if used.unit == "us" else "Share of the original's latency"
     return Table(("", head), tuple(rows), frozenset({1}))
+
+
+def budgets_table(report: Report) -> Table | None:
+    """Every budget with what is allowed, predicted and measured, and which binds; None if there is but one."""
+    if len(report.budgets) < 2:
+        return None
+    rows = tuple(
+        (
+            asked_words(one),
+            *(amount_words(amount, one.use) for amount in (one.most, one.predicted, one.measured)),
+            share_words(one),
+            OUTCOMES[one.outcome] + (", binds" if one.binding else ""),
+        )
+        for one in report.budgets
+    )
+    return Table(("Budget", "Allowed", "Predicted", "Measured", "Used", "Outcome"), rows, frozenset({1, 2, 3, 4}))
 
 
 def _interval(used: BudgetUsed, bounds: Sequence[float]) -> str:

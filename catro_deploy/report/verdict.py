@@ -1,7 +1,8 @@
 """One sentence that the figures of a report support, and no more."""
 
 from catro_deploy.records import LatencyPlan, Speedup
-from catro_deploy.records.figures import BudgetUsed, LatencyFigures, Verification
+from catro_deploy.records.budgets import BudgetUsed
+from catro_deploy.records.figures import LatencyFigures, Verification
 from catro_deploy.records.report import Report
 from catro_deploy.report.wording import (
     beside,

@@ -1,28 +1,54 @@
-"""The ``budget`` of ``[prune]``, parsed where settings are read."""
+"""The budgets of ``[prune]``, parsed where settings are read."""
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import PlainSerializer, PlainValidator
 from pydantic_core import PydanticKnownError
 
-from catro_deploy.budget import Budget
-from catro_deploy.settings.section import AUTO
+from catro_deploy.budget import Budget, Budgets
+from catro_deploy.errors import BudgetError
+from catro_deploy.settings.section import AUTO, REPEATABLE
 
-__all__ = ["BudgetSetting"]
+__all__ = ["BudgetSetting", "EnergySetting", "MemorySetting", "SizeSetting"]
 
 
-def _parse(value: Any) -> Budget | Literal["auto"]:  # noqa: ANN401 - whatever a file holds
-    """A budget from its text, or one that was parsed.
+def _parse(value: Any) -> Budgets | Literal["auto"]:  # noqa: ANN401 - whatever a file holds
+    """Budgets from their text or texts, or such that were parsed.
 
     Raises:
-        BudgetError: the text cannot be read.
+        BudgetError: the text cannot be read, or auto does not stand alone.
     """
-    if isinstance(value, Budget):
+    if isinstance(value, Budgets):
+        return value
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise PydanticKnownError("string_type")
+    parts = [part.strip() for text in texts for part in text.split(",")]
+    if AUTO not in parts:
+        return Budgets.parse(parts)
+    if len(parts) > 1:
+        raise BudgetError(
+            "The budget auto is searched, and stands alone.",
+            "Leave the other budgets of latency out; --max-size and --max-memory go with it.",
+        )
+    return AUTO
+
+
+def _parse_limit(value: Any, of: Literal["size", "memory", "energy"]) -> Budget | None:  # noqa: ANN401 - as above
+    if value is None or isinstance(value, Budget):
         return value
     if not isinstance(value, str):
         raise PydanticKnownError("string_type")
-    return AUTO if value == AUTO else Budget.parse(value)
+    return Budget.parse(value, of)
 
 
-BudgetSetting = Annotated[Budget | Literal["auto"], PlainValidator(_parse), PlainSerializer(str, return_type=str)]
+_WRITTEN = PlainSerializer(lambda limit: None if limit is None else str(limit), return_type=str | None)
+
+BudgetSetting = Annotated[
+    Budgets | Literal["auto"], PlainValidator(_parse), PlainSerializer(str, return_type=str), REPEATABLE
+]
 """What may be used, or ``auto``: that is searched. Written as text, always in the same form."""
+SizeSetting = Annotated[Budget | None, PlainValidator(partial(_parse_limit, of="size")), _WRITTEN]
+MemorySetting = Annotated[Budget | None, PlainValidator(partial(_parse_limit, of="memory")), _WRITTEN]
+EnergySetting = Annotated[Budget | None, PlainValidator(partial(_parse_limit, of="energy")), _WRITTEN]

@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import PlainSerializer
 from pydantic.fields import FieldInfo
 
-from catro_deploy.settings.section import Section
+from catro_deploy.settings.section import REPEATABLE, Section
 from catro_deploy.settings.tree import Settings
 
 __all__ = ["Setting", "section_model", "section_settings", "settings_by_place"]
@@ -27,6 +27,7 @@ class Setting:
         default: None where it has no fixed default.
         limits: the range of a number, such as ``0 <= x < 1``; empty if there is none.
         help: what it means, as a sentence without its full stop.
+        repeatable: whether its flag may be given several times, though it is one text.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Setting:
     default: Any
     limits: str
     help: str
+    repeatable: bool = False
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -71,8 +73,10 @@ def _setting(name: str, field: FieldInfo) -> Setting:
     limits = _limits(parts)
     default = field.get_default(call_default_factory=True, validated_data={})
     if any(isinstance(one, PlainSerializer) for one in parts):  # parsed from text, and written as text
-        return Setting(name, str, None if default is None else str(default), limits, field.description or "")
-    return Setting(name, _bare(field.annotation), default, limits, field.description or "")
+        shown = None if default is None else str(default)
+        return Setting(name, str, shown, limits, field.description or "", REPEATABLE in parts)
+    kind = _bare(field.annotation)
+    return Setting(name, kind, default, limits, field.description or "", REPEATABLE in parts)
 
 
 def _bare(annotation: Any) -> Any:  # noqa: ANN401 - any annotation

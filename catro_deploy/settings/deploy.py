@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from catro_deploy.settings.durations import DurationSetting
 from catro_deploy.settings.section import AUTO, TARGETS_OWN, Section
 
 __all__ = [
@@ -115,6 +116,11 @@ class BenchSettings(Section):
     transfers: bool = Field(False, description="On a GPU: latency includes copies to and from it")
     cuda_graph: bool = Field(
         True, description="On a GPU: an inference is launched as one CUDA graph, where one can be captured"
+    )
+    soak: DurationSetting = Field(
+        None,
+        description="How long the pruned network then runs back to back (120s, 5min): its latency must hold at the "
+        "end; default: not at all",
     )
 
 

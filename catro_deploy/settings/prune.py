@@ -1,13 +1,13 @@
 """``[prune]``."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from catro_deploy.budget import Budget
+from catro_deploy.budget import Budget, Budgets
 from catro_deploy.errors import BudgetError
-from catro_deploy.settings.budget import BudgetSetting
-from catro_deploy.settings.section import AUTO, Compute, Section
+from catro_deploy.settings.budget import BudgetSetting, EnergySetting, MemorySetting, SizeSetting
+from catro_deploy.settings.section import AUTO, REPEATABLE, Compute, Section
 
 __all__ = ["PruneSettings"]
 
@@ -15,7 +15,16 @@ __all__ = ["PruneSettings"]
 class PruneSettings(Section):
     """``[prune]``: which channels stay."""
 
-    target: str = Field("x86-cpu", description="What the network will run on: see `catro-deploy targets list`")
+    target: Annotated[str, REPEATABLE] = Field(
+        "x86-cpu",
+        description="What the network will run on: see `catro-deploy targets list`; if repeated: one network that "
+        "meets its budgets on each",
+    )
+    also: list[str] = Field(
+        default_factory=list,
+        description="Further targets that the same network must meet its budgets on: NAME, NAME:fp32 for a precision, "
+        "NAME@DEVICE for one of your devices",
+    )
     device: str = Field(
         "", description="Which device of the target, see `catro-deploy device list`; default: this machine"
     )
@@ -24,10 +33,21 @@ class PruneSettings(Section):
         description="Classes to keep: a group, names or indices; the logits come in this order; default: all classes",
     )
     budget: BudgetSetting = Field(
-        Budget(0.5, "x"),
+        Budgets((Budget(0.5, "x"),)),
         description="What the pruned network may use: a share of the original's latency on the target (0.5x), a "
-        "latency (400us, 1.5ms), or a share of multiply-accumulates (50%flops); auto: `run` searches for the smallest "
-        "latency within max_drop",
+        "latency (400us, 1.5ms), a percentile (900us@p99), or a share of multiply-accumulates (50%flops); all of "
+        "several must be met; auto: `run` searches for the smallest latency within max_drop",
+    )
+    max_size: SizeSetting = Field(
+        None, description="Largest ONNX file in the served precision: 300kB, 1.5MiB, or 0.25x of the original's"
+    )
+    max_memory: MemorySetting = Field(
+        None, description="Most memory of feature maps at once: 256KiB, 2MB, or 0.5x of what the original needs"
+    )
+    max_energy: EnergySetting = Field(
+        None,
+        description="Most energy of an inference, where the device tells what power it draws: 3mJ, or 0.5x of the "
+        "original's",
     )
     criterion: Literal["catro", "obs", "l1"] = Field(
         "catro",
@@ -82,9 +102,22 @@ class PruneSettings(Section):
     compute: Compute = Field("auto", description="Where channels are scored; auto: the GPU if PyTorch sees one")
     seed: NonNegativeInt = Field(0, description="Seed of the selection's random start")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _first_target_of_several(cls, given: Any) -> Any:  # noqa: ANN401 - whatever a file holds
+        """``target = "a, b"`` or a list is the target a, and also b."""
+        if not isinstance(given, dict):
+            return given
+        target, also = given.get("target"), given.get("also", [])
+        texts = [target] if isinstance(target, str) else target
+        if not (isinstance(texts, list) and isinstance(also, list) and all(isinstance(text, str) for text in texts)):
+            return given
+        first, *others = [name.strip() for text in texts for name in text.split(",")] or [""]
+        return {**given, "target": first, "also": [*others, *also]}
+
     @property
     def given_budget(self) -> Budget:
-        """The budget, where it is not searched.
+        """The budget that widths are chosen by, where it is not searched.
 
         Raises:
             BudgetError: it is ``auto``.
@@ -94,4 +127,21 @@ class PruneSettings(Section):
                 "The budget auto is searched by `catro-deploy run` only.",
                 "Name a budget, such as 0.5x, 400us or 50%flops.",
             )
-        return self.budget
+        return self.budget.main
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """All that must be met, the one that widths are chosen by first.
+
+        Raises:
+            BudgetError: the budget is to be searched.
+        """
+        main = self.given_budget
+        assert self.budget != AUTO
+        others = (*self.budget.parts, *filter(None, (self.max_size, self.max_memory, self.max_energy)))
+        return (main, *(one for one in others if one != main))
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether a device decides the widths: by latency, given or to be searched, or by energy."""
+        return self.budget == AUTO or any(budget.is_timed for budget in self.budgets)

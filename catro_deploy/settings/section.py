@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["AUTO", "IMAGENET", "TARGETS_OWN", "TRANSFORMERS", "UNLABELLED", "Compute", "Section"]
+__all__ = ["AUTO", "IMAGENET", "REPEATABLE", "TARGETS_OWN", "TRANSFORMERS", "UNLABELLED", "Compute", "Section"]
 
 Compute = Literal["auto", "cpu", "cuda"]
 
@@ -12,6 +12,9 @@ TARGETS_OWN = "target"
 """The ``precision`` that is the target's own."""
 AUTO: Final = "auto"
 """The ``budget`` that is searched: the smallest latency that ``[verify] max_drop`` allows."""
+
+REPEATABLE = object()
+"""Marks a setting that is one text, whose flag may be given several times: the texts are joined by commas."""
 
 IMAGENET = "imagenet1k"
 """The ``classes`` of a model that was trained on ImageNet's 1,000 classes."""

@@ -1,6 +1,7 @@
 """``bench``: interleaved latency of the original and the pruned ONNX file, measured by the device's agent."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from catro_deploy.agent.device import flat
@@ -13,7 +14,8 @@ from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.errors import MissedError
 from catro_deploy.files import file_hash
 from catro_deploy.progress import Progress
-from catro_deploy.records import Bench, Precision
+from catro_deploy.records import Bench, Plan, Precision
+from catro_deploy.report.budgets import budget_figures, missed_words
 from catro_deploy.report.latency import budget_used
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -26,13 +28,18 @@ from catro_deploy.transports import device_of, reached, run_job
 from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.execution import Use, bench_job, use_of
 from catro_deploy.transports.reach import require_reachable
+from catro_deploy.transports.sides import sides_of
 
 __all__ = ["bench", "bench_errand", "measured"]
 
 # For loading both models, a last turn of very slow ones, and the bootstrap.
 GRACE_S = 600
+AGAIN = "Prune again with what is measured now: catro-deploy run --force; or allow more with --budget."
 # Of a result, in bench.json as they are.
-RECORDED = ("original", "pruned", "speedup", "mode", "further", "trtexec", "benchmark_app", "energy", "warnings")
+RECORDED = (
+    *("original", "pruned", "speedup", "mode", "further"),
+    *("trtexec", "benchmark_app", "energy", "soak", "warnings"),
+)
 
 
 def bench(settings: Settings, run: RunFolder, progress: Progress) -> Bench:
@@ -43,25 +50,36 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> Bench:
         RunFolderError, ModelError: an ONNX file is missing, corrupt, or of another plan.
         UsageError: the files take another number of images at a time.
         FaultError: the agent crashed or did not end.
-        MissedError: the pruned model is slower, or misses its budget of latency; bench.json is written before.
+        MissedError: the pruned model is slower, or misses a budget of latency or energy; bench.json is written before.
     """
-    device = device_of(settings.prune.device, run)
-    record = measured(settings, run, device, progress)
+    first, *others = sides_of(settings)
+    record = measured(settings, run, device_of(first.device, run), progress)
+    also = {side.name: measured(side.settings, run, side.device, progress) for side in others}
+    record = replace(record, also=also)
     save(record, run)
+    plan = load_plan(run)
+    for name, found in ({first.name: record} | also).items():
+        _require_met(plan, found, f" on {name}" if also else "", run)
+    if missed := missed_words(budget_figures(plan, record, None), ("latency", "energy")):
+        raise MissedError(missed, AGAIN)
+    return record
+
+
+def _require_met(plan: Plan, record: Bench, where: str, run: RunFolder) -> None:
+    """See to it that the network is not slower than the original, and meets the budget that its widths were chosen by.
+
+    Raises:
+        MissedError: it does not.
+    """
     low, high = record.speedup.ci95
     if high < 1:
         raise MissedError(
-            f"The pruned model is slower: it runs at {low:.2f} to {high:.2f} times the original's speed.",
+            f"The pruned model is slower{where}: it runs at {low:.2f} to {high:.2f} times the original's speed.",
             f"The times are in {run.bench}. Multiply-accumulates are not latency: try --budget 0.5x.",
         )
-    plan = load_plan(run)
     used = budget_used(plan, record)
     if used.unit != "flops" and used.outcome == "missed":
-        raise MissedError(
-            f"The budget {plan.budget} is not met: {used.used:.4g} {used.unit} measured.",
-            "Prune again with what is measured now: catro-deploy run --force; or allow more with --budget.",
-        )
-    return record
+        raise MissedError(f"The budget {plan.budget} is not met{where}: {used.used:.4g} {used.unit} measured.", AGAIN)
 
 
 def measured(settings: Settings, run: RunFolder, device: str, progress: Progress) -> Bench:
@@ -99,15 +117,16 @@ def bench_errand(settings: Settings, run: RunFolder) -> Errand[BenchJob]:
     use = use_of(target, settings)
     modes = use.modes(list(dict.fromkeys([use.batch, *settings.bench.batches])))
     models = served_models(run, served_precisions(run, settings))
-    job = bench_job(use, protocol, models, modes, beside=True)
+    soak_s = settings.bench.soak or 0.0
+    job = bench_job(use, protocol, models, modes, beside=True, soak_s=soak_s)
     files = [model.file for model in models.values()]
-    limit_s = len(modes) * (protocol.warmup_s + protocol.limit_s) + GRACE_S
+    limit_s = len(modes) * (protocol.warmup_s + protocol.limit_s) + soak_s + GRACE_S
     return Errand("Measuring", job, files, limit_s)
 
 
 def _measure(device: str, errand: Errand[BenchJob], run: RunFolder, progress: Progress) -> BenchResult:
     job, reached_s = errand.job, 0.0
-    planned_s = len(job.modes) * (job.protocol.warmup_s + job.protocol.seconds)
+    planned_s = len(job.modes) * (job.protocol.warmup_s + job.protocol.seconds) + job.soak_s
     with progress.task("Measuring both networks", planned_s) as task:
 
         def advance(event: Event) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from catro_deploy.files import write_text
-from catro_deploy.records import Budget, Search
+from catro_deploy.records import Budgets, Search
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load
 from catro_deploy.settings import AUTO, Settings, settings_text
@@ -78,7 +78,7 @@ def _runs(stage: Stage, settings: Settings, run: RunFolder, force: bool) -> bool
 
 def with_budget_found(settings: Settings, run: RunFolder) -> Settings:
     """``settings`` with the budget that the search in ``run`` found."""
-    found = {"budget": Budget.parse(load(Search, run).budget)}
+    found = {"budget": Budgets.parse(load(Search, run).budget)}
     return settings.model_copy(update={"prune": settings.prune.model_copy(update=found)})
 
 

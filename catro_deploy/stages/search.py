@@ -20,7 +20,7 @@ from catro_deploy.assessment.basis import Basis, basis_of, resolution_warning
 from catro_deploy.data.base import Split, Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError, SettingsError
 from catro_deploy.progress import Progress
-from catro_deploy.records import Budget, FirstLook, FrontPoint, Search, TriedPoint
+from catro_deploy.records import Budgets, FirstLook, FrontPoint, Search, TriedPoint
 from catro_deploy.report.agreement import METRICS, metric_words
 from catro_deploy.report.wording import nats, points
 from catro_deploy.runs.folder import RunFolder
@@ -185,7 +185,7 @@ def _try(share: float, settings: Settings, run: RunFolder, progress: Progress, h
 
     The folder keeps point.json and the pruned network, which later stages continue with.
     """
-    pruning = settings.prune.model_copy(update={"budget": Budget.parse(_budget(share))})
+    pruning = settings.prune.model_copy(update={"budget": Budgets.parse(_budget(share))})
     asked = settings.model_copy(update={"prune": pruning})
     folder = trial_folder(asked, run)
     if (ended := load_if_there(TriedPoint, folder)) is not None:

@@ -7,11 +7,13 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from catro_deploy.errors import RunFolderError
+from catro_deploy.errors import MissedError, RunFolderError
 from catro_deploy.files import file_hash, replacing, write_text
+from catro_deploy.graph.onnx.footprint import footprint_of
 from catro_deploy.graph.onnx.ir import ir_of
 from catro_deploy.progress import Progress
-from catro_deploy.records import Input, Plan, Port, Shipped
+from catro_deploy.records import Input, Plan, Port, Precision, Shipped, ShippedAlso
+from catro_deploy.report.budgets import budget_figures, missed_words
 from catro_deploy.report.code import infer_code
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -19,6 +21,7 @@ from catro_deploy.runs.records import save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.served import model_of, served_precisions
 from catro_deploy.targets import load_target
+from catro_deploy.transports.sides import Side, sides_of
 
 __all__ = ["ship"]
 
@@ -36,14 +39,18 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
         RunFolderError: the plan or the network's file is missing or damaged.
         TargetError: the target is not known.
         StorageError: the files could not be written.
+        MissedError: the file, or the memory that it needs, exceeds its budget; all is written before.
     """
     plan = load_plan(run)
-    precision = served_precisions(run, settings)["pruned"]
-    source = run.path / model_of(run, "pruned", precision).file
+    source, precision = _served(settings, run)
     folder = run.shipped.parent
     takes, gives, *top = _ports(source)
-    target = load_target(settings.prune.target)
-    sources = [source, *(run.require(made, "export") for made in (ir_of(source) if target.takes_ir else ()))]
+    sides = sides_of(settings)
+    served = {side.name: _served(side.settings, run) for side in sides}
+    sources = list(dict.fromkeys(one for side in sides for one in _files(side, served[side.name][0], run)))
+    batch = settings.bench.batch or load_target(settings.prune.target).batch
+    memory = max(footprint_of(file, batch).memory_bytes for file in {file for file, _ in served.values()})
+    whole = footprint_of(run.original_onnx, batch).memory_bytes
     for one in sources:
         with replacing(folder / one.name) as temporary:
             shutil.copyfile(one, temporary)
@@ -54,17 +61,41 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
         original_bytes=run.original_onnx.stat().st_size,
         sha256=file_hash(source),
         target=plan.target,
-        runtime=target.runtime,
+        runtime=sides[0].target.runtime,
         input=_input(takes, plan, settings),
         output=gives,
         top=tuple(top),
         classes=plan.classes,
         plan_sha256=file_hash(run.plan),
+        memory_bytes=memory,
+        original_memory_bytes=whole,
+        also={side.name: _also(side, *served[side.name]) for side in sides[1:]},
     )
     save(shipped, run)
     write_text(folder / INFER, infer_code(shipped))
     _remove_others(folder, {*(one.name for one in sources), run.shipped.name, INFER})
+    if missed := missed_words(budget_figures(plan, None, shipped), ("size", "memory")):
+        raise MissedError(
+            missed,
+            "Prune again (catro-deploy run --force), in a smaller precision (--precision int8), or allow more with "
+            "--max-size or --max-memory.",
+        )
     return shipped
+
+
+def _served(settings: Settings, run: RunFolder) -> tuple[Path, Precision]:
+    """The served file of the pruned network, and its precision."""
+    precision = served_precisions(run, settings)["pruned"]
+    return run.path / model_of(run, "pruned", precision).file, precision
+
+
+def _files(side: Side, file: Path, run: RunFolder) -> list[Path]:
+    """The served ONNX ``file`` and, for OpenVINO, the IR made from it."""
+    return [file, *(run.require(made, "export") for made in (ir_of(file) if side.target.takes_ir else ()))]
+
+
+def _also(side: Side, file: Path, precision: Precision) -> ShippedAlso:
+    return ShippedAlso(file.name, precision, file.stat().st_size, file_hash(file), side.target.runtime)
 
 
 def _ports(source: Path) -> tuple[Port, ...]:

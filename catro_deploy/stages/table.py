@@ -12,9 +12,10 @@ from catro_deploy import resources
 from catro_deploy.errors import CheckpointError
 from catro_deploy.files import file_hash
 from catro_deploy.runs.folder import RunFolder
-from catro_deploy.settings import AUTO, Settings
+from catro_deploy.settings import Settings
 from catro_deploy.settings.section import TRANSFORMERS
 from catro_deploy.targets import load_target
+from catro_deploy.transports.sides import sides_of
 
 __all__ = [
     "BUILD",
@@ -81,8 +82,8 @@ def deciding(settings: Settings, section: str) -> dict[str, Any]:
 
 
 def counts_latency(settings: Settings) -> bool:
-    """Whether the budget is one of latency, given or searched."""
-    return settings.prune.budget == AUTO or settings.prune.budget.unit != "flops"
+    """Whether a budget is one of latency, given or searched, or of energy."""
+    return settings.prune.is_timed
 
 
 def checkpoint_hash(settings: Settings) -> str:
@@ -112,6 +113,8 @@ def _pruning(settings: Settings) -> dict[str, Any]:
         used: dict[str, Any] = {"threads": settings.bench.threads, "batch": settings.bench.batch}
         if settings.quantize.is_named:
             used |= {"precision": settings.quantize.precision}
+        if settings.bench.soak is not None:
+            used["soak"] = settings.bench.soak
         used |= _interface(settings)
         outside |= _device(settings) | used | {"profile": _text("calibration/profile", settings.profile.protocol)}
     return outside
@@ -128,7 +131,10 @@ def _searching(settings: Settings) -> dict[str, Any]:
 
 
 def _device(settings: Settings) -> dict[str, Any]:
-    return {"target": load_target(settings.prune.target).model_dump(mode="json"), "device": settings.prune.device}
+    first, *others = [
+        {"target": side.target.model_dump(mode="json"), "device": side.device} for side in sides_of(settings)
+    ]
+    return {**first, "also": others} if others else first
 
 
 def _exporting(settings: Settings) -> dict[str, Any]:
@@ -159,7 +165,7 @@ def _quantising(settings: Settings) -> dict[str, Any]:
 
 def _shipping(settings: Settings) -> dict[str, Any]:
     data = settings.data.model_dump(mode="json", include={"name", "resize", "interpolation"})
-    return _device(settings) | {"data": data}
+    return _device(settings) | {"data": data, "batch": settings.bench.batch}
 
 
 def _text(kind: resources.Kind, name: str) -> str:
@@ -292,6 +298,7 @@ STAGES: tuple[Stage, ...] = (
         reads=lambda run: (run.plan, *_exported(run), *_quantised(run)),
         writes=_shipped,
         outside=_shipping,
+        may_miss=True,
     ),
     Stage(
         "report",

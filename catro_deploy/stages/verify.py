@@ -6,7 +6,7 @@ after each step from the cut on.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from catro_deploy.data.base import Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError
 from catro_deploy.graph.fx.features import images_at_once
 from catro_deploy.progress import Progress
-from catro_deploy.records import ByRuntime, OtherRuntime, Plan, Precisions, Recovery, Verify
+from catro_deploy.records import ByRuntime, OtherRuntime, Plan, Precisions, Recovery, Verdict, Verify
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import save
@@ -28,12 +28,13 @@ from catro_deploy.stages.recovery import Intermediates
 from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.stages.verdict import TUNING, compare, compare_with_original, verdict_on
 from catro_deploy.statistics.agreement import largest_finite
-from catro_deploy.targets import Precision, load_target
+from catro_deploy.targets import Precision, Target, load_target
 from catro_deploy.transports import device_of
 from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.execution import Use, use_of
 from catro_deploy.transports.reach import require_reachable
 from catro_deploy.transports.registry import HERE
+from catro_deploy.transports.sides import Side, sides_of
 
 __all__ = ["test_images", "verify", "verify_errand"]
 
@@ -54,12 +55,16 @@ class _ByRuntime:
 
 @dataclass(frozen=True)
 class _Answers:
-    """Both networks' answers to the test images, by PyTorch, the runtime, and ONNX Runtime if that is another one."""
+    """Both networks' answers to the test images, by PyTorch, the runtime, and ONNX Runtime if that is another one.
+
+    ``also`` are the answers on further targets, by name.
+    """
 
     by_torch: Mapping[str, Floats]
     served: _ByRuntime
     by_ort: _ByRuntime | None
     recovery: Recovery | None
+    also: Mapping[str, _ByRuntime] = field(default_factory=dict)
 
 
 def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
@@ -83,6 +88,10 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
     also_by_ort = target.runtime != ORT or precisions["pruned"] != "fp32"
     given = _classify(settings, run, plan, test, progress, also_by_ort=also_by_ort)
     record = _verdict(settings, plan, test.labels, given, precisions)
+    also = {side.name: _verdict_also(side, run, plan, test.labels, given) for side in sides_of(settings)[1:]}
+    problems = [f"On {name}: {problem}" for name, verdict in also.items() for problem in verdict.problems]
+    problems = [*record.problems, *problems]
+    record = replace(record, also=also, problems=tuple(problems), passed=not problems)
     save(record, run)
     if not record.passed:
         allowed = settings.verify.max_drop
@@ -99,7 +108,9 @@ def _classify(
     models = {"original": networks.load(run, weights="original"), "pruned": networks.load(run, weights="finetuned")}
     at_once = images_at_once(models["original"], plan.input_shape, settings.verify.batch_size)
     between = Intermediates.of(run, plan, models["pruned"], len(test.labels))
-    total = (6 if also_by_ort else 4) * len(test.labels) + (between.steps if between else 0)
+    _, *others = sides_of(settings)
+    passes = (6 if also_by_ort else 4) + 2 * len(others)
+    total = passes * len(test.labels) + (between.steps if between else 0)
     with (
         progress.task("Verifying on the test images", total) as task,
         packed(run, test, plan, settings.verify.batch_size) as images,
@@ -108,27 +119,27 @@ def _classify(
         by_torch = logits_by_torch(run, models, images, plan, at_once, task)
         recovery = between.measure(run, images, test.labels, by_torch, plan, at_once, task) if between else None
         served = _ByRuntime(*logits_on_device(run, errand, device, len(plan.classes), task, progress.note))
+        also = {}
+        for side in others:
+            on_side = _errand(side.settings, run, plan)
+            answers = logits_on_device(run, on_side, side.device, len(plan.classes), task, progress.note)
+            also[side.name] = _ByRuntime(*answers)
         by_ort = None
         if also_by_ort:
             errand = _by_ort(settings, run, plan)
             by_ort = _ByRuntime(*logits_on_device(run, errand, HERE, len(plan.classes), task, progress.note))
     if settings.export.output == "softmax":
         by_torch = {name: log_softmax(logits) for name, logits in by_torch.items()}
-    return _Answers(by_torch, served, by_ort, recovery)
+    return _Answers(by_torch, served, by_ort, recovery, also)
 
 
 def _verdict(
     settings: Settings, plan: Plan, labels: NDArray[np.int64], given: _Answers, precisions: Mapping[str, Precision]
 ) -> Verify:
     """The record of the verdict on both networks' answers."""
-    target, max_drop = load_target(settings.prune.target), settings.verify.max_drop
-    by_torch, by_runtime = given.by_torch, given.served.logits
-    found = {name: compare(by_torch[name], by_runtime[name], labels, plan.classes) for name in by_torch}
-    largest = max(largest_finite(logits) for logits in by_torch.values())
-    tolerance = settings.verify.tolerance or _tolerance(target.precision, largest)
-    in_integers = [name for name, precision in precisions.items() if precision == "int8"]
-    agreement = compare_with_original(by_runtime["original"], by_runtime["pruned"], plan.classes, labels)
-    verdict = verdict_on(found["original"], found["pruned"], agreement, tolerance, max_drop, in_integers)
+    target, by_torch = load_target(settings.prune.target), given.by_torch
+    tolerance = _tolerance_of(settings, target, by_torch)
+    verdict = _compared(settings, plan, labels, by_torch, given.served.logits, precisions, tolerance)
     return Verify(
         **vars(verdict),
         target=target.name,
@@ -140,9 +151,38 @@ def _verdict(
         runtime=given.served.runtime,
         recovery=given.recovery,
         onnxruntime=_other_runtime(given.by_ort, by_torch, labels, plan) if given.by_ort else None,
-        max_drop=max_drop,
+        max_drop=settings.verify.max_drop,
         passed=not verdict.problems,
     )
+
+
+def _verdict_also(side: Side, run: RunFolder, plan: Plan, labels: NDArray[np.int64], given: _Answers) -> Verdict:
+    """The verdict on what a further target answered."""
+    precisions = served_precisions(run, side.settings)
+    tolerance = _tolerance_of(side.settings, side.target, given.by_torch)
+    answers = given.also[side.name].logits
+    return _compared(side.settings, plan, labels, given.by_torch, answers, precisions, tolerance)
+
+
+def _compared(
+    settings: Settings,
+    plan: Plan,
+    labels: NDArray[np.int64],
+    by_torch: Mapping[str, Floats],
+    by_runtime: Mapping[str, Floats],
+    precisions: Mapping[str, Precision],
+    tolerance: float,
+) -> Verdict:
+    found = {name: compare(by_torch[name], by_runtime[name], labels, plan.classes) for name in by_torch}
+    in_integers = [name for name, precision in precisions.items() if precision == "int8"]
+    agreement = compare_with_original(by_runtime["original"], by_runtime["pruned"], plan.classes, labels)
+    max_drop = settings.verify.max_drop
+    return verdict_on(found["original"], found["pruned"], agreement, tolerance, max_drop, in_integers)
+
+
+def _tolerance_of(settings: Settings, target: Target, by_torch: Mapping[str, Floats]) -> float:
+    largest = max(largest_finite(logits) for logits in by_torch.values())
+    return settings.verify.tolerance or _tolerance(target.precision, largest)
 
 
 def test_images(settings: Settings, plan: Plan) -> Subset:

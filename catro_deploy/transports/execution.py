@@ -57,6 +57,7 @@ def bench_job(
     modes: Sequence[Mode] = (),
     *,
     beside: bool = False,
+    soak_s: float = 0.0,
 ) -> BenchJob:
     """Time ``original`` and ``pruned`` of ``models`` in ``modes``, by default the one that the budget counts."""
     return BenchJob(
@@ -67,6 +68,7 @@ def bench_job(
         modes=tuple(modes) or (use.mode,),
         protocol=BenchProtocol(**protocol.model_dump()),
         beside=beside,
+        soak_s=soak_s,
     )
 
 

@@ -104,7 +104,7 @@ BENCH = {
     "protocol": {
         "warmup_s": 0.5, "seconds": 1, "min_samples": 9, "limit_s": 2, "block": 1, "bootstrap_resamples": 9, "seed": 0,
     },
-    "beside": False,
+    "beside": False, "soak_s": 1.5,
 }  # fmt: skip
 
 

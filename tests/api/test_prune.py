@@ -19,7 +19,7 @@ from catro_deploy.graph.coupling.trace import list_layers
 from catro_deploy.graph.cut.surgery import masked
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Silent
-from catro_deploy.pruning import classifier
+from catro_deploy.pruning import finding
 from catro_deploy.records import Keep
 from catro_deploy.resources import find
 from catro_deploy.runs.folder import RunFolder
@@ -126,7 +126,7 @@ def test_a_network_is_traced_once(traces):
 def test_a_budget_of_latency_is_measured_here_and_the_network_traced_once(tmp_path, monkeypatch, traces):
     write_text(tmp_path / "few.toml", PROFILE_PROTOCOL)
     write_text(tmp_path / "trial.toml", TRIAL)
-    monkeypatch.setattr(classifier, "CANDIDATES", str(tmp_path / "trial.toml"))
+    monkeypatch.setattr(finding, "CANDIDATES", str(tmp_path / "trial.toml"))
     pruned = catro_deploy.prune(
         lively_blocks(),
         loader(),

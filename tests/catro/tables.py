@@ -42,6 +42,9 @@ class TableCost:
         assert {name: tuple(widths) for name, widths in candidates.items()} == dict(self.candidates)
         return self.content
 
+    def rows(self, candidates: Mapping[str, Sequence[int]]) -> list[CostTables]:
+        return [self.tables(candidates)]
+
 
 def valued(**values: Mapping[int, float]) -> list[GroupValue]:
     """Groups with the value of each candidate width."""

@@ -37,7 +37,7 @@ def test_a_flag_says_what_its_setting_says(flag):
     assert option.help.replace("\\[", "[").startswith(f"{setting.help}.")
     if isinstance(setting.default, int | float) and setting.type is not bool:
         assert f"default: {setting.default}" in option.help
-    assert option.multiple == setting.is_list
+    assert option.multiple == (setting.is_list or setting.repeatable)
     assert setting.limits in option.help
 
 

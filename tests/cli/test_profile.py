@@ -8,7 +8,7 @@ import pytest
 
 from catro_deploy.latency.profile import measuring
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.pruning import classifier
+from catro_deploy.pruning import finding
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.transports import run_job
@@ -22,7 +22,7 @@ FIGURES = {"within_5", "within_10", "rmspe", "spearman"}
 def folder(tiny, monkeypatch):
     """A working folder with a checkpoint of Blocks; candidates are timed for a moment only."""
     save_weights(Blocks(3), tiny / "blocks.safetensors")
-    monkeypatch.setattr(classifier, "CANDIDATES", "./moment.toml")
+    monkeypatch.setattr(finding, "CANDIDATES", "./moment.toml")
     return tiny
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from catro_deploy.models.pretrained import pretrained
-from catro_deploy.pruning import classifier
+from catro_deploy.pruning import finding
 from catro_deploy.runs.listing import newest_run
 from tests.docs.tutorial import SHORT, follow
 from tests.tiny import CHECKOUT
@@ -39,7 +39,7 @@ SIGNS_TO_STRIPES = {
 
 @pytest.fixture(autouse=True)
 def _short_trials(monkeypatch):
-    monkeypatch.setattr(classifier, "CANDIDATES", "./moment.toml")
+    monkeypatch.setattr(finding, "CANDIDATES", "./moment.toml")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def signs(tmp_path_factory):
     """The folder in which the first tutorial was followed."""
     folder = tmp_path_factory.mktemp("signs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classifier, "CANDIDATES", "./moment.toml")
+        patch.setattr(finding, "CANDIDATES", "./moment.toml")
         prune = SHORT["prune"] | {"classes": ["stripes"]}
         follow(TUTORIALS / "traffic-signs.md", folder, SIGNS_TO_STRIPES, prune=prune, **SMALL)
     return folder

@@ -22,6 +22,6 @@ def test_with_the_preprocessing_of_the_exported_files(tmp_path, precision):
     with candidate_timer(model, SHAPE, use, protocol, 18) as timer:
         found = timer.measure(model)
         for name in ("original", "pruned"):
-            with open_runner("onnxruntime", timer.folder / f"{name}.onnx", 1) as runner:
+            with open_runner("onnxruntime", timer.files.folder / f"{name}.onnx", 1) as runner:
                 assert (runner.input_type, runner.image_shape) == (np.uint8, (*SHAPE[1:], SHAPE[0]))
     assert min(found.candidate_us, found.original_us) > 0

@@ -13,7 +13,8 @@ from catro_deploy.latency.profile import LatencyProfile
 from catro_deploy.latency.table import Cell, Fit
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent
-from catro_deploy.pruning.solvers import Problem, full_widths, solver_of
+from catro_deploy.pruning.solvers import Problem, solver_of
+from catro_deploy.pruning.values import full_widths
 from catro_deploy.records import CostErrors, Staircase
 from catro_deploy.settings import PruneSettings, QuantizeSettings, Settings
 from catro_deploy.targets import load_target

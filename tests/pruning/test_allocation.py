@@ -3,12 +3,12 @@
 import pytest
 
 from catro_deploy.errors import BudgetError, MissedError
-from catro_deploy.progress import Silent
-from catro_deploy.pruning.allocation import Decision, by_flops, by_latency
-from catro_deploy.pruning.solvers import Problem, full_widths
+from catro_deploy.pruning.allocation import Decision, by_flops
+from catro_deploy.pruning.solvers import Problem
+from catro_deploy.pruning.values import full_widths
 from catro_deploy.records import CostErrors
 from catro_deploy.settings import PruneSettings
-from tests.priced import BRANCH, Device, Wide, block, concatenation, plan_of, pricing, scored, smooth, stairs
+from tests.priced import BRANCH, Device, Wide, block, concatenation, decided, plan_of, pricing, scored, smooth, stairs
 
 
 def test_the_plan_tells_how_the_widths_came():
@@ -108,7 +108,7 @@ def test_groups_that_stay_are_counted_in_full():
     device = Device(prices.cost.predict, lambda _: by_hand[128])
 
     def decide(budget: str) -> Decision:
-        return by_latency(Problem(network, on, PruneSettings(budget=budget)), prices, device, Silent())
+        return decided(Problem(network, on, PruneSettings(budget=budget)), prices, device)
 
     decision = decide(f"{by_hand[50] + 0.1}us")
     assert decision.widths == {"inner": 50}
@@ -123,7 +123,7 @@ def test_an_exact_allocation_of_layers_on_three_groups_is_wrong_usage_not_a_miss
     on = scored(network)
     problem = Problem(network, on, PruneSettings(allocation="exact", budget="0.5x"))
     with pytest.raises(BudgetError, match=r"\bjoin\b"):
-        by_latency(problem, pricing(network, on, smooth), None, Silent())
+        decided(problem, pricing(network, on, smooth), None)
 
 
 @pytest.mark.parametrize("allocation", ["flops", "uniform"])

@@ -16,19 +16,9 @@ from catro_deploy.errors import BudgetError
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.pruning.scoring import Scored
 from catro_deploy.pruning.selection import values_of
-from catro_deploy.pruning.solvers import (
-    Problem,
-    Solver,
-    all_widths,
-    exact_by_flops,
-    full_widths,
-    measures_worth,
-    solver_of,
-    values_by_loss,
-    values_for,
-)
+from catro_deploy.pruning.solvers import Problem, Solver, exact_by_flops, measures_worth, solver_of
+from catro_deploy.pruning.values import all_widths, full_widths, values_by_loss, values_for
 from catro_deploy.reconstruction.worth import Losses
-from catro_deploy.records import Budget
 from catro_deploy.settings import PruneSettings
 from tests.catro.tables import best, narrower_than_it_could_be
 from tests.priced import BRANCH, block, concatenation, pricing, scored, smooth, stairs
@@ -192,22 +182,23 @@ def test_auto_is_exact_where_layers_hang_on_two_groups():
 @pytest.mark.parametrize("criterion", ["catro", "l1"])
 def test_worth_is_measured_for_latency_where_channels_are_chosen_by_what_reads_them(criterion, budget):
     for allocation in ("auto", "exact", "greedy", "flops", "uniform"):
-        settings = PruneSettings(criterion=criterion, allocation=allocation)
+        settings = PruneSettings(criterion=criterion, allocation=allocation, budget=budget)
         by_loss = budget != "50%flops" and criterion == "catro" and allocation in ("auto", "exact", "greedy")
-        assert measures_worth(settings, Budget.parse(budget)) == by_loss
+        assert measures_worth(settings) == by_loss
         for worth in ("measured", "scatter"):
             asked = settings.model_copy(update={"worth": worth})
-            assert measures_worth(asked, Budget.parse(budget)) == (worth == "measured")
+            assert measures_worth(asked) == (worth == "measured")
         for worth in ("auto", "measured", "scatter"):
             plain = settings.model_copy(update={"worth": worth, "reconstruct": False})
-            assert not measures_worth(plain, Budget.parse(budget))
+            assert not measures_worth(plain)
 
 
 @pytest.mark.parametrize("allocation", ["auto", "exact", "greedy", "flops", "uniform"])
 def test_worth_is_measured_where_classes_are_not_compared(allocation):
     settings = PruneSettings(criterion="obs", allocation=allocation)
-    assert all(measures_worth(settings, Budget.parse(budget)) for budget in ("50%flops", "0.5x", "400us"))
-    assert not measures_worth(settings.model_copy(update={"worth": "scatter"}), Budget.parse("0.5x"))
+    for budget in ("50%flops", "0.5x", "400us"):
+        assert measures_worth(PruneSettings(criterion="obs", allocation=allocation, budget=budget))
+    assert not measures_worth(settings.model_copy(update={"worth": "scatter"}))
 
 
 def keeper(losses: dict[int, float], branch: float = 1.0) -> SimpleNamespace:

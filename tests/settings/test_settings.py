@@ -28,14 +28,15 @@ def write(folder: Path, text: str) -> Path:
 def test_flags_stand_over_the_file_and_the_file_over_defaults(tmp_path):
     file = write(tmp_path, "[prune]\nbudget = '30%flops'\nseed = 7\n")
     settings = load_settings(file, {"prune": {"seed": 9, "target": None}})
-    assert (settings.prune.budget, settings.prune.seed, settings.prune.target) == (Budget(0.3, "flops"), 9, "x86-cpu")
+    assert (settings.prune.given_budget, settings.prune.seed) == (Budget(0.3, "flops"), 9)
+    assert settings.prune.target == "x86-cpu"
 
 
 def test_without_a_file_there_are_defaults():
     settings = load_settings(None, {})
     assert settings == Settings()
     # Half of the measured latency, by whatever allocates best.
-    assert (settings.prune.budget, settings.prune.allocation, settings.prune.depth) == (
+    assert (settings.prune.given_budget, settings.prune.allocation, settings.prune.depth) == (
         Budget(0.5, "x"),
         "auto",
         "auto",
@@ -288,7 +289,7 @@ def test_a_limit_of_steps_is_read_and_written_only_where_there_is_one(tmp_path):
 
 def test_the_budget_is_read_with_the_settings_and_written_in_one_form(tmp_path):
     settings = load_settings(None, {"prune": {"budget": " 1.5 ms"}})
-    assert settings.prune.budget == settings.prune.given_budget == Budget(1500.0, "us")
+    assert settings.prune.budgets == (settings.prune.given_budget,) == (Budget(1500.0, "us"),)
     assert 'budget = "1500us"' in settings_text(settings)
     assert settings.model_dump(mode="json")["prune"]["budget"] == "1500us"
     assert load_settings(write(tmp_path, settings_text(settings)), {}).prune == settings.prune
@@ -324,3 +325,48 @@ def test_settings_read_back_from_their_text_are_the_same(recipe):
     again = settings_from_text(settings_text(settings))
     paths = {"model": {"checkpoint"}, "data": {"root"}}
     assert again.model_dump(exclude=paths) == settings.model_dump(exclude=paths)
+
+
+def test_budgets_are_joined_from_a_list_and_from_limits_of_their_own(tmp_path):
+    lines = 'budget = ["50%flops", "0.5x"]\nmax_size = "300 kB"\nmax_memory = "0.5x"\nmax_energy = "3mJ"'
+    settings = load_settings(write(tmp_path, f"[prune]\n{lines}"), {})
+    assert [(str(one), one.use) for one in settings.prune.budgets] == [
+        ("0.5x", "latency"),
+        ("50%flops", "MACs"),
+        ("300kB", "size"),
+        ("0.5x", "memory"),
+        ("3mJ", "energy"),
+    ]
+    text = settings_text(settings)
+    assert 'budget = "50%flops, 0.5x"' in text
+    assert 'max_size = "300kB"' in text
+    assert load_settings(write(tmp_path, text), {}).prune == settings.prune
+
+
+def test_the_device_decides_where_a_budget_is_of_latency_or_of_energy():
+    def is_timed(**pruning):
+        return load_settings(None, {"prune": pruning}).prune.is_timed
+
+    assert is_timed()
+    assert is_timed(budget="auto")
+    assert not is_timed(budget="50%flops", max_size="300kB")
+    assert is_timed(budget="50%flops", max_energy="3mJ")
+
+
+def test_a_searched_budget_stands_alone():
+    with pytest.raises(BudgetError, match="stands alone"):
+        load_settings(None, {"prune": {"budget": "auto, 900us@p99"}})
+    assert load_settings(None, {"prune": {"budget": "auto", "max_size": "300kB"}}).prune.max_size is not None
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("120s", 120.0), ("2min", 120.0), ("0.5 s", 0.5)])
+def test_a_soak_lasts_so_long(tmp_path, text, seconds):
+    settings = load_settings(None, {"bench": {"soak": text}})
+    assert settings.bench.soak == seconds
+    assert load_settings(write(tmp_path, settings_text(settings)), {}).bench.soak == seconds
+
+
+@pytest.mark.parametrize("text", ["120", "0s", "3days", "100000s"])
+def test_a_soak_of_no_time_is_refused(text):
+    with pytest.raises(SettingsError, match="120s or 5min"):
+        load_settings(None, {"bench": {"soak": text}})

@@ -5,7 +5,7 @@ import torch
 
 from catro_deploy.files import write_text
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.pruning import classifier
+from catro_deploy.pruning import finding
 from tests.tiny import PROFILE_PROTOCOL, Blocks
 
 TRIAL = """\
@@ -42,4 +42,4 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def short_trials(folder, monkeypatch):
     """Candidates are timed for less than a second."""
-    monkeypatch.setattr(classifier, "CANDIDATES", str(folder / "trial.toml"))
+    monkeypatch.setattr(finding, "CANDIDATES", str(folder / "trial.toml"))

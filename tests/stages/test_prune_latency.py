@@ -16,7 +16,7 @@ from catro_deploy.latency import candidate
 from catro_deploy.latency.profile import fingerprint, measuring, profiles_of
 from catro_deploy.progress import Silent
 from catro_deploy.pruning import classifier
-from catro_deploy.records import Budget, Keep
+from catro_deploy.records import Budgets, Keep
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
@@ -216,7 +216,7 @@ def test_all_that_may_be_pruned_can_vanish(settings, run):
     tight = settings(target="jetson-orin", ignore=["stem"], budget="1us", reconstruct=False)
     with pytest.raises(MissedError) as caught:
         prune(tight, run, Silent())
-    least = Budget.parse(caught.value.hint.split("Allow ")[1].split(" ")[0])
+    least = Budgets.parse(caught.value.hint.split("Allow ")[1].split(" ")[0])
     plan = prune(
         tight.model_copy(update={"prune": tight.prune.model_copy(update={"budget": least})}),
         run,
@@ -251,7 +251,7 @@ def test_without_labels_what_is_left_of_the_network_is_chosen_without_a_look_at_
     asked = asked.model_copy(update={"data": asked.data.model_copy(update={"name": "tests.tiny:unlabelled"})})
     with pytest.raises(MissedError) as caught:
         prune(asked, run, Silent())
-    least = Budget.parse(caught.value.hint.split("Allow ")[1].split(" ")[0])
+    least = Budgets.parse(caught.value.hint.split("Allow ")[1].split(" ")[0])
     plan = prune(
         asked.model_copy(update={"prune": asked.prune.model_copy(update={"budget": least})}),
         run,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from catro_deploy.errors import ModelError, NumericsError
 from catro_deploy.files import replacing
 from catro_deploy.graph.onnx.interface import PLAIN, Interface
 from catro_deploy.graph.places import users_line
-from catro_deploy.records import Plan
 from catro_deploy.runtimes import open_runner
 
 __all__ = ["export_onnx", "plan_metadata"]
@@ -83,8 +82,32 @@ def _require_to_fit(model: nn.Module) -> None:
         )
 
 
-def plan_metadata(plan: Plan, plan_sha256: str, network: str, interface: Interface = PLAIN) -> dict[str, str]:
-    """What users of the ONNX file alone must know about its input and output; ``network`` names it.
+class Described(Protocol):
+    """What of a plan goes into the metadata."""
+
+    @property
+    def model(self) -> str:
+        """Factory of the network; empty if there is none."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names in the order of the logits."""
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """What images were normalised with."""
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """Likewise."""
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of one image."""
+
+
+def plan_metadata(plan: Described, plan_sha256: str, network: str, interface: Interface = PLAIN) -> dict[str, str]:
+    """What someone who has only the ONNX file must know to feed it and to read its answer; ``network`` names it.
 
     Unknown normalisation, and a network without a factory, are left out.
     """

@@ -1,0 +1,155 @@
+"""What budgets limit, as axes of the closed loop, and what a network uses of each of them, for the plan."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from catro_deploy.budget import MEDIAN, Budget
+from catro_deploy.graph.onnx.footprint import Footprint
+from catro_deploy.latency.candidate import CandidateLatency, Measured
+from catro_deploy.latency.flops import FlopsCost
+from catro_deploy.latency.memory import PeakMemory
+from catro_deploy.latency.pricing import Pricing
+from catro_deploy.latency.size import SizeCost
+from catro_deploy.pruning.closed_loop import MARGIN, Axis
+from catro_deploy.records import BudgetPlan
+
+__all__ = ["Counted", "Priced", "axes_of", "plan_of", "used_by"]
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A device that budgets of latency and energy are met on: what widths cost there.
+
+    ``name`` tells it from others, and is empty if there are none. ``is_measured``: candidates are measured on it.
+    """
+
+    pricing: Pricing
+    name: str = ""
+    is_measured: bool = True
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What is counted and not timed: multiply-accumulates, and what the ``original`` file takes.
+
+    ``size`` and ``memory`` are None where no budget limits them; so is ``original`` where both are.
+    """
+
+    macs: FlopsCost
+    full: Mapping[str, int]
+    size: SizeCost | None = None
+    memory: PeakMemory | None = None
+    original: Footprint | None = None
+
+    def original_amount(self, budget: Budget) -> float:
+        """What the original uses of it."""
+        if budget.use == "MACs":
+            return self.macs.predict(self.full)
+        assert self.original is not None
+        return self.original.file_bytes if budget.use == "size" else self.original.memory_bytes
+
+    def most(self, budgets: Sequence[Budget]) -> float:
+        """The least that any of these budgets, all of one use, allows."""
+        return min(budget.limit(self.original_amount(budget)) for budget in budgets)
+
+
+def axes_of(budgets: Sequence[Budget], devices: Sequence[Priced], counted: Counted) -> list[Axis]:
+    """An axis for each device, if budgets are timed, and for each thing that is counted and limited.
+
+    The first is what gains are weighed against: latency on the first device or, without one, multiply-accumulates.
+    """
+    timed = [budget for budget in budgets if budget.is_timed]
+    axes = [_timed(timed, device, place) for place, device in enumerate(devices)]
+    models = {"MACs": counted.macs, "size": counted.size, "memory": counted.memory}
+    for use, model in models.items():
+        mine = [budget for budget in budgets if budget.use == use]
+        if mine and model is not None:
+            axes.append(_counted(use, model, counted.most(mine)))
+    return axes
+
+
+def _timed(budgets: Sequence[Budget], device: Priced, place: int) -> Axis:
+    original_us = device.pricing.original_us
+    most = min((budget.limit(original_us) for budget in budgets if budget.use == "latency"), default=original_us)
+    name = f"latency on {device.name}" if device.name else "latency"
+
+    def share(measured: Measured) -> float:
+        return max(_share(budget, measured.devices[place]) for budget in budgets)
+
+    return Axis(name, device.pricing.cost, most, share if device.is_measured else None, MARGIN)
+
+
+def _counted(use: str, model: FlopsCost | SizeCost | PeakMemory, most: float) -> Axis:
+    if use == "MACs":
+        return Axis(use, model, most)
+
+    def share(measured: Measured) -> float:
+        assert measured.footprint is not None
+        return (measured.footprint.file_bytes if use == "size" else measured.footprint.memory_bytes) / most
+
+    return Axis(use, model, most, share)
+
+
+def _share(budget: Budget, found: CandidateLatency) -> float:
+    used, original = used_by(budget, found)
+    return used / budget.limit(original)
+
+
+def used_by(budget: Budget, found: CandidateLatency) -> tuple[float, float]:
+    """What the candidate and the original use of a timed ``budget``, in its unit."""
+    if budget.use == "latency":
+        return found.at(budget.percentile)
+    assert found.energy_mj is not None
+    return found.energy_mj
+
+
+def plan_of(
+    budgets: Sequence[Budget],
+    devices: Sequence[Priced],
+    counted: Counted,
+    widths: Mapping[str, int],
+    measured: Measured | None,
+) -> tuple[BudgetPlan, ...]:
+    """What the network of these ``widths`` uses of each budget; ``measured`` if it was."""
+    found = []
+    for budget in budgets:
+        if budget.is_timed:
+            found += [_timed_plan(budget, device, place, widths, measured) for place, device in enumerate(devices)]
+        else:
+            found.append(_counted_plan(budget, counted, widths, measured))
+    most = max((one.share for one in found if one.share is not None), default=None)
+    binding = next((at for at, one in enumerate(found) if one.share == most), None)
+    return tuple(BudgetPlan(**{**vars(one), "binding": at == binding}) for at, one in enumerate(found))
+
+
+def _timed_plan(
+    budget: Budget, device: Priced, place: int, widths: Mapping[str, int], measured: Measured | None
+) -> BudgetPlan:
+    """A percentile, and energy, are predicted to shrink as the median is."""
+    pricing = device.pricing
+    of_original = pricing.cost.predict(widths) / pricing.original_us
+    used, original = used_by(budget, measured.devices[place]) if measured and device.is_measured else (None, None)
+    if budget.use == "latency" and budget.percentile == MEDIAN:
+        predicted: float | None = pricing.cost.predict(widths)
+    else:
+        predicted = None if original is None else of_original * original
+    if original is None and budget.use == "latency" and budget.percentile == MEDIAN:
+        original = pricing.original_us
+    known = original is not None or not budget.is_share
+    most = budget.limit(original or 0.0) if known else None
+    return BudgetPlan(str(budget), budget.use, most, original, predicted, used, binding=False, target=device.name)
+
+
+def _counted_plan(budget: Budget, counted: Counted, widths: Mapping[str, int], measured: Measured | None) -> BudgetPlan:
+    original = counted.original_amount(budget)
+    model = {"MACs": counted.macs, "size": counted.size, "memory": counted.memory}[budget.use]
+    assert model is not None
+    footprint = measured.footprint if measured else None
+    used: float | None = None
+    if budget.use == "MACs":
+        used = model.predict(widths)
+    elif footprint is not None:
+        used = footprint.file_bytes if budget.use == "size" else footprint.memory_bytes
+    return BudgetPlan(
+        str(budget), budget.use, budget.limit(original), original, model.predict(widths), used, binding=False
+    )

@@ -1,0 +1,146 @@
+"""The closed loop: allocate by cost models, build, measure, correct the models, until every budget is met."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from catro_deploy.catro.gains import Allocation, Bounded
+from catro_deploy.errors import BudgetError
+from catro_deploy.latency.candidate import Measured
+from catro_deploy.progress import Progress
+from catro_deploy.pruning.solvers import Solver
+
+__all__ = ["NEARLY_ALL", "ROUNDS", "Attempt", "Axis", "Measure", "closed_loop"]
+
+ROUNDS = 6
+# A network that uses this much of a budget is taken.
+NEARLY_ALL = 0.97
+# What the next round aims at, once a model of time is corrected: a little below, for measurements differ. Where that
+# was too little the margin doubles each time: a network that is a little too small is of use, one that misses is not.
+MARGIN = 0.01
+
+Measure = Callable[[Mapping[str, int]], Measured]
+"""Builds the network of some widths and measures it."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that networks use and that budgets limit.
+
+    Attributes:
+        name: what it is, for messages.
+        use: the model that predicts it.
+        most: what may be used by the model before anything was measured.
+        share: how much of its strictest budget a measured network uses; None where the model is exact.
+        margin: the share of a budget that is left free at first.
+    """
+
+    name: str
+    use: Bounded
+    most: float
+    share: Callable[[Measured], float] | None = None
+    margin: float = 0.0
+
+    def used(self, widths: Mapping[str, int], measured: Measured) -> float:
+        """The share of its strictest budget that a network of these ``widths`` uses."""
+        return self.use.predict(widths) / self.most if self.share is None else self.share(measured)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One round of the loop: ``predicted`` and ``used``, as a share of the strictest budget, by axis."""
+
+    allocation: Allocation
+    measured: Measured
+    predicted: tuple[float, ...]
+    used: tuple[float, ...]
+
+    @property
+    def most_used(self) -> float:
+        """The largest share of a budget: above 1, one is missed."""
+        return max(self.used)
+
+    @property
+    def binding(self) -> int:
+        """The axis of that share."""
+        return self.used.index(self.most_used)
+
+
+def closed_loop(solver: Solver, measure: Measure, axes: Sequence[Axis], progress: Progress) -> list[Attempt]:
+    """Allocate and measure until a budget is nearly used up and none is missed, or nothing new would be measured.
+
+    The first of ``axes`` is the one that gains are weighed against, the others are the constraints of ``solver``.
+    """
+    attempts: list[Attempt] = []
+    most = [axis.most for axis in axes]
+    with progress.task("Meeting the budget", ROUNDS) as task:
+        while len(attempts) < ROUNDS:
+            allocation = _next(solver, most, axes, attempts)
+            if allocation is None:
+                break
+            attempts.append(_attempt(allocation, measure, axes))
+            progress.note(_round_words(len(attempts), attempts[-1], axes))
+            task.advance()
+            if NEARLY_ALL <= attempts[-1].most_used <= 1:
+                break
+            most = [_aim(axis, place, attempts) for place, axis in enumerate(axes)]
+    return attempts
+
+
+def _attempt(allocation: Allocation, measure: Measure, axes: Sequence[Axis]) -> Attempt:
+    widths = allocation.widths
+    measured = measure(widths)
+    predicted = tuple(axis.use.predict(widths) for axis in axes)
+    return Attempt(allocation, measured, predicted, tuple(axis.used(widths, measured) for axis in axes))
+
+
+def _round_words(number: int, attempt: Attempt, axes: Sequence[Axis]) -> str:
+    words = []
+    if attempt.measured.devices:
+        first = attempt.measured.devices[0]
+        words += [
+            f"predicted {attempt.allocation.cost:.0f} us, measured {first.candidate_us:.0f} us, "
+            f"{first.speedup.ratio:.3f} of the original"
+        ]
+    if len(axes) == 1:
+        words += [f"{attempt.most_used:.1%} of the budget"]
+    else:
+        shares = (f"{axis.name} {used:.1%}" for axis, used in zip(axes, attempt.used, strict=True))
+        words += [f"of the budgets {', '.join(shares)}"]
+    return f"round {number}: {'; '.join(words)}"
+
+
+def _aim(axis: Axis, place: int, attempts: Sequence[Attempt]) -> float:
+    """What the next network may use by the model of the axis at this ``place``.
+
+    With networks on both sides of the budget it lies between the nearest two, where a power law through them says.
+    Before that the model is taken to be wrong by the factor by which it was wrong last.
+    """
+    if axis.share is None:
+        return axis.most
+    points = [(attempt.predicted[place], attempt.used[place]) for attempt in attempts]
+    within = max((point for point in points if point[1] <= 1), key=lambda point: point[1], default=None)
+    above = min((point for point in points if point[1] > 1), key=lambda point: point[1], default=None)
+    exceeded = sum(used > 1 for _, used in points)
+    wanted = 1 - axis.margin * 2.0 ** max(0, exceeded - 1)
+    if within is None or above is None or within[0] >= above[0]:
+        predicted, used = points[-1]
+        return wanted * predicted / used
+    share = max(0.0, math.log(wanted / within[1])) / math.log(above[1] / within[1])
+    return within[0] * math.pow(above[0] / within[0], share)
+
+
+def _next(
+    solver: Solver, most: Sequence[float], axes: Sequence[Axis], attempts: Sequence[Attempt]
+) -> Allocation | None:
+    """The network to measure next; None if it has been measured, or one within the budgets has and no other is."""
+    try:
+        found = solver.solve(*most)
+    except BudgetError:
+        fits = all(
+            axis.use.predict(solver.fastest.widths) <= limit for axis, limit in zip(axes[1:], most[1:], strict=True)
+        )
+        if not fits or any(attempt.most_used <= 1 for attempt in attempts):
+            return None
+        found = solver.fastest  # by the model it is too slow, but the model may be wrong
+    return None if found.widths in [attempt.allocation.widths for attempt in attempts] else found

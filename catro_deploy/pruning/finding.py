@@ -1,0 +1,179 @@
+"""Finding the widths of a network that is at hand: prices and candidates on the target, for the budgets to be met."""
+
+import copy
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from catro_deploy.calibration import load_latency_protocol, load_profile_protocol
+from catro_deploy.graph.coupling.trace import Network
+from catro_deploy.graph.onnx.export import plan_metadata
+from catro_deploy.graph.onnx.footprint import Footprint, footprint_of
+from catro_deploy.latency.candidate import CandidateTimer, Measured, candidate_files, candidate_timer
+from catro_deploy.latency.flops import FlopsCost
+from catro_deploy.latency.memory import peak_memory
+from catro_deploy.latency.pricing import estimated_pricing, measured_pricing, profile_of
+from catro_deploy.latency.size import WEIGHT, SizeCost
+from catro_deploy.progress import Progress
+from catro_deploy.pruning.allocation import Decision, by_flops, by_latency
+from catro_deploy.pruning.budgets import Counted, Priced
+from catro_deploy.pruning.cutting import Classifier, of_widths
+from catro_deploy.pruning.solvers import Problem
+from catro_deploy.pruning.values import full_widths
+from catro_deploy.settings import Settings
+from catro_deploy.transports.execution import Use, use_of
+from catro_deploy.transports.reach import profilable, reachable
+from catro_deploy.transports.sides import Side, sides_of
+
+__all__ = ["Finding"]
+
+# Candidates of the closed loop are timed by this protocol; the report's figures come from the bench.
+CANDIDATES = "quick"
+SHA256_DIGITS = 64
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The widths of ``original``, traced as ``whole``, that ``problem`` asks for."""
+
+    original: Classifier
+    whole: Network
+    problem: Problem
+    settings: Settings
+    progress: Progress
+
+    def by_flops(self) -> Decision:
+        """Under a budget of multiply-accumulates, and of what the file takes.
+
+        Raises:
+            As ``pruning.allocation.by_flops``.
+        """
+        if not self._limits_files:
+            return by_flops(self.problem)
+        with ExitStack() as stack:
+            on_cpu = copy.deepcopy(self.original.model).cpu()
+            count = _Count(self, on_cpu, self._use, stack)
+
+            def measure(widths: Mapping[str, int]) -> Measured:
+                return Measured(footprint=count.of(self._built(on_cpu, widths)))
+
+            return by_flops(self.problem, count.counted, measure, self.progress)
+
+    def by_latency(self) -> Decision:
+        """Under budgets of latency or energy, and of all else.
+
+        Raises:
+            As ``pruning.allocation.by_latency``.
+            TargetError: the target does not tell energy, and a budget is of that.
+        """
+        on_cpu, sides = copy.deepcopy(self.original.model).cpu(), sides_of(self.settings)
+        with ExitStack() as stack:
+            count = _Count(self, on_cpu, self._use, stack) if self._limits_files else None
+            priced = [self._priced(on_cpu, side, stack, alone=len(sides) == 1) for side in sides]
+            devices, timers = [device for device, _ in priced], [timer for _, timer in priced if timer is not None]
+            if not timers and count is None:
+                return by_latency(self.problem, devices, None, None, self.progress)
+
+            def measure(widths: Mapping[str, int]) -> Measured:
+                network = self._built(on_cpu, widths)
+                times = tuple(timer.measure(network) for timer in timers)
+                return Measured(times, count.of(network) if count else None)
+
+            return by_latency(self.problem, devices, count.counted if count else None, measure, self.progress)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """As much as the final file's, of whose plan the hash is not known yet."""
+        whole = self.original
+        described = _Described(
+            whole.name, tuple(whole.classes[at] for at in whole.wanted), whole.mean, whole.std, whole.input_shape
+        )
+        return plan_metadata(described, "0" * SHA256_DIGITS, "original", self._use.interface)
+
+    @property
+    def _use(self) -> Use:
+        """That of the target whose file is the largest, where they run in several number formats."""
+        uses = [use_of(side.target, side.settings) for side in sides_of(self.settings)]
+        return max(uses, key=lambda use: WEIGHT[use.precision])
+
+    @property
+    def _limits_files(self) -> bool:
+        return any(budget.use in ("size", "memory") for budget in self.problem.settings.budgets)
+
+    def _built(self, on_cpu: nn.Module, widths: Mapping[str, int]) -> nn.Module:
+        return of_widths(on_cpu, self.problem.network, self.problem.worths, widths)
+
+    def _priced(
+        self, on_cpu: nn.Module, side: Side, stack: ExitStack, *, alone: bool
+    ) -> tuple[Priced, CandidateTimer | None]:
+        """Prices on a device, and what times candidates there, as long as ``stack`` is open, if it can be reached.
+
+        Several devices, which are not ``alone``, have names.
+        """
+        settings, chosen, network = side.settings, self.problem.settings, self.problem.network
+        groups, target, opset = self.problem.scored.prunable, side.target, settings.export.opset
+        use, name = use_of(target, settings), "" if alone else side.name
+        there = reachable(target, side.device)
+        if there and profilable(target):
+            protocol = load_profile_protocol(settings.profile.protocol)
+            profile = profile_of(on_cpu, self.whole, use, protocol, self.progress, opset=opset)
+            pricing = measured_pricing(network, groups, profile)
+        else:
+            pricing = estimated_pricing(network, groups, target, use, chosen.d_min, measured=there)
+        if not there:
+            return Priced(pricing, name, is_measured=False), None
+        energy = any(budget.use == "energy" for budget in chosen.budgets)
+        protocol_of_candidates = load_latency_protocol(CANDIDATES)
+        timer = stack.enter_context(
+            candidate_timer(
+                on_cpu,
+                network.input_shape,
+                use,
+                protocol_of_candidates,
+                opset,
+                with_energy=energy,
+                soak_s=settings.bench.soak or 0.0,
+            )
+        )
+        if use.precision != use.own_precision:
+            # The pricing knows the unpruned network in the new precision; budgets are shares of what it is now.
+            pricing = replace(pricing, original_us=pricing.original_us * timer.measure(on_cpu).speedup.median)
+        return Priced(pricing, name), timer
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What of the plan is known already."""
+
+    model: str
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    input_shape: tuple[int, int, int]
+
+
+class _Count:
+    """What candidates' files take, and models of that."""
+
+    def __init__(self, finding: Finding, on_cpu: nn.Module, use: Use, stack: ExitStack) -> None:
+        problem, opset = finding.problem, finding.settings.export.opset
+        network, groups = problem.network, problem.scored.prunable
+        self._files = stack.enter_context(candidate_files(use, opset, network.input_shape, finding.metadata))
+        original = footprint_of(self._files.write(on_cpu, "original", use.own_precision), use.batch)
+        now = original if use.precision == use.own_precision else self.of(on_cpu)
+        uses = {budget.use for budget in problem.settings.budgets}
+        self.counted = Counted(
+            macs=FlopsCost(network.layers, groups, network.other_macs),
+            full=full_widths(problem.scored),
+            size=SizeCost(network.layers, groups, use.precision, now.file_bytes) if "size" in uses else None,
+            memory=peak_memory(on_cpu, finding.whole, groups, use, opset, finding.progress.note)
+            if "memory" in uses
+            else None,
+            original=original,
+        )
+
+    def of(self, network: nn.Module) -> Footprint:
+        """What the file of ``network`` takes."""
+        return self._files.footprint(network)

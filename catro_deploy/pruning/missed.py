@@ -1,0 +1,175 @@
+"""What to say where budgets are missed: which one, by how much, why, and what to allow instead."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from catro_deploy.budget import Budget
+from catro_deploy.errors import MissedError
+from catro_deploy.latency.pricing import Pricing
+from catro_deploy.pruning.closed_loop import Attempt, Axis
+from catro_deploy.pruning.solvers import Problem, Solver
+from catro_deploy.pruning.values import full_widths
+
+__all__ = ["best_of", "cannot", "require_attainable", "what_stays"]
+
+# A profile whose original differs by more from the one measured in the loop does not tell which network is fastest.
+STALE = 0.2
+# Of what keeps a network from a budget, so many reasons are named, of so large a share of its cost.
+MOST_REASONS, LEAST_SHARE = 3, 0.01
+# Sizes are predicted within this.
+UNSURE = 1.1
+FLAGS = {"size": "--max-size", "memory": "--max-memory", "energy": "--max-energy"}
+OTHER_WAYS = "fewer channels per group (--d-min), or that residual branches are removed (--depth auto)."
+
+
+def what_stays(problem: Problem, costs: Mapping[str, float], whole: float, other: float = 0.0) -> str:
+    """The channels that must stay whose layers cost most, with the reasons; nothing where that is little.
+
+    ``costs`` are of layers, ``other`` is that of what is no layer, and ``whole`` that of the network.
+    """
+    fixed = problem.scored.fixed
+    cost: dict[str, float] = {}
+    first: dict[str, str] = {}
+    for group in problem.network.groups:
+        if reason := fixed.get(group.name, ""):
+            first.setdefault(reason, group.producers[0])
+            cost[reason] = cost.get(reason, 0.0) + sum(costs.get(name, 0.0) for name in group.producers)
+    most = sorted(cost.items(), key=lambda item: -item[1])[:MOST_REASONS]
+    shares = [(f"{first[reason]}: {reason}", spent / whole) for reason, spent in most]
+    if other:
+        shares.append(("attention, recurrent layers and products of feature maps", other / whole))
+    return "".join(f"\n{share:.1%} of the cost stays with {words}" for words, share in shares if share >= LEAST_SHARE)
+
+
+def require_attainable(axes: Sequence[Axis], smallest: Mapping[str, int], problem: Problem) -> None:
+    """See to it that the ``smallest`` network is within each limit of ``axes``, which are counted.
+
+    Raises:
+        MissedError: it is not; the error names the budget, and what that network uses.
+    """
+    for axis in axes:
+        least = axis.use.predict(smallest)
+        if least <= axis.most * (UNSURE if axis.share else 1.0):
+            continue
+        budget = _strictest(problem, axis.name)
+        raise MissedError(
+            f"The {_called(budget)} cannot be met: the smallest network of these settings needs "
+            f"{_amount(least, budget)} (predicted), and {_amount(axis.most, budget)} are allowed.",
+            f"Allow more ({FLAGS.get(budget.use, '--budget')}), {OTHER_WAYS}",
+        )
+
+
+def best_of(
+    attempts: Sequence[Attempt],
+    axes: Sequence[Axis],
+    problem: Problem,
+    first: Pricing | None = None,
+    solver: Solver | None = None,
+) -> int:
+    """Which of ``attempts`` uses most of a budget and misses none.
+
+    ``first`` has the prices on the first device, for which ``solver`` found the networks.
+
+    Raises:
+        MissedError: none.
+    """
+    within = [place for place, attempt in enumerate(attempts) if attempt.most_used <= 1]
+    if within:
+        return max(within, key=lambda place: attempts[place].most_used)
+    if not attempts:
+        names = ", ".join(axis.name for axis in axes)
+        raise MissedError(
+            f"The budgets {_all(problem)} cannot be met together: by the predicted {names} no network of these "
+            "settings meets all of them.",
+            f"Allow more of one of them, {OTHER_WAYS}",
+        )
+    nearest = min(attempts, key=lambda attempt: attempt.most_used)
+    if first is not None and solver is not None and len(axes) == 1 and len(problem.settings.budgets) == 1:
+        budget = problem.settings.given_budget
+        if budget.percentile == 50 and budget.use == "latency" and nearest.measured.devices[0].sustained_us is None:
+            raise _too_slow(attempts, nearest, problem, first, solver)
+    axis = axes[nearest.binding]
+    raise MissedError(
+        f"The budgets {_all(problem)} were not met in {len(attempts)} rounds: {axis.name} binds. The nearest network "
+        f"uses {nearest.most_used:.1%} of what is allowed of it (measured)"
+        f"{_others(nearest, axes)}.",
+        f"Allow more of it ({_flag(axis.name)}), {OTHER_WAYS}",
+    )
+
+
+def _too_slow(
+    attempts: Sequence[Attempt], nearest: Attempt, problem: Problem, first: Pricing, solver: Solver
+) -> MissedError:
+    """The only budget is of the median latency, and none of ``attempts`` was fast enough."""
+    result, budget = nearest.measured.devices[0], problem.settings.given_budget
+    off = first.original_us / result.original_us - 1
+    if abs(off) > STALE:
+        return MissedError(
+            f"The budget {budget} was not met: the fastest network that was tried takes {result.candidate_us:.0f} us, "
+            f"{result.speedup.ratio:.3f} of the original. The latency profile may be wrong: it has the original at "
+            f"{first.original_us:.0f} us, {off:+.0%} from the {result.original_us:.0f} us measured now.",
+            "Measure it again on a quiet machine: catro-deploy profile --force",
+        )
+    if solver.fastest.widths in [attempt.allocation.widths for attempt in attempts]:
+        return cannot(problem, result.candidate_us, result.speedup.ratio, "measured", first)
+    return MissedError(
+        f"The budget {budget} was not met in {len(attempts)} rounds: the fastest of their networks took "
+        f"{result.candidate_us:.0f} us, {result.speedup.ratio:.3f} of the original (measured).",
+        f"{_suggestion(budget, result.candidate_us, result.speedup.ratio)}, or run it again on a quieter machine.",
+    )
+
+
+def cannot(
+    problem: Problem, us: float, share: float, how: Literal["measured", "estimate"], first: Pricing
+) -> MissedError:
+    """The error of a budget that the fastest network, of so many microseconds, does not meet."""
+    budget = problem.settings.given_budget
+    stays = what_stays(problem, first.cost.by_layer(full_widths(problem.scored)), first.original_us)
+    return MissedError(
+        f"The budget {budget} cannot be met: the fastest network of these settings takes {us:.0f} us, {share:.3f} of "
+        f"the original ({how}).{stays}",
+        f"{_suggestion(budget, us, share)}, {OTHER_WAYS}",
+    )
+
+
+def _suggestion(budget: Budget, us: float, share: float) -> str:
+    """What to allow for a network so fast: the smallest round budget that it meets, in the unit of ``budget``."""
+    if budget.unit == "us":
+        return f"Allow {Budget(math.ceil(us), 'us')} or more (--budget)"
+    if share < 1:
+        return f"Allow {Budget(math.ceil(share * 100) / 100, 'x')} or more (--budget)"
+    return "Allow more images at a time (--batch)"  # no share that may be asked for is enough
+
+
+def _all(problem: Problem) -> str:
+    return ", ".join(map(_called, problem.settings.budgets)).replace("budget ", "")
+
+
+def _called(budget: Budget) -> str:
+    """A budget in words: ``budget 0.5x``, or by what it is of: ``budget 300kB of size``."""
+    return f"budget {budget}{f' of {budget.use}' if budget.use in FLAGS else ''}"
+
+
+def _flag(name: str) -> str:
+    return FLAGS.get(name, "--budget, --max-energy" if name.startswith("latency") else "--budget")
+
+
+def _strictest(problem: Problem, use: str) -> Budget:
+    return next(budget for budget in problem.settings.budgets if budget.use == use)
+
+
+def _amount(amount: float, budget: Budget) -> str:
+    if budget.use == "MACs":
+        return f"{amount:,.0f} multiply-accumulates"
+    return f"{amount / 1000:,.1f} kB"
+
+
+def _others(nearest: Attempt, axes: Sequence[Axis]) -> str:
+    """The shares of the other budgets that it uses."""
+    rest = [
+        f"{axis.name} {used:.1%}"
+        for place, (axis, used) in enumerate(zip(axes, nearest.used, strict=True))
+        if place != nearest.binding
+    ]
+    return f", and of the others: {', '.join(rest)}" if rest else ""

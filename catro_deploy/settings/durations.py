@@ -1,0 +1,35 @@
+"""Durations as settings, parsed where they are read."""
+
+from typing import Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator
+from pydantic_core import PydanticKnownError
+
+from catro_deploy.errors import SettingsError
+from catro_deploy.units import amount_text, read_amount
+
+__all__ = ["DurationSetting"]
+
+
+def _parse(value: Any) -> float | None:  # noqa: ANN401 - whatever a file holds
+    """Seconds from their text, or such that were parsed.
+
+    Raises:
+        SettingsError: the text cannot be read, or is nothing.
+    """
+    if value is None or isinstance(value, float):
+        return value
+    if not isinstance(value, str):
+        raise PydanticKnownError("string_type")
+    seconds = read_amount(value, "s")
+    if seconds is None or not 0 < seconds <= 86400:
+        raise SettingsError(f"The duration {value!r} is none of at most a day.", "Write 120s or 5min.")
+    return seconds
+
+
+DurationSetting = Annotated[
+    float | None,
+    PlainValidator(_parse),
+    PlainSerializer(lambda s: None if s is None else amount_text(s, "s"), return_type=str | None),
+]
+"""Seconds, written as text: ``120s``."""

@@ -1,0 +1,108 @@
+"""The targets that one network is made for: the first, and further ones on which it must meet the same budgets.
+
+Each is a side: the settings of the run, with the target, the device and the number format of that side in their place,
+so that all that works on one target works on each.
+"""
+
+import re
+from dataclasses import dataclass
+
+from catro_deploy.errors import SettingsError, TargetError
+from catro_deploy.settings import TARGETS_OWN, Settings
+from catro_deploy.targets import Target, load_target
+from catro_deploy.transports.reach import reachable, require_reachable
+from catro_deploy.transports.registry import HERE, find_device, load_devices
+
+__all__ = ["Side", "require_sides", "sides_of"]
+
+# NAME, NAME:PRECISION, NAME@DEVICE or NAME:PRECISION@DEVICE; a name may be a path.
+ENTRY = re.compile(r"(?P<target>[^@]+?)(?::(?P<precision>fp32|fp16|int8))?(?:@(?P<device>[^@]+))?")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One target, ``name`` as the user wrote it, under the ``settings`` of the run with what concerns it in place."""
+
+    name: str
+    target: Target
+    settings: Settings
+
+    @property
+    def device(self) -> str:
+        """Which of the user's devices, or HERE."""
+        return self.settings.prune.device
+
+
+def sides_of(settings: Settings) -> list[Side]:
+    """All targets of ``settings``, the first one first.
+
+    Raises:
+        SettingsError: an entry cannot be read, or names a precision that the run does not make, or one is there twice.
+        TargetError: a target or a device is not known, or they do not go together.
+    """
+    pruning = settings.prune
+    sides = [Side(pruning.target, load_target(pruning.target), settings)]
+    sides += [_side(entry, settings) for entry in pruning.also]
+    names = [side.name for side in sides]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SettingsError(
+            f"The target {twice} is there twice.",
+            "Tell them apart by number format or device: --target x86-cpu --target x86-cpu:fp32, --target arm-cpu@pi",
+        )
+    return sides
+
+
+def require_sides(settings: Settings) -> None:
+    """See to it that budgets can be measured on all of several targets.
+
+    Raises:
+        As ``sides_of``, and TargetError: one cannot be reached.
+    """
+    sides = sides_of(settings)
+    for side in sides if len(sides) > 1 else ():
+        require_reachable(side.target, side.device, "One network for several targets, which is measured on each,")
+
+
+def _side(entry: str, settings: Settings) -> Side:
+    match = ENTRY.fullmatch(entry)
+    if match is None:
+        raise SettingsError(
+            f"The target {entry!r} cannot be read.", "Write NAME, NAME:fp32, NAME@DEVICE or NAME:fp32@DEVICE."
+        )
+    target = load_target(match["target"])
+    precision = _precision(entry, match["precision"], target, settings)
+    changed = {
+        "prune": settings.prune.model_copy(
+            update={"target": match["target"], "device": _device(match["device"], target), "also": []}
+        ),
+        "quantize": settings.quantize.model_copy(update={"precision": precision}),
+    }
+    return Side(entry, target, settings.model_copy(update=changed))
+
+
+def _precision(entry: str, asked: str | None, target: Target, settings: Settings) -> str:
+    """The number format of a further target: the run's, the target's own, or one that the run makes anyway."""
+    if asked is None:
+        return settings.quantize.precision
+    if asked == target.precision:
+        return TARGETS_OWN
+    if asked != settings.quantize.precision:
+        raise SettingsError(
+            f"The target {entry} is to run in {asked}, and the run makes no such file.",
+            f"Ask for it, and name the targets that run in their own: --precision {asked} --target {target.name} "
+            f"--target {target.name}:{target.precision}",
+        )
+    return asked
+
+
+def _device(asked: str | None, target: Target) -> str:
+    """The device that is named, or the only one of a target elsewhere."""
+    if asked is None:
+        fitting = [device.name for device in load_devices().values() if device.target == target.name]
+        return HERE if reachable(target) or len(fitting) != 1 else fitting[0]
+    if find_device(asked).target != target.name:
+        raise TargetError(
+            f"The device {asked} is a {find_device(asked).target}, and the target is to be {target.name}.",
+            f"Write {find_device(asked).target}@{asked}.",
+        )
+    return asked
