@@ -9,7 +9,7 @@ from catro_deploy.factories import load_factory
 
 
 @pytest.fixture(autouse=True)
-def module(tmp_path, monkeypatch):
+def _working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "parts_net_of_mine.py").write_text("def make_net(classes):\n    return classes\n")
@@ -58,6 +58,6 @@ def test_no_code_of_a_run_folder_is_imported(tmp_path, module):
     if module == "shared":
         shutil.copy(package / "evil.py", tmp_path / "shared" / "__init__.py")
     (tmp_path / "shared" / "plan.json").write_text("{}")
-    with pytest.raises(ModelError, match="shared"):
+    with pytest.raises(ModelError, match=r"lies in the run folder .*shared\. No code is imported"):
         load_factory(f"{module}:factory", ModelError)
     assert not (tmp_path / "proof").exists()
