@@ -14,7 +14,10 @@ import pytest
 
 from catro_deploy.runs.folder import RunFolder
 from tests.doubles.environment import VERSIONS, tensorrt_environment
+from tests.exporter import read_operators_once
 from tests.tiny import command, exit_code_of, write_work_folder
+
+read_operators_once()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
