@@ -2,31 +2,41 @@
 
 import multiprocessing
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Forked"]
+__all__ = ["Forked", "fork"]
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    ["catro_deploy.cli.main", "catro_deploy.pipeline", "onnx", "onnxscript", "scipy.optimize", "torch", "torchvision"]
-)
+CONTEXT.set_forkserver_preload(["tests.preloaded"])
+
+
+def fork(function: Callable[..., object], *arguments: Any) -> BaseProcess:
+    """Call ``function``, of a module, in a new process with the environment of this one."""
+    process = CONTEXT.Process(target=_call, args=(dict(os.environ), function, arguments))
+    process.start()
+    return process
 
 
 class Forked:
-    """``catro-deploy`` with ``arguments`` in the folder ``cwd``; what it prints goes into files in ``output``."""
+    """``catro-deploy`` with ``arguments`` in the folder ``cwd``; what it prints goes into files in ``output``.
 
-    def __init__(self, *arguments: str, cwd: Path, output: Path) -> None:
+    It cannot write files beyond ``largest_bytes``, if that is given.
+    """
+
+    def __init__(self, *arguments: str, cwd: Path, output: Path, largest_bytes: int | None = None) -> None:
         output.mkdir(exist_ok=True)
         self._streams = output / "stdout", output / "stderr"
         for stream in self._streams:
             stream.write_text("")
-        self._process = CONTEXT.Process(target=_run, args=(arguments, cwd, dict(os.environ), self._streams))
-        self._process.start()
+        self._process = fork(_run, arguments, cwd, self._streams, largest_bytes)
 
-    def wait_until(self, happened: Callable[[str], bool], timeout_s: float = 60) -> None:
+    def wait_until(self, happened: Callable[[str], bool], timeout_s: float = 120) -> None:
         """Wait until ``happened`` is true of what the process has said; it may have ended before."""
         last_s = time.monotonic() + timeout_s
         while not happened(self.stderr()):
@@ -34,7 +44,7 @@ class Forked:
                 raise AssertionError(f"this never happened: {self.stderr()}")
             time.sleep(0.002)
 
-    def end(self, code: int | None = None, timeout_s: float = 120) -> int:
+    def end(self, code: int | None = None, timeout_s: float = 240) -> int:
         """Send the signal ``code``, if any, and return how the process ends: minus the signal if that has killed it."""
         if code is not None and self._process.is_alive():
             os.kill(self._process.pid, code)
@@ -51,13 +61,19 @@ class Forked:
         return self._streams[1].read_text()
 
 
-def _run(arguments: tuple[str, ...], cwd: Path, environment: dict[str, str], streams: tuple[Path, Path]) -> None:
+def _call(environment: dict[str, str], function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
     os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    function(*arguments)
+
+
+def _run(arguments: tuple[str, ...], cwd: Path, streams: tuple[Path, Path], largest_bytes: int | None) -> None:
     for number, stream in enumerate(streams, 1):
         os.dup2(os.open(stream, os.O_WRONLY | os.O_APPEND), number)
     os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(environment)
+    if largest_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_bytes, largest_bytes))
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - for as long as the process lives
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.argv = ["catro-deploy", *arguments]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pytest
 
 from catro_deploy.files import file_hash
 from catro_deploy.runs.folder import RunFolder
+from tests.forked import Forked
 from tests.test_bad_input import refused
 from tests.tiny import command, exit_code_of, start
 
@@ -135,15 +135,21 @@ def test_json_is_alone_on_the_standard_output(tiny_run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["prune", "finetune", "export", "report"])
-def test_a_full_disk_leaves_what_was_there(tiny_run, stage):
+def test_a_full_disk_leaves_what_was_there(tiny_run, tmp_path, stage):
     before = hashes(tiny_run.path)
-    limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_BYTES, LARGEST_BYTES))}
-    process = start(stage, "--run", "run", "--force", **limit)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 1, stderr
-    assert "could not be written: File too large." in stderr
-    assert "Free some space" in stderr
-    assert "Traceback" not in stdout + stderr
+    process = Forked(
+        stage,
+        "--run",
+        "run",
+        "--force",
+        cwd=tiny_run.path.parent,
+        output=tmp_path / "said",
+        largest_bytes=LARGEST_BYTES,
+    )
+    assert process.end() == 1, process.stderr()
+    assert "could not be written: File too large." in process.stderr()
+    assert "Free some space" in process.stderr()
+    assert "Traceback" not in process.stdout() + process.stderr()
     after = hashes(tiny_run.path)
     assert not [name for name in after if name.endswith(".part")]
     assert {name: after[name] for name in before if name in after} == before

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from torch import nn
 
 from catro_deploy.files import write_text
-from tests.tiny import start
+from tests.forked import Forked
 
 KINDS = ("bolt", "disc", "washer", "wedge")
 SIZE = 64
@@ -102,9 +102,8 @@ def judge(said: str, folder: Path) -> float:
 
 def run(*arguments: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command line in a process of its own."""
-    process = start(*arguments)
-    said, log = process.communicate()
-    return process.returncode, said, log
+    process = Forked(*arguments, cwd=Path.cwd(), output=Path.cwd() / "terminal")
+    return process.end(), process.stdout(), process.stderr()
 
 
 @pytest.mark.slow

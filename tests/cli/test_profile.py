@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 
 import pytest
 
@@ -12,7 +11,8 @@ from catro_deploy.pruning import finding
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.transports import run_job
-from tests.tiny import Blocks, command, start
+from tests.forked import Forked
+from tests.tiny import Blocks, command
 
 NETWORK = ("--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
 FIGURES = {"within_5", "within_10", "rmspe", "spearman"}
@@ -126,14 +126,12 @@ def test_without_the_device_half_of_the_estimate_is_the_default(folder):
 
 @pytest.mark.slow
 def test_a_profile_that_was_stopped_goes_on(folder, own_cache, monkeypatch):
-    process = start("profile", *NETWORK, "--profile", "quick", cwd=folder)
-    while process.poll() is None and not lines(own_cache)[20:]:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout) == (130, ""), stderr
-    assert stderr.endswith("the same command continues from there.\n")
-    assert "Traceback" not in stderr
+    process = Forked("profile", *NETWORK, "--profile", "quick", cwd=folder, output=folder / "said")
+    process.wait_until(lambda _: len(lines(own_cache)) > 20)
+    assert process.end(signal.SIGINT) == 130, process.stderr()
+    assert process.stdout() == ""
+    assert process.stderr().endswith("the same command continues from there.\n")
+    assert "Traceback" not in process.stderr()
     kept = {json.loads(line)["name"] for line in lines(own_cache)[1:]}
     assert len(kept) >= 20
 

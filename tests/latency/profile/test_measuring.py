@@ -1,13 +1,10 @@
 """Whole profiles of a tiny network, really measured; stopped, disturbed, and taken up again."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +31,10 @@ from catro_deploy.records import Group
 from catro_deploy.resources import profiles_folder
 from catro_deploy.runs.holding import hold
 from catro_deploy.runtimes import open_runner
+from tests.forked import fork
 from tests.latency.profile.quick import PROTOCOL, SHAPE, USE, Told, tiny_network
 from tests.latency.profile.test_subject import Smooth, Switching
-from tests.tiny import CHECKOUT, TinyNet
+from tests.tiny import TinyNet
 
 
 @pytest.fixture(autouse=True)
@@ -157,30 +155,18 @@ def test_fewer_networks_are_timed_where_all_would_take_too_long_but_one_square_a
     assert profile.errors.networks == 1
 
 
-START = """
-import sys
-from catro_deploy.latency.profile import measure_profile
-from catro_deploy.progress import Silent
-from catro_deploy.calibration import ProfileProtocol
-from tests.latency.profile.quick import SHAPE, USE, tiny_network
-measure_profile(tiny_network(), SHAPE, USE, ProfileProtocol.model_validate_json(sys.argv[1]), Silent())
-"""
+def measure(protocol: ProfileProtocol) -> None:
+    measure_profile(tiny_network(), SHAPE, USE, protocol, Silent())
 
 
-def start_measuring(protocol: ProfileProtocol) -> subprocess.Popen:
-    """Measure in another process."""
-    command = [sys.executable, "-c", START, protocol.model_dump_json()]
-    return subprocess.Popen(command, cwd=CHECKOUT, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
-
-
-def wait_for_samples(process: subprocess.Popen, count: int) -> list[str]:
+def wait_for_samples(process: BaseProcess, count: int) -> list[str]:
     """The lines of the log, its heading left out, once there are so many."""
     for _ in range(6000):
         found = list(profiles_folder().glob("*/samples.jsonl"))
         lines = found[0].read_text().split("\n")[1:-1] if found else []
         if len(lines) >= count:
             return lines
-        assert process.poll() is None, "it ended by itself"
+        assert process.is_alive(), "it ended by itself"
         time.sleep(0.01)
     raise AssertionError("no samples came")
 
@@ -188,9 +174,10 @@ def wait_for_samples(process: subprocess.Popen, count: int) -> list[str]:
 def test_a_killed_measurement_goes_on_where_it_was(monkeypatch):
     """Killed in the squares, with half a line written; in the sweep nothing is left to do."""
     protocol = PROTOCOL.model_copy(update={"together": 2, "squares": 4})
-    with start_measuring(protocol) as process:
-        wait_for_samples(process, 14 + 4)
-        os.kill(process.pid, signal.SIGKILL)
+    process = fork(measure, protocol)
+    wait_for_samples(process, 14 + 4)
+    process.kill()
+    process.join()
     file = only_folder() / "samples.jsonl"
     before = file.read_text().split("\n")[1:-1]
     with file.open("a") as broken:

@@ -1,0 +1,25 @@
+"""What the server of tests.forked does before it forks: import all packages, and whatever the first export loads."""
+
+import tempfile
+from pathlib import Path
+
+import onnx
+import onnxscript
+import scipy.optimize
+import torch
+import torchvision
+import tqdm
+
+import catro_deploy.cli.main
+import catro_deploy.pipeline
+from catro_deploy.graph.onnx.export import export_onnx
+from tests.exporter import read_operators_once
+from tests.tiny import SIZE, TinyNet
+
+__all__ = ["catro_deploy", "onnx", "onnxscript", "scipy", "torchvision"]
+
+torch.set_num_threads(1)
+tqdm.tqdm.monitor_interval = 0  # or torch's progress bar leaves a thread behind, which does not survive forking
+read_operators_once()
+with tempfile.TemporaryDirectory() as folder:
+    export_onnx(TinyNet(3).eval(), (3, SIZE, SIZE), Path(folder) / "x.onnx", opset=18, metadata={})
