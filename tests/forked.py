@@ -10,6 +10,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.tiny import CHECKOUT
+
 __all__ = ["Forked", "fork"]
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -19,7 +23,9 @@ CONTEXT.set_forkserver_preload(["tests.preloaded"])
 def fork(function: Callable[..., object], *arguments: Any) -> BaseProcess:
     """Call ``function``, of a module, in a new process with the environment of this one."""
     process = CONTEXT.Process(target=_call, args=(dict(os.environ), function, arguments))
-    process.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(CHECKOUT), prepend=os.pathsep)  # of the server, which the first one starts
+        process.start()
     return process
 
 
