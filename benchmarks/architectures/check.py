@@ -25,6 +25,7 @@ from catro_deploy.errors import BudgetError, CatroError, MissedError
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.cut.surgery import apply_keeps_, masked
 from catro_deploy.models import build_model
+from catro_deploy.models.huggingface import architecture_of
 from catro_deploy.progress import Silent, Task
 from catro_deploy.reconstruction.loss import divergence
 from catro_deploy.runtimes import open_runner
@@ -40,6 +41,7 @@ PASSED = "passed"
 CLASSES, BATCH, BATCHES = 10, 8, 3
 # Largest deviation, as a share of the largest logit, that is rounding.
 ROUNDING = 1e-4
+LEAST_LOGIT = 1e-6
 
 
 Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
@@ -223,7 +225,15 @@ def _batches(size: int) -> Batches:
 
 
 def _with_statistics(model: nn.Module, batches: Batches) -> nn.Module:
-    """``model`` in eval mode, its batch normalisations with the statistics of the images."""
+    """``model`` in eval mode, its batch normalisations with the statistics of the images.
+
+    Weights of transformers are drawn anew, so that maps keep their size: with the library's, logits vanish.
+    """
+    for module in model.modules() if architecture_of(model) else ():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+        elif isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
     norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     usual = [norm.momentum for norm in norms]
     for norm in norms:
@@ -234,7 +244,10 @@ def _with_statistics(model: nn.Module, batches: Batches) -> nn.Module:
             model(images)
     for norm, momentum in zip(norms, usual, strict=True):
         norm.momentum = momentum
-    return model.eval()
+    with torch.inference_mode():
+        largest = float(model.eval()(batches[0][0]).abs().max())
+    _require(largest > LEAST_LOGIT, f"the largest logit is {largest:.2g}, which shows nothing")
+    return model
 
 
 def _coverage(network: Network) -> dict[str, Any]:
