@@ -61,7 +61,9 @@ def test_the_library_of_tensorrts_cuda_is_loaded_and_says_that_there_is_no_drive
     # Both are installed; that of the other CUDA comes first.
     other, own = folder("cuda", str(25 - major)), folder("cuda", str(major))
     found = tried(other, own, folder("tensorrt", bindings))
-    assert found["file"].endswith(f"/libcudart.so.{major}")
+    file = Path(found["file"])
+    assert file.name == f"libcudart.so.{major}"
+    assert file.is_relative_to(own)  # and not of a CUDA that the machine has
     assert {"cudaGetDeviceProperties", "cudaGraphInstantiateWithFlags", "cudaEventElapsedTime"} < functions()
     assert found["lacking"] == []
     kind, problem, hint = found["error"]
