@@ -5,32 +5,24 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from catro_deploy.agent import energy as module
-from catro_deploy.agent.energy import energy, open_meter
+from catro_deploy.agent.energy import Meter, energy, open_meter
 from tests.transports.sshd import script
 
 NONE = "/no/such/program"
-# nvidia-smi of a GPU that draws what the file ``power`` says: as GPUs since Ampere do, it reports the average of the
-# last second, and, where the driver has that field, the power of this moment.
+# nvidia-smi of a driver with these fields, whose readings stay the same.
 STAND_IN = """
 import sys, time
-from pathlib import Path
-power, fields = Path({power!r}), {fields!r}
+fields = {fields!r}
 if "--help-query-gpu" in sys.argv:
     sys.exit(print(*(f'"{{field}}"\\nThe power draw.' for field in fields), sep="\\n"))
 asked = next(one for one in sys.argv if one.startswith("--query-gpu=")).partition("=")[2].split(",")
 assert set(asked) <= set(fields), "a real one ends with an error"
-drawn, next_report = [], time.monotonic()
-while True:
-    now = time.monotonic()
-    drawn = [*[one for one in drawn if one[0] > now - 1], (now, float(power.read_text()))]
-    if now >= next_report:
-        values = {{"power.draw": sum(watts for _, watts in drawn) / len(drawn), "power.draw.instant": {instant}}}
-        print(*(values[field] for field in asked), sep=", ", flush=True)
-        next_report += 0.1
-    time.sleep(0.01)
+print(*(fields[field] for field in asked), sep=", ", flush=True)
+time.sleep(60)
 """
 
 
@@ -44,12 +36,21 @@ def sensors(root: Path, *rails: tuple[str, int, int]) -> None:
         (chip / f"curr{number}_input").write_text(f"{milliamperes}\n")
 
 
-def told(root: Path, program: str = NONE, **options: bool) -> tuple[str, float | None] | None:
+def smi(folder: Path, **fields: str) -> str:
+    (folder / "smi.py").write_text(STAND_IN.format(fields={name.replace("_", "."): of for name, of in fields.items()}))
+    return str(script(folder / "bin" / "nvidia-smi", f'exec {sys.executable} {folder / "smi.py"} "$@"'))
+
+
+def told(root: Path, program: str = NONE, **options: bool) -> tuple[str, float] | None:
+    """What is metered, and its first reading."""
     with open_meter(root, program, **options) as meter:
         if meter is None:
             return None
-        time.sleep(0.3)
-        return meter.rails, meter.mean_w()
+        deadline = time.monotonic() + 60
+        while (watts := meter.mean_w()) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return meter.rails, watts
 
 
 def test_the_rail_of_the_whole_module_counts_if_there_is_one(tmp_path):
@@ -67,67 +68,71 @@ def test_a_device_that_does_not_tell(tmp_path):
 
 
 class Gpu:
-    """Networks on a GPU whose power is known, and the nvidia-smi that reports it."""
+    """A GPU whose power is known, in a time that passes only while something sleeps; it is read as the driver does.
 
-    def __init__(self, folder: Path, *fields: str, instant: str = "drawn[-1][1]") -> None:
-        self._power, self._drawn = folder / "power", 0.0
-        self.lasted: dict[str, list[float]] = {"original": [], "pruned": []}
-        self.draw(30)
-        folder.joinpath("smi.py").write_text(STAND_IN.format(power=str(self._power), fields=fields, instant=instant))
-        self.smi = str(script(folder / "bin" / "nvidia-smi", f'exec {sys.executable} {folder / "smi.py"} "$@"'))
+    A reading each 100 ms is the average of the last ``average_s``; the meter looks for one each 50 ms.
+    """
 
-    def draw(self, watts: float) -> None:
-        if watts != self._drawn:
-            part = self._power.with_suffix(".part")
-            part.write_text(str(watts))
-            part.rename(self._power)
-            self._drawn = watts
+    STEP_S = 0.01
 
-    def network(self, name: str, watts: float, seconds: float) -> Callable[[], None]:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, average_s: float) -> None:
+        self.meter = Meter("GPU", self._read)
+        self.watts = 30.0
+        self._drawn: list[float] = []
+        self._reading: float | None = None
+        self._averaged = round(average_s / self.STEP_S)
+        monkeypatch.setattr(module, "time", self)
+
+    def monotonic(self) -> float:
+        return len(self._drawn) * self.STEP_S
+
+    def sleep(self, seconds: float) -> None:
+        for _ in range(round(seconds / self.STEP_S)):
+            self._drawn.append(self.watts)
+            if len(self._drawn) % 10 == 0:
+                self._reading = float(np.mean(self._drawn[-self._averaged :]))
+            if len(self._drawn) % 5 == 0:
+                self.meter.sample()
+
+    def network(self, watts: float, seconds: float) -> Callable[[], None]:
         def infer() -> None:
-            start = time.perf_counter()
-            self.draw(watts)
-            time.sleep(seconds)
-            self.lasted[name].append(time.perf_counter() - start)
+            self.watts = watts
+            self.sleep(seconds)
 
         return infer
 
-
-def measured(gpu: Gpu, root: Path):
-    calls = {"original": gpu.network("original", 200, 0.010), "pruned": gpu.network("pruned", 100, 0.005)}
-    with open_meter(root, gpu.smi) as meter:
-        found = energy(calls, meter)
-    for name, watts in (("original", 200), ("pruned", 100)):  # 2000 and 500 mJ, but a busy machine sleeps for longer
-        by_hand = watts * 1000 * sum(gpu.lasted[name]) / len(gpu.lasted[name])
-        assert getattr(found, name).watts == pytest.approx(watts, rel=0.02)
-        assert getattr(found, name).mj_per_inference == pytest.approx(by_hand, rel=0.1)
-    return found
+    def _read(self) -> float | None:
+        reading, self._reading = self._reading, None
+        return reading
 
 
-@pytest.mark.slow
-def test_averages_over_a_second_do_not_mix_the_networks(tmp_path, monkeypatch):
-    """With turns of 2 s that count from their start, the average would be 175 and 125 W."""
-    monkeypatch.setattr(module, "TURNS", 2)
-    monkeypatch.setattr(module, "TURN_S", 1.0)
-    assert measured(Gpu(tmp_path, "power.draw"), tmp_path).idle_w == pytest.approx(30)
+@pytest.mark.parametrize("average_s", [1.0, 0.01])
+def test_averages_over_a_second_do_not_mix_the_networks(monkeypatch, average_s):
+    gpu = Gpu(monkeypatch, average_s)
+    found = energy({"original": gpu.network(200, 0.02), "pruned": gpu.network(100, 0.01)}, gpu.meter)
+    assert (found.rails, found.idle_w) == ("GPU", pytest.approx(30))
+    assert (found.original.watts, found.pruned.watts) == (pytest.approx(200), pytest.approx(100))
+    assert found.original.mj_per_inference == pytest.approx(200 * 20)
+    assert found.pruned.mj_per_inference == pytest.approx(100 * 10)
+    assert found.original.spread == pytest.approx(0)
 
 
-def test_the_power_of_this_moment_counts_where_the_driver_has_it(tmp_path, monkeypatch):
-    """With turns this short, averages over a second would be of both networks."""
-    monkeypatch.setattr(module, "TURNS", 2)
-    monkeypatch.setattr(module, "SETTLE_S", 0.25)
-    monkeypatch.setattr(module, "TURN_S", 0.5)
-    monkeypatch.setattr(module, "IDLE_S", 0.3)
-    measured(Gpu(tmp_path, "power.draw", "power.draw.instant"), tmp_path)
+def test_the_power_of_this_moment_counts_where_the_driver_has_it(tmp_path):
+    asked = smi(tmp_path, power_draw="80.25", power_draw_instant="120.5")
+    assert told(tmp_path, asked) == ("GPU board, by nvidia-smi", 120.5)
 
 
 def test_a_gpu_without_that_reading_reports_its_average(tmp_path):
-    gpu = Gpu(tmp_path, "power.draw", "power.draw.instant", instant="'[N/A]'")
-    assert told(tmp_path, gpu.smi) == ("GPU board, by nvidia-smi", 30.0)
+    asked = smi(tmp_path, power_draw="80.25", power_draw_instant="[N/A]")
+    assert told(tmp_path, asked) == ("GPU board, by nvidia-smi", 80.25)
+
+
+def test_a_driver_without_that_field_reports_its_average(tmp_path):
+    assert told(tmp_path, smi(tmp_path, power_draw="80.25")) == ("GPU board, by nvidia-smi", 80.25)
 
 
 def test_nvidia_smi_counts_only_if_networks_run_on_the_gpu(tmp_path):
-    assert told(tmp_path, Gpu(tmp_path, "power.draw").smi, gpu=False) is None
+    assert told(tmp_path, smi(tmp_path, power_draw="80.25"), gpu=False) is None
 
 
 def test_an_nvidia_smi_that_ends_gives_no_figure(tmp_path, monkeypatch):
@@ -136,26 +141,6 @@ def test_an_nvidia_smi_that_ends_gives_no_figure(tmp_path, monkeypatch):
     script(tmp_path / "nvidia-smi", "case $* in --help*) echo '\"power.draw\"';; *) echo 67.5;; esac")
     with open_meter(tmp_path, str(tmp_path / "nvidia-smi")) as meter:
         assert energy({"original": lambda: time.sleep(0.01)}, meter) is None
-
-
-def test_energy_is_power_by_time(tmp_path, monkeypatch):
-    sensors(tmp_path, ("VDD_IN", 5000, 2000))
-    monkeypatch.setattr(module, "SETTLE_S", 0.1)
-    monkeypatch.setattr(module, "TURN_S", 0.3)
-    monkeypatch.setattr(module, "IDLE_S", 0.1)
-    lasted: dict[str, list[float]] = {"original": [], "pruned": []}
-
-    def sleeping(name: str, seconds: float) -> None:
-        start = time.perf_counter()
-        time.sleep(seconds)
-        lasted[name].append(time.perf_counter() - start)
-
-    calls = {"original": lambda: sleeping("original", 0.02), "pruned": lambda: sleeping("pruned", 0.005)}
-    with open_meter(tmp_path, NONE) as meter:
-        found = energy(calls, meter)
-    assert found.idle_w == found.pruned.watts == pytest.approx(10.0)
-    for name, seconds in lasted.items():  # a busy machine sleeps for longer
-        assert getattr(found, name).mj_per_inference == pytest.approx(10_000 * sum(seconds) / len(seconds), rel=0.1)
 
 
 def test_a_sensor_that_falls_silent_gives_no_figure(tmp_path, monkeypatch):
