@@ -7,6 +7,7 @@ import pytest
 
 from catro_deploy.files import file_hash
 from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.pruning import finding
 from tests.tiny import Blocks, command, exit_code_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("tensorrt")]
@@ -69,7 +70,8 @@ def test_no_precision_is_decided_where_nothing_can_be_measured(tiny):
     assert "A precision is decided by measurement, and jetson-orin cannot be reached from here" in refused.stderr
 
 
-def test_a_budget_of_latency_is_met_by_measuring_engines(tiny):
+def test_a_budget_of_latency_is_met_by_measuring_engines(tiny, monkeypatch):
+    monkeypatch.setattr(finding, "CANDIDATES", "./moment.toml")
     save_weights(Blocks(3), tiny / "blocks.safetensors")
     blocks = ("--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
     done = command("prune", "--target", "x86-gpu", *blocks, "--budget", "0.9x", "--run", "run")
