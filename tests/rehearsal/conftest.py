@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     own = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     for item in own:
         item.add_marker(pytest.mark.slow)
-        item.add_marker(pytest.mark.timeout(600))
+        item.add_marker(pytest.mark.timeout(1800))
         if item.get_closest_marker("full") and not FULL:
             item.add_marker(pytest.mark.skip(reason="make rehearsal runs it"))
 

@@ -19,7 +19,7 @@ __all__ = ["Rehearsal", "read", "same_as_here"]
 NAME = "van"
 BUDGET = ("--budget", "50%flops")
 FAR_FOLDER = ".cache/catro-deploy"
-POLL_S = 0.05
+POLL_S, LIMIT_S = 0.05, 1200
 LARGEST_DIFFERENCE = 1e-6
 START_THE_AGENT = (
     "import os, sys; os.chdir('catro-bundle'); os.execv(sys.executable, [sys.executable, 'agent.pyz', 'do'])"
@@ -84,7 +84,7 @@ class Rehearsal:
         with tarfile.open("carried/bundle.tar") as tar:
             tar.extractall(self.home, filter="data")
         there = subprocess.run(
-            [self.python, "-c", START_THE_AGENT], capture_output=True, text=True, timeout=240, check=False
+            [self.python, "-c", START_THE_AGENT], capture_output=True, text=True, timeout=LIMIT_S, check=False
         )
         assert there.returncode == 0, there.stdout + there.stderr
         taken = command("import", str(self.home / "catro-bundle" / "result.json"), "--run", "carried")
