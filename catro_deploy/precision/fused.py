@@ -1,4 +1,4 @@
-"""A quantised network after ONNX Runtime's optimisation: which nodes compute in integers."""
+"""A quantised network after a runtime's optimisation for a CPU: which nodes compute in integers."""
 
 import tempfile
 from collections import Counter
@@ -6,11 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from catro_deploy.errors import RuntimeMissingError
+from catro_deploy.records import computes_in_integers
+from catro_deploy.runtimes.ov_library import core
+
 __all__ = ["Fused", "fused"]
 
-INTEGER = ("QLinear", "QGemm", "ConvInteger", "MatMulInteger")
 # Operators that pass integers on, with negligible arithmetic.
 CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
+# OpenVINO's nodes that hold values, and those that move them, whatever their type.
+HELD = ("Input", "Output", "Const")
+MOVES = ("Concat", "Reorder", "Reshape", "Split", "Transpose")
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,7 @@ class Fused:
     @property
     def integer(self) -> int:
         """Nodes that compute in integers."""
-        return sum(count for name, count in self.operators.items() if name.startswith(INTEGER))
+        return sum(count for name, count in self.operators.items() if computes_in_integers(name))
 
     @property
     def weighted_in_float(self) -> int:
@@ -35,8 +41,17 @@ class Fused:
         return sum(self.operators.get(name, 0) for name in CONVERSIONS)
 
 
-def fused(model: Path) -> Fused:
-    """The nodes of the ONNX file ``model`` after the optimisation of ONNX Runtime's CPU provider on this machine."""
+def fused(model: Path, runtime: str = "onnxruntime") -> Fused:
+    """The nodes of the ONNX file ``model`` after optimisation for this machine's CPU, by OpenVINO or else ONNX Runtime.
+
+    OpenVINO's nodes that compute in integers get ``_I8`` behind their type, as its kernels have it; there are no nodes
+    if it is not installed here.
+    """
+    operators = _by_openvino(model) if runtime.startswith("openvino") else _by_onnx_runtime(model)
+    return Fused(dict(sorted(Counter(operators).items())))
+
+
+def _by_onnx_runtime(model: Path) -> list[str]:
     import onnx
     import onnxruntime
 
@@ -47,4 +62,17 @@ def fused(model: Path) -> Fused:
         options.optimized_model_filepath = str(optimised)
         onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         graph = onnx.load(optimised, load_external_data=False).graph
-    return Fused(dict(sorted(Counter(node.op_type for node in graph.node).items())))
+    return [node.op_type for node in graph.node]
+
+
+def _by_openvino(model: Path) -> list[str]:
+    try:
+        network = core().compile_model(str(model), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    except RuntimeMissingError:
+        return []
+    found = []
+    for node in network.get_runtime_model().get_ops():
+        kind, kernel = (node.get_rt_info()[key].astype(str) for key in ("layerType", "primitiveType"))
+        if kind not in HELD:
+            found.append(f"{kind}_I8" if kernel.endswith("_I8") and kind not in MOVES else kind)
+    return found

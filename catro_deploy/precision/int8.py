@@ -1,14 +1,17 @@
 """Networks in eight-bit integers, as ONNX with QuantizeLinear and DequantizeLinear nodes (Q/DQ).
 
-Runtimes are fast with different graphs, so there are two forms:
+Runtimes are fast with different graphs, so there are three forms:
 
 - ``X86``: unsigned activations with zero-points, int32 biases, activation functions merged into what follows. ONNX
   Runtime's CPU provider fuses it to integer kernels from end to end.
+- ``OPENVINO``: the same, but operators without an integer kernel read the layer before them directly, so that OpenVINO
+  fuses the two; logits are not quantised, and means are before they are reshaped, since both would be kernels of their
+  own otherwise. Biases are in floating point.
 - ``TENSORRT``: signed integers, all zero-points 0, biases in floating point, weights behind a Q/DQ pair of their own,
   activation functions kept. A residual sum reads its skip branch through Q/DQ and the convolution before it directly,
   so that TensorRT fuses the two (TensorRT's developer guide, "Q/DQ layer placement recommendations").
 
-In both, weights are symmetric and have a scale for each output channel. onnxruntime.quantization does the quantising.
+In all, weights are symmetric and have a scale for each output channel. onnxruntime.quantization does the quantising.
 """
 
 import logging
@@ -22,13 +25,16 @@ import numpy as np
 from catro_deploy.precision.graph import importable_tools, layers_of, require_float, sort_
 from catro_deploy.precision.ranges import Range
 
-__all__ = ["FORMS", "TENSORRT", "WIDE_SUMS", "X86", "Form", "for_scales_in_half", "form_of", "quantised", "seven_bits"]
+__all__ = [
+    "FORMS", "OPENVINO", "TENSORRT", "WIDE_SUMS", "X86", "Form", "for_scales_in_half", "form_of", "quantised",
+    "seven_bits",
+]  # fmt: skip
 
 Proto = Any
 """An onnx.ModelProto, which has no annotations."""
 
-# Instruction sets that sum products of eight-bit integers in 32 bits. Without one of them ONNX Runtime sums pairs of
-# products in 16 bits, which overflow unless weights have seven bits.
+# Instruction sets that sum products of eight-bit integers in 32 bits. Without one of them ONNX Runtime and OpenVINO sum
+# pairs of products in 16 bits, which overflow unless weights have seven bits.
 WIDE_SUMS = frozenset({"avx_vnni", "avx512_vnni", "amx_int8"})
 X86_SETS = frozenset({"avx2", "avx512f"})
 
@@ -59,6 +65,13 @@ X86 = Form(
         "Unsqueeze",
     ),
 )  # fmt: skip
+OPENVINO = Form(
+    "openvino",
+    signed=False,
+    outputs=True,
+    operators=(*(name for name in X86.operators if name != "Sigmoid"), "ReduceMean"),
+    options={"QuantizeBias": False, "OpTypesToExcludeOutputQuantization": ["Gemm", "MatMul"]},
+)
 TENSORRT = Form(
     "tensorrt",
     signed=True,
@@ -71,12 +84,14 @@ TENSORRT = Form(
         "QDQKeepRemovableActivations": True,
     },
 )
-FORMS = {form.name: form for form in (X86, TENSORRT)}
+FORMS = {form.name: form for form in (X86, OPENVINO, TENSORRT)}
 
 
 def form_of(runtime: str) -> Form:
     """The form that ``runtime``, by its name in the registry, runs fast."""
-    return X86 if runtime in ("onnxruntime", "openvino") else TENSORRT
+    if runtime.startswith("openvino"):
+        return OPENVINO
+    return X86 if runtime == "onnxruntime" else TENSORRT
 
 
 def seven_bits(instruction_sets: Collection[str]) -> bool:
@@ -142,6 +157,8 @@ def quantised(
     found = quantizer.model.model
     if form is TENSORRT:
         _free_sums_(found.graph)
+    if form is OPENVINO:
+        _free_floats_(found.graph)
     sort_(found.graph)
     del found.graph.value_info[:]  # of removed values
     onnx.helper.set_model_props(found, {prop.key: prop.value for prop in proto.metadata_props} | {"precision": "int8"})
@@ -176,6 +193,16 @@ def _free_sums_(graph: Any) -> None:  # noqa: ANN401 - onnx.GraphProto
         if convolved:
             longest = max(convolved, key=lambda i: depth(node.input[i]))
             node.input[longest] = plain[longest]
+
+
+def _free_floats_(graph: Any) -> None:  # noqa: ANN401 - onnx.GraphProto
+    """Let operators that compute in floating point read the inputs of Q/DQ pairs instead of their outputs."""
+    made_by = {name: node for node in graph.node for name in node.output}
+    for node in graph.node:
+        if node.op_type in (*OPENVINO.operators, "QuantizeLinear", "DequantizeLinear"):
+            continue
+        for place, name in enumerate(node.input):
+            node.input[place] = _before_pair(made_by, name) or name
 
 
 def _before_pair(made_by: Mapping[str, Any], name: str) -> str:

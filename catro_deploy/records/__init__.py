@@ -28,6 +28,7 @@ from catro_deploy.records.decision import (
     Search,
     Sensitivity,
     TriedPoint,
+    computes_in_integers,
 )
 from catro_deploy.records.finetune import Choice, Epoch, Finetune, History, Probe, Score
 from catro_deploy.records.first_look import FirstLook, ImageSizes
@@ -135,4 +136,5 @@ __all__ = [
     "Trtexec",
     "Verdict",
     "Verify",
+    "computes_in_integers",
 ]

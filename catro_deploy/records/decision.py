@@ -29,7 +29,11 @@ __all__ = [
     "Search",
     "Sensitivity",
     "TriedPoint",
+    "computes_in_integers",
 ]
+
+# How ONNX Runtime's operators in integers begin.
+INTEGER = ("QLinear", "QGemm", "ConvInteger", "MatMulInteger")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +155,11 @@ class Qat:
     used: bool
 
 
+def computes_in_integers(operator: str) -> bool:
+    """Whether this is one of a runtime's operators in integers, by its name in ``Quantized.operators``."""
+    return operator.startswith(INTEGER) or operator.endswith("_I8")
+
+
 @dataclass(frozen=True)
 class Quantized:
     """How a precision was made.
@@ -158,7 +167,8 @@ class Quantized:
     Attributes:
         kept: the parts that stay in more bits; None if the precision was given up.
         form, seven_bit_weights, sensitivity, remarks, qat, operators, calibration_images, images_sha256: of int8 only;
-            ``operators`` counts its nodes after ONNX Runtime's optimisation for a CPU, and is empty if it was given up.
+            ``operators`` counts its nodes after optimisation for a CPU, by OpenVINO if it is for that, else by ONNX
+            Runtime, and is empty if it was given up or the runtime is not installed here.
     """
 
     kept: tuple[str, ...] | None
@@ -170,6 +180,11 @@ class Quantized:
     operators: dict[str, Count] = field(default_factory=dict)
     calibration_images: Count = 0
     images_sha256: str = ""
+
+    @property
+    def integer_nodes(self) -> int:
+        """How many of its ``operators`` compute in integers."""
+        return sum(count for name, count in self.operators.items() if computes_in_integers(name))
 
 
 @dataclass(frozen=True, kw_only=True)

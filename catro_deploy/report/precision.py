@@ -17,7 +17,6 @@ __all__ = [
 
 SHOWN = 24
 """Layers that are drawn; less sensitive ones are in the table."""
-INTEGER = ("QLinear", "QGemm", "ConvInteger", "MatMulInteger")
 
 
 def precision_table(quantize: Quantize) -> Table:
@@ -49,11 +48,11 @@ def precision_words(quantize: Quantize) -> str:
     if made.kept is None:
         return text + ", and given up."
     kept = ", ".join(made.kept) or "none"
-    integer = sum(number for name, number in made.operators.items() if name.startswith(INTEGER))
-    return (
-        f"{text}; layers that stay in floating point: {kept}. After ONNX Runtime's optimisation for a CPU, "
-        f"{integer} nodes compute in integers."
-    )
+    text += f"; layers that stay in floating point: {kept}."
+    if not made.operators:  # the runtime is not installed here
+        return text
+    runtime = "OpenVINO" if made.form == "openvino" else "ONNX Runtime"
+    return f"{text} After {runtime}'s optimisation for a CPU, {made.integer_nodes} nodes compute in integers."
 
 
 def _qat_words(qat: Qat) -> str:

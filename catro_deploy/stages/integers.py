@@ -16,7 +16,7 @@ from catro_deploy.files import write_bytes
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.precision.fused import fused
 from catro_deploy.precision.graph import layers_of
-from catro_deploy.precision.int8 import X86, Form, for_scales_in_half, form_of, quantised, seven_bits
+from catro_deploy.precision.int8 import Form, for_scales_in_half, form_of, quantised, seven_bits
 from catro_deploy.precision.ranges import Range, find_ranges
 from catro_deploy.precision.samples import draw_samples, pixels_sha256
 from catro_deploy.precision.sensitivity import fewest_kept, logits_of, sensitivities
@@ -182,7 +182,7 @@ def write_int8(source: Path, path: Path, job: Int8Job, progress: Progress) -> Qu
     if best.kept is None:
         return found
     _write(best.quantiser.network(keep=best.kept), path, job.target, images.calibration)
-    return replace(found, operators=dict(fused(path).operators))
+    return replace(found, operators=dict(fused(path, job.target.runtime).operators))
 
 
 def _names(layers: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -220,7 +220,7 @@ def _quantiser(
     if target.precision == "fp16":
         proto = for_scales_in_half(proto)
     ranges = find_ranges(proto, images, recipe.method, recipe.percentile)
-    return _Quantiser(proto, ranges, form, recipe, narrow=form is X86 and seven_bits(instruction_sets))
+    return _Quantiser(proto, ranges, form, recipe, narrow=target.kind == "cpu" and seven_bits(instruction_sets))
 
 
 def _write(network: Proto, path: Path, target: Target, images: Floats) -> None:

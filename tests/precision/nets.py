@@ -1,4 +1,4 @@
-"""Networks to quantise, exported: residual, with depthwise convolutions, and one that concatenates."""
+"""Networks to quantise, exported: residual, with depthwise convolutions, one that concatenates, one with hard-swish."""
 
 from functools import cache
 from pathlib import Path
@@ -37,10 +37,19 @@ def concat() -> nn.Module:
     return Concat()
 
 
+def hard_swish() -> nn.Module:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 16, 3, padding=1), nn.Hardswish(), nn.Conv2d(16, 8, 3), nn.ReLU()
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+
+
+MADE = {"concat": concat, "hard_swish": hard_swish}
+
+
 @cache
 def network(name: str, *, dynamic: bool = False) -> Any:
     """``name`` exported as an onnx.ModelProto; not to be changed."""
-    model = concat() if name == "concat" else lively(name)
+    model = MADE[name]() if name in MADE else lively(name)
     with TemporaryDirectory() as folder:
         file = Path(folder, "x.onnx")
         export_onnx(model.eval(), SHAPE, file, opset=18, dynamic_batch=dynamic, metadata={"network": "x"})

@@ -1,4 +1,4 @@
-"""Both forms of networks in integers: their graphs as the runtimes want them, and what they compute."""
+"""All forms of networks in integers: their graphs as the runtimes want them, and what they compute."""
 
 import copy
 import functools
@@ -10,7 +10,16 @@ from onnx import numpy_helper
 from catro_deploy.errors import ModelError
 from catro_deploy.precision.fused import fused
 from catro_deploy.precision.graph import layers_of
-from catro_deploy.precision.int8 import FORMS, TENSORRT, X86, for_scales_in_half, form_of, quantised, seven_bits
+from catro_deploy.precision.int8 import (
+    FORMS,
+    OPENVINO,
+    TENSORRT,
+    X86,
+    for_scales_in_half,
+    form_of,
+    quantised,
+    seven_bits,
+)
 from catro_deploy.precision.ranges import find_ranges
 from tests.precision.nets import images, network, run
 
@@ -49,7 +58,7 @@ def test_it_computes_nearly_the_same_in_a_quarter_of_the_bytes(name, form):
     assert relative_error(found, name) < 0.05
     described = {prop.key: prop.value for prop in found.metadata_props}
     assert (described["network"], described["precision"]) == ("x", "int8")
-    if form is X86:
+    if form is not TENSORRT:
         weights = [values for values in constants(found).values() if values.ndim == 4]
         assert weights
         assert all(values.dtype == np.int8 for values in weights)
@@ -65,6 +74,31 @@ def test_on_x86_all_of_it_is_fused_to_integer_kernels(tmp_path, name):
     assert found.operators.get("QLinearAdd", 0) == len(of_type(network(name), "Add"))
     assert found.conversions <= 4  # around the pooling, and at both ends
     assert found.integer >= len(layers_of(network(name).graph))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_openvino_fuses_all_of_it_to_integer_kernels_and_rounds_no_logits(tmp_path, name):
+    file = tmp_path / "x.onnx"
+    found = in_form(name, OPENVINO)
+    file.write_bytes(found.SerializeToString())
+    operators = fused(file, "openvino").operators
+    before = network(name)
+    assert operators["Convolution_I8"] == len(of_type(before, "Conv"))
+    assert operators.get("FullyConnected_I8", 0) == len(of_type(before, "Gemm"))
+    in_float = {"Convolution", "FullyConnected", "Eltwise", "Reduce", "Pooling"} & operators.keys()
+    assert not in_float
+    assert operators["Subgraph"] == 1  # the images become integers
+    last = next(node for node in found.graph.node if found.graph.output[0].name in node.output)
+    assert last.op_type == of_type(before, "Gemm", "Conv")[-1].op_type
+    assert all(values.dtype == np.float32 for name, values in constants(found).items() if name.endswith(".bias"))
+
+
+def test_openvino_takes_what_has_no_integer_kernel_as_the_layer_before_puts_it_out():
+    found = in_form("hard_swish", OPENVINO)
+    made_by = {output: node for node in found.graph.node for output in node.output}
+    assert [made_by[node.input[0]].op_type for node in of_type(found, "HardSwish")] == ["Conv"]
+    second = of_type(found, "Conv")[1]
+    assert made_by[second.input[0]].op_type == "DequantizeLinear"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -168,6 +202,7 @@ def test_what_is_quantised_already_is_refused():
 
 def test_runtimes_have_their_forms():
     assert form_of("onnxruntime") is X86
+    assert form_of("openvino") is form_of("openvino-gpu") is form_of("openvino-npu") is OPENVINO
     assert form_of("tensorrt") is form_of("onnxruntime-tensorrt") is TENSORRT
 
 

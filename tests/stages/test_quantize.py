@@ -196,6 +196,22 @@ def test_a_processor_without_vnni_is_told_of(source, tmp_path):
     assert "no VNNI" in found.remarks[0]
 
 
+@pytest.mark.parametrize(("sets", "seven"), [(("avx2", "avx512_vnni"), False), (("avx2",), True)])
+def test_openvino_gets_its_own_form(source, tmp_path, sets, seven):
+    found = write(source, tmp_path / "a.onnx", floor=0.0, target="x86-cpu-openvino", sets=sets)
+    assert (found.form, found.seven_bit_weights) == ("openvino", seven)
+    assert {name: found.operators[f"{name}_I8"] for name in ("Convolution", "FullyConnected", "Reduce")} == {
+        "Convolution": 4,
+        "FullyConnected": 1,
+        "Reduce": 1,
+    }
+    assert found.integer_nodes >= 6
+    with open_runner("openvino", tmp_path / "a.onnx", 1) as runner:
+        logits = np.concatenate([runner.infer(image[None]) for image in images(4)])
+    expected = run(network("concat"), images(4))
+    assert np.abs(logits - expected).max() < 0.2 * np.abs(expected).max()
+
+
 def test_on_a_jetson_the_rest_is_in_half_precision(source, tmp_path):
     found = write(source, tmp_path / "a.onnx", floor=0.0, target="jetson-orin")
     assert found.form == "tensorrt"
