@@ -140,7 +140,7 @@ def test_a_target_of_estimates_gets_no_bundle(tiny):
     assert not (run / "bundle.tar").exists()
     refused = command("bundle")
     assert refused.exit_code == 2
-    assert "of Jetson Xavier NX, 20 W there are estimates only" in refused.stderr
+    assert "Jetson Xavier NX, 20 W there are estimates only" in refused.stderr
     assert "targets show jetson-xavier-nx" in refused.stderr
 
 

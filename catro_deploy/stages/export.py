@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,17 +57,16 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
     plan = load_plan(run)
     interface = Interface.of(settings.export, plan.mean, plan.std)
     run.require(run.weights, "finetune")
-    chosen: dict[Literal["original", "finetuned"], Path] = {
-        "original": run.original_onnx,
-        "finetuned": run.pruned_onnx,
-    }
+    # Both are loaded before a file is replaced: a damaged plan leaves the files of the last export as they are.
+    loaded = (networks.load(run, weights="original"), networks.load(run, weights="finetuned"))
+    paths = (run.original_onnx, run.pruned_onnx)
     images = _calibration_images(settings, plan) if in_half else None
     halves = (run.onnx("original", "fp16"), run.onnx("pruned", "fp16"))
     made: list[Path] = []
-    with progress.task("Exporting to ONNX", len(chosen)) as task:
-        for (weights, path), half in zip(chosen.items(), halves, strict=True):
+    with progress.task("Exporting to ONNX", len(paths)) as task:
+        for network, path, half in zip(loaded, paths, halves, strict=True):
             export_onnx(
-                networks.load(run, weights=weights),
+                network,
                 plan.input_shape,
                 path,
                 opset=settings.export.opset,

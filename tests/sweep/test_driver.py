@@ -3,7 +3,7 @@
 import pytest
 
 from catro_deploy import pipeline
-from catro_deploy.budget import Budget
+from catro_deploy.budget import Budgets
 from catro_deploy.errors import FaultError
 from catro_deploy.progress import Silent
 from catro_deploy.sweep import local
@@ -125,7 +125,7 @@ def test_what_is_done_is_not_done_again(cells, monkeypatch):
 
 
 def with_budget(cell, budget, **prune):
-    prune["budget"] = Budget.parse(budget)
+    prune["budget"] = Budgets.parse(budget)
     return cell.settings.model_copy(update={"prune": cell.settings.prune.model_copy(update=prune)})
 
 

@@ -54,8 +54,8 @@ def test_a_damaged_agent_is_not_run_and_sent_again(far, home, content):
 
 
 def test_a_full_disk_is_told(server, home, tmp_path):
-    """Files may not grow beyond 96 kB there: one that is sent, or the answer, in which each inference is a number."""
-    limited = script(server.folder / "limited-python", f'ulimit -f 192; exec {sys.executable} "$@"')
+    """Files may not grow beyond 112 KiB there: one that is sent, or the answer, in which each inference is a number."""
+    limited = script(server.folder / "limited-python", f'ulimit -f 224; exec {sys.executable} "$@"')
     far = Far(server.device(home, str(limited)))
     too_much = replace(PROTOCOL, seconds=3.0)
     for size, protocol in (({"channels": 128, "layers": 2}, PROTOCOL), ({}, too_much)):

@@ -172,5 +172,5 @@ def test_an_error_that_is_no_control_flow_is_not_called_so():
     with pytest.raises(ModelError) as caught:
         evaluation_graph(Failing(), input_shape=(3, 8, 8))
     assert "TypeError: expected np.ndarray" in caught.value.problem
-    assert "stand-ins for tensors" in caught.value.hint
+    assert "proxies of tensors" in caught.value.hint
     assert "ontrol flow" not in caught.value.hint
