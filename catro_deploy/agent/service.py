@@ -126,7 +126,8 @@ def _work(store: Store, write: Write, name: str) -> None:
             def wait_for(holder: str) -> None:
                 write(to_json(Note(f"waiting: {holder} is measuring on the device")))
 
-            with alone(store.home / "device.lock", asked.who, wait_for):
+            # Within the try: a full disk is reported like any other error of the job.
+            with storage_errors(store.home), alone(store.home / "device.lock", asked.who, wait_for):
                 for event in job_events(asked.job, workspace, asked.limit_s):
                     write(event)
         except CatroError as error:
