@@ -123,8 +123,10 @@ def agent_that_says(monkeypatch, *events: tuple[str, float]) -> None:
 
 
 def test_building_does_not_count_in_the_time_limit(tmp_path, monkeypatch):
-    agent_that_says(monkeypatch, ("building", 1.5), ("built", 0.0), ("building", 1.5), ("built", 0.0), ("result", 0.0))
-    events = events_of(job_for(tmp_path, original={}, pruned={}), tmp_path, limit_s=1.0)
+    agent_that_says(
+        monkeypatch, ("building", 1.25), ("built", 0.0), ("building", 1.25), ("built", 0.0), ("result", 0.0)
+    )
+    events = events_of(job_for(tmp_path, original={}, pruned={}), tmp_path, limit_s=2.0)
     assert [event["event"] for event in events][-1] == "result"
 
 

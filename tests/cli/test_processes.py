@@ -13,11 +13,12 @@ from catro_deploy.runs.folder import RunFolder
 from tests.quick_stages import diary
 
 SLOW = {"QUICK_EPOCH_S": "0.05"}
+LIMIT_S = 120
 HEAVY = ("torch", "onnxruntime", "onnx", "numpy")
 
 
 def wait_for_epoch(folder, process):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline and process.poll() is None:
         for path in folder.glob("runs/*"):
             if "epoch-3" in diary(RunFolder(path)):
@@ -34,7 +35,7 @@ def test_a_stopped_run_goes_on_where_it_was(start, folder, kill, code):
     process = start("run", "--epochs", "200", environment=SLOW)
     run = wait_for_epoch(folder, process)
     process.send_signal(kill)
-    stdout, stderr = process.communicate(timeout=20)
+    stdout, stderr = process.communicate(timeout=LIMIT_S)
     assert process.returncode == code
     assert stdout == ""
     assert "Traceback" not in stderr
@@ -45,7 +46,7 @@ def test_a_stopped_run_goes_on_where_it_was(start, folder, kill, code):
     assert not run.weights.exists()
 
     again = start("run", "--epochs", "200")
-    assert again.communicate(timeout=20)[0]
+    assert again.communicate(timeout=LIMIT_S)[0]
     assert again.returncode == 0
     epochs = [line for line in diary(run) if line.startswith("epoch")]
     assert diary(run).count("prune") == 1
@@ -60,13 +61,13 @@ def test_what_nohup_ignores_stays_ignored(start, folder):
     process = start("run", "--epochs", "20", environment=SLOW, preexec_fn=ignore)
     wait_for_epoch(folder, process)
     process.send_signal(signal.SIGHUP)
-    process.communicate(timeout=20)
+    process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0
 
 
 def test_half_an_environment_of_torchrun_is_a_mistake(start):
     process = start("run", environment={"TORCHELASTIC_RUN_ID": "none", "RANK": "0"})
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 2
     assert "TORCHELASTIC_RUN_ID is set without WORLD_SIZE, LOCAL_RANK" in stderr
 
@@ -74,13 +75,13 @@ def test_half_an_environment_of_torchrun_is_a_mistake(start):
 def test_a_full_disk_is_told_and_earlier_stages_stay(start, folder, the_run):
     limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))}
     process = start("run", environment={"QUICK_FAIL": "export:disk"}, **limit)
-    _, stderr = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
     assert "could not be written: File too large." in stderr
     assert "continues where it was" in stderr
     assert RunFolder(the_run()).is_intact("finetune")
     again = start("run")
-    again.communicate(timeout=20)
+    again.communicate(timeout=LIMIT_S)
     assert again.returncode == 0
     assert diary(RunFolder(the_run())).count("finetune") == 1
 
@@ -89,7 +90,7 @@ def test_a_reader_that_leaves_is_no_fault(start, folder):
     process = start("targets", "show", "x86-cpu", "--json")
     process.stdout.close()
     stderr = process.stderr.read()
-    process.wait(timeout=20)
+    process.wait(timeout=LIMIT_S)
     process.stderr.close()
     assert process.returncode == 1
     assert stderr == ""
@@ -97,7 +98,7 @@ def test_a_reader_that_leaves_is_no_fault(start, folder):
 
 def test_without_a_screen_a_short_training_is_one_line(start):
     process = start("run")
-    stdout, stderr = process.communicate(timeout=20)
+    stdout, stderr = process.communicate(timeout=LIMIT_S)
     assert stderr.count("Fine-tuning: done in 0:00; validation accuracy 98.00%\n") == 1
     assert stderr.count("Fine-tuning") == 1
     assert "Fine-tuning" not in stdout

@@ -43,7 +43,7 @@ def processes_below(home: Path) -> list[int]:
 
 
 def is_gone(home: Path) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while processes_below(home) and time.monotonic() < deadline:
         time.sleep(0.1)
     return not processes_below(home)

@@ -171,7 +171,7 @@ def test_what_a_killed_host_began_is_picked_up(far, tmp_path):
 def test_ctrl_c_ends_the_job_there_too(far, tmp_path, home):
     with started_host(far, bench_job(tmp_path, protocol=LONG), tmp_path) as host:
         host.send_signal(signal.SIGINT)
-        host.communicate(timeout=30)
+        host.communicate(timeout=120)
     assert is_gone(home)
     assert not list((home / "jobs").iterdir())
 

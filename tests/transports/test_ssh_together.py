@@ -34,7 +34,7 @@ def test_ctrl_c_in_one_of_two_identical_commands_ends_only_its_own_job(far, tmp_
         same.close()
         assert next(other)["event"] == "note"
         host.send_signal(signal.SIGINT)
-        host.communicate(timeout=30)
+        host.communicate(timeout=120)
     assert list(other)[-1]["event"] == "result"
     assert is_gone(home)
 

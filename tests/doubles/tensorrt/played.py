@@ -7,9 +7,8 @@ strongly typed network, with a dynamic batch on a DLA, with a capture before a f
 another layer than a Cast reads.
 
 Variables of the environment change what it does: CATRO_DOUBLE_UNSUPPORTED, an operator that the parser refuses;
-CATRO_DOUBLE_NO_BUILD, building fails; CATRO_DOUBLE_BUILD_S, building takes so many seconds; CATRO_DOUBLE_DLA, the
-number of its cores; CATRO_DOUBLE_DLA_REFUSES, operators (with commas between) that fall back to the GPU;
-CATRO_DOUBLE_NO_CAPTURE, nothing can be captured.
+CATRO_DOUBLE_NO_BUILD, building fails; CATRO_DOUBLE_DLA, the number of its cores; CATRO_DOUBLE_DLA_REFUSES, operators
+(with commas between) that fall back to the GPU; CATRO_DOUBLE_NO_CAPTURE, nothing can be captured.
 """
 
 import ctypes
@@ -103,7 +102,6 @@ class Builder:
 
     def build_serialized_network(self, network: "INetworkDefinition", config: "IBuilderConfig") -> HostMemory | None:
         assert network._flags & (1 << int(real.NetworkDefinitionCreationFlag.STRONGLY_TYPED)), "weakly typed"
-        time.sleep(float(os.environ.get("CATRO_DOUBLE_BUILD_S", "0")))
         on_dla = config.default_device_type == real.DeviceType.DLA
         dynamic = any(size < 0 for tensor in network._inputs for size in tensor.shape)
         if os.environ.get("CATRO_DOUBLE_NO_BUILD") or config._flags & set(PRECISIONS) or (on_dla and dynamic):
