@@ -83,6 +83,7 @@ that some of them load.
 | `latency.depth` | what width, depth and both reach, on published V100 tables and on x86 |
 | `roofline.evaluate` | the estimate for GPUs: fit, held-out errors, published latencies |
 | `precision.int8` | accuracy and latency in int8 and float32, original and pruned |
+| `precision.openvino` | int8 in OpenVINO beside NNCF's, and what pruning is worth beside it |
 | `precision.qat` | what quantisation-aware fine-tuning gains where calibration alone loses accuracy |
 | `architectures.scoreboard` | which CNNs of torchvision and timm can be pruned, saved, exported and trained |
 | `training.throughput` | fine-tuning beside a plain eager DataLoader loop |

@@ -1,0 +1,30 @@
+"""Integers by NNCF, for benchmarks.precision.openvino: run by the Python of an environment that has nncf and openvino.
+
+    PYTHON benchmarks/precision/nncf_peer.py SOURCE.onnx IMAGES.npy RESULT.xml
+
+Writes the network in SOURCE in integers as OpenVINO's IR, by nncf.quantize as it is (its defaults), calibrated on all
+images (n, c, h, w) in IMAGES; prints the versions as JSON. Needs none of catro_deploy.
+"""
+
+import json
+import sys
+
+import numpy as np
+
+
+def quantise() -> None:
+    """Quantise one network."""
+    import nncf
+    import openvino
+
+    source, images, result = sys.argv[1:]
+    calibration = np.load(images)
+    network = openvino.Core().read_model(source)
+    data = nncf.Dataset([image[None] for image in calibration])
+    quantised = nncf.quantize(network, data, subset_size=len(calibration))
+    openvino.save_model(quantised, result, compress_to_fp16=False)
+    print(json.dumps({"nncf": nncf.__version__, "openvino": openvino.__version__}))
+
+
+if __name__ == "__main__":
+    quantise()
