@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.tiny import CHECKOUT
 
@@ -68,10 +69,16 @@ class Forked:
 
 
 def _call(environment: dict[str, str], function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    _renew_thread_pool()
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
     function(*arguments)
+
+
+def _renew_thread_pool() -> None:
+    # In a fork, the first use of PyTorch's thread pool replaces it. Two threads doing so at once abort the process.
+    torch.set_num_threads(torch.get_num_threads())
 
 
 def _run(arguments: tuple[str, ...], cwd: Path, streams: tuple[Path, Path], largest_bytes: int | None) -> None:

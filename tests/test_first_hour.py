@@ -135,6 +135,7 @@ def test_the_first_hour_ends_with_a_network_that_is_right(tmp_path, monkeypatch)
         text = text.replace(old, new)
     write_text(tmp_path / "catro.toml", text + '\n[profile]\nprotocol = "quick"\n\n[bench]\nprotocol = "quick"\n')
     code, said, log = run("run", "--classes", "washer,bolt,wedge", "--budget", "0.5x")
+    assert code in (0, 3), log
     (path,) = Path("runs").iterdir()
     assert code == exit_code_of(path), log
     assert "\nimages 64x64\n" in log  # taken from the pictures: no setting has a size
