@@ -21,16 +21,9 @@ from catro_deploy.runs.holding import hold
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
 from catro_deploy.settings.labels import require_labels_unneeded
 from catro_deploy.stages.applicable import applicable
+from catro_deploy.stages.outside import checkpoint_hash, counts_latency, deciding
 from catro_deploy.stages.replacing import folder_beside, replacement, with_budget_found
-from catro_deploy.stages.table import (
-    PRUNE,
-    SEARCH,
-    STAGES,
-    Stage,
-    checkpoint_hash,
-    counts_latency,
-    deciding,
-)
+from catro_deploy.stages.table import PRUNE, SEARCH, STAGES, Stage
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports.reach import compared_runtimes, reachable, require_latency, require_reachable
 from catro_deploy.transports.registry import HERE, find_device, load_devices

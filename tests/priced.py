@@ -107,7 +107,7 @@ def pricing(
 
 @dataclass
 class Device:
-    """A target that takes ``candidate_us(widths)``; the original, in turns with it, ``original_us`` of that round."""
+    """A target that takes ``candidate_us(widths)``; the original, interleaved, ``original_us`` of that round."""
 
     candidate_us: Callable[[Widths], float]
     original_us: Callable[[int], float]

@@ -8,7 +8,7 @@
         --size 64
     python -m benchmarks.accuracy.equal_latency --all                         # the tables of all machines, runs nothing
 
-Every method prunes ResNet-20 (or --model) until its network, measured in turns with the original (ONNX Runtime, one
+Every method prunes ResNet-20 (or --model) until its network, measured interleaved with the original (ONNX Runtime, one
 thread), uses at most the budget and nearly all of it. With --max-drop, CATRO by latency and by FLOPs also find the
 smallest latency at which accuracy on validation images falls by no more points than that. First all rows are pruned,
 one at a time; then they are fine-tuned, ``--jobs`` at a time; then each is measured again, one at a time. Accuracy is
@@ -186,7 +186,7 @@ def prune_row(row: Row, args: argparse.Namespace) -> str:
 
 
 def measure_row(row: Row, args: argparse.Namespace) -> dict[str, Any]:
-    """Time the fine-tuned network of a row in turns with its original."""
+    """Time the fine-tuned network of a row, interleaved with its original."""
     settings = settings_of(row, args)
     with open_timer(open_original(settings), settings, "standard") as timer:
         result = timer.measure(load(args.work / row.name))

@@ -227,7 +227,7 @@ def _batches(size: int) -> Batches:
 def _with_statistics(model: nn.Module, batches: Batches) -> nn.Module:
     """``model`` in eval mode, its batch normalisations with the statistics of the images.
 
-    Weights of transformers are drawn anew, so that maps keep their size: with the library's, logits vanish.
+    Weights of transformers are drawn anew, so that maps keep their scale: with the library's, logits are close to zero.
     """
     for module in model.modules() if architecture_of(model) else ():
         if isinstance(module, nn.Conv2d):

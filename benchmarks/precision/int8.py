@@ -4,8 +4,8 @@
 
 Of each case the trained network as it is, and networks pruned FOR int8 to shares of the original's latency in float32
 and fine-tuned. All go through the product's own stages: calibration on training images, layers kept in float32 by
-validation images, accuracy of the exported file in ONNX Runtime on test images, latency in turns with the original in
-float32 (one thread). ResNet-50 at 224x224 has random weights: its latency alone is measured. ``--weights`` holds
+validation images, accuracy of the exported file in ONNX Runtime on test images, latency interleaved with the
+original's in float32 (one thread). ResNet-50 at 224x224 has random weights: its latency alone is timed. --weights has
 gtsrb_resnet20.pth, cifar10_resnet20.pth, cifar10_resnet56.pth and, for the case mobilenet_v2, what `catro-deploy train`
 makes of it in five epochs at 96x96: mobilenet_v2_96.safetensors.
 
@@ -167,7 +167,7 @@ def run_row(case: Case, budget: str, run: RunFolder, args: argparse.Namespace) -
 
 
 def run_resnet50(budget: str, run: RunFolder) -> dict[str, Any]:
-    """Latency of ResNet-50 in float32 and int8, in turns; its weights, and so its answers, are random."""
+    """Latency of ResNet-50 in float32 and int8, interleaved; its weights, and so its answers, are random."""
     with run.lock():
         settings = _random_resnet50(budget, run)
         original = open_original(settings)
@@ -215,7 +215,7 @@ def _random_resnet50(budget: str, run: RunFolder) -> Settings:
 
 
 def _time(folder: Path, precision: str, use: Use) -> dict[str, Any]:
-    """The network in ``precision`` in turns with the original in float32: both are in ``folder``."""
+    """The network in ``precision``, interleaved with the original in float32: both are in ``folder``."""
     files = ("original.onnx", f"{precision}.onnx")
     models = {"original": ModelFile(files[0], {}), "pruned": ModelFile(files[1], {})}
     result = run_job("", bench_job(use, load_latency_protocol("standard"), models), folder, files)

@@ -58,7 +58,7 @@ def answers(name: str, batch: int) -> list[Callable[[], torch.Tensor]]:
 
 
 def measure(name: str, batch: int, turns: int) -> dict[str, Any]:
-    """Time the ways in turns."""
+    """Time the ways, interleaved."""
     ways = answers(name, batch)
     kept = times_ms(ways, turns)
     ratios = [[turn[0] / turn[place] for turn in kept] for place in range(len(WAYS))]

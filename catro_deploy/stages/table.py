@@ -1,4 +1,4 @@
-"""The stages in their order: what each reads and writes, and all that decides its outcome.
+"""The stages in their order: what each reads and writes.
 
 No stage is imported here.
 """
@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from catro_deploy import resources
-from catro_deploy.errors import CheckpointError
 from catro_deploy.files import file_hash
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
-from catro_deploy.settings.section import TRANSFORMERS
-from catro_deploy.targets import load_target
-from catro_deploy.transports.sides import sides_of
+from catro_deploy.stages import outside
+from catro_deploy.stages.outside import deciding
 
 __all__ = [
     "BUILD",
@@ -27,9 +24,6 @@ __all__ = [
     "STAGES",
     "Paths",
     "Stage",
-    "checkpoint_hash",
-    "counts_latency",
-    "deciding",
 ]
 
 SEARCH, PRUNE, QUANTIZE, BUILD, RUNTIMES, SHIP = "search", "prune", "quantize", "build", "runtimes", "ship"
@@ -64,112 +58,6 @@ class Stage:
             "files": {path.name: file_hash(path) for path in self.reads(run)},
             "outside": dict(self.outside(settings)),
         }
-
-
-def deciding(settings: Settings, section: str) -> dict[str, Any]:
-    """The part of a section of ``settings`` that decides an outcome, in canonical form."""
-    values: dict[str, Any] = getattr(settings, section).model_dump(mode="json")
-    if section == "data":
-        # The source of the images matters, downloading does not.
-        values |= {"root": str(settings.data.root.absolute()), "download": None}
-    if section == "bench":
-        del values["runtimes"]  # which compares them, in a stage of its own
-    if section == "model":
-        del values["checkpoint"]  # its content counts, not its path
-    if section == "prune":
-        values["classes"] = [str(name) for name in values["classes"]]  # in the order of the outputs
-    return values
-
-
-def counts_latency(settings: Settings) -> bool:
-    """Whether a budget is one of latency, given or searched, or of energy."""
-    return settings.prune.is_timed
-
-
-def checkpoint_hash(settings: Settings) -> str:
-    """SHA-256 of the trained model's file.
-
-    Raises:
-        CheckpointError: it is not there.
-    """
-    path = settings.model.checkpoint
-    if not path.is_file():
-        raise CheckpointError(
-            f"There is no checkpoint {path}.",
-            "Name your trained model's file: checkpoint in [model] of catro.toml, or --checkpoint. "
-            "To train a baseline: catro-deploy train",
-        )
-    return file_hash(path)
-
-
-def _pruning(settings: Settings) -> dict[str, Any]:
-    """What decides a pruning besides its settings: the model's files and, for latency budgets, how latency is found."""
-    outside: dict[str, Any] = {"checkpoint": checkpoint_hash(settings)}
-    if settings.model.name.startswith(TRANSFORMERS):
-        from catro_deploy.models.huggingface import read_architecture  # imports torch
-
-        outside["architecture"] = read_architecture(Path(settings.model.name.removeprefix(TRANSFORMERS)))
-    if counts_latency(settings):
-        used: dict[str, Any] = {"threads": settings.bench.threads, "batch": settings.bench.batch}
-        if settings.quantize.is_named:
-            used |= {"precision": settings.quantize.precision}
-        if settings.bench.soak is not None:
-            used["soak"] = settings.bench.soak
-        used |= _interface(settings)
-        outside |= _device(settings) | used | {"profile": _text("calibration/profile", settings.profile.protocol)}
-    return outside
-
-
-def _interface(settings: Settings) -> dict[str, Any]:
-    """The interface of the timed networks, where it is not the default."""
-    asked = settings.export.model_dump(include={"input", "layout", "output", "top_k"}, exclude_defaults=True)
-    return {"interface": asked} if asked else {}
-
-
-def _searching(settings: Settings) -> dict[str, Any]:
-    return _pruning(settings) | {"max_drop": settings.verify.max_drop}
-
-
-def _device(settings: Settings) -> dict[str, Any]:
-    first, *others = [
-        {"target": side.target.model_dump(mode="json"), "device": side.device} for side in sides_of(settings)
-    ]
-    return {**first, "also": others} if others else first
-
-
-def _exporting(settings: Settings) -> dict[str, Any]:
-    """Half precision is calibrated, which needs images."""
-    outside = _device(settings)
-    if load_target(settings.prune.target).precision == "fp16":
-        outside |= {"data": deciding(settings, "data"), "recipe": _text("calibration/int8", settings.quantize.recipe)}
-    return outside
-
-
-def _building(settings: Settings) -> dict[str, Any]:
-    batches = [settings.bench.batch, *settings.bench.batches, settings.verify.batch_size]
-    return _device(settings) | {"batches": batches, "precision": settings.quantize.precision}
-
-
-def _measuring(settings: Settings) -> dict[str, Any]:
-    return _device(settings) | {"protocol": _text("calibration/latency", settings.bench.protocol)}
-
-
-def _comparing(settings: Settings) -> dict[str, Any]:
-    return _measuring(settings) | {"runtimes": settings.bench.runtimes}
-
-
-def _quantising(settings: Settings) -> dict[str, Any]:
-    used = {"threads": settings.bench.threads, "batch": settings.bench.batch, "max_drop": settings.verify.max_drop}
-    return _measuring(settings) | used | {"recipe": _text("calibration/int8", settings.quantize.recipe)}
-
-
-def _shipping(settings: Settings) -> dict[str, Any]:
-    data = settings.data.model_dump(mode="json", include={"name", "resize", "interpolation"})
-    return _device(settings) | {"data": data, "batch": settings.bench.batch}
-
-
-def _text(kind: resources.Kind, name: str) -> str:
-    return resources.find(kind, name).read_text(encoding="utf-8")
 
 
 def _exported(run: RunFolder) -> tuple[Path, ...]:
@@ -208,7 +96,7 @@ STAGES: tuple[Stage, ...] = (
         ("model", "data", "prune", "finetune"),
         reads=lambda run: (),
         writes=lambda run: (run.search,),
-        outside=_searching,
+        outside=outside.searching,
         keeps=lambda run: (run.searched,),
         on_device=True,
     ),
@@ -218,7 +106,7 @@ STAGES: tuple[Stage, ...] = (
         ("model", "data", "prune"),
         reads=lambda run: (run.search,),
         writes=lambda run: (run.plan, run.original_weights, run.pruned_weights),
-        outside=_pruning,
+        outside=outside.pruning,
     ),
     Stage(
         "finetune",
@@ -233,7 +121,7 @@ STAGES: tuple[Stage, ...] = (
         ("export",),
         reads=lambda run: (run.plan, run.original_weights, run.weights),
         writes=_exported,
-        outside=_exporting,
+        outside=outside.exporting,
     ),
     Stage(
         QUANTIZE,
@@ -241,7 +129,7 @@ STAGES: tuple[Stage, ...] = (
         ("data", "finetune", "build", "quantize"),
         reads=lambda run: (run.plan, run.original_weights, run.weights, *_exported(run)),
         writes=_quantised,
-        outside=_quantising,
+        outside=outside.quantising,
         may_miss=True,
         on_device=True,
     ),
@@ -251,7 +139,7 @@ STAGES: tuple[Stage, ...] = (
         ("build",),
         reads=lambda run: (run.plan, *_exported(run), *_quantised(run), *_carried(run)),
         writes=lambda run: (run.build,),
-        outside=_building,
+        outside=outside.building,
         on_device=True,
     ),
     Stage(
@@ -268,7 +156,7 @@ STAGES: tuple[Stage, ...] = (
             *_carried(run),
         ),
         writes=lambda run: (run.verify,),
-        outside=_device,
+        outside=outside.device,
         may_miss=True,
         on_device=True,
     ),
@@ -278,7 +166,7 @@ STAGES: tuple[Stage, ...] = (
         ("build", "bench"),
         reads=lambda run: (run.plan, *_exported(run), *_quantised(run), *_carried(run)),
         writes=lambda run: (run.bench,),
-        outside=_measuring,
+        outside=outside.measuring,
         may_miss=True,
         on_device=True,
     ),
@@ -288,7 +176,7 @@ STAGES: tuple[Stage, ...] = (
         ("data", "bench"),
         reads=lambda run: (run.plan, *_exported(run), *_quantised(run)),
         writes=lambda run: (run.runtimes,),
-        outside=_comparing,
+        outside=outside.comparing,
         on_device=True,
     ),
     Stage(
@@ -297,7 +185,7 @@ STAGES: tuple[Stage, ...] = (
         (),
         reads=lambda run: (run.plan, *_exported(run), *_quantised(run)),
         writes=_shipped,
-        outside=_shipping,
+        outside=outside.shipping,
         may_miss=True,
     ),
     Stage(

@@ -6,7 +6,8 @@ import math
 from catro_deploy.files import text_hash
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
-from catro_deploy.stages.table import PRUNE, STAGES, deciding
+from catro_deploy.stages.outside import deciding
+from catro_deploy.stages.table import PRUNE, STAGES
 
 __all__ = ["shortened", "trial_folder"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from catro_deploy import pipeline
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
+from catro_deploy.stages.outside import counts_latency
 from catro_deploy.stages.replacing import are_done
-from catro_deploy.stages.table import counts_latency
 from catro_deploy.targets import load_target
 from catro_deploy.transports.reach import reachable
 from catro_deploy.transports.registry import HERE
