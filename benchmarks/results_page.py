@@ -13,7 +13,8 @@ from benchmarks.accuracy import equal_latency
 from benchmarks.accuracy.equal_latency_tables import machine_tables
 from benchmarks.common import DOCS, read_result, table
 from benchmarks.latency import cost_model
-from benchmarks.precision import int8
+from benchmarks.precision import int8, openvino_int8
+from benchmarks.precision.openvino_int8_tables import machine_tables as openvino_tables
 from benchmarks.product import prune_whole
 from catro_deploy.files import write_text
 
@@ -50,6 +51,12 @@ PRECISION = """\
 `--precision int8`. Pruned networks were pruned for int8 and fine-tuned for a few epochs, without reconstruction.
 Speedups are against the original in float32."""
 
+OPENVINO = """\
+## int8 in OpenVINO
+
+First what quantising alone gives, beside NNCF's, which calibrates on the same images. Then what pruning is worth: all
+files of a network were interleaved in one process; cells hold the median and 10th to 90th percentile of the passes."""
+
 COST_MODEL = """\
 ## How well a latency profile predicts
 
@@ -83,7 +90,7 @@ that some of them load.
 | `latency.depth` | what width, depth and both reach, on published V100 tables and on x86 |
 | `roofline.evaluate` | the estimate for GPUs: fit, held-out errors, published latencies |
 | `precision.int8` | accuracy and latency in int8 and float32, original and pruned |
-| `precision.openvino` | int8 in OpenVINO beside NNCF's, and what pruning is worth beside it |
+| `precision.openvino_int8` | int8 in OpenVINO beside NNCF's, and what pruning is worth beside it |
 | `precision.qat` | what quantisation-aware fine-tuning gains where calibration alone loses accuracy |
 | `architectures.scoreboard` | which CNNs of torchvision and timm can be pruned, saved, exported and trained |
 | `training.throughput` | fine-tuning beside a plain eager DataLoader loop |
@@ -124,6 +131,18 @@ def precision_section() -> list[str]:
     ]
 
 
+def openvino_section() -> list[str]:
+    """Two tables for each machine, if any has measured them."""
+    machines: Mapping[str, Any] = read_result(openvino_int8.RESULT).get("machines", {})
+    if not machines:
+        return []
+    return [
+        OPENVINO,
+        _command("benchmarks.precision.openvino_int8 --gtsrb FOLDER --cifar10 FOLDER --weights FOLDER --nncf PYTHON"),
+        *("\n\n".join([_measured(name, found), *openvino_tables(found["rows"])]) for name, found in machines.items()),
+    ]
+
+
 def cost_model_section() -> list[str]:
     """A table for each runtime that was measured; each network has its machine."""
     parts = [COST_MODEL]
@@ -161,6 +180,7 @@ def pruning_section() -> list[str]:
 SECTIONS: tuple[Callable[[], list[str]], ...] = (
     latency_section,
     precision_section,
+    openvino_section,
     cost_model_section,
     pruning_section,
 )

@@ -18,80 +18,39 @@ import shutil
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks.common import environment, processor, read_result, table, write_result
+from benchmarks.precision.cases import CASES, WHOLE, Case, case_settings, make_networks, random_settings
 from catro_deploy import load
 from catro_deploy.agent.jobs import ModelFile
 from catro_deploy.calibration import load_latency_protocol
-from catro_deploy.data.signs_drawing import CLASSES as SIGNS
 from catro_deploy.errors import MissedError
 from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.latency.profile import find_profile
-from catro_deploy.models import build_model
-from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.precision.fused import Fused, fused
 from catro_deploy.precision.timing import convert_
 from catro_deploy.progress import Silent
 from catro_deploy.records import Plan, Quantize, Verify
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load as load_record
-from catro_deploy.settings import Settings, load_settings
-from catro_deploy.stages.export import export
-from catro_deploy.stages.finetune import finetune
+from catro_deploy.settings import Settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
-from catro_deploy.stages.quantize import quantize
 from catro_deploy.stages.verify import verify
 from catro_deploy.targets import load_target
 from catro_deploy.transports import run_job
 from catro_deploy.transports.execution import Use, bench_job, speedup_of, use_of
 
 RESULT = "precision.json"
-WHOLE = "100%flops"
-GTSRB = {"mean": [0.3403, 0.3121, 0.3214], "std": [0.2724, 0.2608, 0.2669]}
-CIFAR10 = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010]}
 RESNET50 = "ResNet-50, 224x224, random weights"
 RESNET50_BUDGETS = ("0.2x",)
 HEADS = (
     "network", "budget", "MACs", "float32", "int8", "drop", "float32, speedup", "int8, speedup (95% CI)",
     "int8 over float32", "integer nodes", "kept in float32", "profile: RMSPE",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Case:
-    """A trained network and its images; ``budgets`` are shares of its latency in float32."""
-
-    title: str
-    model: str
-    checkpoint: str
-    data: str
-    size: int
-    classes: tuple[str, ...] = ()
-    budgets: tuple[str, ...] = ()
-
-
-CASES = {
-    "gtsrb-resnet20": Case(
-        "ResNet-20, GTSRB speed limits", "cifar_resnet20", "gtsrb_resnet20.pth", "gtsrb", 32, ("speed_limits",),
-        ("0.35x", "0.3x", "0.25x"),
-    ),
-    "cifar10-resnet20": Case(
-        "ResNet-20, CIFAR-10", "cifar_resnet20", "cifar10_resnet20.pth", "cifar10", 32, budgets=("0.35x",)
-    ),
-    "cifar10-resnet56": Case(
-        "ResNet-56, CIFAR-10", "cifar_resnet56", "cifar10_resnet56.pth", "cifar10", 32, budgets=("0.35x",)
-    ),
-    "gtsrb-mobilenet_v2": Case(
-        "MobileNetV2 at 96x96, GTSRB speed limits", "torchvision:mobilenet_v2", "mobilenet_v2_96.safetensors", "gtsrb",
-        96, ("speed_limits",), ("0.35x",),
-    ),
-}  # fmt: skip
 
 
 def arguments() -> argparse.Namespace:
@@ -107,43 +66,20 @@ def arguments() -> argparse.Namespace:
 
 
 def settings_of(case: Case, budget: str, args: argparse.Namespace) -> Settings:
-    """What decides a row."""
-    pixels = GTSRB if case.data == "gtsrb" else CIFAR10
-    name, root = ("gtsrb", args.gtsrb) if case.data == "gtsrb" else ("imagefolder", args.cifar10)
-    augment = "signs" if case.data == "gtsrb" else "objects"
-    return load_settings(
-        None,
-        {
-            "model": {"name": case.model, "checkpoint": args.weights / case.checkpoint, **pixels},
-            "data": {"name": name, "root": root, "size": case.size},
-            "prune": {"target": "x86-cpu", "classes": list(case.classes), "budget": budget, "reconstruct": False},
-            "finetune": {
-                "epochs": args.epochs, "learning_rate": 0.1, "distill": 0.5, "ema": 0.998, "compile": True,
-                "augment": augment,
-            },
-            "quantize": {"precision": "int8"},
-        },
-    )  # fmt: skip
+    """What decides a row: no reconstruction, fine-tuned at a high learning rate."""
+    rates = {"learning_rate": 0.1, "distill": 0.5, "ema": 0.998, "compile": True}
+    return case_settings(
+        case, args, prune={"target": "x86-cpu", "budget": budget, "reconstruct": False}, finetune=rates
+    )
 
 
 def run_row(case: Case, budget: str, run: RunFolder, args: argparse.Namespace) -> dict[str, Any]:
     """Prune, fine-tune, quantise and verify one network; what is finished in ``run`` is not done again."""
     settings = settings_of(case, budget, args)
-    with run.lock():
-        if not run.plan.is_file():
-            prune(settings, run, Silent())
-        if not run.weights.is_file():
-            if budget == WHOLE:
-                shutil.copyfile(run.pruned_weights, run.weights)
-            else:
-                finetune(settings, run, Silent())
-        if not run.quantize.is_file():
-            export(settings, run, Silent())
-            with suppress(MissedError):  # that int8 loses is a result
-                quantize(settings, run, Silent())
+    make_networks(settings, run, train=budget != WHOLE)
+    with run.lock(), suppress(MissedError):
         if not run.verify.is_file():
-            with suppress(MissedError):
-                verify(settings, run, Silent())
+            verify(settings, run, Silent())
     plan, decided, verified = load_record(Plan, run), load_record(Quantize, run), load_record(Verify, run)
     original = open_original(settings)
     use = use_of(load_target("x86-cpu"), settings)
@@ -169,7 +105,7 @@ def run_row(case: Case, budget: str, run: RunFolder, args: argparse.Namespace) -
 def run_resnet50(budget: str, run: RunFolder) -> dict[str, Any]:
     """Latency of ResNet-50 in float32 and int8, interleaved; its weights, and so its answers, are random."""
     with run.lock():
-        settings = _random_resnet50(budget, run)
+        settings = random_settings("torchvision:resnet50", 224, "x86-cpu", budget, run)
         original = open_original(settings)
         if budget != WHOLE and not run.plan.is_file():
             prune(settings, run, Silent())
@@ -195,23 +131,6 @@ def run_resnet50(budget: str, run: RunFolder) -> dict[str, Any]:
         "operators": operators,
         "profile": None if profile is None else vars(profile.errors),
     }
-
-
-def _random_resnet50(budget: str, run: RunFolder) -> Settings:
-    """Settings of a network whose weights, and images, do not matter."""
-    checkpoint = run.path / "random.safetensors"
-    if not checkpoint.is_file():
-        torch.manual_seed(0)
-        save_weights(build_model("torchvision:resnet50", len(SIGNS)), checkpoint)
-    return load_settings(
-        None,
-        {
-            "model": {"name": "torchvision:resnet50", "checkpoint": checkpoint, "mean": [0.5] * 3, "std": [0.25] * 3},
-            "data": {"name": "signs", "root": run.path, "size": 224},
-            "prune": {"target": "x86-cpu", "budget": budget, "samples_per_class": 8},
-            "quantize": {"precision": "int8"},
-        },
-    )
 
 
 def _time(folder: Path, precision: str, use: Use) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Integers by NNCF, for benchmarks.precision.openvino: run by the Python of an environment that has nncf and openvino.
+"""int8 by NNCF, for benchmarks.precision.openvino_int8: run by a Python that has nncf and openvino.
 
     PYTHON benchmarks/precision/nncf_peer.py SOURCE.onnx IMAGES.npy RESULT.xml
 

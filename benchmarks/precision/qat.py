@@ -18,7 +18,8 @@ import numpy as np
 import onnx
 
 from benchmarks.common import environment, table, write_result
-from benchmarks.precision.int8 import WHOLE, Case, settings_of
+from benchmarks.precision.cases import WHOLE, Case
+from benchmarks.precision.int8 import settings_of
 from catro_deploy.calibration import load_int8_recipe
 from catro_deploy.data.base import Split, Subset
 from catro_deploy.data.pixels import normalise
