@@ -21,9 +21,10 @@ from catro_deploy.runs.holding import hold
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
 from catro_deploy.settings.labels import require_labels_unneeded
 from catro_deploy.stages.applicable import applicable
+from catro_deploy.stages.decided import as_decided
 from catro_deploy.stages.outside import checkpoint_hash, counts_latency, deciding
-from catro_deploy.stages.replacing import folder_beside, replacement, with_budget_found
-from catro_deploy.stages.table import PRUNE, SEARCH, STAGES, Stage
+from catro_deploy.stages.replacing import folder_beside, replacement
+from catro_deploy.stages.table import SEARCH, STAGES, VARIANTS, Stage
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports.reach import compared_runtimes, reachable, require_latency, require_reachable
 from catro_deploy.transports.registry import HERE, find_device, load_devices
@@ -105,12 +106,16 @@ def _with_only_device(settings: Settings) -> Settings:
 def with_search(settings: Settings) -> Settings:
     """``settings`` of a whole run: with an allowed loss of accuracy and no budget, the budget is searched.
 
-    Not on a target that cannot be reached from here.
+    Not on a target that cannot be reached from here. Where variants may differ in precision, the fastest is served that
+    keeps the accuracy.
 
     Raises:
         TargetError: the target is not known.
     """
-    pruning = settings.prune
+    pruning, search = settings.prune, settings.search
+    if search.enabled and "precision" in search.knobs and settings.quantize.precision == TARGETS_OWN:
+        precision = settings.quantize.model_copy(update={"precision": AUTO})
+        settings = settings.model_copy(update={"quantize": precision})
     named = "budget" in pruning.model_fields_set
     if named or settings.verify.max_drop is None or not reachable(load_target(pruning.target), pruning.device):
         return settings
@@ -208,8 +213,7 @@ def _run_stage(
     stage: Stage, settings: Settings, run: RunFolder, progress: Progress, force: bool, table: Sequence[Stage]
 ) -> list[MissedError]:
     _require_upstream(stage, run, table)
-    if stage.name == PRUNE and settings.prune.budget == AUTO:
-        settings = with_budget_found(settings, run)
+    settings = as_decided(settings, stage, run)
     inputs = stage.inputs(settings, run)
     if not force and run.is_done(stage.name, inputs):
         progress.note(f"{stage.name}: unchanged, skipped")
@@ -243,7 +247,7 @@ def _require_upstream(stage: Stage, run: RunFolder, table: Sequence[Stage]) -> N
         raise RunFolderError(
             f"{stage.name} needs the results of {', '.join(missing)} in {run.path}: not made yet, or changed or gone "
             "since.",
-            f"Go on with: catro-deploy {'run' if missing[0] == SEARCH else missing[0]} --run {run.path}",
+            f"Go on with: catro-deploy {'run' if missing[0] in (SEARCH, VARIANTS) else missing[0]} --run {run.path}",
         )
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from catro_deploy.cli.console import make_progress, print_json, print_result
+from catro_deploy.cli.groups import Group
 from catro_deploy.cli.options import Json, examples
 from catro_deploy.errors import TargetError
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Your own computers that networks run on, reached by ssh.")
+app = typer.Typer(cls=Group, no_args_is_help=True, help="Your own computers that networks run on, reached by ssh.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)]
 

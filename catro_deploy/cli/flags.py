@@ -16,6 +16,7 @@ __all__ = [
     "PRUNE",
     "QUANTIZE",
     "RUN",
+    "SEARCH",
     "TRAIN",
     "USE",
     "VERIFY",
@@ -52,6 +53,7 @@ PRUNE = (
         "samples_per_class max_energy worth d_min step max_width temperature activation_memory ignore seed",
     ),
 )
+SEARCH = _flags("search", "Search", "enabled minutes knobs take", enabled="search", minutes="search_minutes")
 OPTIMISER = "epochs batch_size learning_rate schedule ema patience compute compile"
 TRAIN = _flags("train", "Training", f"{OPTIMISER} recipe seed")
 FINETUNE = _flags("finetune", "Fine-tuning", f"{OPTIMISER} distill recipe", recipe="finetune_recipe")
@@ -71,4 +73,4 @@ def _shared(flags: Iterable[Flag]) -> tuple[Flag, ...]:
     return tuple(replace(flag, settings=both.get(flag.name, flag.settings)) for flag in flags)
 
 
-RUN = _shared((*MODEL, *DATA, *PRUNE, *FINETUNE, *EXPORT, *PRECISION, *BUILD, *VERIFY, *BENCH, *PROFILE))
+RUN = _shared((*MODEL, *DATA, *PRUNE, *SEARCH, *FINETUNE, *EXPORT, *PRECISION, *BUILD, *VERIFY, *BENCH, *PROFILE))

@@ -10,13 +10,12 @@ import traceback
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from catro_deploy import __version__
 from catro_deploy.cli import devices, doctor, init, runs, stages, sweep, targets
 from catro_deploy.cli.console import say
 from catro_deploy.cli.faults import as_catro_error
-from catro_deploy.cli.settings_flags import command_with_flags
+from catro_deploy.cli.groups import Group
 from catro_deploy.cli.stopping import stop_on_signals
 from catro_deploy.errors import CatroError
 
@@ -25,18 +24,13 @@ __all__ = ["app", "main"]
 INTERRUPTED = 130
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """The group that turns what its commands raise into messages."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Accept ``--debug`` at any position."""
         debug = [arg for arg in args if arg == "--debug"]
         return super().parse_args(ctx, [*debug[:1], *(arg for arg in args if arg != "--debug")])
-
-    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override] # noqa: ANN401
-        """The command that ``args`` name, with its flags for settings."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command_with_flags(command), rest
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override] # noqa: ANN401 - Typer's own type
         """Run a command."""

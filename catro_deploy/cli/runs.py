@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from catro_deploy.cli.console import drawn, print_json, print_result
+from catro_deploy.cli.groups import Group
 from catro_deploy.cli.options import Json, examples
 from catro_deploy.errors import CatroError
 from catro_deploy.runs.folder import RunFolder
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Run folders: list, show, compare and remove them.")
+app = typer.Typer(cls=Group, no_args_is_help=True, help="Run folders: list, show, compare and remove them.")
 
 Name = Annotated[
     str, typer.Argument(metavar="RUN", help="A run folder, its name below runs/, or a part of it.", show_default=False)

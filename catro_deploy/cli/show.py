@@ -34,6 +34,7 @@ from catro_deploy.report.recovery import recovery_line
 from catro_deploy.report.runtimes import runtimes_table, runtimes_words
 from catro_deploy.report.shipping import shipping_words
 from catro_deploy.report.tables import interval_row, percentiles
+from catro_deploy.report.variants import variants_line
 from catro_deploy.report.verdict import prediction_word
 from catro_deploy.report.wording import (
     change_interval,
@@ -265,6 +266,8 @@ def show_report(report: Report, run: RunFolder) -> Shown:
         table.add_row(name, count(old), count(new), _share(new, old))
     title = f"{report.target}, {len(report.classes)} classes, {report.budget}"
     searched = [front_line(report.search)] if report.search else []
+    if report.variants:
+        searched.append(variants_line(report.variants, report.variant_taken))
     steps = [recovery_line(report.recovery)] if report.recovery else []
     warnings = [warning for warning in report.warnings if warning != report.unchecked]
     figures: Shown = [*device_rows(report), *budget_lines(report), *budget_rows(report.budgets)]

@@ -25,7 +25,19 @@ __all__ = ["app"]
 
 app = typer.Typer()
 
-ALL = ("search", "prune", "finetune", "export", "quantize", "build", "verify", "bench", "ship", "report")
+ALL = (
+    "search",
+    "variants",
+    "prune",
+    "finetune",
+    "export",
+    "quantize",
+    "build",
+    "verify",
+    "bench",
+    "ship",
+    "report",
+)
 
 # Flags that --help shows; --help-all shows all.
 NETWORK = "model checkpoint data data_root"
@@ -238,6 +250,7 @@ def report(
         "run --target x86-cpu --classes direction_signs --budget 0.5x",
         "run --classes speed_limits --budget 400us --max-drop 0.5",
         "run --classes speed_limits --budget auto --max-drop 0.5",
+        "run --classes speed_limits --budget 0.25x --search",
     )
 )
 @with_flags(*f.RUN, first=f"{NETWORK} {CUT} epochs precision max_drop")
@@ -252,7 +265,8 @@ def run(
     """Do everything: train if there is no checkpoint, prune, finetune, export, build, verify, bench, ship, report.
 
     --budget auto --max-drop 0.5 searches for the smallest latency that loses at most 0.5 points of accuracy; auto is
-    the default if --max-drop is given and no budget is. An interrupted command continues where it stopped. A changed
-    setting runs only the stages that depend on it, and replaces their results.
+    the default if --max-drop is given and no budget is. --search tries several prunings to the same latency, and takes
+    the best. An interrupted command continues where it stopped. A changed setting runs only the stages that depend on
+    it, and replaces their results.
     """
     start_run(ALL, flags, config, run, force=force, keep=keep, as_json=json)

@@ -7,6 +7,7 @@ import typer
 
 from catro_deploy import resources
 from catro_deploy.cli.console import print_json, print_result, say
+from catro_deploy.cli.groups import Group
 from catro_deploy.cli.options import Json, examples
 from catro_deploy.errors import TargetError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="The kinds of devices that networks are pruned for.")
+app = typer.Typer(cls=Group, no_args_is_help=True, help="The kinds of devices that networks are pruned for.")
 
 
 @app.command("list", epilog=examples("targets list", "targets list --json"))

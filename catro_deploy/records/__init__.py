@@ -47,6 +47,7 @@ from catro_deploy.records.runtimes import RuntimeRow, Runtimes
 from catro_deploy.records.ship import Input, Port, Shipped, ShippedAlso
 from catro_deploy.records.stages import Missed, StageRecord, Stages
 from catro_deploy.records.trained import Trained
+from catro_deploy.records.variants import TriedVariant, Variant, Variants
 from catro_deploy.records.verify import (
     Accuracy,
     Agreement,
@@ -133,7 +134,10 @@ __all__ = [
     "Times",
     "Trained",
     "TriedPoint",
+    "TriedVariant",
     "Trtexec",
+    "Variant",
+    "Variants",
     "Verdict",
     "Verify",
     "computes_in_integers",

@@ -29,6 +29,7 @@ from catro_deploy.records.overview import Comparison
 from catro_deploy.records.plan import ReconstructionPlan
 from catro_deploy.records.runtimes import Runtimes
 from catro_deploy.records.ship import Shipped
+from catro_deploy.records.variants import Variants
 from catro_deploy.records.verify import Recovery
 
 __all__ = ["Report"]
@@ -84,6 +85,8 @@ class Report(Record):
     dropped: Dropped
     latency_plan: LatencyFigures | None
     search: Search | None
+    variants: Variants | None
+    variant_taken: int
     finetune: Finetune | None
     verification: Verification | None
     warnings: tuple[str, ...]

@@ -6,7 +6,7 @@ from importlib import metadata
 from typing import Any
 
 from catro_deploy import __version__
-from catro_deploy.records import Bench, Build, Finetune, Plan, Quantize, Runtimes, Search, Shipped, Verify
+from catro_deploy.records import Bench, Build, Finetune, Plan, Quantize, Runtimes, Search, Shipped, Variants, Verify
 from catro_deploy.records.figures import InputFigures
 from catro_deploy.records.report import Report
 from catro_deploy.report.agreement import basis_warnings
@@ -72,6 +72,8 @@ class RunRecords:
         verify, bench: None where the target cannot be reached, so that nothing was measured.
         finetune: None if the pruned network was not fine-tuned.
         search: None if the budget was given and not searched.
+        variants: None if only one was pruned.
+        variant_taken: its number among them.
         build: None where the runtime needs no engines.
         runtimes: None if none were to be compared.
         quantize: None if the target's own precision is served by default.
@@ -85,6 +87,8 @@ class RunRecords:
     bench: Bench | None = None
     finetune: Finetune | None = None
     search: Search | None = None
+    variants: Variants | None = None
+    variant_taken: int = 1
     build: Build | None = None
     runtimes: Runtimes | None = None
     quantize: Quantize | None = None
@@ -137,6 +141,8 @@ def _planned(run: RunRecords) -> Report:
         dropped=dropped_figures(plan),
         latency_plan=latency_figures(plan),
         search=run.search,
+        variants=run.variants,
+        variant_taken=run.variant_taken,
         environment={"target": plan.target, "how": "not measured"},
         versions=_versions(),
     )

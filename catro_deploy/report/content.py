@@ -25,6 +25,7 @@ from catro_deploy.report.reconstruction import layers_table, left_table, losses_
 from catro_deploy.report.runtimes import runtimes_table, runtimes_words
 from catro_deploy.report.shipping import shipping_words
 from catro_deploy.report.tables import class_table, spent, summary_table, title, width_table
+from catro_deploy.report.variants import variants_table, variants_words
 from catro_deploy.report.verdict import invalid_original, validity
 
 __all__ = ["CONTENT"]
@@ -51,6 +52,7 @@ _TABLES: tuple[Callable[..., object], ...] = (
     settings_table,
     stairs_table,
     summary_table,
+    variants_table,
     width_table,
 )
 _WORDS: tuple[Callable[..., object], ...] = (
@@ -73,6 +75,7 @@ _WORDS: tuple[Callable[..., object], ...] = (
     runtimes_words,
     shipping_words,
     solved_words,
+    variants_words,
     source_words,
     spent,
     title,

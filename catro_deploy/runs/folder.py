@@ -47,14 +47,24 @@ class RunFolder:
         return self.path / "search.json"
 
     @property
+    def variants(self) -> Path:
+        """Ways to meet the budget that were tried, and the best."""
+        return self.path / "variants.json"
+
+    @property
     def searched(self) -> Path:
-        """A folder for each budget that was tried; no run folders."""
+        """A folder for each budget, and each way to meet it, that was tried; no run folders."""
         return self.path / "search"
 
     @property
     def point(self) -> Path:
         """The result of a trial, in the trial's folder."""
         return self.path / "point.json"
+
+    @property
+    def variant(self) -> Path:
+        """The result of a way that was tried, in its folder."""
+        return self.path / "variant.json"
 
     @property
     def original_weights(self) -> Path:

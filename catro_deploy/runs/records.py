@@ -17,6 +17,8 @@ from catro_deploy.records import (
     Search,
     Shipped,
     TriedPoint,
+    TriedVariant,
+    Variants,
     Verify,
 )
 from catro_deploy.records.files import read_record, record_of, write_record
@@ -38,6 +40,8 @@ _FILES: dict[type[Record], tuple[Callable[[RunFolder], Path], str]] = {
     Search: (lambda run: run.search, "run"),
     Shipped: (lambda run: run.shipped, "ship"),
     TriedPoint: (lambda run: run.point, "run"),
+    TriedVariant: (lambda run: run.variant, "run"),
+    Variants: (lambda run: run.variants, "run"),
     Verify: (lambda run: run.verify, "verify"),
 }
 """The path of each record, and the command that makes it."""

@@ -13,6 +13,7 @@ from catro_deploy.settings.loading import load_settings, settings_from_text, set
 from catro_deploy.settings.model import DataSettings, ModelSettings
 from catro_deploy.settings.prune import PruneSettings
 from catro_deploy.settings.recipes import follow_recipe, follow_train_recipe
+from catro_deploy.settings.search import SearchSettings
 from catro_deploy.settings.section import AUTO, TARGETS_OWN, UNLABELLED
 from catro_deploy.settings.training import FinetuneSettings, OptimiserSettings, TrainSettings
 from catro_deploy.settings.tree import Settings
@@ -32,6 +33,7 @@ __all__ = [
     "ProfileSettings",
     "PruneSettings",
     "QuantizeSettings",
+    "SearchSettings",
     "Settings",
     "TrainSettings",
     "VerifySettings",

@@ -12,6 +12,7 @@ from catro_deploy.settings.deploy import (
 )
 from catro_deploy.settings.model import DataSettings, ModelSettings
 from catro_deploy.settings.prune import PruneSettings
+from catro_deploy.settings.search import SearchSettings
 from catro_deploy.settings.section import Section
 from catro_deploy.settings.training import FinetuneSettings, TrainSettings
 
@@ -25,6 +26,7 @@ class Settings(Section):
     data: DataSettings = Field(default_factory=DataSettings)
     train: TrainSettings | None = None
     prune: PruneSettings = Field(default_factory=PruneSettings)
+    search: SearchSettings = Field(default_factory=SearchSettings)
     finetune: FinetuneSettings = Field(default_factory=FinetuneSettings)
     export: ExportSettings = Field(default_factory=ExportSettings)
     quantize: QuantizeSettings = Field(default_factory=QuantizeSettings)

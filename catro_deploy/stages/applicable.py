@@ -6,7 +6,7 @@ from pathlib import Path
 
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings
-from catro_deploy.stages.table import BUILD, QUANTIZE, RUNTIMES, SEARCH, Stage
+from catro_deploy.stages.table import BUILD, QUANTIZE, RUNTIMES, SEARCH, VARIANTS, Stage
 from catro_deploy.targets import load_target
 from catro_deploy.transports import device_of
 from catro_deploy.transports.reach import reachable
@@ -21,6 +21,7 @@ def applicable(
     target = load_target(settings.prune.target)
     unneeded = {
         SEARCH: settings.prune.budget != AUTO,
+        VARIANTS: not settings.search.enabled,
         BUILD: target.runtime != "tensorrt" and tuple(names) != (BUILD,),
         RUNTIMES: not settings.bench.runtimes,
         QUANTIZE: settings.quantize.precision == TARGETS_OWN,

@@ -35,6 +35,8 @@ def deciding(settings: Settings, section: str) -> dict[str, Any]:
         values |= {"root": str(settings.data.root.absolute()), "download": None}
     if section == "bench":
         del values["runtimes"]  # which compares them, in a stage of its own
+    if section == "search":
+        del values["take"]  # of those that were tried
     if section == "model":
         del values["checkpoint"]  # its content counts, not its path
     if section == "prune":

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from catro_deploy.files import write_text
-from catro_deploy.records import Budgets, Search
 from catro_deploy.runs.folder import RunFolder
-from catro_deploy.runs.records import load
-from catro_deploy.settings import AUTO, Settings, settings_text
+from catro_deploy.settings import Settings, settings_text
 from catro_deploy.stages.applicable import applicable
-from catro_deploy.stages.table import PRUNE, Stage
+from catro_deploy.stages.decided import as_decided
+from catro_deploy.stages.table import Stage
 from catro_deploy.toml import parse_toml, read_toml, toml_differences
 
-__all__ = ["Replacement", "are_done", "folder_beside", "replacement", "with_budget_found"]
+__all__ = ["Replacement", "are_done", "folder_beside", "replacement"]
 
 SHOWN_CHANGES = 8
 
@@ -71,15 +70,7 @@ def _runs(stage: Stage, settings: Settings, run: RunFolder, force: bool) -> bool
     """Whether ``stage`` runs, as far as that follows from what is there now."""
     if force or not all(path.is_file() for path in stage.reads(run)):
         return True
-    if stage.name == PRUNE and settings.prune.budget == AUTO:
-        settings = with_budget_found(settings, run)
-    return not run.is_done(stage.name, stage.inputs(settings, run))
-
-
-def with_budget_found(settings: Settings, run: RunFolder) -> Settings:
-    """``settings`` with the budget that the search in ``run`` found."""
-    found = {"budget": Budgets.parse(load(Search, run).budget)}
-    return settings.model_copy(update={"prune": settings.prune.model_copy(update=found)})
+    return not run.is_done(stage.name, stage.inputs(as_decided(settings, stage, run), run))
 
 
 def _changed_settings(run: RunFolder, settings: Settings) -> Iterator[str]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from catro_deploy.files import write_text
 from catro_deploy.progress import Progress
-from catro_deploy.records import Bench, Build, Finetune, Quantize, Runtimes, Search, Shipped, Verify
+from catro_deploy.records import Bench, Build, Finetune, Quantize, Runtimes, Search, Shipped, Variants, Verify
 from catro_deploy.records.report import Report
 from catro_deploy.report.build import RunRecords, build_report
 from catro_deploy.report.comparison import compare, run_before
@@ -26,7 +26,7 @@ __all__ = ["report"]
 def report(settings: Settings, run: RunFolder, progress: Progress) -> Report:
     """Write the three reports of ``run`` from its records, and return what report.json holds.
 
-    ``settings`` say only whether the budget was searched, whether a precision was asked for, and what may be lost.
+    ``settings`` say only what was searched, whether a precision was asked for, and what may be lost.
 
     For a target that cannot be reached there are no measurements: verify.json and bench.json are not read, and the
     report says what was not checked.
@@ -42,6 +42,8 @@ def report(settings: Settings, run: RunFolder, progress: Progress) -> Report:
         plan=plan,
         finetune=load_if_there(Finetune, run),
         search=load(Search, run) if settings.prune.budget == AUTO else None,
+        variants=load_if_there(Variants, run) if settings.search.enabled else None,
+        variant_taken=settings.search.take or 1,
         shipped=load_if_there(Shipped, run),
     )
     if reachable(target, device_of(plan.settings.get("device", HERE), run)):

@@ -9,18 +9,13 @@ and the largest that does not is bisected on a logarithmic scale. The network fo
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
-from torch import nn
 
 from catro_deploy import networks
-from catro_deploy.assessment.basis import Basis, basis_of, resolution_warning
-from catro_deploy.data.base import Split, Subset, is_unlabelled
-from catro_deploy.errors import DataError, MissedError, SettingsError
+from catro_deploy.assessment.basis import Basis, resolution_warning
+from catro_deploy.data.base import is_unlabelled
+from catro_deploy.errors import MissedError, SettingsError
 from catro_deploy.progress import Progress
-from catro_deploy.records import Budgets, FirstLook, FrontPoint, Search, TriedPoint
+from catro_deploy.records import Budgets, FrontPoint, Search, TriedPoint
 from catro_deploy.report.agreement import METRICS, metric_words
 from catro_deploy.report.wording import nats, points
 from catro_deploy.runs.folder import RunFolder
@@ -28,8 +23,7 @@ from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.finetune import finetune
-from catro_deploy.stages.first_look import first_look
-from catro_deploy.stages.original import open_original
+from catro_deploy.stages.held_out import HeldOut, hold_out, logits_of
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import shortened, trial_folder
 from catro_deploy.stages.verdict import TUNING
@@ -37,29 +31,12 @@ from catro_deploy.statistics.agreement import agreement_of, gains_and_losses
 from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.statistics.intervals import paired_difference
 from catro_deploy.targets import load_target
-from catro_deploy.training.compute import choose_device
-from catro_deploy.training.evaluate import predict
 from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["halve", "on_front", "search"]
 
-Floats = NDArray[np.float32]
-
 POINTS = 5
 FIRST, LEAST = 0.5, 0.1
-
-
-@dataclass(frozen=True)
-class _HeldOut:
-    """The validation images of the wanted classes, the original's logits for them, and the basis of decisions.
-
-    ``look`` is the first look at the original.
-    """
-
-    images: Split
-    logits: Floats
-    basis: Basis
-    look: FirstLook | None = None
 
 
 def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
@@ -77,7 +54,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
     allowed = settings.verify.max_drop
     if allowed is None:
         raise SettingsError("A search needs the loss that is allowed.", "Give it in points: --max-drop 0.5")
-    held_out = _held_out(settings, progress)
+    held_out = hold_out(settings, progress)
     basis = held_out.basis
     limits = basis.limits(_best_score(basis), 0.0, allowed)
     if warning := resolution_warning(len(basis.expected), allowed):
@@ -160,27 +137,7 @@ def halve(keeps: Callable[[float], bool]) -> float | None:
     return best
 
 
-def _held_out(settings: Settings, progress: Progress) -> _HeldOut:
-    """The validation images of the wanted classes, and the unpruned network's logits for them."""
-    original = open_original(settings)
-    images = Subset(original.dataset.validation, original.wanted)
-    if not len(images.labels):
-        raise DataError(
-            "There are no validation images of these classes, so no budget can be searched.",
-            "Hold some out ([data] validation), or name a budget: --budget 0.5x",
-        )
-    look = first_look(original, settings, progress)
-    logits = _logits(original.model, images, settings)
-    return _HeldOut(images, logits, basis_of(logits, images.labels, settings.verify.max_drop), look)
-
-
-def _logits(network: nn.Module, images: Split, settings: Settings) -> Floats:
-    """The network's logits for ``images``, shape (n, classes)."""
-    mean, std, device = settings.model.mean, settings.model.std, choose_device(settings.finetune.compute)
-    return predict(network, images, mean, std, settings.verify.batch_size, device).numpy()
-
-
-def _try(share: float, settings: Settings, run: RunFolder, progress: Progress, held_out: _HeldOut) -> TriedPoint:
+def _try(share: float, settings: Settings, run: RunFolder, progress: Progress, held_out: HeldOut) -> TriedPoint:
     """Prune to ``share`` of the original's latency and fine-tune briefly, in its own folder.
 
     The folder keeps point.json and the pruned network, which later stages continue with.
@@ -200,7 +157,7 @@ def _try(share: float, settings: Settings, run: RunFolder, progress: Progress, h
 
 
 def _prune_and_finetune(
-    share: float, tried: Settings, folder: RunFolder, progress: Progress, held_out: _HeldOut
+    share: float, tried: Settings, folder: RunFolder, progress: Progress, held_out: HeldOut
 ) -> TriedPoint:
     try:
         plan = load_plan(folder) if folder.plan.is_file() else prune(tried, folder, progress, held_out.look)
@@ -209,7 +166,7 @@ def _prune_and_finetune(
     history = finetune(tried, folder, progress)
     assert plan.latency is not None
     (speedup,) = [one.speedup for one in plan.latency.rounds if one.taken]
-    logits, labels = _logits(networks.load(folder), held_out.images, tried), held_out.images.labels
+    logits, labels = logits_of(networks.load(folder), held_out.images, tried), held_out.images.labels
     found = agreement_of(held_out.logits, logits)
     counts = None if is_unlabelled(labels) else gains_and_losses(held_out.logits, logits, labels)
     interval = paired_difference(*counts, len(labels)) if counts else None

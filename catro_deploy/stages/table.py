@@ -22,11 +22,13 @@ __all__ = [
     "SEARCH",
     "SHIP",
     "STAGES",
+    "VARIANTS",
     "Paths",
     "Stage",
 ]
 
-SEARCH, PRUNE, QUANTIZE, BUILD, RUNTIMES, SHIP = "search", "prune", "quantize", "build", "runtimes", "ship"
+SEARCH, VARIANTS, PRUNE, QUANTIZE = "search", "variants", "prune", "quantize"
+BUILD, RUNTIMES, SHIP = "build", "runtimes", "ship"
 
 Paths = Callable[[RunFolder], tuple[Path, ...]]
 
@@ -39,6 +41,7 @@ class Stage:
     else decides it. ``keeps`` are folders of partial results that it reuses unless forced not to.
     ``may_miss``: it raises MissedError after its files are written, and later stages still make sense.
     ``on_device``: it runs networks on the target, and is left out where that cannot be reached.
+    ``follows_choice``: where a variant was chosen, it takes the settings of that one.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Stage:
     keeps: Paths = lambda run: ()
     may_miss: bool = False
     on_device: bool = False
+    follows_choice: bool = True
 
     def inputs(self, settings: Settings, run: RunFolder) -> dict[str, Any]:
         """All that decides the outcome: equal inputs need no second run."""
@@ -99,12 +103,24 @@ STAGES: tuple[Stage, ...] = (
         outside=outside.searching,
         keeps=lambda run: (run.searched,),
         on_device=True,
+        follows_choice=False,
+    ),
+    Stage(
+        VARIANTS,
+        "catro_deploy.stages.variants:variants",
+        ("model", "data", "prune", "search", "finetune", "quantize"),
+        reads=lambda run: (run.search,),
+        writes=lambda run: (run.variants,),
+        outside=outside.pruning,
+        keeps=lambda run: (run.searched,),
+        on_device=True,
+        follows_choice=False,
     ),
     Stage(
         PRUNE,
         "catro_deploy.stages.prune:prune",
         ("model", "data", "prune"),
-        reads=lambda run: (run.search,),
+        reads=lambda run: (run.search, run.variants),
         writes=lambda run: (run.plan, run.original_weights, run.pruned_weights),
         outside=outside.pruning,
     ),
@@ -194,6 +210,7 @@ STAGES: tuple[Stage, ...] = (
         (),
         reads=lambda run: (
             run.search,
+            run.variants,
             run.plan,
             run.finetune,
             run.quantize,

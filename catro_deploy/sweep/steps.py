@@ -26,7 +26,7 @@ class Step:
 
 
 STEPS = (
-    Step("prune", "pruning", ("search", "prune")),
+    Step("prune", "pruning", ("search", "variants", "prune")),
     Step("finetune", "fine-tuning", ("finetune",)),
     Step("measure", "measuring", ("export", "quantize", "build", "verify", "bench", "ship", "report")),
 )

@@ -3,10 +3,10 @@
 from catro_deploy.pipeline import STAGES, run_stages
 from catro_deploy.progress import Silent
 from catro_deploy.settings import load_settings
-from catro_deploy.stages.table import BUILD, QUANTIZE, RUNTIMES
+from catro_deploy.stages.table import BUILD, QUANTIZE, RUNTIMES, VARIANTS
 from tests.quick_stages import TABLE, diary
 
-EVERY = tuple(stage.name for stage in STAGES if stage.name not in (QUANTIZE, BUILD, RUNTIMES))
+EVERY = tuple(stage.name for stage in STAGES if stage.name not in (VARIANTS, QUANTIZE, BUILD, RUNTIMES))
 ALL = EVERY[1:]  # without the search of a budget
 
 

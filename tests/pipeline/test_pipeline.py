@@ -22,7 +22,7 @@ from catro_deploy.progress import Silent
 from catro_deploy.resources import find
 from catro_deploy.settings import load_settings
 from catro_deploy.stages import applicable
-from catro_deploy.stages.table import BUILD, QUANTIZE, RUNTIMES, SEARCH
+from catro_deploy.stages.table import BUILD, QUANTIZE, RUNTIMES, SEARCH, VARIANTS
 from tests.pipeline.driving import ALL, go, settings_with
 from tests.quick_stages import TABLE, diary
 
@@ -38,7 +38,7 @@ def test_a_precision_is_decided_where_one_is_asked_for(run):
 
 def test_engines_are_built_for_runtimes_that_need_them(run, monkeypatch):
     monkeypatch.setattr(applicable, "reachable", lambda target, device: True)
-    every = [stage.name for stage in STAGES if stage.name not in (SEARCH, QUANTIZE, RUNTIMES)]
+    every = [stage.name for stage in STAGES if stage.name not in (SEARCH, VARIANTS, QUANTIZE, RUNTIMES)]
     assert go(run, every) == [name for name in every if name != BUILD]
     assert go(run, every, prune={"target": "x86-gpu"}) == every
     assert go(run, every, prune={"target": "x86-gpu"}) == []
@@ -52,7 +52,7 @@ def test_engines_are_built_for_runtimes_that_need_them(run, monkeypatch):
 
 def test_runtimes_are_compared_where_that_is_asked_for_and_nothing_is_measured_again(run):
     assert RUNTIMES not in go(run)
-    every = [stage.name for stage in STAGES if stage.name not in (SEARCH, QUANTIZE, BUILD)]
+    every = [stage.name for stage in STAGES if stage.name not in (SEARCH, VARIANTS, QUANTIZE, BUILD)]
     assert go(run, every, bench={"runtimes": ["auto"]}) == [RUNTIMES, "report"]
     assert go(run, every, bench={"runtimes": ["auto"]}) == []
     assert go(run, every, bench={"runtimes": ["openvino"]}) == [RUNTIMES, "report"]

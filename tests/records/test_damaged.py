@@ -29,6 +29,7 @@ from tests.report.made import (
     make_shipped,
     make_timed_plan,
     make_trained,
+    make_variants,
     make_verify,
 )
 
@@ -53,6 +54,7 @@ RECORDS = {
     "shipped": make_shipped(),
     "stages": Stages({"verify": STAGE}),
     "trained": make_trained(),
+    "variants": make_variants(),
 }
 WRONG = [None, "text", True, -1, 0, 1e308, [], {}, [None], {"a": None}]
 """What stands in place of every value in turn; a file that is still right by its types must not break a reader."""

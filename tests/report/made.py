@@ -39,6 +39,8 @@ from catro_deploy.records import (
     Speedup,
     Staircase,
     Trained,
+    Variant,
+    Variants,
     Verify,
 )
 from catro_deploy.records.report import Report
@@ -258,6 +260,18 @@ def make_search(**changes: Any) -> Search:
         "front": front,
     }
     return Search(**(values | changes))
+
+
+def make_variants(**changes: Any) -> Variants:
+    """Three variants that met 0.5x, of which one was trained to the end, and one that did not."""
+    tried = [
+        ({"quantize.precision": "int8"}, 0.49, (0.2, 0.05, 0.02)),
+        ({}, 0.5, (0.3, 0.1)),
+        ({"prune.criterion": "obs", "prune.depth": "never"}, 0.48, (0.9,)),
+    ]
+    found = [Variant(named, slower_by(ratio, 0.01), 0.4, kl, 0.97, 0.96, 60.0) for named, ratio, kl in tried]
+    values = {"variants": (*found, Variant({"prune.worth": "scatter"})), "validation_images": 500, "minutes": 3.0}
+    return Variants(**(values | changes))
 
 
 def make_candidate(score: float = 0.98, ratio: float = 0.48) -> Candidate:

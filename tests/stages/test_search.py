@@ -18,6 +18,7 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load
 from catro_deploy.settings import Settings
 from catro_deploy.stages import search as search_stage
+from catro_deploy.stages.held_out import HeldOut
 from catro_deploy.stages.search import halve, on_front, search
 from tests.report.made import slower_by
 from tests.tiny import SIZE, command, dataset, exit_code_of
@@ -38,7 +39,7 @@ def by_agreement():
 
 def judging_by(basis):
     """In place of looking at the validation images."""
-    return lambda settings, progress: search_stage._HeldOut(None, None, basis)
+    return lambda settings, progress: HeldOut(None, None, None, basis)
 
 
 def halved(keeps):
@@ -130,7 +131,7 @@ def tried(monkeypatch):
         return TriedPoint(share, slower_by(share - 0.01, 0.005), accuracy, share + 0.1, agreement, 0.01)
 
     monkeypatch.setattr(search_stage, "_prune_and_finetune", made)
-    monkeypatch.setattr(search_stage, "_held_out", judging_by(by_accuracy()))
+    monkeypatch.setattr(search_stage, "hold_out", judging_by(by_accuracy()))
     return asked
 
 
@@ -151,7 +152,7 @@ def test_the_front_holds_every_budget_and_names_the_one_kept(settings, run, trie
 
 
 def test_without_labels_the_metric_is_agreement(settings, run, tried, monkeypatch):
-    monkeypatch.setattr(search_stage, "_held_out", judging_by(by_agreement()))
+    monkeypatch.setattr(search_stage, "hold_out", judging_by(by_agreement()))
     recorder = Recorder("")
     content = search(settings(), run, recorder)
     assert (content.metric, content.metric_reason) == ("agreement", "the images have no labels")
@@ -188,7 +189,7 @@ def test_budgets_that_were_tried_serve_for_another_loss_but_not_for_other_settin
 def test_of_few_images_agreement_and_divergence_decide(settings, run, tried, monkeypatch, kl, budget, said):
     """Half a point of a cost of 1 nat; 10 images that are all alike rule nothing out."""
     basis = replace(by_agreement(), change_cost_nats=1.0)
-    monkeypatch.setattr(search_stage, "_held_out", judging_by(basis))
+    monkeypatch.setattr(search_stage, "hold_out", judging_by(basis))
     made, recorder = search_stage._prune_and_finetune, Recorder("")
     monkeypatch.setattr(search_stage, "_prune_and_finetune", lambda *asked: replace(made(*asked), scaled_kl_nats=kl))
     if budget is None:
@@ -203,7 +204,7 @@ def test_of_few_images_agreement_and_divergence_decide(settings, run, tried, mon
 
 
 def test_a_loss_that_no_budget_keeps_is_missed(settings, run, tried, monkeypatch):
-    monkeypatch.setattr(search_stage, "_held_out", judging_by(by_accuracy(0.99)))
+    monkeypatch.setattr(search_stage, "hold_out", judging_by(by_accuracy(0.99)))
     with pytest.raises(MissedError, match=r"None of the budgets 0\.5x, 0\.707x.* within 0\.5 points") as caught:
         search(settings(), run, Silent())
     assert caught.value.exit_code == 3

@@ -1,0 +1,78 @@
+"""variants.json: prunings to the same budget by different settings, and which of them is nearest to the original."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from catro_deploy.records.base import Count, Divergence, NonNegative, PositiveCount, Record, Share
+from catro_deploy.records.bench import Speedup
+
+__all__ = ["CHOICES", "STEPS", "TriedVariant", "Variant", "Variants"]
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "prune.criterion": ("catro", "obs"),
+    "prune.worth": ("measured", "scatter"),
+    "prune.depth": ("auto", "never"),
+    "quantize.precision": ("int8",),
+}
+"""Settings that a variant may change, and to what."""
+
+STEPS = ("reconstructed", "100 steps", "1 epoch")
+"""What a variant goes through; only the best of each step reach the next."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One pruning and how near to the original it is, on validation images.
+
+    Attributes:
+        changes: the settings that differ from those of the run, as ``section.key``.
+        speedup: as measured; None if no network met the budget.
+        macs_share: of the original's multiply-accumulates.
+        kl_nats: divergence from the original's answers after each step that it reached, at the best common scale of
+            its logits.
+        agreement: the share of the images that it gives the same class as the original, after the last of them.
+        validation_accuracy: then, too; None without labels.
+        seconds: that it took.
+    """
+
+    changes: dict[str, str]
+    speedup: Speedup | None = None
+    macs_share: NonNegative | None = None
+    kl_nats: tuple[Divergence, ...] = ()
+    agreement: Share | None = None
+    validation_accuracy: Share | None = None
+    seconds: NonNegative = 0.0
+
+    def __post_init__(self) -> None:
+        """Check that its changes are such."""
+        for place, value in self.changes.items():
+            if value not in CHOICES.get(place, ()):
+                raise ValueError(f"changes cannot set {place} to {value!r}")
+        if len(self.kl_nats) > len(STEPS) or bool(self.kl_nats) > (self.speedup is not None):
+            raise ValueError("kl_nats must be of the steps of a variant that met the budget")
+
+    @property
+    def name(self) -> str:
+        """Its changes in words."""
+        changed = [f"{place.partition('.')[2]} {value}" for place, value in self.changes.items()]
+        return ", ".join(changed) or "as set"
+
+
+@dataclass(frozen=True)
+class TriedVariant(Variant, Record):
+    """variant.json of a variant's folder: the steps that have ended."""
+
+
+@dataclass(frozen=True)
+class Variants(Record):
+    """All variants, the best first; ``left_out`` are those that were not begun for lack of time."""
+
+    variants: tuple[Variant, ...]
+    validation_images: PositiveCount
+    minutes: NonNegative
+    left_out: Count = 0
+
+    def __post_init__(self) -> None:
+        """Check that the first one met the budget."""
+        if not self.variants or not self.variants[0].kl_nats:
+            raise ValueError("the first of variants must have met the budget")

@@ -1,0 +1,53 @@
+"""Settings with what earlier stages of the run have decided: the budget that was found, and the best variant."""
+
+from collections.abc import Mapping
+
+from catro_deploy.errors import SettingsError
+from catro_deploy.records import Budgets, Search, Variants
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import load, load_if_there
+from catro_deploy.settings import AUTO, Settings
+from catro_deploy.stages.table import PRUNE, VARIANTS, Stage
+
+__all__ = ["as_decided", "changed"]
+
+
+def as_decided(settings: Settings, stage: Stage, run: RunFolder) -> Settings:
+    """``settings`` for ``stage``: the budget found is for those that prune, a variant for all that follow the choice.
+
+    Raises:
+        RunFolderError: no budget has been found yet.
+        SettingsError: there is no variant of the number that is asked for.
+    """
+    if stage.name in (VARIANTS, PRUNE) and settings.prune.budget == AUTO:
+        found = {"budget": Budgets.parse(load(Search, run).budget)}
+        settings = settings.model_copy(update={"prune": settings.prune.model_copy(update=found)})
+    if settings.search.enabled and stage.follows_choice and (record := load_if_there(Variants, run)) is not None:
+        return changed(settings, _taken(record, settings))
+    return settings
+
+
+def _taken(record: Variants, settings: Settings) -> Mapping[str, str]:
+    """The changes of the variant that ``settings`` take: the best, or that of a number."""
+    number = settings.search.take or 1
+    if number > len(record.variants):
+        raise SettingsError(
+            f"There is no variant {number}: {len(record.variants)} were tried.",
+            "The report lists them with their numbers. To take the best: leave --take out",
+        )
+    variant = record.variants[number - 1]
+    if variant.speedup is None:
+        raise SettingsError(
+            f"No network of variant {number} ({variant.name}) meets the budget.",
+            "Take another one: the report lists them with their numbers.",
+        )
+    return variant.changes
+
+
+def changed(settings: Settings, changes: Mapping[str, str]) -> Settings:
+    """``settings`` with ``changes``, as ``section.key``."""
+    for place, value in changes.items():
+        section, key = place.split(".")
+        part = getattr(settings, section).model_copy(update={key: value})
+        settings = settings.model_copy(update={section: part})
+    return settings

@@ -1,0 +1,60 @@
+"""The images that decisions before fine-tuning are made by: validation images of the wanted classes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from catro_deploy.assessment.basis import Basis, basis_of
+from catro_deploy.data.base import Split, Subset
+from catro_deploy.errors import DataError
+from catro_deploy.progress import Progress
+from catro_deploy.records import FirstLook
+from catro_deploy.settings import Settings
+from catro_deploy.stages.first_look import first_look
+from catro_deploy.stages.original import open_original
+from catro_deploy.training.compute import choose_device
+from catro_deploy.training.evaluate import predict
+
+__all__ = ["HeldOut", "hold_out", "logits_of"]
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The validation images of the wanted classes, the original's logits for them, and the basis of decisions.
+
+    ``train`` are the training images of these classes, ``look`` is the first look at the original.
+    """
+
+    train: Split
+    images: Split
+    logits: Floats
+    basis: Basis
+    look: FirstLook | None = None
+
+
+def hold_out(settings: Settings, progress: Progress) -> HeldOut:
+    """The validation images of the wanted classes, and the unpruned network's logits for them.
+
+    Raises:
+        DataError: there are none.
+    """
+    original = open_original(settings)
+    train, images = (Subset(split, original.wanted) for split in (original.dataset.train, original.dataset.validation))
+    if not len(images.labels):
+        raise DataError(
+            "There are no validation images of these classes, so nothing can be searched.",
+            "Hold some out ([data] validation), or name a budget and search nothing: --budget 0.5x --no-search",
+        )
+    look = first_look(original, settings, progress)
+    logits = logits_of(original.model, images, settings)
+    return HeldOut(train, images, logits, basis_of(logits, images.labels, settings.verify.max_drop), look)
+
+
+def logits_of(network: nn.Module, images: Split, settings: Settings) -> Floats:
+    """The network's logits for ``images``, shape (n, classes)."""
+    mean, std, device = settings.model.mean, settings.model.std, choose_device(settings.finetune.compute)
+    return predict(network, images, mean, std, settings.verify.batch_size, device).numpy()

@@ -1,0 +1,47 @@
+"""The variants of a pruning in the report."""
+
+from catro_deploy.report.html import to_html
+from catro_deploy.report.markdown import to_markdown
+from catro_deploy.report.variants import variants_line, variants_table, variants_words
+from tests.report.made import make_bench, make_report, make_timed_plan, make_variants, make_verify
+
+
+def report(**changes):
+    return make_report(make_timed_plan("0.5x"), make_verify(), make_bench(), variants=make_variants(), **changes)
+
+
+def test_each_variant_has_a_row_with_the_steps_that_it_reached():
+    table = variants_table(make_variants(), 1)
+    rows = [dict(zip(table.head, row, strict=True)) for row in table.rows]
+    assert [row["Variant"] for row in rows] == [
+        "precision int8",
+        "as set",
+        "criterion obs, depth never",
+        "worth scatter",
+    ]
+    assert [row["Divergence, 100 steps"] for row in rows] == ["0.05 nats", "0.1 nats", "", ""]
+    assert [row["Latency, measured"] for row in rows] == ["0.490x", "0.500x", "0.480x", "no network meets the budget"]
+    assert [row[""] for row in rows] == ["taken", "", "", ""]
+
+
+def test_without_labels_there_is_no_accuracy():
+    (variant,) = make_variants().variants[:1]
+    unlabelled = type(variant)(**vars(variant) | {"validation_accuracy": None})
+    assert "Accuracy" not in variants_table(make_variants(variants=(unlabelled,)), 1).head
+    assert "Accuracy" in variants_table(make_variants(), 1).head
+
+
+def test_another_one_can_be_taken():
+    assert [row[-1] for row in variants_table(make_variants(), 2).rows] == ["", "taken", "", ""]
+    assert variants_line(make_variants(), 2) == "variant 2 of 4: as set; divergence 0.1 nats"
+
+
+def test_variants_that_were_left_out_are_counted():
+    assert "--search-minutes" not in variants_words(make_variants())
+    assert "--search-minutes): 5 more" in variants_words(make_variants(left_out=5))
+
+
+def test_both_reports_have_the_section():
+    assert "## Variants" in to_markdown(report())
+    assert "<h2>Variants</h2>" in to_html(report())
+    assert "Variants" not in to_markdown(make_report(make_timed_plan("0.5x"), make_verify(), make_bench()))

@@ -1,0 +1,180 @@
+"""Several prunings to one budget, of which the nearest to the original is taken."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from catro_deploy.assessment.basis import Basis
+from catro_deploy.data import MemorySplit
+from catro_deploy.errors import MissedError, SettingsError, TargetError
+from catro_deploy.files import write_text
+from catro_deploy.progress import Silent
+from catro_deploy.records import Plan, TriedVariant, Variants
+from catro_deploy.records.report import Report
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import load, save
+from catro_deploy.settings import load_settings
+from catro_deploy.stages import variants as stage
+from catro_deploy.stages.decided import as_decided
+from catro_deploy.stages.held_out import HeldOut
+from catro_deploy.stages.table import STAGES
+from catro_deploy.stages.variants import variants
+from tests.report.made import make_variants, slower_by
+from tests.tiny import command, exit_code_of
+
+pytestmark = pytest.mark.usefixtures("short_trials")
+
+KNOBS = ("criterion", "worth", "depth", "precision")
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunFolder(tmp_path / "run")
+
+
+def settings_of(minutes=15.0, knobs=KNOBS, epochs=4, take=0, **pruning):
+    return load_settings(
+        None,
+        {
+            "prune": {"budget": "0.5x"} | pruning,
+            "search": {"enabled": True, "minutes": minutes, "knobs": list(knobs), "take": take},
+            "finetune": {"epochs": epochs},
+        },
+    )
+
+
+@pytest.fixture
+def halving(run, monkeypatch):
+    """Search variants whose divergence after each step is ``kl(changes, step)``; None: no network meets the budget."""
+
+    def search(kl, settings, seconds=60.0):
+        diary = []
+
+        def ended(tried, step):
+            diary.append((step, tried.name))
+            found = kl(tried.changes, step)
+            reached = {"speedup": slower_by(0.49, 0.01), "kl_nats": (*tried.kl_nats, found)} if found else {}
+            return replace(tried, seconds=tried.seconds + seconds, **reached)
+
+        monkeypatch.setattr(stage._Halving, "_pruned", lambda self, changes: ended(TriedVariant(dict(changes)), 0))
+        monkeypatch.setattr(
+            stage._Halving, "_trained", lambda self, tried, training: ended(tried, 1 if "steps" in training else 2)
+        )
+        monkeypatch.setattr(stage._Halving, "_folder", lambda self, changes: run)
+        images = MemorySplit(torch.zeros(10, 3, 2, 2, dtype=torch.uint8), np.zeros(10, np.int64))
+        basis = Basis("accuracy", np.zeros(10, np.int64), 0.9)
+        held_out = HeldOut(images, images, np.zeros((10, 2), np.float32), basis)
+        return stage._Halving(settings, run, held_out, Silent()).best(), diary
+
+    return search
+
+
+def by_changes(changes, step):
+    """Fewer changes are nearer, training halves the distance; int8 is nearest of all."""
+    return (1 + len(changes) - 2 * ("quantize.precision" in changes)) / 2**step + 1
+
+
+def test_the_nearest_few_are_trained_and_of_these_the_nearest_two(halving, run):
+    found, diary = halving(by_changes, settings_of(minutes=60))
+    assert [step for step, _ in diary] == [0] * 12 + [1] * 4 + [2] * 2
+    assert next(name for step, name in diary if step == 2) == "precision int8"
+    assert [len(one.kl_nats) for one in found.variants] == [3, 3, 2, 2] + [1] * 8
+    assert found.variants[0].name == "precision int8"
+    assert load(Variants, run) == found
+
+
+def test_the_next_variant_differs_least_from_the_best_so_far(halving):
+    _, diary = halving(by_changes, settings_of(minutes=60))
+    tried = [name for step, name in diary if step == 0]
+    assert tried[:2] == ["as set", "precision int8"]
+    assert all("precision int8" in name for name in tried[2:5])  # one more change than the best
+
+
+def test_no_variant_is_begun_after_the_time_for_pruning_and_none_trained_after_all_of_it(halving):
+    found, diary = halving(by_changes, settings_of(minutes=5))  # a minute each: 3 of pruning, then to 5
+    assert [step for step, _ in diary] == [0] * 4 + [1] * 2
+    assert found.left_out == 12 - 4
+    assert found.minutes == 6  # what was begun is ended
+
+
+def test_without_epochs_nothing_is_trained(halving):
+    _, diary = halving(by_changes, settings_of(minutes=60, epochs=0))
+    assert {step for step, _ in diary} == {0}
+
+
+def test_where_no_variant_meets_the_budget_it_is_missed(halving, run):
+    with pytest.raises(MissedError, match=r"0\.5x"):
+        halving(lambda changes, step: None, settings_of(minutes=60))
+    assert not run.variants.exists()
+
+
+def test_what_cannot_be_compared_is_refused(run):
+    with pytest.raises(TargetError, match="jetson-orin"):
+        variants(settings_of(target="jetson-orin"), run, Silent())
+    with pytest.raises(SettingsError, match="50%flops"):
+        variants(settings_of(budget="50%flops"), run, Silent())
+
+
+@pytest.mark.parametrize(
+    ("take", "criterion", "precision"), [(0, "catro", "int8"), (2, "catro", "target"), (3, "obs", "target")]
+)
+def test_later_stages_have_the_settings_of_the_variant(run, take, criterion, precision):
+    save(make_variants(), run)
+    settings = settings_of(take=take)
+    for name in ("prune", "quantize", "bench"):
+        (one,) = [one for one in STAGES if one.name == name]
+        decided = as_decided(settings, one, run)
+        assert (decided.prune.criterion, decided.quantize.precision) == (criterion, precision)
+    (search,) = [one for one in STAGES if one.name == "variants"]
+    assert as_decided(settings, search, run) == settings
+
+
+@pytest.mark.parametrize("take", [4, 5])
+def test_a_variant_that_is_not_there_or_met_no_budget_cannot_be_taken(run, take):
+    save(make_variants(), run)
+    with pytest.raises(SettingsError, match=str(take)):
+        as_decided(settings_of(take=take), next(one for one in STAGES if one.name == "prune"), run)
+
+
+@pytest.mark.slow
+def test_from_the_command_to_the_report_and_another_variant(tiny, folder, monkeypatch):
+    shutil.copy(folder / "blocks.safetensors", tiny)
+    text = (tiny / "catro.toml").read_text().replace('budget = "50%flops"', 'budget = "0.8x"')
+    write_text(tiny / "catro.toml", text)
+    whole = (
+        "run",
+        "--model",
+        "tests.tiny:blocks",
+        "--checkpoint",
+        "blocks.safetensors",
+        "--search",
+        "--knobs",
+        "depth,criterion",
+    )
+    done = command(*whole)
+    (path,) = (tiny / "runs").iterdir()
+    assert done.exit_code == exit_code_of(path), done.stderr
+    run = RunFolder(path)
+    found, report, plan = load(Variants, run), load(Report, run), load(Plan, run)
+    assert report.variants == found
+    assert f"variant 1 of {len(found.variants)}: {found.variants[0].name}" in done.stdout
+    assert (
+        plan.macs_share
+        if hasattr(plan, "macs_share")
+        else plan.pruned_macs / plan.original_macs == found.variants[0].macs_share
+    )
+    best = [len(one.kl_nats) for one in found.variants]
+    assert best == sorted(best, reverse=True)
+    assert best[0] == 3
+    kept = {file.name for file in run.searched.glob("*/*")} - {".lock"}
+    assert kept == {"variant.json", "plan.json", "pruned.safetensors"}
+    again = command(*whole)
+    assert "variants: unchanged, skipped" in again.stderr
+    assert "done in" not in again.stderr
+    other = command(*whole, "--take", "2")
+    assert "variants: unchanged, skipped" in other.stderr
+    assert "prune: done in" in other.stderr
+    assert load(Report, run).variant_taken == 2
