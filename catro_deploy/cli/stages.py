@@ -253,7 +253,7 @@ def report(
         "run --classes speed_limits --budget 0.25x --search",
     )
 )
-@with_flags(*f.RUN, first=f"{NETWORK} {CUT} epochs precision max_drop")
+@with_flags(*f.RUN, first=f"{NETWORK} {CUT} epochs precision max_drop search")
 def run(
     flags: Flags,
     config: o.Config = None,

@@ -47,7 +47,7 @@ def test_no_command_has_a_flag_twice():
         assert len(names) == len(set(names))
 
 
-def test_the_help_of_run_shows_ten_flags_with_defaults_and_names_the_way_to_the_rest(catro):
+def test_the_help_of_run_shows_the_most_used_flags_with_defaults_and_names_the_way_to_the_rest(catro):
     shown = catro("run", "--help").stdout
     named = {flag.name for flag in flags.RUN if re.search(rf"--{flag.name.replace('_', '-')}\s", shown)}
     first = {
@@ -61,11 +61,19 @@ def test_the_help_of_run_shows_ten_flags_with_defaults_and_names_the_way_to_the_
         "epochs",
         "precision",
         "max_drop",
+        "search",
     }
     assert named == first
     assert "[default: 0.5x]" in shown
     assert "--help-all" in shown
     assert "SECTION.KEY=VALUE" in shown
+
+
+def test_paragraphs_of_a_help_fill_the_terminal(catro, monkeypatch):
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 200)
+    shown = catro("run", "--help").stdout
+    (line,) = (line for line in shown.splitlines() if line.strip().startswith("--budget auto --max-drop"))
+    assert "auto is the default if" in line  # here the docstring has a line break
 
 
 @pytest.mark.parametrize("command", FOLDED)
@@ -79,7 +87,7 @@ def test_help_all_shows_every_flag(catro, command):
 def test_the_flags_that_help_shows_are_flags_of_the_command(command):
     hidden = [option.hidden for option in options_of(command).values()]
     assert any(hidden)
-    assert hidden.count(False) <= 10 + len(("config", "run", "force", "keep", "json", "option", "help_all"))
+    assert hidden.count(False) <= 11 + len(("config", "run", "force", "keep", "json", "option", "help_all"))
 
 
 def test_a_flag_that_help_does_not_show_works(catro):
