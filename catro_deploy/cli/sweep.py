@@ -33,6 +33,47 @@ def _axis(text: str) -> Any:  # noqa: ANN401 - Typer's own type
     return typer.Option(metavar="A,B,...", help=text, show_default=False, rich_help_panel="Matrix")
 
 
+def _machines(text: str, **more: Any) -> Any:  # noqa: ANN401 - as above
+    return typer.Option(help=text, rich_help_panel="Machines", **more)
+
+
+File = Annotated[
+    Path | None,
+    typer.Argument(metavar="FILE", help="The matrix; default: sweep.toml here, if there is one.", show_default=False),
+]
+Targets = Annotated[list[str] | None, _axis("Targets, or your devices by name.")]
+Classes = Annotated[
+    list[str] | None, _axis("A group of classes; may be repeated: each is a group of its own. all: every class.")
+]
+SweptBudgets = Annotated[list[str] | None, _axis("Budgets, as run takes them.")]
+Precisions = Annotated[list[str] | None, _axis("Precisions, as run takes them.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Folder of the sweep; default: runs/ and the name of FILE.", show_default=False
+    ),
+]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace results of cells whose settings have changed.")]
+EngineName = Annotated[Literal["local", "ray"], _machines("What runs the cells.")]
+Address = Annotated[str, _machines("Of the Ray cluster; auto: the one that this machine is in.")]
+Carry = Annotated[
+    bool | None,
+    typer.Option(
+        "--carry/--no-carry",
+        help="With ray: bring run folders to the machines and back; default: where they do not share them.",
+        rich_help_panel="Machines",
+        show_default=False,
+    ),
+]
+Cpus = Annotated[int | None, _machines("Cores that a cell computes on; default: 4, or all.", min=1, show_default=False)]
+Gpus = Annotated[
+    float | None,
+    _machines(
+        "GPUs that a training asks for, such as 0.5; default: 1, where there are any.", min=0, show_default=False
+    ),
+]
+
+
 @app.command(
     epilog=o.examples(
         "sweep",
@@ -44,61 +85,19 @@ def _axis(text: str) -> Any:  # noqa: ANN401 - Typer's own type
 @with_flags(*SHARED, first="model checkpoint data data_root epochs max_drop")
 def sweep(
     flags: Flags,
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="The matrix; default: sweep.toml here, if there is one.", show_default=False
-        ),
-    ] = None,
-    targets: Annotated[list[str] | None, _axis("Targets, or your devices by name.")] = None,
-    classes: Annotated[
-        list[str] | None, _axis("A group of classes; may be repeated: each is a group of its own. all: every class.")
-    ] = None,
-    budgets: Annotated[list[str] | None, _axis("Budgets, as run takes them.")] = None,
-    precisions: Annotated[list[str] | None, _axis("Precisions, as run takes them.")] = None,
+    file: File = None,
+    targets: Targets = None,
+    classes: Classes = None,
+    budgets: SweptBudgets = None,
+    precisions: Precisions = None,
     config: o.Config = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Folder of the sweep; default: runs/ and the name of FILE.", show_default=False
-        ),
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace results of cells whose settings have changed.")
-    ] = False,
-    engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="What runs the cells.", rich_help_panel="Machines")
-    ] = "local",
-    address: Annotated[
-        str, typer.Option(help="Of the Ray cluster; auto: the one that this machine is in.", rich_help_panel="Machines")
-    ] = "auto",
-    carry: Annotated[
-        bool | None,
-        typer.Option(
-            "--carry/--no-carry",
-            help="With ray: bring run folders to the machines and back; default: where they do not share them.",
-            rich_help_panel="Machines",
-            show_default=False,
-        ),
-    ] = None,
-    cpus: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Cores that a cell computes on; default: 4, or all.",
-            rich_help_panel="Machines",
-            show_default=False,
-        ),
-    ] = None,
-    gpus: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            help="GPUs that a training asks for, such as 0.5; default: 1, where there are any.",
-            rich_help_panel="Machines",
-            show_default=False,
-        ),
-    ] = None,
+    folder: Folder = None,
+    replace: Replace = False,
+    engine: EngineName = "local",
+    address: Address = "auto",
+    carry: Carry = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     json: o.Json = False,
 ) -> None:
     """Run every combination of targets, groups of classes, budgets and precisions; compare them on one page.
