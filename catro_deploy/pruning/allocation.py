@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from catro_deploy.catro.exact import exact
-from catro_deploy.catro.gains import Allocation, uniform, weigh
+from catro_deploy.catro.gains import Allocation, GroupValue, Limit, uniform, weigh
 from catro_deploy.catro.greedy import greedy
 from catro_deploy.errors import BudgetError
 from catro_deploy.latency.flops import FlopsCost
@@ -76,25 +76,7 @@ def by_flops(
     decided: dict[tuple[int, ...], Decision] = {}
 
     def solve(limit: float, *others: float) -> Allocation:
-        beside, full = limited(constraints, others), full_widths(scored)
-        path: list[tuple[str, int]] = []
-        match settings.allocation:
-            case "uniform":
-                found = Decision("uniform", uniform(values, full, cost, limit, beside).widths)
-            case "auto" | "exact" if not scored.scatters:
-                found = Decision(*exact_by_flops(values, cost, limit, settings, beside))
-            case "exact":
-                found = Decision("exact", exact(values, cost, limit, beside=beside).widths)
-            case _:
-                widths = greedy(
-                    values,
-                    cost,
-                    limit,
-                    beside=beside,
-                    only_next=True,
-                    on_step=lambda changed: path.extend(changed.items()),
-                ).widths
-                found = Decision("flops", widths, path=tuple(path))
+        found = _by_flops_within(limit, limited(constraints, others), values, cost, problem)
         decided[tuple(found.widths.values())] = found
         return weigh(values, cost, found.widths)
 
@@ -107,6 +89,31 @@ def by_flops(
         taken, measured = attempts[place].allocation, attempts[place].measured
     budgets = plan_of(settings.budgets, (), counted, taken.widths, measured)
     return replace(decided[tuple(taken.widths.values())], budgets=budgets)
+
+
+def _by_flops_within(
+    limit: float, beside: Sequence[Limit], values: Sequence[GroupValue], cost: FlopsCost, problem: Problem
+) -> Decision:
+    """The widths of greatest value within ``limit`` multiply-accumulates and the limits ``beside``."""
+    scored, settings = problem.scored, problem.settings
+    match settings.allocation:
+        case "uniform":
+            return Decision("uniform", uniform(values, full_widths(scored), cost, limit, beside).widths)
+        case "auto" | "exact" if not scored.scatters:
+            return Decision(*exact_by_flops(values, cost, limit, settings, beside))
+        case "exact":
+            return Decision("exact", exact(values, cost, limit, beside=beside).widths)
+        case _:
+            path: list[tuple[str, int]] = []
+            widths = greedy(
+                values,
+                cost,
+                limit,
+                beside=beside,
+                only_next=True,
+                on_step=lambda changed: path.extend(changed.items()),
+            ).widths
+            return Decision("flops", widths, path=tuple(path))
 
 
 def _what_stays_of_macs(problem: Problem) -> str:
