@@ -81,6 +81,7 @@ that some of them load.
 | --- | --- |
 | `accuracy.reconstruction` | accuracy without training and after little of it, at equal measured latency |
 | `accuracy.criteria` | criteria of channels at equal widths, all reconstructed alike |
+| `accuracy.search` | what `run --search` gains over one pruning, at equal latency and training |
 | `accuracy.equal_latency` | accuracy at equal measured latency, beside CATRO by FLOPs and torch-pruning |
 | `accuracy.batch_norm` | what new batch norm statistics gain before any training |
 | `paper.tables` | the paper's tables, beside L1, FPGM and group norms |

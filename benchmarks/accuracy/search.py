@@ -1,0 +1,150 @@
+"""What `run --search` gains over one pruning, at the same measured latency and after as many training steps.
+
+    python -m benchmarks.accuracy.search --cifar10 FOLDER --gtsrb FOLDER --photographs FOLDER --weights FOLDER
+        [--cases resnet20-cifar10] [--seeds 0 1 2] [--minutes 15]
+
+"one" is `run` as it is; "search" is `run --search`. What the search trains besides the network that is taken (100 steps
+of four variants, an epoch of two) is added to the epochs of "one", so that both take as many steps. Both are whole runs
+of the command line; accuracy is that of the file that is served, in its runtime, on test images; latency is measured by
+`bench`, interleaved with the original.
+
+Prints a table; writes benchmarks/results/search.json. Rows that are done are not run again.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.accuracy.reconstruction_rows import CASES, DATASETS
+from benchmarks.common import environment, read_result, table, write_result
+from catro_deploy.files import write_text
+from catro_deploy.records import Finetune, Quantize, Variants
+from catro_deploy.records.report import Report
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import load, load_if_there
+from catro_deploy.settings import Settings, load_settings, settings_text
+
+RESULT = "search.json"
+FOLDERS = ("gtsrb", "cifar10", "photographs", "weights")
+MISSED = 3
+WAYS = ("one", "search")
+HEADS = (
+    "network", "budget", "way", "seed", "original, test", "pruned, test", "latency, measured", "served in", "variant",
+    "epochs", "search",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Task:
+    """A case of benchmarks.accuracy.reconstruction at a budget; ``extra`` epochs equal what the search trains."""
+
+    budget: str
+    epochs: int
+    extra: int
+
+
+TASKS = {
+    "resnet20-cifar10": Task("0.35x", 3, 3),  # 100 steps are a quarter of an epoch
+    "resnet20-gtsrb": Task("0.2x", 3, 6),  # and here more than an epoch
+    "efficientnet_lite0-photographs": Task("0.4x", 2, 6),
+}
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", choices=TASKS, default=[])
+    for name in FOLDERS:
+        parser.add_argument(f"--{name}", type=Path, default=Path("weights" if name == "weights" else "data"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--minutes", type=float, default=15.0, help="of a search")
+    parser.add_argument("--work", type=Path, default=Path("runs/search"), help="where the run folders go")
+    return parser.parse_args()
+
+
+def settings_of(name: str, way: str, seed: int, args: argparse.Namespace) -> Settings:
+    """What decides a row."""
+    case, task = CASES[name], TASKS[name]
+    data, mean, std, augment = DATASETS[case.data]
+    return load_settings(
+        None,
+        {
+            "model": {"name": case.model, "checkpoint": args.weights / case.weights, "mean": mean, "std": std},
+            "data": {
+                "name": data,
+                "root": getattr(args, case.data),
+                "size": case.size,
+                "validation": case.validation,
+            },
+            "prune": {"classes": list(case.classes), "budget": task.budget, "seed": seed},
+            "search": {"enabled": way == "search", "minutes": args.minutes},
+            "finetune": {
+                "epochs": task.epochs if way == "search" else task.epochs + task.extra,
+                "augment": augment,
+                "seed": seed,
+            },
+        },
+    )
+
+
+def run_row(name: str, way: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    """One whole run by the command line; one that was interrupted resumes."""
+    run = RunFolder(args.work / f"{name}-{way}-{seed}")
+    config = args.work / f"{name}-{way}-{seed}.toml"
+    write_text(config, settings_text(settings_of(name, way, seed, args)))
+    command = [sys.executable, "-m", "catro_deploy", "run", "--config", str(config), "--run", str(run.path)]
+    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, check=False)
+    if done.returncode not in (0, MISSED):
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}")
+    report, decided = load(Report, run), load_if_there(Quantize, run)
+    found = load_if_there(Variants, run) if way == "search" else None
+    assert report.speedup is not None
+    return {
+        "title": CASES[name].title,
+        "budget": TASKS[name].budget,
+        "way": way,
+        "seed": seed,
+        "original_accuracy": report.original.accuracy,
+        "accuracy": report.pruned.accuracy,
+        "ratio": report.speedup.ratio,
+        "ratio_ci95": [1 / bound for bound in reversed(report.speedup.ci95)],
+        "precision": decided.shipped if decided else "fp32",
+        "variant": found.variants[0].name if found else "",
+        "minutes": found.minutes if found else None,
+        "variants": len(found.variants) if found else None,
+        "epochs": len(load(Finetune, run).epochs),
+        "environment": environment(),
+    }
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """One line of the table."""
+    low, high = row["ratio_ci95"]
+    return [
+        row["title"], row["budget"], row["way"], str(row["seed"]), f"{row['original_accuracy']:.2%}",
+        f"{row['accuracy']:.2%}", f"{row['ratio']:.3f}x ({low:.3f} to {high:.3f})", row["precision"], row["variant"],
+        str(row["epochs"]), "" if row["minutes"] is None else f"{row['variants']} in {row['minutes']:.0f} min",
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """Run the rows that are missing, print the table."""
+    args = arguments()
+    args.work.mkdir(parents=True, exist_ok=True)
+    rows: dict[str, dict[str, Any]] = read_result(RESULT).get("rows", {})
+    for name in args.cases:
+        for seed in args.seeds:
+            for way in WAYS:
+                if (key := f"{name}-{way}-{seed}") not in rows:
+                    print(f"{key} ...", file=sys.stderr, flush=True)
+                    rows[key] = run_row(name, way, seed, args)
+                    write_result(RESULT, {"rows": dict(sorted(rows.items()))})
+    print(table(HEADS, [cells(row) for row in rows.values()]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""The rows of the benchmark of searches."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from benchmarks.accuracy.search import HEADS, TASKS, WAYS, cells, settings_of
+
+ROW = {
+    "title": "a network",
+    "budget": "0.35x",
+    "way": "search",
+    "seed": 1,
+    "original_accuracy": 0.926,
+    "accuracy": 0.9,
+    "ratio": 0.34,
+    "ratio_ci95": [0.33, 0.35],
+    "precision": "int8",
+    "variant": "precision int8",
+    "minutes": 9.6,
+    "variants": 11,
+    "epochs": 3,
+}
+
+
+def test_a_line_says_what_was_found_and_what_it_took():
+    found = dict(zip(HEADS, cells(ROW), strict=True))
+    assert (found["original, test"], found["pruned, test"]) == ("92.60%", "90.00%")
+    assert found["latency, measured"] == "0.340x (0.330 to 0.350)"
+    assert (found["variant"], found["search"]) == ("precision int8", "11 in 10 min")
+
+
+def test_one_pruning_has_no_search():
+    row = ROW | {"way": "one", "minutes": None, "variants": None, "variant": ""}
+    assert dict(zip(HEADS, cells(row), strict=True))["search"] == ""
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_both_ways_train_as_many_epochs(name, tmp_path):
+    args = argparse.Namespace(gtsrb=tmp_path, cifar10=tmp_path, photographs=tmp_path, weights=Path("w"), minutes=1.0)
+    one, search = (settings_of(name, way, 0, args) for way in WAYS)
+    assert one.finetune.epochs == search.finetune.epochs + TASKS[name].extra
+    assert (one.search.enabled, search.search.enabled) == (False, True)
+    assert one.prune == search.prune
