@@ -26,6 +26,7 @@ from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.cut.surgery import apply_keeps_, masked
 from catro_deploy.models import build_model
 from catro_deploy.models.huggingface import architecture_of
+from catro_deploy.models.plain import write_out_weights_
 from catro_deploy.progress import Silent, Task
 from catro_deploy.reconstruction.loss import divergence
 from catro_deploy.runtimes import open_runner
@@ -134,7 +135,7 @@ def check_latency(name: str, size: int, work: Path) -> dict[str, Any]:
 
 def _check_traced(model: nn.Module, size: int, outcomes: Outcomes) -> None:
     with outcomes.step("trace"):
-        network = trace(model, (3, size, size))
+        network = trace(write_out_weights_(copy.deepcopy(model)), (3, size, size))  # as pruning does
         outcomes.figures |= _coverage(network)
         with outcomes.step(MACS):
             outcomes.figures |= compare_macs(model, network)

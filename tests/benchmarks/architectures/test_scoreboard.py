@@ -7,7 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.architectures.check import LATENCY, PASSED, STEPS, _check_reconstructed, check_architecture
+from benchmarks.architectures.check import (
+    LATENCY,
+    PASSED,
+    STEPS,
+    Outcomes,
+    _check_reconstructed,
+    _check_traced,
+    check_architecture,
+)
 from benchmarks.architectures.huggingface import model_name
 from benchmarks.architectures.page import page as scoreboard_page
 from benchmarks.architectures.scoreboard import check_in_own_process, faults, is_done, size_of, wants_latency
@@ -172,6 +180,13 @@ def test_a_small_network_passes_every_step_and_reconstruction_brings_it_closer_t
     assert found["prunable_share"] > 0.9
     assert found["kl_reconstructed"] < 0.5 * found["kl_cut"]
     assert found["agreement_reconstructed"] > found["agreement_cut"]
+
+
+def test_channels_of_layers_whose_weights_are_computed_count_as_prunable():
+    layers = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 8, 3)), nn.ReLU(), nn.Conv2d(8, 8, 3)
+    outcomes = Outcomes()
+    _check_traced(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)).eval(), 8, outcomes)
+    assert outcomes.figures["prunable_share"] == 1.0
 
 
 def test_a_reconstruction_that_leads_away_from_the_original_fails():
