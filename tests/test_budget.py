@@ -63,7 +63,7 @@ def test_what_the_original_leaves():
     ["400", "0.5", "50%", "400s", "-1x", "nanx", "infx", "1e2us", "x", "flops", "50%apples", "0.5 y", "0.5xx", ""],
 )
 def test_nonsense_is_refused_with_examples(text):
-    with pytest.raises(BudgetError, match=r"cannot be read[\s\S]*0\.5x .*400us, 1\.5ms, or 50%flops") as caught:
+    with pytest.raises(BudgetError, match=r"\bread\b[\s\S]*0\.5x .*400us, 1\.5ms, or 50%flops") as caught:
         Budget.parse(text)
     assert repr(text) in caught.value.problem
     assert caught.value.exit_code == 2
@@ -71,7 +71,7 @@ def test_nonsense_is_refused_with_examples(text):
 
 @pytest.mark.parametrize("text", ["0x", "1.5x", "0us", "0.0ms", "0%flops", "101%flops", f"{'9' * 400}us"])
 def test_nothing_and_too_much_are_refused(text):
-    with pytest.raises(BudgetError, match="not above 0") as caught:
+    with pytest.raises(BudgetError, match="above 0") as caught:
         Budget.parse(text)
     assert repr(text) in caught.value.problem
 
@@ -114,7 +114,7 @@ def test_sizes_memory_and_energy_have_budgets_of_their_own(text, of, amount, uni
     ("text", "of", "example"), [("400us", "size", "300kB"), ("50%flops", "memory", "256KiB"), ("2MB", "energy", "3mJ")]
 )
 def test_a_unit_of_something_else_is_refused_with_examples(text, of, example):
-    with pytest.raises(BudgetError, match="cannot be read") as caught:
+    with pytest.raises(BudgetError, match=rf"{text!r}.*\bread\b") as caught:
         Budget.parse(text, of)
     assert example in caught.value.hint
 

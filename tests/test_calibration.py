@@ -38,10 +38,10 @@ def test_a_file_of_the_users(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"candidates": 4}, "not valid: candidates must be one of 2, 3, 5, 7, 11, 13, here 4"),
-        ({"candidates": 17}, "candidates must be one of 2, 3, 5, 7, 11, 13, here 17"),
-        ({"max_runs": 3}, "not valid: max_runs is 3, less than min_runs"),
-        ({"held_out": 25}, "held_out must leave half of a square's 49 networks"),
+        ({"candidates": 4}, r"\bcandidates\b.*\b2, 3, 5, 7, 11, 13\b.*\b4\b"),
+        ({"candidates": 17}, r"\bcandidates\b.*\b2, 3, 5, 7, 11, 13\b.*\b17\b"),
+        ({"max_runs": 3}, r"\bmax_runs\b.*\b3\b.*\bmin_runs\b"),
+        ({"held_out": 25}, r"\bheld_out\b.*\b49\b"),
         ({"candidates": 0}, "candidates: "),
         ({"rounds": 0}, "rounds: "),
         ({"rounds": 2.5}, "rounds: "),
@@ -49,9 +49,9 @@ def test_a_file_of_the_users(tmp_path):
         ({"limit_s": "inf"}, "limit_s: "),
         ({"disagreement": 0}, "disagreement: "),
         ({"seed": -1}, "seed: "),
-        ({"seed": None}, "seed: Field required"),
-        ({"colour": 3}, "colour: Extra inputs are not permitted"),
-        ({"seed": "['"}, "cannot be read"),
+        ({"seed": None}, "seed: "),
+        ({"colour": 3}, "colour: "),
+        ({"seed": "['"}, "end of document"),
     ],
 )
 def test_what_is_wrong_with_a_profile_protocol_is_named(tmp_path, changes, reason):

@@ -42,7 +42,7 @@ def test_a_failed_block_leaves_the_old_file_and_no_other(tmp_path):
 
 def test_errors_of_the_system_are_told_with_the_files_name(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="file"):
+    with pytest.raises(StorageError, match=str(tmp_path / "file")):
         write_bytes(tmp_path / "file" / "below", b"")
 
 
@@ -96,7 +96,7 @@ def test_unfinished_files_can_be_told(tmp_path):
 
 
 def test_json_with_nan_is_refused_and_nothing_is_written(tmp_path):
-    with pytest.raises(ValueError, match="not JSON compliant"):
+    with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "a.json", {"x": float("nan")})
     assert list(tmp_path.iterdir()) == []
 

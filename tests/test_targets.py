@@ -72,7 +72,7 @@ def test_openvino_on_intels_devices():
 def test_a_runtime_of_another_device_is_refused(tmp_path, name, runtime):
     content = resources.find("targets", name).read_text()
     own = next(line for line in content.splitlines() if line.startswith("runtime"))
-    with pytest.raises(TargetError, match=f"cannot be {runtime}"):
+    with pytest.raises(TargetError, match=rf'kind "\w+" .*\b{runtime}\b'):
         load_target(written(tmp_path, content.replace(own, f'runtime = "{runtime}"')))
 
 
@@ -159,7 +159,7 @@ def test_the_generic_gpu_says_that_it_assumes():
 
 
 def test_an_unknown_target_gets_the_nearest():
-    with pytest.raises(TargetError, match=r"\bx86-cpu\b") as caught:
+    with pytest.raises(TargetError, match=r"'x86_cpu'.*\bx86-cpu\b") as caught:
         load_target("x86_cpu")
     assert "x86-cpu" in caught.value.hint
 
@@ -195,15 +195,15 @@ def test_a_file_that_extends_another_holds_what_differs(tmp_path):
     [
         (('batch = "Four cameras."', ""), r"\[sources\] lacks batch"),
         (('sms = "counted"', ""), r"\[sources\] lacks gpu\.sms"),
-        (('title = "A board"', ""), "title: Field required"),
-        (('"jetson-orin"', '"jetson-orinn"'), "extends 'jetson-orinn', which does not come with catro-deploy"),
-        (('"jetson-orin"', '"../targets/jetson-orin"'), "does not come with catro-deploy"),
-        (('"jetson-orin"', "7"), "it extends 7, which does not come with catro-deploy"),
-        (('"jetson-orin"', '"x86-gpu-t4"'), "extends 'x86-gpu-t4', which itself extends 'x86-gpu'"),
-        (("clock_mhz = 1000", "clock_mhz = 0"), r"gpu\.clock_mhz: Input should be greater than 0"),
-        (("clock_mhz = 1000", "clock_mhz = inf"), r"gpu\.clock_mhz: Input should be a finite number"),
-        (("clock_mhz = 1000", "clock_ghz = 1"), r"gpu\.clock_ghz: Extra inputs are not permitted"),
-        (("[gpu]\nsms = 4\nclock_mhz = 1000", "gpu = 4"), "gpu: Input should be a table"),
+        (('title = "A board"', ""), "title: "),
+        (('"jetson-orin"', '"jetson-orinn"'), "extends 'jetson-orinn'"),
+        (('"jetson-orin"', '"../targets/jetson-orin"'), r"extends '\.\./targets/jetson-orin'"),
+        (('"jetson-orin"', "7"), r"extends 7\b"),
+        (('"jetson-orin"', '"x86-gpu-t4"'), "extends 'x86-gpu-t4'.* extends 'x86-gpu'"),
+        (("clock_mhz = 1000", "clock_mhz = 0"), r"gpu\.clock_mhz: .*\b0\b"),
+        (("clock_mhz = 1000", "clock_mhz = inf"), r"gpu\.clock_mhz: .*finite"),
+        (("clock_mhz = 1000", "clock_ghz = 1"), r"gpu\.clock_ghz: "),
+        (("[gpu]\nsms = 4\nclock_mhz = 1000", "gpu = 4"), "gpu: .*table"),
     ],
 )
 def test_a_wrong_extension_is_explained(tmp_path, change, explanation):
@@ -222,19 +222,19 @@ def test_a_shipped_file_that_extends_itself_would_be_refused(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("change", "explanation"),
     [
-        (("threads = 1", "threads = 0"), "threads: Input should be greater than 0"),
-        (("threads = 1", 'threads = "1"'), "threads: Input should be a valid integer"),
-        (("threads = 1\n", ""), 'a target of kind "cpu" must say threads'),
-        (("batch = 1", "batch = 1\nbatches = 1"), "batches: Extra inputs are not permitted"),
-        (("batch = 1", 'batch = 1\nname = "box"'), "name: the file's name is the target's"),
-        (('runtime = "onnxruntime"', 'runtime = "tflite"'), "runtime: Input should be 'onnxruntime'"),
-        (('runtime = "onnxruntime"', 'runtime = "tensorrt"'), 'runtime of a target of kind "cpu" cannot be tensorrt'),
-        (('precision = "fp32"', 'precision = "int8"'), 'a target of kind "cpu" computes in fp32'),
-        (('kind = "cpu"', 'kind = "gpu"'), r'a target of kind "gpu" needs the table \[gpu\]'),
+        (("threads = 1", "threads = 0"), r"threads: .*\b0\b"),
+        (("threads = 1", 'threads = "1"'), "threads: .*integer"),
+        (("threads = 1\n", ""), 'kind "cpu" .*threads'),
+        (("batch = 1", "batch = 1\nbatches = 1"), "batches: "),
+        (("batch = 1", 'batch = 1\nname = "box"'), "name: "),
+        (('runtime = "onnxruntime"', 'runtime = "tflite"'), "runtime: .*'onnxruntime'"),
+        (('runtime = "onnxruntime"', 'runtime = "tensorrt"'), 'kind "cpu" .*tensorrt'),
+        (('precision = "fp32"', 'precision = "int8"'), 'kind "cpu" .*fp32'),
+        (('kind = "cpu"', 'kind = "gpu"'), r'kind "gpu" .*\[gpu\]'),
         (('batch = "A choice', 'bath = "A choice'), r"\[sources\] lacks batch"),
         (('batch = "A choice', 'clock = "x"\nbatch = "A choice'), r"\[sources\] has clock"),
         (('batch = "A choice', 'gpu.sms = "x"\nbatch = "A choice'), r"\[sources\] has gpu\.sms"),
-        (("threads = 1", "threads 1"), "cannot be read"),
+        (("threads = 1", "threads 1"), r"line \d+"),
     ],
 )
 def test_a_wrong_file_is_explained(tmp_path, change, explanation):
@@ -256,7 +256,7 @@ def test_a_wrong_gpu_is_compared_with_a_gpu(tmp_path):
 
 def test_a_cpu_has_no_gpu(tmp_path):
     text = CPU + "\n[gpu]\n" + "\n".join(f"{k} = {v}" for k, v in tomllib.loads(ORIN)["gpu"].items())
-    with pytest.raises(TargetError, match=r'a target of kind "cpu" has no \[gpu\] table'):
+    with pytest.raises(TargetError, match=r'kind "cpu" .*\[gpu\]'):
         load_target(written(tmp_path, text))
 
 
@@ -295,9 +295,9 @@ def test_names_that_could_not_be_asked_for_are_refused(tmp_path, config, name):
 
 
 def test_what_is_no_target_is_not_added(tmp_path, config):
-    with pytest.raises(TargetError, match="title: Field required"):
+    with pytest.raises(TargetError, match="title: "):
         add_target(written(tmp_path, BOARD.replace('title = "A board"', "")))
-    with pytest.raises(TargetError, match="There is no file"):
+    with pytest.raises(TargetError, match=r"missing\.toml"):
         add_target(tmp_path / "missing.toml")
     assert not config.exists()
 

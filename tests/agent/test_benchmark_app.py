@@ -25,7 +25,7 @@ def test_medians_of_both_units():
 
 @pytest.mark.parametrize("log", ["", LOG.format("many"), "[ INFO ] Median of medians: 3 us"])
 def test_a_log_without_a_median(log):
-    with pytest.raises(FaultError, match="wrote no median"):
+    with pytest.raises(FaultError):
         median_us(log)
 
 
@@ -54,5 +54,5 @@ def test_a_batch_that_may_be_any_and_a_model_that_is_no_more(tmp_path):
     with open_runner("openvino", file, 1) as runner:
         assert app_median_us(runner, 4) > 1.5 * app_median_us(runner, 1)
         file.unlink()
-        with pytest.raises(FaultError, match="benchmark_app failed"):
+        with pytest.raises(FaultError, match="failed"):
             app_median_us(runner, 1)

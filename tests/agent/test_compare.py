@@ -47,11 +47,11 @@ def test_a_runtime_that_is_not_there_is_left_out_and_said_to_be(tmp_path):
 
 
 def test_without_any_runtime_there_is_nothing_to_compare(tmp_path):
-    with pytest.raises(RuntimeMissingError, match="None of the runtimes"):
+    with pytest.raises(RuntimeMissingError, match="CUDAExecutionProvider"):
         run(job_for(tmp_path, "onnxruntime-cuda"), workspace(tmp_path), lambda _: None)
 
 
 def test_networks_are_those_that_were_meant(tmp_path):
     job = job_for(tmp_path, "onnxruntime", metadata={"plan_sha256": "another"})
-    with pytest.raises(ModelError, match="of another network"):
+    with pytest.raises(ModelError, match=r"plan_sha256.*'another'"):
         run(job, workspace(tmp_path), lambda _: None)

@@ -30,10 +30,10 @@ def test_a_file_that_is_cut_off(tmp_path):
     path = tmp_path / "model.onnx"
     whole = a_model({"plan_sha256": "ab" * 32}).SerializeToString()
     path.write_bytes(whole[:-10])
-    with pytest.raises(ModelError, match="not a whole ONNX file"):
+    with pytest.raises(ModelError, match=r"model\.onnx"):
         onnx_metadata(path)
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(ModelError, match="not a whole"):
+    with pytest.raises(ModelError, match=r"none\.onnx"):
         onnx_metadata(tmp_path / "none.onnx")

@@ -147,7 +147,7 @@ def test_sides_of_other_versions_refuse_each_other(found):
 
 
 def test_the_result_of_another_job_is_refused():
-    with pytest.raises(MessageError, match='The result "doctor" is not one of: facts'):
+    with pytest.raises(MessageError, match=r'"doctor".*\bfacts\b'):
         read_result(FactsJob("onnxruntime"), to_json(DoctorResult(())))
 
 
@@ -158,9 +158,7 @@ def test_a_damaged_result_names_its_field():
     assert "Allowed is an object with device, runtime" in refused(FactsResult, [1])
 
 
-@pytest.mark.parametrize(
-    ("text", "says"), [("{", "The file is not JSON"), (b"\xff", "not JSON"), ("[" * 10**5, "nested too deeply")]
-)
+@pytest.mark.parametrize(("text", "says"), [("{", r"\bfile\b.*JSON"), (b"\xff", "JSON"), ("[" * 10**5, "nested")])
 def test_what_is_no_json(text, says):
     with pytest.raises(MessageError, match=says):
         parse(text, "file")

@@ -144,7 +144,7 @@ def test_a_budget_of_latency_is_measured_here_and_the_network_traced_once(tmp_pa
 def test_latency_that_can_neither_be_measured_nor_estimated_is_refused_at_once(tmp_path):
     file = tmp_path / "box.toml"
     write_text(file, find("targets", "x86-cpu").read_text().replace("\n[sources]", '\ntransport = "ssh"\n[sources]', 1))
-    with pytest.raises(TargetError, match="Latency on box can neither be measured"):
+    with pytest.raises(TargetError, match=r"(?s)\bbox\b.*\[gpu\].*50%flops"):
         catro_deploy.prune(lively(), [], target=file)
     assert catro_deploy.prune(lively(), loader(), target=file, **QUICK).plan.target == str(file)
 
@@ -152,21 +152,21 @@ def test_latency_that_can_neither_be_measured_nor_estimated_is_refused_at_once(t
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"budget": "half"}, BudgetError, "'half' cannot be read"),
-        ({"budget": "1%flops"}, BudgetError, "below the smallest network"),
+        ({"budget": "half"}, BudgetError, "'half'"),
+        ({"budget": "1%flops"}, BudgetError, r"\b1%flops\b.*\b5\.59%flops"),
         ({"target": "toaster"}, TargetError, "toaster"),
-        ({"samples": 3}, SettingsError, "prune.samples is not a setting"),
-        ({"d_min": 0}, SettingsError, "prune.d_min = 0 does not fit"),
-        ({"threads": 0}, SettingsError, "bench.threads = 0 does not fit"),
-        ({"classes": [0, 3]}, DataError, "There is no class 3"),
-        ({"classes": [1]}, DataError, "two classes or more"),
-        ({"class_names": ["a", "b"]}, DataError, "2 different class names for 3 logits"),
-        ({"class_names": ["a", "b", "a"]}, DataError, "2 different class names for 3 logits"),
-        ({"mean": (0.5,), "std": (0.5,)}, DataError, "mean has 1 and std 1 values for images of 3 channels"),
-        ({"mean": MEAN}, DataError, "mean has 3 and std 0 values"),
+        ({"samples": 3}, SettingsError, r"prune\.samples\b"),
+        ({"d_min": 0}, SettingsError, r"prune\.d_min = 0\b"),
+        ({"threads": 0}, SettingsError, r"bench\.threads = 0\b"),
+        ({"classes": [0, 3]}, DataError, r"\bclass 3\b"),
+        ({"classes": [1]}, DataError, "only: 1"),
+        ({"class_names": ["a", "b"]}, DataError, r"\b2\b.*class names.*\b3 logits\b"),
+        ({"class_names": ["a", "b", "a"]}, DataError, r"\b2\b.*class names.*\b3 logits\b"),
+        ({"mean": (0.5,), "std": (0.5,)}, DataError, r"\bmean\b.*\b1\b.*\bstd\b.*\b1\b.*\b3\b"),
+        ({"mean": MEAN}, DataError, r"\bmean\b.*\b3\b.*\bstd\b.*\b0\b"),
         ({"ignore": ["conv9"]}, ModelError, "conv9"),
-        ({"name": "tests.tiny:blocks"}, ModelError, r"stem.weight is \(32, 3, 3, 3\), here it is not there"),
-        ({"name": "tests.tiny:grey_network"}, ModelError, r"conv1.weight is \(12, 1, 3, 3\), here it is \(12, 3, 3, 3"),
+        ({"name": "tests.tiny:blocks"}, ModelError, r"stem\.weight\b.*\(32, 3, 3, 3\)"),
+        ({"name": "tests.tiny:grey_network"}, ModelError, r"conv1\.weight\b.*\(12, 1, 3, 3\).*\(12, 3, 3, 3\)"),
     ],
 )
 def test_what_does_not_fit_is_named(options, error, said):
@@ -218,11 +218,11 @@ def test_the_head_is_the_layer_of_the_logits_wherever_it_runs(images):
 @pytest.mark.parametrize(
     ("model", "classes", "said"),
     [
-        (TwoAnswers(3), None, "gives a tuple for 16 images, not logits"),
-        (Maps(3), None, r"gives \(16, 12, 8, 8\) for 16 images"),
-        (Sums(3), [0, 4], "not the outputs of one layer .fc is the last"),
-        (Sums(3), [0, 1], "not the outputs of one layer .fc is the last"),
-        (nn.Flatten(), None, "no convolution or linear layer|fails on an image"),
+        (TwoAnswers(3), None, r"\btuple\b.*\b16\b"),
+        (Maps(3), None, r"\(16, 12, 8, 8\).*\b16\b"),
+        (Sums(3), [0, 4], r"\bfc\b"),
+        (Sums(3), [0, 1], r"\bfc\b"),
+        (nn.Flatten(), None, r"no convolution|\(3, 16, 16\)"),
     ],
 )
 def test_a_model_that_is_no_classifier_is_refused(model, classes, said):
@@ -275,5 +275,5 @@ def test_of_images_alone_so_many_count_as_of_all_classes(monkeypatch):
     ("options", "said"), [({"reconstruct": False}, "reconstruct = false"), ({"worth": "scatter"}, 'worth = "scatter"')]
 )
 def test_class_separation_is_refused_for_images_alone(options, said):
-    with pytest.raises(SettingsError, match=f"{said} needs them"):
+    with pytest.raises(SettingsError, match=said):
         catro_deploy.prune(lively(), alone(), **QUICK, **options)

@@ -92,8 +92,8 @@ def test_fine_tuning_leaves_the_original_alone(pruned, distill):
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"epoch": 3}, SettingsError, "finetune.epoch is not a setting. Did you mean epochs?"),
-        ({"validation": [(torch.zeros(2, *SHAPE), torch.tensor([1, 1]))]}, DataError, "validation loader gives no"),
+        ({"epoch": 3}, SettingsError, r"finetune\.epoch\b.*\bepochs\b"),
+        ({"validation": [(torch.zeros(2, *SHAPE), torch.tensor([1, 1]))]}, DataError, "validation.* wanted classes"),
     ],
 )
 def test_what_does_not_fit_fine_tuning_is_named(pruned, options, error, said):
@@ -121,8 +121,8 @@ def test_images_alone_may_be_validated_on_labelled_images(pruned):
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"distill": 0.5}, SettingsError, "distill = 0.5 needs them"),
-        ({"validation": alone("validation")}, DataError, "there is no accuracy to measure"),
+        ({"distill": 0.5}, SettingsError, r"distill = 0\.5\b"),
+        ({"validation": alone("validation")}, DataError, r"PrunedModel\.agreement"),
     ],
 )
 def test_what_images_alone_cannot_do_is_named(pruned, options, error, said):
@@ -159,7 +159,7 @@ def test_a_file_of_raw_pixels_gives_the_probabilities_of_normalised_ones(pruned,
 
 def test_raw_pixels_need_mean_and_std(pruned, tmp_path):
     unknown = dataclasses.replace(pruned, plan=dataclasses.replace(pruned.plan, mean=(), std=()))
-    with pytest.raises(SettingsError, match="does not say how images are normalised"):
+    with pytest.raises(SettingsError, match=r'\bmean\b.*\bstd\b.*input="float"'):
         unknown.export(tmp_path / "raw.onnx", input="uint8")
 
 
@@ -170,7 +170,7 @@ def test_what_nobody_said_of_the_images_is_not_in_the_file(tmp_path):
 
 
 def test_an_opset_that_does_not_fit_is_refused(pruned, tmp_path):
-    with pytest.raises(SettingsError, match=r"export\.opset = 7 does not fit"):
+    with pytest.raises(SettingsError, match=r"export\.opset = 7\b"):
         pruned.export(tmp_path / "a.onnx", opset=7)
     assert not list(tmp_path.iterdir())
 
@@ -201,7 +201,7 @@ def test_with_a_factory_it_is_loaded_without_further_ado(tmp_path, images):
 
 def test_without_a_factory_it_says_what_is_missing(pruned, tmp_path):
     folder = pruned.save(tmp_path / "saved")
-    with pytest.raises(ModelError, match="names no factory") as caught:
+    with pytest.raises(ModelError, match=r"plan\.json") as caught:
         catro_deploy.load(folder)
     assert "model=" in caught.value.hint
 
@@ -218,10 +218,10 @@ class Narrow(TinyNet):
 @pytest.mark.parametrize(
     ("model", "error", "said"),
     [
-        (nn.Linear(2, 3), ModelError, "which is not in the model"),
-        (lambda classes: "a network", ModelError, "returned a str"),
-        (Narrow, ModelError, "keeps channel 11 of conv1, which has 2"),
-        (lambda classes: TinyNet(classes, channels=1), CheckpointError, "other shape: conv1.weight"),
+        (nn.Linear(2, 3), ModelError, r"\bconv1\b.* not in"),
+        (lambda classes: "a network", ModelError, r"\bstr\b"),
+        (Narrow, ModelError, r"\b11\b.*\bconv1\b.*\b2\b"),
+        (lambda classes: TinyNet(classes, channels=1), CheckpointError, r"conv1\.weight\b.*\[8, 1, 3, 3\]"),
     ],
 )
 def test_another_model_is_refused(pruned, tmp_path, model, error, said):
@@ -232,7 +232,7 @@ def test_another_model_is_refused(pruned, tmp_path, model, error, said):
 
 def test_a_run_folder_of_the_command_line_is_not_written_over(pruned, tmp_path):
     write_text(tmp_path / "run.toml", "")
-    with pytest.raises(RunFolderError, match="run folder of the command line"):
+    with pytest.raises(RunFolderError, match="command line"):
         pruned.save(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["run.toml"]
 

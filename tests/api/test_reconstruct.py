@@ -67,8 +67,8 @@ def test_images_alone_are_enough_where_three_groups_meet():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"criterion": "obs", "worth": "scatter"}, 'worth = "scatter" needs them'),
-        ({"criterion": "obs", "reconstruct": False}, "with reconstruct = false needs them"),
+        ({"criterion": "obs", "worth": "scatter"}, 'worth = "scatter"'),
+        ({"criterion": "obs", "reconstruct": False}, "reconstruct = false"),
     ],
 )
 def test_what_images_alone_are_not_enough_for_is_said(options, said):

@@ -58,7 +58,7 @@ def test_a_dataset_of_one_class_is_refused():
 
 
 def test_long_lists_of_classes_are_cut():
-    with pytest.raises(DataError, match="c49 and 950 more"):
+    with pytest.raises(DataError, match=r"\bc49\b.*\b950\b"):
         resolve_classes([f"c{i}" for i in range(1000)], {}, ["zzz"])
 
 
@@ -66,9 +66,7 @@ def test_a_group_keeps_the_order_of_its_members():
     assert resolve_group("mine", [3, "stop", "speed_limit_50", 1], CLASSES) == (3, 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("members", "problem"), [([], "group mine is empty"), (["stopp"], "In the group mine: .*stop")]
-)
+@pytest.mark.parametrize(("members", "problem"), [([], r"\bmine\b.*\bempty\b"), (["stopp"], r"\bmine\b.*\bstop\b")])
 def test_a_group_must_name_classes(members, problem):
     with pytest.raises(DataError, match=problem):
         resolve_group("mine", members, CLASSES)

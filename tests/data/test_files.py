@@ -101,21 +101,21 @@ def test_a_truncated_image_is_named(tmp_path, suffix, share):
 
 
 def test_a_missing_image_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"gone\.png is not there"):
+    with pytest.raises(DataError, match=r"gone\.png.* not there"):
         decode(tmp_path / "gone.png", ImageForm((8, 8), 3))
 
 
 def test_a_text_is_no_image(tmp_path):
     path = tmp_path / "text.png"
     path.write_text("this is no image")
-    with pytest.raises(DataError, match=r"text\.png cannot be read"):
+    with pytest.raises(DataError, match=r"(?s)text\.png.*skip_corrupt"):
         decode(path, ImageForm((8, 8), 3))
 
 
 def test_the_guard_against_decompression_bombs_stands(tmp_path):
     path = tmp_path / "bomb.ppm"
     path.write_bytes(b"P6 60000 60000 255\n" + b"\0" * 64)
-    with pytest.raises(DataError, match=r"bomb\.ppm is too large"):
+    with pytest.raises(DataError, match=r"bomb\.ppm.* too large"):
         decode(path, ImageForm((8, 8), 3))
 
 

@@ -1,3 +1,4 @@
+import re
 import shutil
 
 import numpy as np
@@ -76,30 +77,30 @@ def remove_images(folder):
 
 
 BREAKS = {
-    "no root": (lambda root: shutil.rmtree(root), "no train/, val/ or test/ in", "Expected are"),
-    "no train": (lambda root: shutil.rmtree(root / "train"), "no train/ in", "Expected are"),
-    "no test": (lambda root: shutil.rmtree(root / "test"), "no test/ and no val/ in", "Expected are"),
+    "no root": (lambda root: shutil.rmtree(root), "train/, val/ or test/", "train/<class>"),
+    "no train": (lambda root: shutil.rmtree(root / "train"), "no train/ ", "train/<class>"),
+    "no test": (lambda root: shutil.rmtree(root / "test"), "test/.* val/", "train/<class>"),
     "no classes": (
         lambda root: [shutil.rmtree(root / "train" / name) for name in SHADES],
-        "no class folders in",
-        "a folder of its own",
+        r"/images/train\b",
+        "folder",
     ),
-    "no images": (lambda root: remove_images(root / "train/dog"), "no images in .*train/dog", r"\.png"),
-    "no test images": (lambda root: remove_images(root / "test/dog"), "no images in .*test/dog", r"\.png"),
+    "no images": (lambda root: remove_images(root / "train/dog"), r"no images.*/train/dog\b", r"\.png"),
+    "no test images": (lambda root: remove_images(root / "test/dog"), r"no images.*/test/dog\b", r"\.png"),
     "class only in test": (
         lambda root: (root / "test/owl").rename(root / "test/owls"),
-        "has the class 'owls', which train/ has not",
-        "Did you mean owl",
+        r"/test\b.*'owls'.*\btrain/",
+        r"\bowl\b",
     ),
     "class only in train": (
         lambda root: shutil.rmtree(root / "test/owl"),
-        "has no folder for the class 'owl'",
-        "Add images of it",
+        r"/test\b.*'owl'.*\btrain/",
+        r"\btrain/",
     ),
     "one image": (
         lambda root: (root / "train/cat/0.jpg").unlink(),
-        "train/cat has one image",
-        "give both val/ and test/",
+        r"/train/cat\b",
+        "val/ and test/",
     ),
 }
 
@@ -111,7 +112,7 @@ def test_what_is_missing_is_named(tmp_path, name):
     fill(root / "train", 2)
     fill(root / "test", 1)
     spoil(root)
-    with pytest.raises(DataError, match=problem) as caught:
+    with pytest.raises(DataError) as caught:
         opened(root)
-    with pytest.raises(DataError, match=hint):
-        raise DataError(caught.value.hint)
+    assert re.search(problem, caught.value.problem)
+    assert re.search(hint, caught.value.hint)

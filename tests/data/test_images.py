@@ -61,12 +61,12 @@ def test_no_label_is_known_and_every_choice_of_classes_keeps_all_images(tmp_path
 
 def test_too_few_images_say_what_each_is_for(tmp_path):
     fill(tmp_path, 3)
-    with pytest.raises(DataError, match="There are 3 images") as caught:
+    with pytest.raises(DataError, match=r"\b3 images\b") as caught:
         opened(tmp_path)
     assert "at least 2 are needed to prune by and 1 for verification, which" in caught.value.problem
     fill(tmp_path / "test", 1)
     assert len(opened(tmp_path).train.paths) == 2
-    with pytest.raises(DataError, match="There is no folder"):
+    with pytest.raises(DataError, match=r"no folder.*/gone\b"):
         opened(tmp_path / "gone")
 
 
@@ -74,5 +74,5 @@ def test_a_file_that_is_no_whole_image_is_named(tmp_path):
     fill(tmp_path, 6)
     (tmp_path / "broken.png").write_bytes((tmp_path / "1.png").read_bytes()[:30])
     (holding,) = [split for split in splits(opened(tmp_path)).values() if tmp_path / "broken.png" in split.paths]
-    with pytest.raises(DataError, match=r"broken\.png cannot be read"):
+    with pytest.raises(DataError, match=r"broken\.png"):
         holding.images(range(len(holding.labels)))

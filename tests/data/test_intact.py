@@ -90,7 +90,7 @@ def test_a_damaged_record_is_made_anew(root, tmp_path):
 def test_a_class_of_corrupt_files_only_is_an_error(root):
     for path in (root / "test" / "dog").iterdir():
         path.write_bytes(b"")
-    with pytest.raises(DataError, match=r"None of the 2 images of one class .*test/dog/0\.jpg"):
+    with pytest.raises(DataError, match=r"\b2 images\b.*test/dog/0\.jpg"):
         opened(root, skip_corrupt=True)
 
 

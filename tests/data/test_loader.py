@@ -51,7 +51,7 @@ def test_samples_are_the_first_of_each_class(labels, size, per_class, at_once):
     wanted = WantedClasses(4, (1, 3))
     given = numbered(labels, size)
     if min(map(len, expected.values())) < 2:
-        with pytest.raises(DataError, match="at least 2"):
+        with pytest.raises(DataError, match=r"\b[01]\b.*\bclass [bd]\b"):
             class_samples(given, wanted, ("b", "d"), SHAPE, per_class, at_once)
         return
     samples = class_samples(given, wanted, ("b", "d"), SHAPE, per_class, at_once)
@@ -74,7 +74,7 @@ def test_the_loader_is_read_no_further_than_needed():
 
 
 def test_the_class_that_is_missing_is_named():
-    with pytest.raises(DataError, match=r"1 image\(s\) of the class zebra") as caught:
+    with pytest.raises(DataError, match=r"\b1\b.*\bzebra\b") as caught:
         class_samples(numbered([0, 0, 1]), WantedClasses(2, (0, 1)), ("ape", "zebra"), SHAPE, 8, 8)
     assert "classes" in caught.value.hint
 
@@ -143,9 +143,9 @@ def test_labels_that_are_not_needed_are_left_out():
 
 
 def test_images_alone_are_checked():
-    with pytest.raises(DataError, match=r"gives 1 image\(s\)"):
+    with pytest.raises(DataError, match=r"\b1\b.*\b2\b"):
         image_samples([torch.zeros(1, *SHAPE)], SHAPE, 8, 4)
-    with pytest.raises(DataError, match="images of shape"):
+    with pytest.raises(DataError, match=r"\(1, 2, 2\).*\(1, 1, 1\)"):
         image_samples([torch.zeros(2, *SHAPE), torch.zeros(2, 1, 2, 2)], SHAPE, 8, 4)
     with pytest.raises(DataError, match=r"torch\.uint8"):
         open_loader([torch.zeros(2, *SHAPE, dtype=torch.uint8)])

@@ -88,15 +88,15 @@ def test_a_factory_may_know_no_labels(factory_module):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("nothing", "returned a NoneType"),
-        ("crashing", "failed: RuntimeError: no camera"),
-        ("wrong_size", r"first image is torch.uint8 \(1, 3, 9, 9\), not uint8 \(1, 3, 4, 4\)"),
-        ("floats", "first image is torch.float32"),
-        ("labels_above", "labels 0 to 2 for 2 classes"),
-        ("empty", "a test split whose labels are"),
-        ("partly", "returned labels for some splits only"),
-        ("mixed", "labels -1 to 0 for 2 classes"),
-        ("twins", "two classes of the same name"),
+        ("nothing", "NoneType"),
+        ("crashing", "RuntimeError: no camera"),
+        ("wrong_size", r"\(1, 3, 9, 9\).*\(1, 3, 4, 4\)"),
+        ("floats", r"torch\.float32"),
+        ("labels_above", r"\b0 to 2\b.*\b2 classes\b"),
+        ("empty", r"\btest\b.*\(0,\)"),
+        ("partly", "some splits"),
+        ("mixed", r"-1 to 0\b.*\b2 classes\b"),
+        ("twins", "same name"),
     ],
 )
 def test_anything_else_says_what_is_expected(factory_module, name, problem):
@@ -107,7 +107,7 @@ def test_anything_else_says_what_is_expected(factory_module, name, problem):
 
 
 def test_where_the_module_has_no_such_function_those_that_it_has_are_named(factory_module):
-    with pytest.raises(DataError, match="There is no 'absent' in animals") as caught:
+    with pytest.raises(DataError, match=r"'absent'.*\banimals\b") as caught:
         open_dataset(DataSettings(name=f"{factory_module}:absent"), (4, 4), 3)
     assert "It has: " in caught.value.hint
     assert "good" in caught.value.hint
@@ -120,14 +120,12 @@ def test_a_factory_may_raise_errors_of_the_tree(factory_module):
 
 
 def test_a_module_that_is_not_there_is_named():
-    with pytest.raises(DataError, match="No module named 'no_such_package'"):
+    with pytest.raises(DataError, match="'no_such_package'"):
         open_dataset(DataSettings(name="no_such_package.data:open"), (4, 4), 3)
 
 
 def test_an_unknown_name_has_a_nearest():
-    with pytest.raises(
-        DataError, match=r"no dataset 'gtsr'\. Did you mean gtsrb\?\nKnown are gtsrb, imagefolder, images, signs"
-    ):
+    with pytest.raises(DataError, match=r"'gtsr'.*\bgtsrb\b[\s\S]*\bgtsrb, imagefolder, images, signs\b"):
         open_dataset(DataSettings(name="gtsr"), (32, 32), 3)
 
 
@@ -139,5 +137,5 @@ def test_two_channels_are_refused():
 def test_groups_of_the_user_are_checked_and_win(factory_module):
     name = f"{factory_module}:good"
     assert open_dataset(DataSettings(name=name, groups={"pets": ["1"]}), (4, 4), 3).groups == {"pets": (1,)}
-    with pytest.raises(DataError, match=r"In the group pets: There is no class 'dig'\. Did you mean dog"):
+    with pytest.raises(DataError, match=r"\bpets\b.*'dig'.*\bdog\b"):
         open_dataset(DataSettings(name=name, groups={"pets": ["dig"]}), (4, 4), 3)

@@ -72,29 +72,29 @@ def _is_encodable(name):
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda whole: gzip.compress(whole), "is compressed.*gunzip"),
-        (lambda whole: whole[: len(whole) // 2 + 700], "is damaged"),
-        (lambda whole: whole[:1024] + b"?" * 512 + whole[1536:], "is damaged"),
-        (lambda whole: b"no tar" * 200, "is damaged"),
+        (lambda whole: gzip.compress(whole), "gunzip"),
+        (lambda whole: whole[: len(whole) // 2 + 700], "damaged"),
+        (lambda whole: whole[:1024] + b"?" * 512 + whole[1536:], "damaged"),
+        (lambda whole: b"no tar" * 200, "damaged"),
     ],
 )
 def test_a_shard_that_cannot_be_read_is_named(tmp_path, damage, said):
     path = write_tar(tmp_path / "train-3.tar", samples([0, 1, 2] * 10))
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DataError, match=rf"(?s)train-3\.tar {said}"):
+    with pytest.raises(DataError, match=rf"(?s)train-3\.tar.*{said}"):
         read_shards([path])
 
 
 @pytest.mark.parametrize(
     ("members", "said"),
     [
-        ({"a.jpg": jpeg(0)}, r"a\.jpg .*has no label"),
-        ({"a.jpg": jpeg(0), "a.cls": b"cat"}, "has no label"),
-        ({"a.jpg": jpeg(0), "a.cls": b"-1"}, "has no label"),
-        ({"a.jpg": jpeg(0), "a.cls": b"true"}, "has no label"),
-        ({"a.jpg": jpeg(0), "a.cls": b"[" * 100_000}, "has no label"),
-        ({"a.jpg": jpeg(0), "a.json": b'{"text": 1}'}, "has no label"),
-        ({"a.jpg": jpeg(0), "a.png": jpeg(0), "a.cls": b"1"}, "a of .* has 2 images"),
+        ({"a.jpg": jpeg(0)}, r"\ba\.jpg of .*a\.tar.*no label"),
+        ({"a.jpg": jpeg(0), "a.cls": b"cat"}, "no label"),
+        ({"a.jpg": jpeg(0), "a.cls": b"-1"}, "no label"),
+        ({"a.jpg": jpeg(0), "a.cls": b"true"}, "no label"),
+        ({"a.jpg": jpeg(0), "a.cls": b"[" * 100_000}, "no label"),
+        ({"a.jpg": jpeg(0), "a.json": b'{"text": 1}'}, "no label"),
+        ({"a.jpg": jpeg(0), "a.png": jpeg(0), "a.cls": b"1"}, r"\ba of .*a\.tar.*\b2\b"),
     ],
 )
 def test_an_image_needs_one_label(tmp_path, members, said):
@@ -106,12 +106,12 @@ def test_a_shard_that_is_gone_or_shorter_is_named(tmp_path):
     path = write_tar(tmp_path / "a.tar", samples([0, 1]))
     images, _ = read_shards([path])
     os.truncate(path, images[1].offset + 1)
-    with pytest.raises(DataError, match=r"a\.tar has become shorter"):
+    with pytest.raises(DataError, match=r"a\.tar.* shorter"):
         images[1].read()
     path.unlink()
-    with pytest.raises(DataError, match=r"a\.tar cannot be read"):
+    with pytest.raises(DataError, match=r"a\.tar.*No such file"):
         images[0].read()
-    with pytest.raises(DataError, match=r"a\.tar cannot be read"):
+    with pytest.raises(DataError, match=r"a\.tar.*No such file"):
         read_shards([path])
 
 

@@ -59,7 +59,7 @@ def test_classes_without_images_are_not_there_and_names_are_lines(tmp_path):
 
 @pytest.mark.parametrize(
     ("names", "said"),
-    [("a\nb\n", "names 2 classes; there are images of class 2"), ("a\n\nb", "empty name"), ("a\na\na", "twice")],
+    [("a\nb\n", r"classes\.txt\b.*\b2 classes\b.*\bclass 2\b"), ("a\n\nb", "empty name"), ("a\na\na", "twice")],
 )
 def test_names_that_do_not_fit_are_refused(tmp_path, names, said):
     write_tar(tmp_path / "train.tar", samples([0, 0, 1, 1, 2, 2]))
@@ -76,13 +76,13 @@ def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(DataError, match=r"no val\*\.tar or test\*\.tar"):
         opened(tmp_path)
     write_tar(tmp_path / "test.tar", samples([0, 2]))
-    with pytest.raises(DataError, match="Class 1 has one training image"):
+    with pytest.raises(DataError, match=r"\bClass 1\b"):
         opened(tmp_path)
     write_tar(tmp_path / "val.tar", samples([0, 1]))
     with pytest.raises(DataError, match="class 2"):
         opened(tmp_path)
     write_tar(tmp_path / "train.tar", {"a.txt": b""})
-    with pytest.raises(DataError, match=r"no images in the shards train\*\.tar"):
+    with pytest.raises(DataError, match=r"no images.*train\*\.tar"):
         opened(tmp_path)
 
 
@@ -91,7 +91,7 @@ def test_a_corrupt_image_is_named_by_member_and_shard_or_left_out(tmp_path):
     write_tar(tmp_path / "train.tar", members | {"0002.jpg": jpeg(0)[:200]})
     write_tar(tmp_path / "val.tar", members)
     write_tar(tmp_path / "test.tar", members)
-    with pytest.raises(DataError, match=r"The image 0002\.jpg of .*train\.tar cannot be read"):
+    with pytest.raises(DataError, match=r"\b0002\.jpg of .*train\.tar"):
         opened(tmp_path).train.images([1, 2])
     dataset = opened(tmp_path, skip_corrupt=True)
     assert dataset.train.labels.tolist() == [0, 0, 1, 1, 1]

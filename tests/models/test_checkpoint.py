@@ -85,7 +85,7 @@ def test_every_mismatch_is_listed(trained, tmp_path):
 def test_weights_that_are_not_numbers(trained, tmp_path):
     trained[0].weight.data[0] = float("nan")
     save_weights(trained, tmp_path / "w.safetensors")
-    with pytest.raises(CheckpointError, match=r"not finite: 0\.weight"):
+    with pytest.raises(CheckpointError, match=r"NaN[\s\S]*\b0\.weight\b"):
         load_checkpoint(small(), tmp_path / "w.safetensors")
 
 
@@ -132,7 +132,7 @@ def test_flipped_bits_of_a_torch_file_are_found(trained, tmp_path):
     assert place > 0
     content[place + 3] ^= 0b1100000  # the exponent of a weight
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"w\.pth is damaged"):
+    with pytest.raises(CheckpointError, match=r"w\.pth.* checksum"):
         load_checkpoint(small(), path)
 
 
@@ -150,13 +150,13 @@ def test_tensors_that_are_no_weights_are_refused(trained, tmp_path, change, kind
     weights = trained.state_dict()
     weights["3.weight"] = change(weights["3.weight"])
     torch.save(weights, tmp_path / "w.pth")
-    with pytest.raises(CheckpointError, match=kind):
+    with pytest.raises(CheckpointError, match=rf"\b{kind}\b.*\b3\.weight\b"):
         load_checkpoint(small(), tmp_path / "w.pth")
 
 
 def test_numbers_for_names_are_refused(tmp_path):
     torch.save({0: torch.ones(2)}, tmp_path / "w.pth")
-    with pytest.raises(CheckpointError, match="not a mapping of names"):
+    with pytest.raises(CheckpointError, match=r"\bdict\b"):
         load_checkpoint(small(), tmp_path / "w.pth")
 
 

@@ -35,7 +35,7 @@ def test_without_a_record_logits_are_counted(tmp_path, name, classes):
 
 def test_what_cannot_be_counted_asks_for_names(tmp_path):
     save_weights(TwoHeads(5), tmp_path / "a.safetensors")
-    with pytest.raises(CheckpointError, match=r"differs in tensors of 5, 6 rows.[\s\S]*\[model\] classes"):
+    with pytest.raises(CheckpointError, match=r"\b5, 6\b[\s\S]*\[model\] classes"):
         checkpoint_classes("tests.models.test_classes:TwoHeads", tmp_path / "a.safetensors")
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match=r"gone\.safetensors"):
         checkpoint_classes("tests.tiny:network", tmp_path / "gone.safetensors")

@@ -106,15 +106,15 @@ def test_a_folder_without_a_configuration(tmp_path, content):
 
 def test_a_configuration_that_cannot_be(tmp_path):
     save_network(tmp_path)
-    change_json(tmp_path / "config.json", hidden_sizes=[3])
-    with pytest.raises(ModelError, match="cannot build the resnet"):
+    change_json(tmp_path / "config.json", layer_type="none")
+    with pytest.raises(ModelError, match=r"\bresnet\b[\s\S]*\blayer_type=none\b"):
         build_model(f"transformers:{tmp_path}", 3)
 
 
 def test_weights_of_another_network(tmp_path):
     save_network(tmp_path / "net")
     model = build_model(f"transformers:{tmp_path / 'net'}", 4)
-    with pytest.raises(CheckpointError, match=r"other shape: classifier\.1\.weight"):
+    with pytest.raises(CheckpointError, match=r"\bclassifier\.1\.weight\b"):
         load_checkpoint(model, weights_file(tmp_path / "net"))
 
 

@@ -48,12 +48,12 @@ def test_libraries_say_which_size_a_network_was_made_for(name, side):
 
 @pytest.mark.parametrize("name", ["cifar_resnet21", "resnet", "cifar_resnet"])
 def test_unknown_names(name):
-    with pytest.raises(ModelError, match="cifar_resnet"):
+    with pytest.raises(ModelError, match=rf"'{name}'[\s\S]*\bcifar_resnet\{{20,"):
         build_model(name, 10)
 
 
 def test_a_near_name_of_torchvision():
-    with pytest.raises(ModelError, match=r"Did you mean .*resnet50"):
+    with pytest.raises(ModelError, match=r"(?s)'resnet500'.*\bresnet50\b"):
         build_model("torchvision:resnet500", 10)
 
 
@@ -78,7 +78,7 @@ def test_a_tag_that_timm_does_not_know():
     ],
 )
 def test_vision_transformers_are_out_of_scope(name):
-    with pytest.raises(ModelError, match=r"(?s)is a vision transformer.*Take a CNN"):
+    with pytest.raises(ModelError, match=f"{name} .*vision transformer"):
         build_model(name, 10)
 
 

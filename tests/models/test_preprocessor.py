@@ -104,9 +104,9 @@ def test_an_odd_margin_may_be_a_pixel_to_the_side(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "values", "said"),
     [
-        ("ViTImageProcessor", {"do_resize": False}, "does not resize"),
-        ("BitImageProcessor", {"size": {"shortest_edge": 64, "longest_edge": 80}}, "does not resize"),
-        ("BitImageProcessor", {"size": {"shortest_edge": 64}, "do_center_crop": False}, "does no centre crop"),
+        ("ViTImageProcessor", {"do_resize": False}, "not resize"),
+        ("BitImageProcessor", {"size": {"shortest_edge": 64, "longest_edge": 80}}, "not resize"),
+        ("BitImageProcessor", {"size": {"shortest_edge": 64}, "do_center_crop": False}, "centre crop"),
         ("BitImageProcessor", {"size": {"shortest_edge": 32}, "crop_size": {"height": 64, "width": 64}}, "64x64"),
         ("ViTImageProcessor", {"resample": 5}, "method 5"),
         ("NoSuchImageProcessor", {}, "cannot load"),

@@ -39,7 +39,7 @@ def test_after_a_search_a_named_budget_is_pruned_as_it_is(run):
 
 
 def test_without_a_search_its_budget_is_refused_and_the_command_named(run):
-    with pytest.raises(RunFolderError, match=f"needs the results of search[\\s\\S]*catro-deploy run --run {run.path}"):
+    with pytest.raises(RunFolderError, match=rf"\bsearch\b[\s\S]*catro-deploy run --run {run.path}"):
         go(run, ["prune"], **LOSS)
     go(run, EVERY, **LOSS)
     run.search.unlink()
@@ -72,6 +72,6 @@ def test_a_search_needs_a_loss_and_a_target_within_reach():
     check(load_settings(None, LOSS))
     with pytest.raises(SettingsError, match="--max-drop"):
         check(load_settings(None, {"prune": {"budget": "auto"}}))
-    with pytest.raises(TargetError, match=r"jetson-orin cannot be reached[\s\S]*--budget 0\.5x"):
+    with pytest.raises(TargetError, match=r"\bauto\b.*\bjetson-orin\b[\s\S]*--budget 0\.5x"):
         check(load_settings(None, LOSS | {"prune": {"budget": "auto", "target": "jetson-orin"}}))
     assert run_folder_name(load_settings(None, LOSS)).startswith("x86-cpu-all-auto-")

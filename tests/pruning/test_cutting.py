@@ -25,7 +25,7 @@ def test_channels_that_were_coupled_wrongly_are_found():
     images = torch.randn(8, *SHAPE, generator=torch.Generator().manual_seed(0))
     reference = masked(lively(), right)
     _check_equal(apply_keeps_(lively(), right), reference, images)
-    with pytest.raises(FaultError, match="coupled wrongly") as caught:
+    with pytest.raises(FaultError) as caught:
         _check_equal(apply_keeps_(lively(), wrong), reference, images)
     assert "Nothing was written" in caught.value.hint
 

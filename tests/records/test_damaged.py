@@ -179,7 +179,7 @@ def test_nesting_beyond_reason_is_refused(run, name, opening):
     whole = path.read_bytes()
     try:
         path.write_text(opening * 100_000)
-        with pytest.raises(RunFolderError, match=f"{path.name} is not valid JSON") as caught:
+        with pytest.raises(RunFolderError, match=f"{path.name} .*JSON") as caught:
             read(run, name)
         assert "catro-deploy" in caught.value.hint
     finally:

@@ -55,7 +55,7 @@ def test_a_missing_file_names_the_command_that_makes_it(run):
 
 def test_broken_json_names_the_command_that_makes_it(run):
     write_text(run.bench, "{")
-    with pytest.raises(RunFolderError, match=r"not valid JSON[\s\S]*catro-deploy bench"):
+    with pytest.raises(RunFolderError, match=r"\bbench\.json\b.*JSON[\s\S]*catro-deploy bench"):
         load(Bench, run)
 
 
@@ -66,7 +66,7 @@ def test_the_lock_keeps_another_process_out_and_goes_with_its_holder(run):
     )
     with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(RunFolderError, match="Another catro-deploy"), run.lock():
+        with pytest.raises(RunFolderError, match=rf"\bAnother\b.*{run.path}"), run.lock():
             pass
         holder.kill()
         holder.wait()
@@ -84,16 +84,16 @@ def test_the_lock_clears_what_a_killed_process_left_half_written(run):
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(RunFolderError, match="cannot be a folder"), RunFolder(path).lock():
+        with pytest.raises(RunFolderError, match=f"{path} cannot"), RunFolder(path).lock():
             pass
-    with pytest.raises(StorageError, match="cannot be written"), RunFolder(Path("/proc/nothing")).lock():
+    with pytest.raises(StorageError, match="/proc/nothing"), RunFolder(Path("/proc/nothing")).lock():
         pass
 
 
 @pytest.mark.parametrize("content", ["[]", '{"prune": 1}', '{"prune": {"inputs": "", "outputs": {}}}', "\xff"])
 def test_a_list_of_stages_that_was_edited_is_refused(run, content):
     (run.path / "stages.json").write_bytes(content.encode("latin-1"))
-    with pytest.raises(RunFolderError, match=r"stages\.json[\s\S]*Delete it"):
+    with pytest.raises(RunFolderError, match=r"stages\.json"):
         run.is_intact("prune")
 
 

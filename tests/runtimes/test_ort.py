@@ -157,13 +157,13 @@ def test_a_profilers_file_that_is_cut_off_is_explained(tmp_path):
                 return str(path)
 
         runner._session = Session()
-        with pytest.raises(StorageError, match="could not write what its profiler saw") as caught:
+        with pytest.raises(StorageError, match="profiler") as caught:
             runner.node_times()
     assert "TMPDIR" in caught.value.hint
 
 
 def test_an_unknown_runtime_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="no runtime 'tflite'"):
+    with pytest.raises(UsageError, match="'tflite'"):
         open_runner("tflite", tmp_path / "model.onnx", 1)
 
 
@@ -179,9 +179,9 @@ def test_metadata_of_another_network_is_refused(tmp_path):
     file = write_conv_chain(tmp_path / "model.onnx", metadata={"network": "pruned", "plan_sha256": "old"})
     with open_runner("onnxruntime", file, 1) as runner:
         check_metadata(runner, {"network": "pruned", "plan_sha256": "old"})
-        for expected in ({"plan_sha256": "new"}, {"network": "original"}, {"never written": "x"}):
-            with pytest.raises(ModelError, match="of another network"):
-                check_metadata(runner, expected)
+        for key, value in (("plan_sha256", "new"), ("network", "original"), ("never written", "x")):
+            with pytest.raises(ModelError, match=f"{key} .*'{value}'"):
+                check_metadata(runner, {key: value})
 
 
 def test_the_registry_imports_no_runtime():

@@ -121,7 +121,7 @@ def test_a_missing_file_names_init(tmp_path):
 def test_a_file_that_is_not_utf8_is_refused(tmp_path):
     file = tmp_path / "catro.toml"
     file.write_bytes(b'[data]\nname = "\xff"')
-    with pytest.raises(SettingsError, match="cannot be read"):
+    with pytest.raises(SettingsError, match=r"catro\.toml.*utf-8"):
         load_settings(file, {})
 
 
@@ -354,7 +354,7 @@ def test_the_device_decides_where_a_budget_is_of_latency_or_of_energy():
 
 
 def test_a_searched_budget_stands_alone():
-    with pytest.raises(BudgetError, match="stands alone"):
+    with pytest.raises(BudgetError, match=r"(?s)\bauto\b.*--max-size"):
         load_settings(None, {"prune": {"budget": "auto, 900us@p99"}})
     assert load_settings(None, {"prune": {"budget": "auto", "max_size": "300kB"}}).prune.max_size is not None
 

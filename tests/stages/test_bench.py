@@ -74,7 +74,7 @@ def test_bench_json_holds_times_ratio_protocol_and_environment(tmp_path, protoco
 
 def test_a_pruned_model_that_is_slower_is_said_to_be(tmp_path, protocol):
     run = make_run(tmp_path, SMALL, LARGE)
-    with pytest.raises(MissedError, match="The pruned model is slower") as caught:
+    with pytest.raises(MissedError, match="slower") as caught:
         bench(settings(protocol), run, Silent())
     assert caught.value.exit_code == 3
     assert load(Bench, run).speedup.ci95[1] < 1
@@ -82,7 +82,7 @@ def test_a_pruned_model_that_is_slower_is_said_to_be(tmp_path, protocol):
 
 def test_a_budget_of_latency_that_is_missed_is_said_to_be(tmp_path, protocol):
     run = make_run(tmp_path, LARGE, LARGE | {"layers": 5}, budget="0.3x")
-    with pytest.raises(MissedError, match=r"budget 0\.3x is not met: 0\.\d+ x measured"):
+    with pytest.raises(MissedError, match=r"\b0\.3x\b.*\b0\.\d+ x\b"):
         bench(settings(protocol).model_copy(update={"prune": PruneSettings(budget="0.3x")}), run, Silent())
     assert run.bench.is_file()
 
@@ -97,7 +97,7 @@ def test_too_few_samples_stand_among_the_warnings(tmp_path, protocol):
 
 def test_a_batch_that_the_files_do_not_take_needs_another_export(tmp_path, protocol):
     run = make_run(tmp_path, SMALL, SMALL)
-    with pytest.raises(UsageError, match=r"1 image\(s\).* 8 ") as caught:
+    with pytest.raises(UsageError, match=r"\b1\b.*\b8\b") as caught:
         bench(settings(protocol, batch=8), run, Silent())
     assert "export.dynamic_batch = true" in caught.value.hint
     assert not run.bench.exists()
@@ -107,7 +107,7 @@ def test_a_truncated_file_leaves_the_old_result_alone(tmp_path, protocol):
     run = make_run(tmp_path, LARGE, SMALL)
     run.bench.write_text("{}")
     run.pruned_onnx.write_bytes(run.pruned_onnx.read_bytes()[:500])
-    with pytest.raises(ModelError, match=r"pruned\.onnx is not a whole ONNX file"):
+    with pytest.raises(ModelError, match=r"pruned\.onnx"):
         bench(settings(protocol), run, Silent())
     assert run.bench.read_text() == "{}"
 
@@ -115,7 +115,7 @@ def test_a_truncated_file_leaves_the_old_result_alone(tmp_path, protocol):
 def test_files_of_another_plan_are_refused(tmp_path, protocol):
     run = make_run(tmp_path, LARGE, SMALL)
     run.plan.write_text('{"changed": true}')
-    with pytest.raises(ModelError, match="of another network"):
+    with pytest.raises(ModelError, match="plan_sha256"):
         bench(settings(protocol), run, Silent())
 
 
@@ -136,12 +136,12 @@ def test_all_protocols_of_the_package_are_valid_and_longer_is_stricter():
 @pytest.mark.parametrize(
     ("change", "explanation"),
     [
-        (("block = 10", "block = 0"), "block: Input should be greater than 0"),
-        (("block = 10", "block = 10\nblocks = 1"), "blocks: Extra inputs"),
-        (("seconds = 0.4", "seconds = nan"), "seconds: Input should be"),
-        (("min_samples = 100", "min_samples = 99"), "at least 10 blocks, here 100"),
-        (("limit_s = 5.0", "limit_s = 0.1"), r"limit_s is 0\.1, less than seconds"),
-        (("seed = 0", "seed"), "cannot be read"),
+        (("block = 10", "block = 0"), "block: "),
+        (("block = 10", "block = 10\nblocks = 1"), "blocks: "),
+        (("seconds = 0.4", "seconds = nan"), "seconds: "),
+        (("min_samples = 100", "min_samples = 99"), r"\bmin_samples\b.*\b10 blocks\b.*\b100\b"),
+        (("limit_s = 5.0", "limit_s = 0.1"), r"\blimit_s\b.*\b0\.1\b.*\bseconds\b"),
+        (("seed = 0", "seed"), r"line \d+"),
     ],
 )
 def test_a_wrong_protocol_is_explained(protocol, change, explanation):
@@ -152,7 +152,7 @@ def test_a_wrong_protocol_is_explained(protocol, change, explanation):
 
 
 def test_an_unknown_protocol_gets_the_nearest():
-    with pytest.raises(SettingsError, match=r"no measuring protocol 'standart'\. Did you mean standard"):
+    with pytest.raises(SettingsError, match=r"'standart'.*\bstandard\b"):
         load_latency_protocol("standart")
 
 

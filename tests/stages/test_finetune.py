@@ -166,7 +166,7 @@ def test_few_images_are_trained_in_small_batches_of_announced_steps(settings, ru
 
 def test_a_damaged_state_stops_it_and_harms_nothing(settings, run):
     run.finetune_state.write_bytes(b"half a file")
-    with pytest.raises(CheckpointError, match="cannot be read") as caught:
+    with pytest.raises(CheckpointError, match=str(run.finetune_state)) as caught:
         finetune(settings, run, Silent())
     assert "Delete it" in caught.value.hint
     assert run.finetune_state.read_bytes() == b"half a file"
@@ -174,7 +174,7 @@ def test_a_damaged_state_stops_it_and_harms_nothing(settings, run):
 
 
 def test_without_a_plan_it_says_which_stage_makes_one(settings, tmp_path):
-    with pytest.raises(RunFolderError, match=r"plan\.json is not there") as caught:
+    with pytest.raises(RunFolderError, match=r"plan\.json") as caught:
         finetune(settings, RunFolder(tmp_path), Silent())
     assert "catro-deploy prune" in caught.value.hint
 
@@ -188,7 +188,7 @@ def without_labels(settings, size, channels):
 def test_images_without_labels_teach_by_the_originals_answers_alone(settings, run):
     data = settings.data.model_copy(update={"name": "tests.stages.test_finetune:without_labels"})
     mixed = settings.model_copy(update={"data": data})
-    with pytest.raises(SettingsError, match=r"with distill = 0\.5 needs them[\s\S]*--epochs 0"):
+    with pytest.raises(SettingsError, match=r"distill = 0\.5\b[\s\S]*--epochs 0"):
         finetune(mixed, run, Silent())
     assert not run.weights.exists()
     alone = mixed.model_copy(update={"finetune": mixed.finetune.model_copy(update={"distill": 1.0})})

@@ -163,13 +163,13 @@ def test_batches_are_small_for_large_feature_maps_on_a_cpu_only(settings, monkey
 
 def test_a_class_with_one_image_is_refused():
     split = MemorySplit(torch.zeros(3, 3, 4, 4, dtype=torch.uint8), np.array([0, 0, 1]))
-    with pytest.raises(DataError, match=r"The class b has 1 image\(s\) for training") as caught:
+    with pytest.raises(DataError, match=r"\bclass b\b.*\b1\b") as caught:
         labelled_batches(split, ["a", "b"], 8, 8, 0)
     assert "leave it out" in caught.value.hint
 
 
 def test_a_budget_that_is_too_small_names_the_smallest(settings, run):
-    with pytest.raises(BudgetError, match=r"below the smallest network .* needs 5\.59%flops"):
+    with pytest.raises(BudgetError, match=r"\b1%flops\b.*\b5\.59%flops"):
         prune(settings(budget="1%flops"), run, Silent())
     assert not run.path.exists()
     # Three channels everywhere: three convolutions of 64 positions * 9 weights * 3 * 3, and 3 * 3 in the head.
@@ -244,9 +244,12 @@ def test_without_labels_every_criterion_and_allocation_keeps_to_the_budget(unlab
     assert networks.load(run, weights="pruned").fc.out_features == 2
 
 
-@pytest.mark.parametrize("changes", [{"reconstruct": False}, {"worth": "scatter"}], ids=str)
-def test_class_separation_is_refused_without_labels(unlabelled, run, changes):
-    with pytest.raises(SettingsError, match=r"needs them: widths are scored by class separation[\s\S]*Leave"):
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"reconstruct": False}, "reconstruct = false"), ({"worth": "scatter"}, 'worth = "scatter"')],
+)
+def test_class_separation_is_refused_without_labels(unlabelled, run, changes, said):
+    with pytest.raises(SettingsError, match=said):
         prune(pruning_by(unlabelled, **changes), run, Silent())
     assert not run.plan.exists()
 

@@ -231,7 +231,7 @@ def test_values_that_are_not_finite_end_it_and_nothing_is_written(source, tmp_pa
     bad = seen()
     bad.calibration[0] = np.nan
     recipe = load_int8_recipe("standard")
-    with pytest.raises(NumericsError, match="not finite"):
+    with pytest.raises(NumericsError, match=r"\bimage\b"):
         write_int8(source, tmp_path / "a.onnx", Int8Job(load_target("x86-cpu"), recipe, bad, 0.0, ()), Silent())
     assert not (tmp_path / "a.onnx").exists()
 

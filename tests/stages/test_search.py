@@ -205,7 +205,7 @@ def test_of_few_images_agreement_and_divergence_decide(settings, run, tried, mon
 
 def test_a_loss_that_no_budget_keeps_is_missed(settings, run, tried, monkeypatch):
     monkeypatch.setattr(search_stage, "hold_out", judging_by(by_accuracy(0.99)))
-    with pytest.raises(MissedError, match=r"None of the budgets 0\.5x, 0\.707x.* within 0\.5 points") as caught:
+    with pytest.raises(MissedError, match=r"\b0\.5x, 0\.707x.*\b0\.5 points\b") as caught:
         search(settings(), run, Silent())
     assert caught.value.exit_code == 3
     for word in ("--max-drop", "--learning-rate", "--batch-size", "--epochs", "10 validation images cannot resolve"):
@@ -214,7 +214,7 @@ def test_a_loss_that_no_budget_keeps_is_missed(settings, run, tried, monkeypatch
 
 
 def test_what_cannot_be_searched_is_refused(settings, run):
-    with pytest.raises(TargetError, match="search cannot run on jetson-orin"):
+    with pytest.raises(TargetError, match=r"\bsearch\b.*\bjetson-orin\b"):
         search(settings(target="jetson-orin"), run, Silent())
     with pytest.raises(SettingsError, match="--max-drop"):
         search(settings(max_drop=None), run, Silent())
@@ -229,7 +229,7 @@ def unheld(settings, size, channels):
 def test_without_validation_images_nothing_can_be_searched(settings, run):
     bare = settings(classes=["stripes"])
     bare = bare.model_copy(update={"data": bare.data.model_copy(update={"name": "tests.stages.test_search:unheld"})})
-    with pytest.raises(DataError, match=r"no validation images[\s\S]*--budget 0\.5x"):
+    with pytest.raises(DataError, match=r"\bvalidation\b[\s\S]*--budget 0\.5x"):
         search(bare, run, Silent())
 
 

@@ -59,13 +59,13 @@ def test_an_own_network_on_photographs_needs_a_size(images, model, of, said):
 
 
 def test_of_an_unknown_model_the_name_is_what_is_wrong(images):
-    with pytest.raises(ModelError, match="There is no model 'resnet50'"):
+    with pytest.raises(ModelError, match="'resnet50'"):
         with_size(images((80, 60), model="resnet50"))
 
 
 def test_missing_images_are_what_is_wrong(tmp_path):
     settings = Settings.model_validate({"model": {"name": OWN}, "data": {"name": "imagefolder", "root": tmp_path}})
-    with pytest.raises(DataError, match=r"There is no train/"):
+    with pytest.raises(DataError, match="no train/"):
         with_size(settings)
 
 
@@ -77,7 +77,7 @@ def test_known_datasets_have_their_size(tmp_path, name):
 
 def test_a_factory_of_images_does_not_say(images):
     data = {"name": "tests.tiny:dataset"}
-    with pytest.raises(DataError, match="makes images of any size"):
+    with pytest.raises(DataError, match=r"\[data\] size\b.*\btests\.tiny:dataset\b"):
         with_size(Settings.model_validate({"model": {"name": OWN}, "data": data}))
     assert sized(Settings.model_validate({"model": {"name": LIBRARY}, "data": data})) == (224, 224)
 

@@ -98,7 +98,7 @@ def test_a_network_that_normalises_pixels_otherwise_does_not_pass(run):
     (shift,) = [tensor for tensor in proto.graph.initializer if tensor.name == "preprocess/shift"]
     shift.CopyFrom(onnx.numpy_helper.from_array(np.array([-2.0, -1.9, -2.0], np.float32), shift.name))
     onnx.save(proto, run.pruned_onnx)
-    with pytest.raises(MissedError, match=r"pruned network's logits differ by 0\.0"):
+    with pytest.raises(MissedError, match=r"\bpruned\b.*\b0\.0"):
         verify(settings, run, Silent())
 
 
@@ -119,7 +119,7 @@ def test_an_onnx_file_of_other_weights_does_not_pass(run):
     changed = colours.blind_to(2)
     changed.fc.bias.data[0] = 0.5
     save_weights(changed, run.weights)
-    with pytest.raises(MissedError, match=r"pruned network's logits differ by 0\.5"):
+    with pytest.raises(MissedError, match=r"\bpruned\b.*\b0\.5"):
         verify(colours.settings(), run, Silent())
     content = json.loads(run.verify.read_text())
     assert not content["passed"]
@@ -128,7 +128,7 @@ def test_an_onnx_file_of_other_weights_does_not_pass(run):
 
 def test_a_file_of_another_plan_is_refused(run):
     run.plan.write_text(run.plan.read_text().replace('"50%flops"', '"40%flops"'))
-    with pytest.raises(ModelError, match="of another network") as caught:
+    with pytest.raises(ModelError, match="plan_sha256") as caught:
         verify(colours.settings(), run, Silent())
     assert "catro-deploy export" in caught.value.hint
 
@@ -161,7 +161,7 @@ def without_blue(settings, size, channels):
 
 def test_a_class_without_test_images_is_named(run):
     settings = colours.settings(data={"name": "tests.stages.test_verify:without_blue"})
-    with pytest.raises(DataError, match="no test image of: blue"):
+    with pytest.raises(DataError, match=r"\bblue\b"):
         verify(settings, run, Silent())
 
 
@@ -169,7 +169,7 @@ def test_the_packed_images_are_gone_afterwards(run):
     verify(colours.settings(), run, Silent())
     assert not run.packed_images.exists()
     run.pruned_onnx.write_bytes(b"damaged")
-    with pytest.raises(ModelError, match="not a whole ONNX file"):
+    with pytest.raises(ModelError, match=r"pruned\.onnx"):
         verify(colours.settings(), run, Silent())
     assert not run.packed_images.exists()
 
@@ -180,7 +180,7 @@ def test_weights_that_overflow_are_written_as_null_and_raised(run):
     huge.fc.weight.data *= 3e38
     huge.mix.weight.data *= 3e38
     save_weights(huge, run.weights)
-    with pytest.raises(MissedError, match=r"pruned network .* not finite"):
+    with pytest.raises(MissedError, match=r"\bpruned\b.* not finite"):
         verify(colours.settings(), run, Silent())
     content = json.loads(run.verify.read_text())
     assert content["pruned"]["largest_logit_difference"] is None

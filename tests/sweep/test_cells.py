@@ -79,7 +79,7 @@ def test_two_cells_may_not_share_a_folder_by_a_link(tiny):
     folder = tiny / "sweep"
     (folder / "x86-cpu-all-0.5x").mkdir(parents=True)
     (folder / "x86-cpu-all-0.3x").symlink_to("x86-cpu-all-0.5x")
-    with pytest.raises(RunFolderError, match=r"0\.5x and x86-cpu-all-0\.3x have one folder"):
+    with pytest.raises(RunFolderError, match=r"\bx86-cpu-all-0\.5x\b.*\bx86-cpu-all-0\.3x\b"):
         cells_of(tiny, budgets=["0.5x", "0.3x"])
 
 

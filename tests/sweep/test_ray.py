@@ -161,12 +161,12 @@ def node(cpus, **resources):
 def test_a_device_is_offered_by_exactly_one_node():
     two = [node(4), node(2, **{"device:board": 1.0})]
     assert _node_of("board", two) is two[1]
-    with pytest.raises(SettingsError, match="No machine of the Ray cluster offers device:nano") as raised:
+    with pytest.raises(SettingsError, match=r"\bdevice:nano\b") as raised:
         _node_of("nano", two)
     assert "--resources='{\"device:nano\": 1}'" in raised.value.hint
-    with pytest.raises(SettingsError, match="2 times, on 2 machine"):
+    with pytest.raises(SettingsError, match=r"\bdevice:board 2\b.*\b2\b"):
         _node_of("board", [*two, two[1]])
-    with pytest.raises(SettingsError, match="3 times, on 1 machine"):
+    with pytest.raises(SettingsError, match=r"\bdevice:board 3\b.*\b1\b"):
         _node_of("board", [node(1, **{"device:board": 3.0})])
 
 

@@ -32,7 +32,7 @@ def numbered(labels, size):
 def test_an_epoch_has_the_wanted_images_once_in_whole_batches(labels, size):
     expected = [(n, (0, 2).index(label)) for n, label in enumerate(labels) if label != 1]
     if len(expected) < 2:
-        with pytest.raises(DataError, match=f"There are {len(expected)} training images of the wanted classes"):
+        with pytest.raises(DataError, match=rf"\b{len(expected)}\b.*\b2\b"):
             LoaderBatches(numbered(labels, size), WantedClasses(3, (0, 2)), (1, 1, 1), HARDWARE)
         return
     batches = LoaderBatches(numbered(labels, size), WantedClasses(3, (0, 2)), (1, 1, 1), HARDWARE)
@@ -126,5 +126,5 @@ def test_accuracy_counts_the_wanted_images_only():
     model = nn.Flatten()
     assert loader_accuracy(model, batches, HARDWARE) == 0.75
     assert model.training
-    with pytest.raises(DataError, match="no images of the wanted classes"):
+    with pytest.raises(DataError, match=r"validation.* no images"):
         loader_accuracy(model, chain(), HARDWARE)

@@ -77,7 +77,7 @@ def test_a_damaged_state_is_refused_and_left(tmp_path):
     train(tmp_path)
     path = tmp_path / "state.safetensors"
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match=r"state\.safetensors"):
         train(tmp_path)
     assert path.stat().st_size == 500
 
@@ -90,7 +90,7 @@ def test_divergence_is_named_and_the_last_good_state_stays(tmp_path):
             model[0].weight.fill_(float("inf"))
 
     # The cosine falls from step 5 (0.05 at the end of the warm-up) on: (1 + cos(2/15 * 180 degrees)) / 2 = 0.957.
-    with pytest.raises(NumericsError, match=r"the loss is not finite in epoch 2, step 3 of 5, .* 0\.0478") as caught:
+    with pytest.raises(NumericsError, match=r"\bloss\b.*\bepoch 2, step 3 of 5\b.* 0\.0478\b") as caught:
         train(tmp_path, model=model, progress=Recorder(at_step=STEPS + 2, act=explode), ema=0.0)
     assert "Lower learning_rate (now 0.05)" in caught.value.hint
     saved = read_state(tmp_path / "state.safetensors")
@@ -99,7 +99,7 @@ def test_divergence_is_named_and_the_last_good_state_stays(tmp_path):
 
 
 def test_a_learning_rate_that_is_far_too_high_is_found(tmp_path):
-    with pytest.raises(NumericsError, match=r"Training diverged: .* in epoch 1, step"):
+    with pytest.raises(NumericsError, match=r"\bepoch 1, step \d+ of 5\b"):
         train(tmp_path, learning_rate=1e30, warmup_epochs=0)
     assert not (tmp_path / "state.safetensors").exists()
 
@@ -116,7 +116,7 @@ def test_divergence_between_two_checks_names_the_first_bad_step(tmp_path):
             self.calls += self.training
             return self.body(images) * (float("nan") if self.calls > STEPS_BETWEEN_CHECKS + 5 else 1.0)
 
-    with pytest.raises(NumericsError, match=f"in epoch 1, step {STEPS_BETWEEN_CHECKS + 6} of 45"):
+    with pytest.raises(NumericsError, match=f"epoch 1, step {STEPS_BETWEEN_CHECKS + 6} of 45"):
         train(tmp_path, model=Late(), batch_size=2, ema=0.0)
 
 
@@ -151,13 +151,13 @@ def test_without_validation_images_there_is_no_accuracy(tmp_path):
 
 
 def test_fewer_than_two_images_are_refused(tmp_path):
-    with pytest.raises(DataError, match="1 training images"):
+    with pytest.raises(DataError, match=r"\b1\b.*\b2\b"):
         train(tmp_path, split=separable_split(1))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(SettingsError, match="sees no GPU"):
+    with pytest.raises(SettingsError, match='compute = "cuda"'):
         train(tmp_path, compute="cuda")
 
 
@@ -280,7 +280,7 @@ def test_weights_that_are_not_finite_are_not_saved_within_an_epoch(tmp_path):
         with torch.no_grad():
             model[0].weight.fill_(float("inf"))
 
-    with pytest.raises(NumericsError, match="in epoch 1, step 3"):
+    with pytest.raises(NumericsError, match=r"\bepoch 1, step 3\b"):
         train(tmp_path, model=model, progress=Recorder(at_step=2, act=explode), checkpoint_minutes=1e-9, ema=0.0)
     saved = read_state(tmp_path / "state.safetensors")
     assert len(saved.partial.losses) == 2

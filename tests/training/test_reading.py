@@ -62,7 +62,7 @@ def test_a_killed_worker_is_an_error_with_what_to_do():
     def die(part):
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(FaultError, match="decodes images was ended") as caught:
+    with pytest.raises(FaultError) as caught:
         list(read_ahead(die, PARTS, 1))
     assert "lower workers" in caught.value.hint
 

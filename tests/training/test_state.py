@@ -48,7 +48,7 @@ def test_a_cut_file_is_refused_with_what_to_do(tmp_path, share):
     write_state(path, state())
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
-    with pytest.raises(CheckpointError, match="cannot be read") as caught:
+    with pytest.raises(CheckpointError) as caught:
         read_state(path)
     assert "Delete it" in caught.value.hint
     assert str(path) in caught.value.problem
@@ -58,7 +58,7 @@ def test_a_cut_file_is_refused_with_what_to_do(tmp_path, share):
 def test_another_safetensors_file_is_refused(tmp_path, metadata):
     path = tmp_path / "other.safetensors"
     save_file({"weight": torch.zeros(2)}, path, metadata=metadata)
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match=r"other\.safetensors"):
         read_state(path)
 
 

@@ -44,7 +44,7 @@ def test_a_target_of_estimates_is_reached_by_no_device():
     xavier = load_target("jetson-xavier-nx")
     assert not reachable(xavier, "far")
     require_latency(xavier)
-    with pytest.raises(TargetError, match="estimates only") as caught:
+    with pytest.raises(TargetError, match="targets show jetson-xavier-nx") as caught:
         require_reachable(xavier, "far", "bench")
     assert "device add" not in caught.value.hint
     assert "opset 17" in xavier.notes
@@ -62,11 +62,11 @@ def test_onnx_runtime_on_a_gpu_needs_its_own_build_here():
 @pytest.mark.parametrize(("name", "device"), [("x86-igpu-openvino", "GPU"), ("x86-npu-openvino", "NPU")])
 def test_intels_devices_must_be_found_here(name, device):
     target = load_target(name)
-    with pytest.raises(TargetError, match=f"this machine has no {device}"):
+    with pytest.raises(TargetError, match=rf"\bno {device}\b"):
         require_reachable(target, "", "bench")
     require_reachable(target, "far", "bench")
     assert not profilable(target)
-    with pytest.raises(TargetError, match="neither be timed nor estimated") as caught:
+    with pytest.raises(TargetError, match=name) as caught:
         require_latency(target, "far")
     assert "50%flops" in caught.value.hint
 
@@ -76,7 +76,7 @@ def test_openvino_must_be_installed_here(monkeypatch):
     assert profilable(target)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("importlib.metadata.version", missing)
-    with pytest.raises(TargetError, match="this machine has no openvino") as caught:
+    with pytest.raises(TargetError, match=r"\bno openvino\b") as caught:
         require_reachable(target, "", "bench")
     assert "pip install openvino" in caught.value.hint
     assert reachable(target, "far")

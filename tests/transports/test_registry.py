@@ -63,10 +63,10 @@ def test_a_device_that_is_not_there_tells_those_that_are(known):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[far\n", "cannot be read"),
-        ("far = 3\n", "cannot be read"),
-        ('[far]\nssh = "far"\n', "target: Field required"),
-        ('[far]\nssh = "far"\ntarget = "x86-cpu"\nport = 22\n', "port: Extra inputs are not permitted"),
+        ("[far\n", r"line \d+"),
+        ("far = 3\n", "read: "),
+        ('[far]\nssh = "far"\n', "target: "),
+        ('[far]\nssh = "far"\ntarget = "x86-cpu"\nport = 22\n', "port: "),
     ],
 )
 def test_a_file_that_is_damaged_is_named(text, reason):

@@ -54,7 +54,7 @@ def test_what_is_timed_here_waits_for_another_process_that_times(tmp_path, monke
 
 def test_the_agents_error_is_raised(tmp_path):
     job = with_pruned(job_for(tmp_path, original={}, pruned={}), metadata={"plan_sha256": "another"})
-    with pytest.raises(ModelError, match="of another network"):
+    with pytest.raises(ModelError, match=r"plan_sha256.*'another'"):
         run_job(HERE, job, tmp_path, ())
 
 
@@ -109,7 +109,7 @@ def test_a_bundle_there_and_back(bundle, capsys):
     before = (there / "result.json").read_bytes()
     assert do(there) == 0
     assert (there / "result.json").read_bytes() == before
-    with pytest.raises(RunFolderError, match="has no answer to this run's bench"):
+    with pytest.raises(RunFolderError, match=r"result\.json.*\bbench\b"):
         carried_back(with_pruned(job, metadata={"another": "run"}), there)
 
 
@@ -143,7 +143,7 @@ def test_a_damaged_result_is_refused_by_file_and_field(bundle, damage, says):
 def test_results_that_are_none(bundle, content):
     job, there = bundle
     (there / "result.json").write_text(content)
-    with pytest.raises(RunFolderError, match="cannot be read"):
+    with pytest.raises(RunFolderError, match=r"result\.json.* read: "):
         carried_back(job, there)
 
 
@@ -187,7 +187,7 @@ def test_without_a_result_there_is_no_answer(bundle, capsys):
     do(there)
     first, *_ = (there / "result.json").read_text().splitlines()
     (there / "result.json").write_text(first + "\n")
-    with pytest.raises(RunFolderError, match="has no answer to this run's bench"):
+    with pytest.raises(RunFolderError, match=r"result\.json.*\bbench\b"):
         carried_back(job, there)
 
 

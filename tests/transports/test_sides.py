@@ -37,13 +37,13 @@ def test_a_side_is_the_same_settings_with_its_number_format():
 
 
 def test_a_number_format_that_the_run_does_not_make_is_refused():
-    with pytest.raises(SettingsError, match="is to run in int8") as caught:
+    with pytest.raises(SettingsError, match="x86-cpu:int8 ") as caught:
         sides_of(settings_of("x86-cpu", "x86-cpu:int8"))
     assert "--precision int8 --target x86-cpu --target x86-cpu:fp32" in caught.value.hint
 
 
 def test_the_same_target_twice_is_refused():
-    with pytest.raises(SettingsError, match="x86-cpu is there twice"):
+    with pytest.raises(SettingsError, match=r"x86-cpu .*twice"):
         sides_of(settings_of("x86-cpu", "x86-cpu"))
 
 
@@ -55,7 +55,7 @@ def test_a_target_or_a_device_that_is_not_known_is_named():
 
 
 def test_several_targets_are_all_measured():
-    with pytest.raises(TargetError, match=r"which is measured on each.* jetson-orin"):
+    with pytest.raises(TargetError, match=r"several targets.*\bjetson-orin\b"):
         require_sides(settings_of("x86-cpu", "jetson-orin"))
 
 

@@ -70,7 +70,7 @@ def test_what_is_there_is_not_sent_again(far, tmp_path):
 
 def test_the_agents_errors_keep_their_class(far, tmp_path, home):
     job = with_pruned(bench_job(tmp_path), metadata={"plan_sha256": "another"})
-    with pytest.raises(ModelError, match="of another network"):
+    with pytest.raises(ModelError, match=r"plan_sha256.*'another'"):
         far.result(job, tmp_path)
     assert not list((home / "jobs").iterdir())
 
@@ -190,12 +190,12 @@ def test_an_agent_that_is_killed_is_told(far, tmp_path, home):
     workers = [pid for pid in processes_below(home) if b"\0work\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     for pid in workers:
         os.killpg(pid, signal.SIGKILL)
-    with pytest.raises(FaultError, match="The job was killed on the device"):
+    with pytest.raises(FaultError, match="killed"):
         list(events)
 
 
 def test_the_time_limit_counts_there(far, tmp_path, home):
-    with pytest.raises(FaultError, match="did not end within 1 s"):
+    with pytest.raises(FaultError, match=r"\b1 s\b"):
         far.result(bench_job(tmp_path, protocol=LONG), tmp_path, limit_s=1)
     assert is_gone(home)
 

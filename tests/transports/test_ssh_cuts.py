@@ -102,7 +102,7 @@ def test_a_host_key_that_changed_meanwhile_is_not_waited_for(far, server, tmp_pa
     began = time.monotonic()
     server.drop_connections()
     try:
-        with pytest.raises(DeviceError, match="Its host key is not the one that ssh knows") as caught:
+        with pytest.raises(DeviceError, match="host key") as caught:
             list(events)
     finally:
         (server.folder / "known_hosts").write_text(known)

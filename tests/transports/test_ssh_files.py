@@ -26,7 +26,7 @@ def test_half_of_a_file_is_refused_and_can_be_continued(far, home):
     far.result(FACTS)
     whole = bytes(range(256)) * 400
     digest = hashlib.sha256(whole).hexdigest()
-    with pytest.raises(FaultError, match="has 50000 of its 102400 bytes"):
+    with pytest.raises(FaultError, match=r"\b50000\b.*\b102400\b"):
         put(far, whole[:50_000], "token", digest, len(whole), 0)
     with connected(far.device, agent_file(), far.notes.append) as reached:
         assert reached.run("lacking", "token", stdin=json.dumps([digest]).encode()) == {digest: 50_000}
@@ -39,7 +39,7 @@ def test_half_of_a_file_is_refused_and_can_be_continued(far, home):
 
 def test_a_file_with_another_content_is_refused(far, home):
     far.result(FACTS)
-    with pytest.raises(FaultError, match="arrived damaged"):
+    with pytest.raises(FaultError, match=r"\b18 bytes\b.*SHA-256"):
         put(far, b"damaged on the way", "token", 64 * "0", 18, 0)
     assert not list((home / "files").iterdir())
 
@@ -60,9 +60,7 @@ def test_a_full_disk_is_told(server, home, tmp_path):
     too_much = replace(PROTOCOL, seconds=3.0)
     for size, protocol in (({"channels": 128, "layers": 2}, PROTOCOL), ({}, too_much)):
         job = job_for(tmp_path, original=size, pruned={}, protocol=protocol)
-        with pytest.raises(
-            StorageError, match=r"could not be written: File too large; \d+ MiB are free there"
-        ) as caught:
+        with pytest.raises(StorageError, match=r"File too large.*\d+ MiB") as caught:
             far.result(job, tmp_path)
         assert "--folder" in caught.value.hint
     assert is_gone(home)
@@ -70,12 +68,12 @@ def test_a_full_disk_is_told(server, home, tmp_path):
 
 def test_a_disk_too_full_for_the_agent_is_told(server, home):
     limited = script(server.folder / "limited-python", f'ulimit -f 8; exec {sys.executable} "$@"')
-    with pytest.raises(DeviceError, match=r"agent could not be written to .*: File too large") as caught:
+    with pytest.raises(DeviceError, match="File too large") as caught:
         Far(server.device(home, str(limited))).result(FACTS)
     assert "Traceback" not in caught.value.problem
 
 
 def test_a_folder_that_cannot_be_made_is_told(server, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DeviceError, match=r"could not be written to .*: Not a directory"):
+    with pytest.raises(DeviceError, match=r"/file/far\b.*Not a directory"):
         Far(server.device(tmp_path / "file" / "far")).result(FACTS)

@@ -203,7 +203,7 @@ def test_a_reconstruction_that_leads_away_from_the_original_fails():
     _check_reconstructed(SimpleNamespace(original=original, model=near, plan=plan), far, batches, figures)
     assert 0 < figures["kl_reconstructed"] < figures["kl_cut"]
     assert figures["agreement_reconstructed"] >= figures["agreement_cut"]
-    with pytest.raises(ArithmeticError, match="has become"):
+    with pytest.raises(ArithmeticError, match=r"\bKL\b"):
         _check_reconstructed(SimpleNamespace(original=original, model=far, plan=plan), near, batches, figures)
 
 

@@ -130,7 +130,7 @@ def test_a_model_without_layers():
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.mean((2, 3)) * self.scale
 
-    with pytest.raises(ModelError, match="nothing to prune"):
+    with pytest.raises(ModelError, match="no convolution"):
         trace(Nothing(), (3, 8, 8))
 
 

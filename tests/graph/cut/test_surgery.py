@@ -193,7 +193,7 @@ def test_what_can_be_cut(whole):
 def test_a_weight_that_is_computed_is_refused(wrap):
     model = nn.Sequential(wrap(nn.Conv2d(3, 4, 1)))
     assert not supports(model[0])
-    with pytest.raises(ModelError, match="cannot be cut") as caught:
+    with pytest.raises(ModelError, match="ParametrizedConv2d") as caught:
         apply_keeps_(model, {"0": Keep(out=(0,))})
     assert "parametrisation" in caught.value.hint
 
@@ -201,14 +201,14 @@ def test_a_weight_that_is_computed_is_refused(wrap):
 @pytest.mark.parametrize(
     ("keeps", "reason"),
     [
-        ({"nothing": Keep(out=(0,))}, "names nothing, which is not in the model"),
-        ({"": Keep(out=(0,))}, "the whole model, which is a Grouped, which cannot be cut"),
-        ({"stem": Keep(out=())}, "leaves no channels to stem"),
-        ({"stem": Keep(inputs=())}, "leaves no channels to stem"),
-        ({"grouped": Keep(out=())}, "leaves no channels to grouped"),
-        ({"stem": Keep(out=(0, 8))}, r"channel 8 of stem, which has 8 \(of shape \(8, 3, 3, 3\)\)"),
-        ({"grouped": Keep((0, 1, 3, 4, 5))}, "takes apart the groups of grouped: a Conv2d of 4 groups of 3 channels"),
-        ({"grouped": Keep((0, 1, 2), (3, 4, 5))}, "takes apart the groups of grouped"),
+        ({"nothing": Keep(out=(0,))}, r"\bnothing\b"),
+        ({"": Keep(out=(0,))}, r"\bGrouped\b"),
+        ({"stem": Keep(out=())}, r"no channels.*\bstem\b"),
+        ({"stem": Keep(inputs=())}, r"no channels.*\bstem\b"),
+        ({"grouped": Keep(out=())}, r"no channels.*\bgrouped\b"),
+        ({"stem": Keep(out=(0, 8))}, r"\b8\b.*\bstem\b.*\b8\b.*\(8, 3, 3, 3\)"),
+        ({"grouped": Keep((0, 1, 3, 4, 5))}, r"\bgrouped\b.*\bConv2d\b.*\b4 groups\b.*\b3 channels\b"),
+        ({"grouped": Keep((0, 1, 2), (3, 4, 5))}, r"\bgrouped\b.*\b4 groups\b"),
     ],
 )
 def test_a_plan_that_does_not_fit_is_refused(keeps, reason):

@@ -128,14 +128,14 @@ class Raises(nn.Module):
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (Branches(), "depends on the values of the images"),
-        (CountsImages(), "depends on how many images there are"),
-        (HasNoOperator(), r"ONNX has no operator for aten\._linalg_svd"),
+        (Branches(), "the values"),
+        (CountsImages(), "how many images"),
+        (HasNoOperator(), r"\baten\._linalg_svd\b"),
         (Raises(), r"KeyError: 'scale' \(.*test_export\.py:\d+: raise KeyError"),
     ],
 )
 def test_a_network_that_cannot_be_exported_is_explained(tmp_path, model, said):
-    with pytest.raises(ModelError, match=f"cannot be exported: .*{said}") as caught:
+    with pytest.raises(ModelError, match=said) as caught:
         export_onnx(model.eval(), SHAPE, tmp_path / "model.onnx", opset=18, dynamic_batch=True, metadata={})
     assert len(caught.value.problem) < 400
     assert list(tmp_path.iterdir()) == []
@@ -146,7 +146,7 @@ def test_nan_weights_are_refused_and_the_old_file_stays(tmp_path):
     file.write_bytes(b"what was there before")
     model = colours.ColourNet(3).eval()
     model.fc.bias.data[1] = torch.nan
-    with pytest.raises(NumericsError, match=r"model\.onnx computes other logits than PyTorch: nan"):
+    with pytest.raises(NumericsError, match=r"model\.onnx.*\bnan\b"):
         export_onnx(model, SHAPE, file, opset=18, metadata={})
     assert file.read_bytes() == b"what was there before"
     assert list(tmp_path.iterdir()) == [file]
@@ -171,12 +171,12 @@ def test_logits_may_differ_by_what_rounding_makes_of_them(tmp_path):
     export_onnx(model, SHAPE, path, opset=18, metadata={})
     with torch.inference_mode(), open_runner("onnxruntime", path, 1) as runner:
         assert np.abs(runner.infer(images.numpy()) - model(images).numpy()).max() > 1e-4
-    with pytest.raises(NumericsError, match=r"0\.01.* apart, of 0\.00"):
+    with pytest.raises(NumericsError, match=r"\b0\.01.*\b0\.00"):
         export_onnx(Rounded(0.01).eval(), SHAPE, path, opset=18, metadata={})
 
 
 def test_weights_that_no_onnx_file_can_hold_are_refused(tmp_path):
     with torch.device("meta"):
         model = nn.Sequential(nn.Flatten(), nn.Linear(192, 2**22))
-    with pytest.raises(ModelError, match=r"take 3\.0 GiB"):
+    with pytest.raises(ModelError, match=r"\b3\.0 GiB\b"):
         export_onnx(model.eval(), SHAPE, tmp_path / "large.onnx", opset=18, metadata={})

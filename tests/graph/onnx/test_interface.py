@@ -95,7 +95,7 @@ def test_top_classes_that_are_others_are_not_written(tmp_path, monkeypatch):
         return node
 
     monkeypatch.setattr(module, "_top_node", smallest)
-    with pytest.raises(NumericsError, match="names other classes"):
+    with pytest.raises(NumericsError, match=r"pruned\.onnx.*\btop 2\b"):
         write_interface(file, Interface(top_k=2))
     assert file.read_bytes() == before
 
@@ -125,6 +125,6 @@ def test_another_normalisation_is_not_written(tmp_path, monkeypatch):
     file = write_conv_chain(tmp_path / "pruned.onnx")
     before = file.read_bytes()
     monkeypatch.setattr(module, "LARGEST_PIXEL", 256)
-    with pytest.raises(NumericsError, match="normalises pixels differently"):
+    with pytest.raises(NumericsError, match=r"pruned\.onnx.* pixels"):
         write_interface(file, Interface("uint8", mean=MEAN, std=STD))
     assert file.read_bytes() == before

@@ -76,7 +76,7 @@ def test_a_file_that_computes_something_else_does_not_take_its_place(tmp_path, m
             return read(str(other))
 
     monkeypatch.setattr(ir, "core", Wrong)
-    with pytest.raises(NumericsError, match=r"m\.xml computes other logits"):
+    with pytest.raises(NumericsError, match=r"\bm\.xml\b"):
         write_ir(file)
     assert {path.name for path in tmp_path.iterdir()} == {"m.onnx", "other.onnx"}
 

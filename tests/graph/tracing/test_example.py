@@ -29,7 +29,7 @@ def test_forwards_that_look_at_sizes_are_seen_through(network, trace_it):
 
 
 def test_without_a_shape_such_a_forward_cannot_be_traced():
-    with pytest.raises(ModelError, match="cannot be traced"):
+    with pytest.raises(ModelError, match=r"\bPadding\b.*size_networks\.py:\d+"):
         evaluation_graph(Padding())
 
 
@@ -56,7 +56,7 @@ class Narrowed(nn.Module):
 
 
 def test_what_depends_on_how_many_images_there_are():
-    with pytest.raises(ModelError, match="depends on how many images there are"):
+    with pytest.raises(ModelError, match=r"\bCounting\b.*how many images"):
         evaluation_graph(Counting(), input_shape=SHAPE)
 
 

@@ -206,11 +206,11 @@ def test_two_at_once_are_refused(tmp_path):
     """The lock goes with the measurement, even with one that fails."""
     torch.manual_seed(0)
     model = Switching(3).eval()
-    with pytest.raises(ModelError, match="cannot be exported"):
+    with pytest.raises(ModelError, match="the values"):
         measure_profile(model, SHAPE, USE, PROTOCOL, Silent())
     with (
         hold(only_folder() / ".lock", "here"),
-        pytest.raises(ProfileError, match=r"Another catro-deploy .*x86-cpu-") as caught,
+        pytest.raises(ProfileError, match=r"\bAnother\b.*/x86-cpu-") as caught,
     ):
         measure_profile(model, SHAPE, USE, PROTOCOL, Silent())
     assert "its profile will be used" in caught.value.hint
@@ -224,7 +224,7 @@ def test_a_network_without_anything_to_prune_is_refused(monkeypatch):
 
     trace = measuring.trace
     monkeypatch.setattr(measuring, "trace", fixed)
-    with pytest.raises(ProfileError, match="No channels of this network may be pruned"):
+    with pytest.raises(ProfileError, match="No channels"):
         measure_profile(tiny_network(), SHAPE, USE, PROTOCOL, Silent())
 
 

@@ -59,7 +59,7 @@ def test_names_that_only_look_like_a_layers_belong_to_the_layer_before():
 
 @pytest.mark.parametrize("nodes", [[["conv::0", [10]]], [["Conv_0", [10]], ["Gemm_1", [2]]], []])
 def test_a_layer_without_a_node_is_an_error_and_not_free(nodes):
-    with pytest.raises(FaultError, match=r"no time of .*fc"):
+    with pytest.raises(FaultError, match=r"\bfc\b"):
         timed(sample(nodes, [100]), 100, ("conv", "fc"))
 
 

@@ -47,13 +47,13 @@ def refused(folder, reason: str) -> None:
 def test_a_truncated_table_is_refused(folder, left):
     cells = folder / "cells.csv"
     cells.write_text(cells.read_text()[:left])
-    refused(folder, "cut off")
+    refused(folder, r"cells\.csv")
 
 
 def test_a_changed_number_in_the_table_is_refused(folder):
     cells = folder / "cells.csv"
     cells.write_text(cells.read_text().replace("12.25", "1.225"))
-    refused(folder, "cut off, or changed")
+    refused(folder, r"cells\.csv")
 
 
 def test_a_changed_number_in_the_description_is_refused(folder):
@@ -61,25 +61,25 @@ def test_a_changed_number_in_the_description_is_refused(folder):
     content = json.loads(file.read_text())
     content["fit"]["slope"] = 0.5
     file.write_text(json.dumps(content))
-    refused(folder, r"profile\.json was changed")
+    refused(folder, r"profile\.json.* changed")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"target": "x8', b"\xff\xfe"])
 def test_a_description_that_is_cut_off_is_refused(folder, content):
     (folder / "profile.json").write_bytes(content)
-    refused(folder, "cannot be read")
+    refused(folder, "read: ")
 
 
 @pytest.mark.parametrize("name", ["profile.json", "cells.csv"])
 def test_a_missing_file_is_refused(folder, name):
     (folder / name).unlink()
-    refused(folder, "cannot be read")
+    refused(folder, f"No such file.*{name}")
 
 
 @pytest.mark.parametrize(("changed", "found"), [('{"format": 2}', 2), ("{}", "none"), ("[]", "none")])
 def test_another_format_is_refused(folder, changed, found):
     (folder / "profile.json").write_text(changed)
-    refused(folder, f"has format {found}; this version reads 1")
+    refused(folder, rf"\bformat {found}\b.*\b1\b")
 
 
 def test_white_space_does_not_matter(folder):
