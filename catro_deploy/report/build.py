@@ -205,6 +205,7 @@ def _warnings(run: RunRecords) -> tuple[str, ...]:
         *few_image_warnings(verify),
         *(plan.latency.warnings if plan.latency else ()),
         *(bench.warnings if bench else ()),
+        *(f"{name}: {one}" for name, other in (bench.also if bench else {}).items() for one in other.warnings),
         *(() if finetune else (NOT_FINETUNED if verify else NOT_FINETUNED_NOR_VERIFIED,)),
     ]
     return tuple(dict.fromkeys(found))

@@ -123,3 +123,10 @@ def test_histogram_shows_half_of_the_latency_as_half(pruned_us, begins_at_zero):
     histogram = make_report(make_plan(), make_verify(), bench).latency_histogram
 
     assert (histogram.low_ms == 0) == begins_at_zero
+
+
+def test_warnings_of_a_further_target_name_it():
+    report = make_report(
+        make_plan(), make_verify(), make_bench(also={"my-board": make_bench(warnings=("It throttled.",))})
+    )
+    assert "my-board: It throttled." in report.warnings
