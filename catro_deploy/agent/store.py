@@ -76,7 +76,7 @@ class Store:
             if receive(place, token, digest, size, offset, content):
                 return
         arrived = arrived_bytes(place, token)
-        what = f"has {arrived} of its {size} bytes" if arrived else f"of {size} bytes has another SHA-256"
+        what = f"has {arrived} of its {size} bytes" if arrived else f"has {size} bytes, with another SHA-256"
         raise FaultError(
             f"A file arrived damaged, or not all of it: it {what}.",
             "The connection may have been cut. Run the command again.",

@@ -3,6 +3,7 @@
 Images are read in place from the shards, in any order, so they support everything that image files do.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -113,6 +114,9 @@ def _class_names(path: Path, classes: NDArray[np.int64]) -> tuple[str, ...]:
             "Give a line for each class.",
         )
     found = tuple(names[label] for label in classes)
-    if not all(found) or len(set(found)) < len(found):
-        raise DataError(f"{path} has an empty name, or one name twice.", "Give each class a name of its own.")
+    twice = [name for name, count in Counter(found).items() if count > 1]
+    if not all(found):
+        raise DataError(f"{path} has no name for class {classes[found.index('')]}.", "Give each class a name.")
+    if twice:
+        raise DataError(f"{path} has the name {twice[0]} twice.", "Give each class a name of its own.")
     return found

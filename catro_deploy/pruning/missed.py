@@ -91,7 +91,7 @@ def best_of(
             raise _too_slow(attempts, nearest, problem, first, solver)
     axis = axes[nearest.binding]
     raise MissedError(
-        f"The budgets {_all(problem)} were not met in {len(attempts)} rounds: {axis.name} binds. The nearest network "
+        f"The budgets {_all(problem)} were not met in {_rounds(attempts)}: {axis.name} binds. The nearest network "
         f"uses {nearest.most_used:.1%} of what is allowed of it (measured)"
         f"{_others(nearest, axes)}.",
         f"Allow more of it ({_flag(axis.name)}), {OTHER_WAYS}",
@@ -114,7 +114,7 @@ def _too_slow(
     if solver.fastest.widths in [attempt.allocation.widths for attempt in attempts]:
         return cannot(problem, result.candidate_us, result.speedup.ratio, "measured", first)
     return MissedError(
-        f"The budget {budget} was not met in {len(attempts)} rounds: the fastest of their networks took "
+        f"The budget {budget} was not met in {_rounds(attempts)}: the fastest of their networks took "
         f"{result.candidate_us:.0f} us, {result.speedup.ratio:.3f} of the original (measured).",
         f"{_suggestion(budget, result.candidate_us, result.speedup.ratio)}, or run it again on a quieter machine.",
     )
@@ -140,6 +140,10 @@ def _suggestion(budget: Budget, us: float, share: float) -> str:
     if share < 1:
         return f"Allow {Budget(math.ceil(share * 100) / 100, 'x')} or more (--budget)"
     return "Allow more images at a time (--batch)"  # no share that may be asked for is enough
+
+
+def _rounds(attempts: Sequence[Attempt]) -> str:
+    return "1 round" if len(attempts) == 1 else f"{len(attempts)} rounds"
 
 
 def _all(problem: Problem) -> str:

@@ -43,7 +43,7 @@ class LoaderBatches:
         self.images = sum(len(labels) for _, labels in self._given(opened.batches))
         if self.images < 2:
             raise DataError(
-                f"There are {self.images} training images of the wanted classes; 2 are needed.",
+                f"There are fewer than 2 training images of the wanted classes: {self.images}.",
                 "Let the loader give images of them.",
             )
         # Batch norm cannot learn from one image.

@@ -105,7 +105,7 @@ def train_together(
     hardware = choose_hardware(job.model, settings.compute, settings.amp)
     count = len(job.train.labels)
     if count < 2:
-        raise DataError(f"There are {count} training images; 2 are needed.", "Choose other classes, or add images.")
+        raise DataError(f"There are fewer than 2 training images: {count}.", "Choose other classes, or add images.")
     fingerprint = job.fingerprint
     batch = settings.batch_size or batch_size(count)
     with enough_memory(f'Lower batch_size (now {batch}) or set compute = "cpu".'):

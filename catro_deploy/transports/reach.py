@@ -100,7 +100,7 @@ def require_reachable(target: Target, device: str, stage: str) -> None:
         hint = gpu_build_hint() if package == "onnxruntime-gpu" else by_pip
         raise TargetError(
             f"{stage} cannot run on {target.name}: that is {target.title}, and this machine has no {lacking}.",
-            f"{hint}. {own}",
+            f"{hint}. {own}" if lacking == package else own,
         )
     raise TargetError(
         f"{stage} cannot run on {target.name}: this version has no {target.runtime} for a {target.kind}.",

@@ -52,6 +52,9 @@ def load_devices() -> dict[str, Device]:
         return {}
     try:
         tables: dict[str, dict[str, Any]] = read_toml(path)
+        for name, table in tables.items():
+            if not isinstance(table, dict):
+                raise TypeError(f"{name} is {table!r}, not a table of a device")
         return {name: Device.model_validate({**tables[name], "name": name}) for name in sorted(tables)}
     except ValidationError as error:
         first = error.errors()[0]

@@ -59,7 +59,7 @@ def test_classes_without_images_are_not_there_and_names_are_lines(tmp_path):
 
 @pytest.mark.parametrize(
     ("names", "said"),
-    [("a\nb\n", r"classes\.txt\b.*\b2 classes\b.*\bclass 2\b"), ("a\n\nb", "empty name"), ("a\na\na", "twice")],
+    [("a\nb\n", r"classes\.txt\b.*\b2 classes\b.*\bclass 2\b"), ("a\n\nb", "class 1"), ("a\na\na", "twice")],
 )
 def test_names_that_do_not_fit_are_refused(tmp_path, names, said):
     write_tar(tmp_path / "train.tar", samples([0, 0, 1, 1, 2, 2]))

@@ -46,9 +46,10 @@ def list_layers(model: nn.Module, input_shape: tuple[int, int, int]) -> list[Lay
         for name, module in model.named_modules()
         if isinstance(module, PRODUCERS)
     ]
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     try:
         with torch.no_grad(), _Functional(model, record):
-            model.eval()(torch.zeros(1, *input_shape, device=next(model.parameters()).device))
+            model.eval()(torch.zeros(1, *input_shape, device=device))
     except Exception as error:  # whatever a user's forward may raise
         raise ModelError(
             f"The model fails on an image of shape {input_shape}: {type(error).__name__}: {error}",
