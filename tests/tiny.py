@@ -116,7 +116,7 @@ def dataset(settings: DataSettings, size: tuple[int, int], channels: int) -> Dat
 
 
 def unlabelled(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
-    """The same images, and nobody knows what they are."""
+    """The same images, without labels."""
     known = dataset(settings, size, channels)
     splits = [MemorySplit(s.pixels, np.full(len(s.labels), -1)) for s in (known.train, known.validation, known.test)]
     return Dataset("tiny", (), {}, *splits)

@@ -44,7 +44,7 @@ WORTH_OF_BLOCKS = 1 / 9
 
 @dataclass(frozen=True)
 class Traced:
-    """The network, its groups but for the logits, and the branches that may vanish: one in each of 16 blocks."""
+    """The network, its groups but for the logits, and the branches that may be removed: one in each of 16 blocks."""
 
     network: Network
     groups: list[Group]
@@ -108,7 +108,7 @@ def made_up_values(depth: bool = True) -> list[GroupValue]:
 
     A channel more adds its share of those that are there, as by Algorithm 2 if all were equally good: the sum is the
     logarithm of the width. That counts for each layer of the group, more or less as a seeded number says. Each branch
-    is worth the same. Without ``depth`` none may vanish; its worth is there then.
+    is worth the same. Without ``depth`` none may be removed; its worth is there then.
     """
     worths = {group.name: _worths(group) for group in traced().groups}
     inside = [name for branch in traced().branches for name in branch.groups]

@@ -4,7 +4,7 @@
 
 Costs are made up: a staircase with cliffs (what is not a multiple of 4 costs a third more) and a few per cent of
 noise that differs by layer and widths, as in measured tables; so are scatters and what each residual branch is worth.
-Each group has 12 candidate widths, and 0 too where its branch may vanish. Prints a table; writes
+Each group has 12 candidate widths, and 0 too where its branch may be removed. Prints a table; writes
 benchmarks/results/allocation.json. Targets: ResNet-56 greedy within 2 s, exact to a gap of 0.5% within 10 s;
 ResNet-110 exact within 60 s.
 """

@@ -28,12 +28,12 @@ def networks(draw: st.DrawFn) -> Drawn:
     generator = np.random.default_rng(draw(st.integers(0, 2**32)))
     count = draw(st.integers(1, 4))
     gone = draw(st.sampled_from([(), (1,), (0, 2), (0, 1, 3)]))
-    vanishing = tuple(f"g{place}" for place in gone if place < count)
-    branches = [Branch("branch", vanishing)] if vanishing else []
+    removable = tuple(f"g{place}" for place in gone if place < count)
+    branches = [Branch("branch", removable)] if removable else []
     candidates = {}
     for name in (f"g{place}" for place in range(count)):
         widths = tuple(int(w) for w in np.sort(generator.choice(np.arange(1, 30), generator.integers(1, 5), False)))
-        candidates[name] = (0, *widths) if name in vanishing else widths
+        candidates[name] = (0, *widths) if name in removable else widths
     met = [*pairwise(candidates), *([("g0", "g2"), ("g0", "g3")] if count == 4 else [])]
     cost = TableCost(
         candidates,

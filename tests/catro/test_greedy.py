@@ -117,7 +117,7 @@ def test_what_may_vanish_lies_in_one_branch(branches):
 
 
 def test_gains_too_small_for_the_sum_still_come_in_order():
-    # Beside the first gain of 1, both others vanish in float64; b's is e^10 times a's, at the same cost.
+    # Beside the first gain of 1, both others are lost in float64; b's is e^10 times a's, at the same cost.
     a, b = (
         GroupValue(GroupChoice(name, (1, 2, 3)), np.array([0.0, 1.0, 1.0]), np.array([0.0, log_gain]))
         for name, log_gain in (("a", -60.0), ("b", -50.0))
