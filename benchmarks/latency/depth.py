@@ -4,8 +4,8 @@
     python -m benchmarks.latency.depth --data FOLDER --checkpoint gtsrb_resnet20.pth --gtsrb GTSRB_FOLDER
 
 FOLDER holds latency/v100_tensorrt_*.csv.gz. "Width": every residual block stays, its layers get narrower. "Depth":
-blocks are removed or stay whole. The exact allocation chooses. All latencies are predicted sums over layers; no network is
-built, timed as a whole or fine-tuned here (benchmarks/accuracy/equal_latency.py does that).
+blocks are removed or stay whole. The exact allocation chooses. All latencies are predicted sums over layers; no network
+is built, timed as a whole or fine-tuned here (benchmarks/accuracy/equal_latency.py does that).
 
 V100: layers were measured one by one with TensorRT, one image at a time. tests/v100_resnet50.py says what stands for
 sizes and pairs of widths that were not; the result counts such pairs. These sums count each launch, which a queue of
