@@ -266,8 +266,7 @@ def show_report(report: Report, run: RunFolder) -> Shown:
         table.add_row(name, count(old), count(new), _share(new, old))
     title = f"{report.target}, {len(report.classes)} classes, {report.budget}"
     searched = [front_line(report.search)] if report.search else []
-    if report.variants:
-        searched.append(variants_line(report.variants, report.variant_taken))
+    searched += [variants_line(report.variants, report.variant_taken)] if report.variants else []
     steps = [recovery_line(report.recovery)] if report.recovery else []
     warnings = [warning for warning in report.warnings if warning != report.unchecked]
     figures: Shown = [*device_rows(report), *budget_lines(report), *budget_rows(report.budgets)]
