@@ -1,9 +1,10 @@
 """int8 by NNCF, for benchmarks.precision.openvino_int8: run by a Python that has nncf and openvino.
 
-    PYTHON benchmarks/precision/nncf_peer.py SOURCE.onnx IMAGES.npy RESULT.xml
+    PYTHON benchmarks/precision/nncf_peer.py SOURCE.onnx IMAGES.npy RESULT.xml [min-max]
 
 Writes the network in SOURCE in integers as OpenVINO's IR, by nncf.quantize as it is (its defaults), calibrated on all
-images (n, c, h, w) in IMAGES; prints the versions as JSON. Needs none of catro_deploy.
+images (n, c, h, w) in IMAGES; with min-max by the extremes of activations over all images, where the default takes the
+mean of each image's. Prints the versions as JSON. Needs none of catro_deploy.
 """
 
 import json
@@ -16,12 +17,18 @@ def quantise() -> None:
     """Quantise one network."""
     import nncf
     import openvino
+    from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters
+    from nncf.quantization.range_estimator import RangeEstimatorParametersSet
 
-    source, images, result = sys.argv[1:]
+    source, images, result, *ranges = sys.argv[1:]
     calibration = np.load(images)
     network = openvino.Core().read_model(source)
     data = nncf.Dataset([image[None] for image in calibration])
-    quantised = nncf.quantize(network, data, subset_size=len(calibration))
+    advanced = None
+    if ranges:
+        estimator = RangeEstimatorParametersSet.MINMAX
+        advanced = AdvancedQuantizationParameters(activations_range_estimator_params=estimator)
+    quantised = nncf.quantize(network, data, subset_size=len(calibration), advanced_parameters=advanced)
     openvino.save_model(quantised, result, compress_to_fp16=False)
     print(json.dumps({"nncf": nncf.__version__, "openvino": openvino.__version__}))
 

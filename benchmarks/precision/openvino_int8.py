@@ -4,9 +4,9 @@
         [--only resnet20] [--epochs 10]
 
 PYTHON is that of an environment with nncf and openvino (pip install nncf openvino); NNCF is not needed otherwise. Both
-calibrate on the same images. Networks are pruned FOR int8 in OpenVINO, to shares of the original's latency there in
-float32, reconstructed and fine-tuned; decisions rest on validation images. ``--weights`` is as for
-benchmarks.precision.int8.
+calibrate on the same images; NNCF by its defaults and, for its accuracy alone, by the extremes of activations, too.
+Networks are pruned FOR int8 in OpenVINO, to shares of the original's latency there in float32, reconstructed and
+fine-tuned; decisions rest on validation images. ``--weights`` is as for benchmarks.precision.int8.
 
 All files of a case are interleaved in one process, on one thread. In each pass a file runs a few times, of which the
 lower decile counts, since other programs share the processor; a ratio is the median over the passes, with their 10th
@@ -88,13 +88,13 @@ def networks(case: Case, budget: str, run: RunFolder, args: argparse.Namespace) 
     return settings, load_plan(run)
 
 
-def by_nncf(python: Path, source: Path, images: NDArray[np.float32], result: Path) -> dict[str, str]:
+def by_nncf(python: Path, source: Path, images: NDArray[np.float32], result: Path, *ranges: str) -> dict[str, str]:
     """Write the network in float32 ``source`` to ``result`` in int8; the versions that did."""
     with tempfile.TemporaryDirectory() as folder:
         calibration = Path(folder, "images.npy")
         np.save(calibration, images)
         # Isolated: this project is not importable there.
-        command = [str(python), "-I", nncf_peer.__file__, str(source), str(calibration), str(result)]
+        command = [str(python), "-I", nncf_peer.__file__, str(source), str(calibration), str(result), *ranges]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     versions: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return versions
@@ -120,8 +120,9 @@ def run_case(name: str, args: argparse.Namespace) -> dict[str, Any]:
     recipe = load_int8_recipe(settings.quantize.recipe)
     samples = calibration_samples(Subset(dataset.train, plan.class_indices), plan, recipe)
     images = normalise(samples.pixels, plan.mean, plan.std).numpy()
-    nncf = whole.path / "nncf.xml"
+    nncf, extremes = whole.path / "nncf.xml", whole.path / "nncf.min-max.xml"
     versions = by_nncf(args.nncf, whole.pruned_onnx, images, nncf)
+    by_nncf(args.nncf, whole.pruned_onnx, images, extremes, "min-max")
     files = unpruned(whole.pruned_onnx, whole.onnx("pruned", "int8"), nncf)
     macs = {}
     for budget in BUDGETS.get(name, ()):
@@ -132,7 +133,8 @@ def run_case(name: str, args: argparse.Namespace) -> dict[str, Any]:
             files[f"{budget} fp32"] = ("openvino", run.pruned_onnx)
             files[f"{budget} int8"] = ("openvino", run.onnx("pruned", "int8"))
     test = Subset(dataset.test, plan.class_indices)
-    accuracies = {key: accuracy(*one, test, plan) for key, one in files.items()}
+    judged = {**files, "nncf int8, min-max": ("openvino", extremes)}
+    accuracies = {key: accuracy(*one, test, plan) for key, one in judged.items()}
     return measured(files, case.title) | {"accuracy": accuracies, "macs": macs, "peer": versions}
 
 

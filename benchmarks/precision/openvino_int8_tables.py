@@ -6,8 +6,8 @@ from typing import Any
 from benchmarks.common import table
 
 FORM_HEADS = (
-    "network, unpruned", "float32, test", "ours, test", "NNCF, test", "ours over NNCF, speed (10% to 90%)",
-    "integer nodes, ours", "integer nodes, NNCF",
+    "network, unpruned", "float32, test", "ours, test", "NNCF, test", "NNCF by min-max, test",
+    "ours over NNCF, speed (10% to 90%)", "integer nodes, ours", "integer nodes, NNCF",
 )  # fmt: skip
 WORTH_HEADS = (
     "network", "budget", "MACs", "original, test", "int8, test", "against the original in ONNX Runtime, float32",
@@ -27,7 +27,7 @@ def form_cells(row: Mapping[str, Any]) -> list[str]:
     integer = row["integer"]
     return [
         row["title"],
-        *(_accuracy(row, name) for name in ("openvino fp32", "ours int8", "nncf int8")),
+        *(_accuracy(row, name) for name in ("openvino fp32", "ours int8", "nncf int8", "nncf int8, min-max")),
         _spread(row["speedup"]["nncf int8"]["ours int8"]),
         str(integer["ours int8"]),
         str(integer["nncf int8"]),
