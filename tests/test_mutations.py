@@ -4,9 +4,11 @@ Each case runs a real command in this process on a copy of real files; one that 
 """
 
 import json
+import resource
 import shutil
 import signal
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from tests.mutations import Mutation, of_bytes, of_json, of_lines, of_metadata, 
 from tests.tiny import TinyNet, command
 
 HANGS_AFTER_S = 30
+MOST_CPU_S = 120
 FINE = (0, 2, 3)
 """Done, refused, or done with a result that misses what was asked."""
 STATE = "finetune.resume.safetensors"
@@ -50,6 +53,20 @@ def guarded() -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+def cpu_s() -> float:
+    """CPU time of this process and of children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _within_reason() -> Iterator[None]:
+    """All cases together: one that computes for long without hanging would go unnoticed."""
+    began = cpu_s()
+    yield
+    assert cpu_s() - began < MOST_CPU_S
 
 
 @pytest.fixture(scope="module")
