@@ -11,7 +11,16 @@ from typing import Any
 
 from catro_deploy.errors import StorageError, UsageError
 
-__all__ = ["UNFINISHED", "file_hash", "replacing", "text_hash", "write_bytes", "write_json", "write_text"]
+__all__ = [
+    "UNFINISHED",
+    "file_hash",
+    "replacing",
+    "require_regular",
+    "text_hash",
+    "write_bytes",
+    "write_json",
+    "write_text",
+]
 
 UNFINISHED = ".*.part"
 """Matches the temporary files of a process that was killed while it wrote."""
@@ -65,6 +74,16 @@ def write_json(path: Path, content: Any) -> None:  # noqa: ANN401 - whatever JSO
         ValueError: it holds NaN or infinity, which other readers refuse.
     """
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def require_regular(path: Path) -> None:
+    """Check that reading ``path`` ends: opening a pipe may wait for ever, and a device may have no end.
+
+    Raises:
+        OSError: something is there that is not a regular file.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def file_hash(path: Path) -> str:

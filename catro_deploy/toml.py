@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from catro_deploy.files import require_regular
+
 __all__ = ["parse_toml", "read_toml", "toml_differences", "toml_mistake", "toml_tables", "toml_text", "toml_value"]
 
 QUOTES = " '\""
@@ -32,8 +34,7 @@ def toml_text(path: Path) -> str:
         OSError: it cannot be read, is no regular file (a pipe or a device may have no end), or is too large.
         UnicodeDecodeError: it is not UTF-8.
     """
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is not a regular file")
+    require_regular(path)
     if path.is_file() and path.stat().st_size > LARGEST_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {LARGEST_BYTES >> 20} MiB")
     return path.read_text(encoding="utf-8-sig")

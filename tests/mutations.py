@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import safe_open
+from safetensors.torch import save_file
 
-__all__ = ["Mutation", "of_bytes", "of_json", "of_lines", "of_place", "of_toml"]
+__all__ = ["Mutation", "of_bytes", "of_json", "of_lines", "of_metadata", "of_place", "of_toml"]
 
 Mutation = tuple[str, Callable[[Path], None]]
 """What it is called, and what does it to a file."""
@@ -87,6 +89,19 @@ def of_lines(generator: np.random.Generator, count: int) -> Iterator[Mutation]:
 
     for seed in generator.integers(2**32, size=count).tolist():
         yield f"line {seed}", lambda path, seed=seed: change(path, seed)
+
+
+def of_metadata(generator: np.random.Generator, count: int) -> Iterator[Mutation]:
+    """The same in the JSON that a safetensors file holds beside its tensors; they stay as they are."""
+
+    def change(path: Path, damage: Callable[[str], str]) -> None:
+        with safe_open(path, framework="pt") as file:
+            metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        save_file(tensors, path, {key: damage(text) for key, text in metadata.items()})
+
+    yield "deep metadata", lambda path: change(path, lambda text: '{"fingerprint":' * DEEP)
+    for seed in generator.integers(2**32, size=count).tolist():
+        yield f"metadata {seed}", lambda path, seed=seed: change(path, lambda text: _damaged(text, seed))
 
 
 def of_toml(generator: np.random.Generator, count: int) -> Iterator[Mutation]:

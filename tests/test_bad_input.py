@@ -216,7 +216,12 @@ def test_a_checkpoint_that_is_none(tiny, kind):
         ("std", "std = [0.5]", 2, "model: mean and std need three values each, or one each for grey images."),
         ("std", "std = [0.5, 0.0, 0.5]", 2, "model.std = 0.0 does not fit"),
         ("mean", "mean = [inf, 0.5, 0.5]", 2, "model.mean = inf does not fit: Input should be a finite number."),
-        ("std", "std = [1e-44, 1e-44, 1e-44]", 1, "The feature maps of conv1 hold NaN or infinity"),
+        (
+            "std",
+            "std = [1e-44, 1e-44, 1e-44]",
+            2,
+            "model.std = 1e-44 does not fit: Input should be greater",
+        ),
         ("epochs", "epocs = 3", 2, "finetune.epocs is not a setting. Did you mean epochs?"),
         ("budget", "budget = 0.5x", 2, '    budget = 0.5x\nDid you mean: budget = "0.5x"'),
         (

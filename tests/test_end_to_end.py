@@ -32,7 +32,8 @@ def report_size(run):
 
 STAGES = ("prune", "finetune", "export", "verify", "bench", "report")
 EPOCHS = 30
-RANDOM_MOMENTS, LONGEST_S = 20, 1.5
+RUNS = 10
+"""That are stopped at random moments, twice each."""
 # So little that fine-tuning improves the network, and its weights tell how it was resumed.
 TRAIN = "\n[train]\nepochs = 20\nbatch_size = 16\nlearning_rate = 0.0003\ncompute = 'cpu'\n"
 SAME = (
@@ -165,20 +166,40 @@ def test_stopped_in_every_stage_it_ends_as_if_nobody_had(untrained, unbroken, tm
     assert not list(the_run(folder).path.glob("*.part")) + list(the_run(folder).path.glob(".*.part"))
 
 
+def seconds_of(folder):
+    """What a run takes from the first word that it says, with nobody to stop it."""
+    process = begin(folder)
+    process.wait_until(bool)
+    began = time.monotonic()
+    assert process.end() == exit_code_of(the_run(folder).path), process.stderr()
+    return time.monotonic() - began
+
+
+def is_stopped_after(folder, seconds, code):
+    """Run, and send the signal ``code`` after that time: whether it came before the end."""
+    process = begin(folder)
+    process.wait_until(bool)
+    time.sleep(seconds)
+    ended, stopped = process.end(code), -code if code == signal.SIGKILL else 128 + code
+    assert "Traceback" not in process.stderr()
+    assert ended in (stopped, 0, 3), process.stderr()
+    return ended == stopped
+
+
 def test_stopped_at_random_moments_it_ends_as_if_nobody_had(untrained, unbroken, tmp_path):
-    folder, generator = tmp_path / "work", random.Random(0)
-    shutil.copytree(untrained, folder)
-    codes = [signal.SIGTERM, signal.SIGKILL] * (RANDOM_MOMENTS // 2)
-    generator.shuffle(codes)
-    for code in codes:
-        process = begin(folder)
-        process.wait_until(bool)
-        time.sleep(generator.uniform(0, LONGEST_S))
-        ended = process.end(code)
-        assert "Traceback" not in process.stderr()
-        assert ended in (-code if code == signal.SIGKILL else 128 + code, 0), process.stderr()
-    finish(folder)
-    assert hashes(folder) == hashes(unbroken)
+    """Each run twice, by both signals in turn: anywhere in a whole run, then in what was left of it."""
+    shutil.copytree(untrained, tmp_path / "whole")
+    whole, generator, stopped = seconds_of(tmp_path / "whole"), random.Random(0), 0
+    for number in range(RUNS):
+        folder = tmp_path / str(number)
+        shutil.copytree(untrained, folder)
+        codes = (signal.SIGTERM, signal.SIGKILL) if number % 2 else (signal.SIGKILL, signal.SIGTERM)
+        first = whole * (number // 2 + generator.random()) / (RUNS // 2)
+        second = generator.uniform(0, whole - first)
+        stopped += sum(is_stopped_after(folder, *moment) for moment in zip((first, second), codes, strict=True))
+        finish(folder)
+        assert hashes(folder) == hashes(unbroken)
+    assert stopped > RUNS  # most of them; how long a run takes varies
 
 
 def test_a_killed_fine_tuning_goes_on_from_its_last_epoch(unbroken, tmp_path):

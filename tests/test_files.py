@@ -4,6 +4,7 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from catro_deploy.files import (
     UNFINISHED,
     file_hash,
     replacing,
+    require_regular,
     text_hash,
     write_bytes,
     write_json,
@@ -104,3 +106,15 @@ def test_json_with_nan_is_refused_and_nothing_is_written(tmp_path):
 def test_hashes(tmp_path):
     write_bytes(tmp_path / "a", b"abc")
     assert file_hash(tmp_path / "a") == text_hash("abc") == hashlib.sha256(b"abc").hexdigest()
+
+
+def test_only_regular_files_and_what_is_not_there_are_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    for fine in ("file", "link", "nothing"):
+        require_regular(tmp_path / fine)
+    for endless in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(OSError, match="not a regular file") as caught:
+            require_regular(endless)
+        assert caught.value.errno == errno.EINVAL

@@ -4,9 +4,11 @@ Each case runs a real command in this process on a copy of real files; one that 
 """
 
 import json
+import resource
 import shutil
 import signal
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,13 +21,18 @@ import torch
 
 from catro_deploy.agent.carried import do
 from catro_deploy.files import file_hash
+from catro_deploy.latency.profile import save_profile
 from catro_deploy.resources import folder
-from tests.mutations import Mutation, of_bytes, of_json, of_lines, of_place, of_toml
+from catro_deploy.training.loop import Training
+from tests.latency.profile.quick import made_profile
+from tests.mutations import Mutation, of_bytes, of_json, of_lines, of_metadata, of_place, of_toml
 from tests.tiny import TinyNet, command
 
 HANGS_AFTER_S = 30
+MOST_CPU_S = 120
 FINE = (0, 2, 3)
 """Done, refused, or done with a result that misses what was asked."""
+STATE = "finetune.resume.safetensors"
 SKIPPED = (".lock", "stages.json")
 REGISTRY = '[box]\nssh = "user@host"\ntarget = "x86-cpu"\npython = "python3"\nfolder = ".cache/catro-deploy"\n'
 
@@ -48,6 +55,20 @@ def guarded() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def cpu_s() -> float:
+    """CPU time of this process and of children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _within_reason() -> Iterator[None]:
+    """All cases together: one that computes for long without hanging would go unnoticed."""
+    began = cpu_s()
+    yield
+    assert cpu_s() - began < MOST_CPU_S
+
+
 @pytest.fixture(scope="module")
 def whole(tiny_template, tiny_finished, tmp_path_factory) -> Path:
     """A working folder with a file of every kind, to be copied."""
@@ -66,7 +87,23 @@ def whole(tiny_template, tiny_finished, tmp_path_factory) -> Path:
     assert do(work / "catro-bundle") == 0
     shutil.copy(work / "catro-bundle" / "result.json", work / "result.json")
     (work / "catro-bundle" / "result.json").unlink()
+    profile = made_profile(fingerprint={"precision": "fp32", "threads": 1, "batch": 1})
+    save_profile(profile, work / "cache" / "latency" / "x86-cpu-1")
+    leave_unfinished(work, tmp_path_factory.mktemp("unfinished") / "work")
     return work
+
+
+def leave_unfinished(work: Path, other: Path) -> None:
+    """Put the state of a fine-tuning into the run of ``work`` that ended at its last moment, in a copy of it."""
+    shutil.copytree(work, other)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Training, "finish", stopped)
+        command("finetune", "--run", "run", "--force", cwd=other)
+    shutil.copy(other / "run" / STATE, work / "run" / STATE)
+
+
+def stopped(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -80,6 +117,7 @@ def copy_of(whole, tmp_path, monkeypatch) -> Callable[[], Path]:
         shutil.copytree(whole, work)
         monkeypatch.chdir(work)
         monkeypatch.setenv("CATRO_CONFIG", str(work / "config"))
+        monkeypatch.setenv("CATRO_CACHE", str(work / "cache"))
         return work
 
     return made
@@ -101,6 +139,8 @@ def taken(seed: int, *sources: Callable[[np.random.Generator, int], Iterator[Mut
 
 
 RECORD = ("report --run run --force", "runs show run", "ship --run run --force")
+FINETUNE = ("finetune --run run --force",)
+PROFILES = ("targets show x86-cpu",)
 KINDS = {
     "settings": Kind("catro.toml", taken(1, of_toml, count=16), ("prune --run new", "report --run run")),
     "settings of a run": Kind("run/run.toml", taken(2, of_toml, of_bytes, count=8), RECORD),
@@ -121,6 +161,11 @@ KINDS = {
     "results": Kind("result.json", taken(17, of_lines, of_bytes, count=5), ("import result.json --run run",)),
     "lock": Kind("run/.lock", taken(18, count=0), RECORD),
     "devices": Kind("config/devices.toml", taken(19, of_toml, of_bytes, count=8), ("device list",)),
+    "latency profile": Kind("cache/latency/x86-cpu-1/profile.json", taken(22, of_json, of_bytes, count=6), PROFILES),
+    "cells of a profile": Kind("cache/latency/x86-cpu-1/cells.csv", taken(23, of_bytes, count=4), PROFILES),
+    "unfinished training": Kind(
+        f"run/{STATE}", taken(24, of_metadata, of_bytes, count=8), ("finetune --run run --force",)
+    ),
 }
 
 
@@ -166,6 +211,15 @@ def fault_of(work: Path, kind: Kind, number: int) -> str:
 def test_damage_is_the_users_to_mend(kind, copy_of):
     faults = [fault_of(copy_of(), KINDS[kind], number) for number in range(len(KINDS[kind].mutations))]
     assert [fault for fault in faults if fault] == []
+
+
+@pytest.mark.slow
+def test_the_same_files_are_right_when_whole(copy_of):
+    copy_of()
+    shown = command(*PROFILES[0].split())
+    assert (shown.exit_code, "Measured 2026-01-31" in shown.output) == (0, True)
+    trained = command(*FINETUNE[0].split())
+    assert (trained.exit_code, "resuming after epoch 2 of 2" in trained.output) == (0, True)
 
 
 BUNDLE = {

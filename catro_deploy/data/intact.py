@@ -16,7 +16,7 @@ from catro_deploy.data.decoding import decode, draft, in_threads
 from catro_deploy.data.listing import taken
 from catro_deploy.data.sources import ImageSource, PackedImage
 from catro_deploy.errors import DataError, StorageError, UsageError
-from catro_deploy.files import replacing, text_hash
+from catro_deploy.files import replacing, require_regular, text_hash
 from catro_deploy.resources import cache_folder
 from catro_deploy.settings import DataSettings
 
@@ -99,6 +99,7 @@ def _read(path: Path | None) -> tuple[Keys, Keys]:
     """Keys of files that can be decoded, and of those that cannot."""
     try:
         if path is not None:
+            require_regular(path)
             with path.open("rb") as file:
                 archive = np.load(file, allow_pickle=False)
                 return archive["intact"].astype(np.uint64), archive["corrupt"].astype(np.uint64)

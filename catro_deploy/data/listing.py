@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from catro_deploy.data.sources import ImageSource, PackedImages
 from catro_deploy.errors import StorageError, UsageError
-from catro_deploy.files import text_hash, write_text
+from catro_deploy.files import require_regular, text_hash, write_text
 from catro_deploy.resources import cache_folder
 
 __all__ = ["KEPT_FROM", "SETTLED_NS", "SUFFIXES", "FilePaths", "image_files", "taken"]
@@ -153,10 +153,11 @@ def _read(path: Path | None) -> dict[str, _Folder]:
     if path is None:
         return {}
     try:
+        require_regular(path)
         content = json.loads(path.read_bytes())
         if content["version"] == VERSION:
             return {name: _Folder(**folder) for name, folder in content["folders"].items()}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
         pass
     return {}
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from catro_deploy.data.listing import SETTLED_NS, SUFFIXES
 from catro_deploy.data.sources import PackedImages
 from catro_deploy.errors import DataError, StorageError, UsageError
-from catro_deploy.files import replacing, text_hash
+from catro_deploy.files import replacing, require_regular, text_hash
 from catro_deploy.resources import cache_folder
 
 __all__ = ["read_shards"]
@@ -152,6 +152,7 @@ def _index(path: Path) -> Path | None:
 def _read(path: Path | None) -> _Shard | None:
     try:
         if path is not None:
+            require_regular(path)
             with path.open("rb") as file:
                 archive = np.load(file, allow_pickle=False)
                 size, modified, changed = archive["stamp"].tolist()

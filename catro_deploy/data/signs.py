@@ -21,7 +21,7 @@ from catro_deploy.data.holdout import hold_out
 from catro_deploy.data.signs_drawing import CLASSES, GROUPS, draw_face
 from catro_deploy.data.signs_scene import photograph
 from catro_deploy.errors import StorageError
-from catro_deploy.files import replacing
+from catro_deploy.files import replacing, require_regular
 from catro_deploy.settings import DataSettings
 
 __all__ = ["IMAGES_PER_CLASS", "draw_split", "open_signs"]
@@ -86,6 +86,7 @@ def _drawn_before(settings: DataSettings, size: tuple[int, int]) -> dict[str, Pi
 def _read(path: Path, key: str) -> dict[str, Pixels] | None:
     """The images in ``path`` drawn under ``key``; None if the file is missing, damaged, or of another key."""
     try:
+        require_regular(path)
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
             if str(archive["key"]) == key:

@@ -19,6 +19,7 @@ from catro_deploy.data.listing import taken
 from catro_deploy.data.shards import read_shards
 from catro_deploy.data.sources import ImageSource
 from catro_deploy.errors import DataError
+from catro_deploy.files import require_regular
 from catro_deploy.settings import DataSettings
 
 __all__ = ["open_webdataset", "shards_in"]
@@ -103,6 +104,7 @@ def _held_out(train: LabelledFiles, settings: DataSettings) -> tuple[LabelledFil
 def _class_names(path: Path, classes: NDArray[np.int64]) -> tuple[str, ...]:
     """The names of ``classes`` by the lines of a file, if it is there."""
     try:
+        require_regular(path)
         names = [line.strip() for line in path.read_text().splitlines()]
     except FileNotFoundError:
         return tuple(map(str, classes.tolist()))

@@ -1,6 +1,5 @@
 """Weights in and out, without pickle: safetensors, or torch files that hold tensors only."""
 
-import errno
 import io
 import zipfile
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 from catro_deploy.errors import CheckpointError, RunFolderError
-from catro_deploy.files import write_bytes
+from catro_deploy.files import require_regular, write_bytes
 from catro_deploy.records import Trained
 from catro_deploy.records.files import record_of
 
@@ -82,6 +81,7 @@ def training_record(path: Path) -> Trained | None:
         CheckpointError: the record is damaged, or of another format.
     """
     try:
+        require_regular(path)
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(RECORD_KEY)
     except (OSError, SafetensorError):
@@ -107,8 +107,7 @@ def read_file(path: Path) -> Any:  # noqa: ANN401 - checked by the caller
         CheckpointError: no such file, or corrupt.
     """
     try:
-        if path.exists() and not path.is_file():
-            raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe or a device may have no end
+        require_regular(path)
         content = path.read_bytes()
     except OSError as error:
         raise CheckpointError(

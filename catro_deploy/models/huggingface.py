@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from catro_deploy.errors import ModelError
+from catro_deploy.files import require_regular
 from catro_deploy.settings.section import TRANSFORMERS
 
 __all__ = [
@@ -137,6 +138,7 @@ def read_json(path: Path, hint: str) -> dict[str, Any]:
         ModelError: it is not there or not JSON; with ``hint``.
     """
     try:
+        require_regular(path)
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         said = "there is no such file" if isinstance(error, FileNotFoundError) else error

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from catro_deploy.files import require_regular
 from catro_deploy.models.checkpoint import read_file, training_record
 
 __all__ = ["stated_accuracy"]
@@ -39,6 +40,7 @@ def stated_accuracy(path: Path) -> float | None:
 def _records(path: Path) -> list[Mapping[Any, Any]]:
     if path.suffix == ".safetensors":
         try:
+            require_regular(path)
             with safe_open(path, framework="pt") as file:
                 trained = training_record(path)
                 return [*([vars(trained)] if trained else []), file.metadata() or {}]

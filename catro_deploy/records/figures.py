@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from catro_deploy.records.base import Number
 from catro_deploy.records.bench import Mode, Speedup
 from catro_deploy.records.build import Place
 from catro_deploy.records.first_look import FirstLook
@@ -33,7 +34,7 @@ __all__ = [
     "VerifiedNetwork",
 ]
 
-Interval = tuple[float, float]
+Interval = tuple[Number, Number]
 
 
 @dataclass(frozen=True)

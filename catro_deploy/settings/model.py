@@ -2,15 +2,19 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
+from annotated_types import Ge
+from pydantic import Field, NonNegativeInt, model_validator
 
 from catro_deploy.settings.pixels import require_unit_pixels
 from catro_deploy.settings.section import TRANSFORMERS, Section
 from catro_deploy.settings.sides import ResizeSetting, SizeSetting
 
 __all__ = ["DataSettings", "ModelSettings"]
+
+SMALLEST_STD = 1e-6
+"""Of pixels in 0..1: 0.0039 is one step of 8 bits. Divided by far less, pixels overflow in the first layer."""
 
 
 class ModelSettings(Section):
@@ -38,7 +42,7 @@ class ModelSettings(Section):
     mean: tuple[float, ...] = Field(
         (0.5, 0.5, 0.5), description="Subtracted from pixels in 0..1, per channel; one value means grey images"
     )
-    std: tuple[PositiveFloat, ...] = Field(
+    std: tuple[Annotated[float, Ge(SMALLEST_STD)], ...] = Field(
         (0.25, 0.25, 0.25), description="Pixels are divided by it after the mean is subtracted"
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from catro_deploy.errors import SettingsError
+from catro_deploy.files import require_regular
 
 __all__ = ["read_class_names", "read_labels"]
 
@@ -54,8 +55,7 @@ def read_labels(path: Path) -> dict[str, str]:
 
 def _text(path: Path, setting: str, hint: str) -> str:
     try:
-        if path.exists() and not path.is_file():
-            raise OSError("it is not a regular file")  # a pipe or a device may be endless
+        require_regular(path)
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{setting} names the file {path}, which cannot be read: {error}.", hint) from None

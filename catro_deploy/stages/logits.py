@@ -12,6 +12,7 @@ from torch import nn
 from catro_deploy.agent.events import Event, ImagesDone, LogitsPiece
 from catro_deploy.agent.jobs import ModelFile, VerifyJob
 from catro_deploy.agent.pieces import decoded
+from catro_deploy.agent.probabilities import log_softmax
 from catro_deploy.data.base import Dataset, Split
 from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import DataError, MessageError
@@ -26,7 +27,7 @@ from catro_deploy.transports import run_job
 from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.execution import Use
 
-__all__ = ["dataset_of", "logits_by_torch", "logits_errand", "logits_on_device", "packed"]
+__all__ = ["dataset_of", "log_probabilities", "logits_by_torch", "logits_errand", "logits_on_device", "packed"]
 
 Floats = NDArray[np.float32]
 
@@ -89,6 +90,19 @@ def logits_by_torch(
                 logits[name].append(model(images).numpy().astype("<f4").tobytes())
                 task.advance(len(images))
         return {name: stored.array(len(chosen), len(plan.classes)) for name, stored in logits.items()}
+
+
+def log_probabilities(run: RunFolder, logits: Mapping[str, Floats], at_once: int) -> dict[str, Floats]:
+    """The logarithms of the softmax of ``logits`` (n, classes) by name, in files like theirs; ``at_once`` rows a step.
+
+    Raises:
+        StorageError: the run's folder cannot be written.
+    """
+    with stored_logits(run.path, logits) as stored:
+        for name, rows in logits.items():
+            for start in range(0, len(rows), at_once):
+                stored[name].append(log_softmax(rows[start : start + at_once]).astype("<f4").tobytes())
+        return {name: one.array(*logits[name].shape) for name, one in stored.items()}
 
 
 def logits_errand(

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from catro_deploy import networks
 from catro_deploy.agent.jobs import VerifyJob
-from catro_deploy.agent.probabilities import log_softmax
 from catro_deploy.data.base import Subset, is_unlabelled
 from catro_deploy.errors import DataError, MissedError
 from catro_deploy.graph.fx.features import images_at_once
@@ -23,7 +22,14 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import save
 from catro_deploy.settings import Settings
-from catro_deploy.stages.logits import dataset_of, logits_by_torch, logits_errand, logits_on_device, packed
+from catro_deploy.stages.logits import (
+    dataset_of,
+    log_probabilities,
+    logits_by_torch,
+    logits_errand,
+    logits_on_device,
+    packed,
+)
 from catro_deploy.stages.recovery import Intermediates
 from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.stages.verdict import TUNING, compare, compare_with_original, verdict_on
@@ -129,7 +135,7 @@ def _classify(
             errand = _by_ort(settings, run, plan)
             by_ort = _ByRuntime(*logits_on_device(run, errand, HERE, len(plan.classes), task, progress.note))
     if settings.export.output == "softmax":
-        by_torch = {name: log_softmax(logits) for name, logits in by_torch.items()}
+        by_torch = log_probabilities(run, by_torch, at_once)
     return _Answers(by_torch, served, by_ort, recovery, also)
 
 

@@ -6,7 +6,7 @@ a resumed training gives the same weights, bit by bit, as an uninterrupted one.
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from catro_deploy.errors import FaultError, NumericsError
+from catro_deploy.errors import CheckpointError, FaultError, NumericsError
 from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Progress, Task
 from catro_deploy.records import Epoch, History, Probe
@@ -95,6 +95,11 @@ class Training:
         if saved := self.world.share(read_state(path) if path is not None and path.is_file() else None):
             partial = saved.partial
             if saved.fingerprint == fingerprint and (partial is None or partial.size == self.batches.size):
+                if not self._fits(saved):
+                    raise CheckpointError(
+                        f"The interrupted training in {path} is damaged: its tensors are not those of the network.",
+                        "Delete it to start the training over.",
+                    )
                 self._restore(saved)
                 within = f", step {len(partial.losses)} of the next {self.batches.steps}" if partial else ""
                 progress.note(f"resuming after epoch {len(saved.epochs)} of {self.epochs}{within}")
@@ -121,6 +126,17 @@ class Training:
     def _validated(self, network: nn.Module) -> float | None:
         self.world.align_(network)
         return self.validate(network)
+
+    def _fits(self, saved: State) -> bool:
+        """Whether names and shapes in ``saved`` are those of this training."""
+        own, scaler = _shapes(self.model.state_dict()), self.stepper.scaler.state_dict()
+        trained = _shapes(self.stepper.parameters)
+        wholes = [saved.model, *([saved.ema] if self.average else []), *([saved.best] if saved.best else [])]
+        return (
+            all(_shapes(whole) == own for whole in wholes)
+            and _shapes(saved.momentum).items() <= trained.items()
+            and not (saved.scaler and scaler and saved.scaler.keys() != scaler.keys())
+        )
 
     def _restore(self, saved: State) -> None:
         self.model.load_state_dict(saved.model)
@@ -292,3 +308,7 @@ class Training:
             processes=self.world.size,
             probe=self.state.probe,
         )
+
+
+def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}

@@ -11,15 +11,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from catro_deploy.errors import CheckpointError
-from catro_deploy.files import write_bytes
+from catro_deploy.files import require_regular, write_bytes
 from catro_deploy.records import Epoch, Probe
+from catro_deploy.records.base import NonNegative, PositiveCount, Share
 
 __all__ = ["Partial", "State", "read_state", "tensors_hash", "write_state"]
 
@@ -37,8 +38,8 @@ class Partial:
     """
 
     losses: tuple[float, ...]
-    seconds: float
-    size: int
+    seconds: NonNegative
+    size: PositiveCount
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class State:
     momentum: dict[str, torch.Tensor]
     ema: dict[str, torch.Tensor]
     best: dict[str, torch.Tensor]
-    scaler: dict[str, float]
+    scaler: dict[str, int | float]
     probe: Probe | None = None
     partial: Partial | None = None
 
@@ -74,6 +75,20 @@ class State:
         """The epoch of the best validation accuracy, the latest of equals; None if nothing was validated."""
         validated = [epoch for epoch in self.epochs if epoch.validation_accuracy is not None]
         return max(validated, key=lambda one: (one.validation_accuracy, one.epoch), default=None)
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What of a state is no tensor."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+
+    fingerprint: str
+    epochs: tuple[Epoch, ...]
+    baseline: Share | None
+    scaler: dict[str, int | float]
+    probe: Probe | None
+    partial: Partial | None
 
 
 def write_state(path: Path, state: State) -> None:
@@ -107,22 +122,23 @@ def read_state(path: Path) -> State:
         CheckpointError: the file is damaged or is something else.
     """
     try:
+        require_regular(path)
         with safe_open(path, framework="pt") as file:
-            record = json.loads((file.metadata() or {})[METADATA_KEY])
+            record = _record((file.metadata() or {})[METADATA_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
         return State(
-            fingerprint=record["fingerprint"],
-            epochs=tuple(Epoch(**epoch) for epoch in record["epochs"]),
-            baseline=record["baseline"],
+            fingerprint=record.fingerprint,
+            epochs=record.epochs,
+            baseline=record.baseline,
             model=_part(tensors, "model."),
             momentum=_part(tensors, "momentum."),
             ema=_part(tensors, "ema."),
             best=_part(tensors, "best."),
-            scaler=record["scaler"],
-            probe=_probe(record.get("probe")),
-            partial=_partial(record.get("partial")),
+            scaler=record.scaler,
+            probe=record.probe,
+            partial=record.partial,
         )
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise CheckpointError(
             f"{path} should hold an interrupted training, but it cannot be read ({type(error).__name__}: {error}).",
             "Delete it to start the training over.",
@@ -138,15 +154,20 @@ def tensors_hash(tensors: Mapping[str, torch.Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _probe(record: Mapping[str, Any] | None) -> Probe | None:
-    if record is None:
-        return None
-    tried = {key: tuple(record[key]) for key in ("learning_rates", "losses")}
-    return Probe(**{**record, **tried})
+def _record(text: str) -> _Record:
+    """What the metadata hold.
 
+    Raises:
+        ValueError: they are not JSON, or a value is missing, of a wrong type or out of range.
+    """
+    from pydantic import TypeAdapter, ValidationError
 
-def _partial(record: Mapping[str, Any] | None) -> Partial | None:
-    return Partial(tuple(record["losses"]), record["seconds"], record["size"]) if record else None
+    try:
+        record: _Record = TypeAdapter(_Record).validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc'])) or METADATA_KEY}: {first['msg']}") from None
+    return record
 
 
 def _part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

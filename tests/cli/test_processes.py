@@ -65,11 +65,14 @@ def test_what_nohup_ignores_stays_ignored(start, folder):
     assert process.returncode == 0
 
 
-def test_half_an_environment_of_torchrun_is_a_mistake(start):
-    process = start("run", environment={"TORCHELASTIC_RUN_ID": "none", "RANK": "0"})
+@pytest.mark.parametrize(
+    ("given", "missing"), [({"RANK": "0"}, "WORLD_SIZE, LOCAL_RANK"), ({}, "RANK, WORLD_SIZE, LOCAL_RANK")]
+)
+def test_half_an_environment_of_torchrun_is_a_mistake(start, given, missing):
+    process = start("run", environment={"TORCHELASTIC_RUN_ID": "none", **given})
     _, stderr = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 2
-    assert "TORCHELASTIC_RUN_ID is set without WORLD_SIZE, LOCAL_RANK" in stderr
+    assert f"TORCHELASTIC_RUN_ID is set without {missing}:" in stderr
 
 
 def test_a_full_disk_is_told_and_earlier_stages_stay(start, folder, the_run):

@@ -87,6 +87,16 @@ def test_a_damaged_record_is_made_anew(root, tmp_path):
         assert names(root, opened(root, skip_corrupt=True).skipped) == CORRUPT
 
 
+@pytest.mark.timeout(30)
+def test_a_pipe_in_the_place_of_the_record_is_replaced(root, tmp_path):
+    opened(root, skip_corrupt=True)
+    (kept,) = (tmp_path / "cache" / "decoded").iterdir()
+    kept.unlink()
+    os.mkfifo(kept)
+    assert names(root, opened(root, skip_corrupt=True).skipped) == CORRUPT
+    assert kept.is_file()
+
+
 def test_a_class_of_corrupt_files_only_is_an_error(root):
     for path in (root / "test" / "dog").iterdir():
         path.write_bytes(b"")

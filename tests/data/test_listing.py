@@ -93,7 +93,9 @@ def test_a_folder_that_may_still_change_within_a_tick_of_the_clock_is_not_truste
     assert len(scanned) == 2 * count
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 0, "folders": {}}', b'{"version": 1}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"version": 0, "folders": {}}', b'{"version": 1}', b"\xff", b"[" * 100_000]
+)
 def test_a_damaged_listing_is_made_anew(tree, tmp_path, content):
     image_files(tree)
     (kept,) = (tmp_path / "cache" / "listings").iterdir()
@@ -101,6 +103,16 @@ def test_a_damaged_listing_is_made_anew(tree, tmp_path, content):
     kept.write_bytes(content)
     assert list(image_files(tree)) == found_by_pathlib(tree)
     assert json.loads(kept.read_bytes()) == whole
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_in_the_place_of_a_listing_is_replaced(tree, tmp_path):
+    image_files(tree)
+    (kept,) = (tmp_path / "cache" / "listings").iterdir()
+    kept.unlink()
+    os.mkfifo(kept)
+    assert list(image_files(tree)) == found_by_pathlib(tree)
+    assert kept.is_file()
 
 
 def test_a_cache_that_cannot_be_written_does_no_harm(tree, tmp_path, monkeypatch):

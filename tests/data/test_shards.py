@@ -137,6 +137,18 @@ def test_a_damaged_index_is_made_anew(tmp_path, monkeypatch):
     assert read_shards([path])[1].tolist() == [0, 1]
 
 
+@pytest.mark.timeout(30)
+def test_a_pipe_in_the_place_of_the_index_is_replaced(tmp_path, monkeypatch):
+    path = write_tar(tmp_path / "a.tar", samples([0, 1]))
+    monkeypatch.setattr(shards, "SETTLED_NS", 0)
+    read_shards([path])
+    (index,) = (tmp_path / "cache").rglob("*.npz")
+    index.unlink()
+    os.mkfifo(index)
+    assert read_shards([path])[1].tolist() == [0, 1]
+    assert index.is_file()
+
+
 def test_pillow_reads_what_is_found(tmp_path):
     images, _ = read_shards([write_tar(tmp_path / "a.tar", samples([0, 1]))])
     assert Image.open(io.BytesIO(images[1].read())).size == (9, 8)

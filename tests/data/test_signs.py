@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -95,6 +97,11 @@ def test_what_was_drawn_is_read_again(few, tmp_path, monkeypatch):
     assert same(first, opened(tmp_path))
 
 
+def put_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
 def write_plain_array(path):
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
@@ -110,8 +117,10 @@ def write_plain_array(path):
         lambda path: np.savez(path, key=np.array("version 0")),
         lambda path: np.savez(path, other=np.zeros(3)),
         write_plain_array,
+        put_pipe,
     ],
 )
+@pytest.mark.timeout(60)
 def test_a_spoilt_file_is_drawn_anew(few, tmp_path, spoil):
     first = opened(tmp_path)
     spoil(cache(tmp_path))

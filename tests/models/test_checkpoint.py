@@ -10,7 +10,7 @@ from torch import nn
 
 from catro_deploy.errors import CheckpointError
 from catro_deploy.models import build_model
-from catro_deploy.models.checkpoint import load_checkpoint, save_weights
+from catro_deploy.models.checkpoint import load_checkpoint, save_weights, training_record
 
 
 def small() -> nn.Module:
@@ -160,8 +160,10 @@ def test_numbers_for_names_are_refused(tmp_path):
         load_checkpoint(small(), tmp_path / "w.pth")
 
 
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", ["pipe.pth", "pipe.safetensors"])
 def test_a_pipe_is_not_waited_for(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(CheckpointError, match=name):
         load_checkpoint(small(), tmp_path / name)
+    assert training_record(tmp_path / name) is None

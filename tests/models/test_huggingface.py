@@ -3,6 +3,7 @@
 import copy
 import importlib
 import json
+import os
 import shutil
 import socket
 import sys
@@ -96,11 +97,18 @@ def test_names_of_classes(tmp_path):
         names({"0": "cat", "2": "dog"})
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]"])
+@pytest.mark.parametrize("content", [None, "{", "[]", "[" * 100_000])
 def test_a_folder_without_a_configuration(tmp_path, content):
     if content is not None:
         (tmp_path / "config.json").write_text(content)
     with pytest.raises(ModelError, match=r"config\.json"):
+        build_model(f"transformers:{tmp_path}", 3)
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(ModelError, match=r"config\.json cannot be read: .*not a regular file"):
         build_model(f"transformers:{tmp_path}", 3)
 
 

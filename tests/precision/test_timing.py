@@ -3,6 +3,8 @@
 import numpy as np
 import onnx
 import pytest
+import torch
+from torch import nn
 
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.onnx.export import export_onnx
@@ -59,6 +61,26 @@ def test_a_candidate_is_in_its_precision_and_the_rest_in_the_targets(tmp_path, p
     assert found == types
     with open_runner("onnxruntime", file, 1) as runner:
         assert runner.infer(images(1)).shape == (1, 5)
+
+
+def test_biases_that_a_product_in_half_precision_cannot_hold_stay_what_they_are(tmp_path):
+    """ONNX Runtime would round the first layer's to multiples of the scales' product, which is 0 in half precision.
+
+    Scales are a 127th of the largest value: of inputs of 4 and weights of 1e-4 their product is 2.5e-8.
+    """
+    torch.manual_seed(0)
+    first, second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+    with torch.no_grad():
+        first.weight.uniform_(-1e-4, 1e-4)
+        first.bias.uniform_(0.5, 1.5)
+    pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)
+    model = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), *pooled).eval()
+    file = tmp_path / "x.onnx"
+    export_onnx(model, SHAPE, file, opset=18, metadata={})
+    convert_(file, "int8", "fp16", "tensorrt")
+    with open_runner("onnxruntime", file, 1) as runner:
+        found = runner.infer(images(1))
+    assert found == pytest.approx(model(torch.from_numpy(images(1))).detach().numpy(), rel=0.03, abs=0.01)
 
 
 @pytest.mark.parametrize(("precision", "own"), [("fp32", "fp32"), ("fp16", "fp16"), ("int8", "fp16"), ("int8", "fp32")])

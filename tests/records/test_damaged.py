@@ -9,13 +9,16 @@ from catro_deploy.cli.results import RESULTS
 from catro_deploy.errors import RunFolderError, TargetError
 from catro_deploy.files import write_text
 from catro_deploy.progress import Silent
-from catro_deploy.records import Missed, Mode, ModeTimes, StageRecord, Stages, Times, Trained, Trtexec
+from catro_deploy.records import Missed, Mode, ModeTimes, StageRecord, Stages, Times, Trained, TriedPoint, Trtexec
 from catro_deploy.records.files import content_of, read_record, write_record
+from catro_deploy.records.sweep import CellFigures, CellRecord, StepTimes, SweepRecord
 from catro_deploy.report.overview import overview
+from catro_deploy.report.sweep import cells_table, sweep_page, sweep_words
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load, save
 from catro_deploy.settings import load_settings
 from catro_deploy.stages.report import report
+from catro_deploy.sweep.sweeping import AGAIN
 from tests.report.made import (
     make_agreement,
     make_bench,
@@ -24,6 +27,7 @@ from tests.report.made import (
     make_quantize,
     make_reconstruction,
     make_recovery,
+    make_runtimes,
     make_samples,
     make_search,
     make_shipped,
@@ -34,8 +38,31 @@ from tests.report.made import (
 )
 
 TIMES = Times(2000.0, 2100.0, 2500.0, 2000.0, 0.0, 9)
-SETTINGS = load_settings(None, {"prune": {"budget": "auto"}, "quantize": {"precision": "auto"}})
+SETTINGS = load_settings(
+    None, {"prune": {"budget": "auto"}, "quantize": {"precision": "auto"}, "bench": {"runtimes": ["auto"]}}
+)
 STAGE = StageRecord("a", {"verify.json": "b"}, 1.0, "2026-11-23T10:00:00+0000", (Missed("Too low.", "Train."),))
+FIGURES = CellFigures(
+    metric="accuracy",
+    score=0.9,
+    score_ci95=(0.85, 0.95),
+    original_score=0.95,
+    change_points=-5.0,
+    change_ci95=(-8.0, -2.0),
+    images=200,
+    decided_by=0.9,
+    original_decided_by=0.96,
+    latency_ms=0.5,
+    latency_ci95=(0.48, 0.52),
+    original_ms=1.0,
+    ratio=0.5,
+    ratio_ci95=(0.48, 0.52),
+    precision="fp32",
+    file="ship/pruned.onnx",
+    bytes=1500,
+)
+STEPS = (StepTimes("prune", 1.0, 2.5, "here", None, 1), StepTimes("bench", 3.0, 4.5, "here", "box", 2))
+CELL = CellRecord("one", "here", "all", "0.5x", "target", "one", "done", ("Too slow.",), STEPS, FIGURES)
 RECORDS = {
     "plan": make_timed_plan("0.354x", reconstruction=make_reconstruction(2)),
     "verify": make_verify(
@@ -55,6 +82,9 @@ RECORDS = {
     "stages": Stages({"verify": STAGE}),
     "trained": make_trained(),
     "variants": make_variants(),
+    "runtimes": make_runtimes(),
+    "point": TriedPoint(0.5, make_bench().speedup, 0.9, 0.6, 0.95, 0.01, (-0.02, 0.01), 0.02),
+    "sweep": SweepRecord((CELL,), 0.5),
 }
 WRONG = [None, "text", True, -1, 0, 1e308, [], {}, [None], {"a": None}]
 """What stands in place of every value in turn; a file that is still right by its types must not break a reader."""
@@ -72,7 +102,8 @@ def run(tmp_path_factory):
 
 
 def path_of(run, name):
-    return run.path / "baseline.json" if name == "trained" else getattr(run, name)
+    beside = {"trained": "baseline.json", "sweep": "sweep.json"}
+    return run.path / beside[name] if name in beside else getattr(run, name)
 
 
 def read(run, name):
@@ -81,6 +112,8 @@ def read(run, name):
         return Stages({stage: run._stages()[stage] for stage in run.finished()})
     if name == "trained":
         return read_record(Trained, path_of(run, name), "Run again: catro-deploy train")
+    if name == "sweep":
+        return read_record(SweepRecord, path_of(run, name), AGAIN)
     return load(type(RECORDS[name]), run)
 
 
@@ -117,8 +150,13 @@ def read_all(run, name):
     if stage in RESULTS:
         shown = RESULTS[stage]
         shown.show(shown.read(run), run)
-    if name == "trained":
+    if name in ("trained", "point"):
         read(run, name)
+    if name == "sweep":
+        sweep = read(run, name)
+        assert sweep_words(sweep)
+        assert cells_table(sweep)
+        assert sweep_page(sweep, "sweep")
     if name == "stages" and "verify" in run.finished():
         assert run.missed("verify") is not None
         assert overview(run).name == "run"
@@ -181,7 +219,7 @@ def test_nesting_beyond_reason_is_refused(run, name, opening):
         path.write_text(opening * 100_000)
         with pytest.raises(RunFolderError, match=f"{path.name} .*JSON") as caught:
             read(run, name)
-        assert "catro-deploy" in caught.value.hint
+        assert (AGAIN if name == "sweep" else "catro-deploy") in caught.value.hint
     finally:
         path.write_bytes(whole)
 

@@ -31,7 +31,7 @@ def test_what_the_device_is_and_can_do(rehearse):
 
 
 @pytest.mark.full
-def test_a_measured_budget_and_every_way_to_bench(rehearse):
+def test_a_profile_and_every_way_to_bench(rehearse):
     device = rehearse("arm-cpu", aarch64)
     device.add()
     profiled = command("profile", "--device", "van")

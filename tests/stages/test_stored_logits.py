@@ -5,7 +5,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from catro_deploy.agent.probabilities import log_softmax
 from catro_deploy.errors import MessageError
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.stages.logits import log_probabilities
 from catro_deploy.stages.stored_logits import stored_logits
 from catro_deploy.stages.verdict import compare, compare_with_original
 from catro_deploy.statistics.agreement import largest_finite, mean_kl_nats
@@ -52,3 +55,28 @@ def test_memory_does_not_grow_with_images_and_classes(tmp_path):
     assert peak < 45e6
     whole = np.array(original[:50]), np.array(pruned[:50])
     assert mean_kl_nats(original[:50], pruned[:50]) == pytest.approx(mean_kl_nats(*whole))
+
+
+def peak_of_log_probabilities(run, images):
+    """The most memory that the log-probabilities of ``images`` x ``CLASSES`` logits in a file take, in bytes."""
+    generator = np.random.default_rng(0)
+    with stored_logits(run.path, ["net"]) as stored:
+        for _ in range(images // 100):
+            stored["net"].append(generator.normal(0, 30, (100, CLASSES)).astype("<f4").tobytes())
+        logits = stored["net"].array(images, CLASSES)
+    tracemalloc.start()
+    try:
+        found = log_probabilities(run, {"net": logits}, 64)["net"]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.shape == logits.shape
+    assert np.array_equal(found[-70:], log_softmax(logits[-70:]).astype(np.float32))
+    return peak
+
+
+def test_memory_of_log_probabilities_does_not_grow_with_images(tmp_path):
+    run = RunFolder(tmp_path)
+    few, many = (peak_of_log_probabilities(run, images) for images in (200, 2000))
+    assert many < 1.2 * few < 0.5 * 2000 * CLASSES * 4
+    assert list(tmp_path.iterdir()) == []

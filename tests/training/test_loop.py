@@ -82,6 +82,21 @@ def test_a_damaged_state_is_refused_and_left(tmp_path):
     assert path.stat().st_size == 500
 
 
+@pytest.mark.parametrize("part", ["model", "momentum", "ema", "best"])
+@pytest.mark.parametrize("change", ["name", "shape"])
+def test_tensors_that_are_not_the_networks_are_refused(tmp_path, part, change):
+    with pytest.raises(InterruptedTrainingError):
+        train(tmp_path, progress=Recorder(at_step=STEPS + 1), patience=3)
+    path = tmp_path / "state.safetensors"
+    saved = read_state(path)
+    tensors = dict(getattr(saved, part))
+    first = tensors.pop("0.weight")
+    tensors |= {"0.weighs": first} if change == "name" else {"0.weight": first[1:]}
+    write_state(path, replace(saved, **{part: tensors}))
+    with pytest.raises(CheckpointError, match="its tensors are not those of the network"):
+        train(tmp_path, patience=3)
+
+
 def test_divergence_is_named_and_the_last_good_state_stays(tmp_path):
     model = small_network()
 

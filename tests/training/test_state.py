@@ -1,5 +1,10 @@
+import json
+import os
+from dataclasses import replace
+
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from catro_deploy.errors import CheckpointError
@@ -60,6 +65,58 @@ def test_another_safetensors_file_is_refused(tmp_path, metadata):
     save_file({"weight": torch.zeros(2)}, path, metadata=metadata)
     with pytest.raises(CheckpointError, match=r"other\.safetensors"):
         read_state(path)
+
+
+def changed(path, **changes):
+    """The state in ``path`` with other metadata."""
+    with safe_open(path, framework="pt") as file:
+        record = json.loads(file.metadata()["training"])
+    save_file({"weight": torch.zeros(2)}, path, metadata={"training": json.dumps(record | changes)})
+
+
+WRONG = {
+    "fingerprint": [3, None],
+    "epochs": [3, "ab", [3], [{}], [{"epoch": 0}]],
+    "baseline": ["0.5", 1.5, True, float("nan"), []],
+    "scaler": [None, 3, {"scale": "65536"}, {"scale": [1]}],
+    "probe": [3, {}, {"steps": 50}],
+    "partial": [3, {}, {"losses": "12", "seconds": 1.0, "size": 8}, {"losses": [], "seconds": -1.0, "size": 8},
+                {"losses": [None], "seconds": 1.0, "size": 8}, {"losses": [], "seconds": 1.0, "size": 0.5}],
+    "other": [1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_a_value_of_a_wrong_type_or_out_of_range_is_refused_by_name(tmp_path, key):
+    path = tmp_path / "state.safetensors"
+    for value in WRONG[key]:
+        write_state(path, state())
+        changed(path, **{key: value})
+        with pytest.raises(CheckpointError, match=rf"cannot be read \(ValueError: {key}"):
+            read_state(path)
+
+
+@pytest.mark.parametrize("deep", ["[" * 100_000, '{"scaler": ' * 100_000, '{"fingerprint": "a", "x": ' + "[" * 100_000])
+def test_nesting_beyond_reason_is_refused(tmp_path, deep):
+    path = tmp_path / "state.safetensors"
+    save_file({"weight": torch.zeros(2)}, path, metadata={"training": deep})
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_state(path)
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        read_state(tmp_path / "pipe.safetensors")
+
+
+def test_numbers_of_the_loss_scaling_stay_what_they_are(tmp_path):
+    """PyTorch wants growth_interval as a whole number."""
+    path = tmp_path / "state.safetensors"
+    scaler = {"scale": 65536.0, "growth_interval": 2000}
+    write_state(path, replace(state(), scaler=scaler))
+    assert [*map(repr, read_state(path).scaler.items())] == [*map(repr, scaler.items())]
 
 
 def test_the_hash_sees_names_types_shapes_and_values():

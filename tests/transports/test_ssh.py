@@ -142,8 +142,10 @@ import json, sys
 from pathlib import Path
 from catro_deploy.agent.jobs import Job
 from catro_deploy.agent.wire import read
+from catro_deploy.cli.stopping import stop_on_signals
 from catro_deploy.transports.registry import Device
 from catro_deploy.transports.ssh import run_far
+stop_on_signals()
 device, job, folder = json.loads(sys.argv[1])
 job = read(Job, job)
 names = [model.file for model in job.models.values()]
@@ -168,9 +170,10 @@ def test_what_a_killed_host_began_is_picked_up(far, tmp_path):
     assert any("far has been running this job since " in note for note in far.notes)
 
 
-def test_ctrl_c_ends_the_job_there_too(far, tmp_path, home):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_job_there_too(far, tmp_path, home, number):
     with started_host(far, bench_job(tmp_path, protocol=LONG), tmp_path) as host:
-        host.send_signal(signal.SIGINT)
+        host.send_signal(number)
         host.communicate(timeout=120)
     assert is_gone(home)
     assert not list((home / "jobs").iterdir())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from catro_deploy.errors import ProfileError
-from catro_deploy.files import text_hash, write_text
+from catro_deploy.files import require_regular, text_hash, write_text
 from catro_deploy.latency.table import Cell, Fit
 from catro_deploy.records import CostErrors, Staircase
 from catro_deploy.resources import profiles_folder
@@ -82,24 +82,32 @@ def load_profile(folder: Path) -> LatencyProfile:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        content = json.loads((folder / PROFILE).read_bytes())
-        text = (folder / CELLS).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        content = json.loads(_text(folder / PROFILE))
+        text, digest = _text(folder / CELLS), _hash(content)
+    except (OSError, ValueError, RecursionError) as error:
         raise ProfileError(f"The latency profile in {folder} cannot be read: {error}.", AGAIN) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format", "none") if isinstance(content, dict) else "none"
         raise ProfileError(f"The latency profile in {folder} has format {found}; this version reads {FORMAT}.", AGAIN)
-    if content.pop("sha256", None) != _hash(content):
+    if content.pop("sha256", None) != digest:
         raise ProfileError(f"{folder / PROFILE} was changed since it was written.", AGAIN)
-    if content.pop("cells_sha256") != text_hash(text):
+    if content.pop("cells_sha256", None) != text_hash(text):
         raise ProfileError(f"{folder / CELLS} is not the table that was measured: cut off, or changed since.", AGAIN)
     try:
         return TypeAdapter(LatencyProfile).validate_python(content | {"cells": _cells(text)})
-    except (ValidationError, KeyError) as error:
+    except (ValidationError, ValueError, LookupError, TypeError, csv.Error) as error:
         raise ProfileError(f"{folder} is not a latency profile: {error}.", AGAIN) from None
 
 
-def _hash(content: Mapping[str, Any]) -> str:
+def _text(path: Path) -> str:
+    require_regular(path)
+    return path.read_text(encoding="utf-8")
+
+
+def _hash(content: Any) -> str:  # noqa: ANN401 - what JSON can hold
+    """The hash of a profile's content, without the one that it may state itself."""
+    if isinstance(content, dict):
+        content = {key: value for key, value in content.items() if key != "sha256"}
     return text_hash(json.dumps(content, sort_keys=True))
 
 

@@ -1,11 +1,13 @@
 """Profiles on disk, whole and damaged."""
 
+import csv
 import json
 import os
 
 import pytest
 
 from catro_deploy.errors import ProfileError, StorageError
+from catro_deploy.files import file_hash, text_hash
 from catro_deploy.latency.profile import load_profile, profiles_of, save_profile
 from catro_deploy.latency.table import Cell
 from catro_deploy.resources import profiles_folder
@@ -70,6 +72,34 @@ def test_a_description_that_is_cut_off_is_refused(folder, content):
     refused(folder, "read: ")
 
 
+@pytest.mark.parametrize("deep", ["[" * 100_000, '{"format": ' * 100_000])
+def test_nesting_beyond_reason_is_refused(folder, deep):
+    (folder / "profile.json").write_text(deep)
+    refused(folder, "cannot be read")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ["profile.json", "cells.csv"])
+def test_a_pipe_is_not_waited_for(folder, name):
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    refused(folder, "not a regular file")
+
+
+@pytest.mark.parametrize(("column", "value"), [("us", "fast"), ("us", ""), ("samples", "1.5"), (None, None)])
+def test_a_table_that_is_none_is_refused_whatever_its_hash_says(folder, column, value):
+    """As of another version that wrote other columns."""
+    table, file = folder / "cells.csv", folder / "profile.json"
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    rows[0] |= {column: value} if column else {}
+    lines = [",".join(rows[0]), *(",".join(f'"{cell}"' for cell in row.values()) for row in rows)]
+    table.write_text("\n".join(lines if column else [lines[0], "short"]))
+    content = json.loads(file.read_text()) | {"cells_sha256": file_hash(table)}
+    del content["sha256"]
+    file.write_text(json.dumps(content | {"sha256": text_hash(json.dumps(content, sort_keys=True))}))
+    refused(folder, "is not a latency profile")
+
+
 @pytest.mark.parametrize("name", ["profile.json", "cells.csv"])
 def test_a_missing_file_is_refused(folder, name):
     (folder / name).unlink()
@@ -101,6 +131,8 @@ def test_profiles_of_a_target_the_newest_first_without_damaged_ones(folder):
         os.utime(folder.parent / name / "profile.json", (1e9, 1e9 - place))
     os.utime(folder / "profile.json", (1e9, 1e9 - 100))
     (folder.parent / "x86-cpu-3" / "cells.csv").write_text("shape")
+    (folder.parent / "x86-cpu-deep").mkdir()
+    (folder.parent / "x86-cpu-deep" / "profile.json").write_text("[" * 100_000)
     (folder.parent / "x86-cpu-unfinished").mkdir()
     assert [(path.name, of.networks) for path, of in profiles_of("x86-cpu")] == [
         ("x86-cpu-2", 0),
