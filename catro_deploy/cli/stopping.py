@@ -1,9 +1,16 @@
 """SIGTERM and SIGHUP end a command like Ctrl-C: temporary files, processes and jobs that it started are removed."""
 
+import os
 import signal
+import sys
+import threading
 from types import FrameType
 
 __all__ = ["Terminated", "stop_on_signals"]
+
+
+AGAIN_S = 0.02
+"""A finaliser that swallowed the request has ended by then."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -28,8 +35,23 @@ def stop_on_signals() -> None:
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, _terminate)
+    sys.unraisablehook = _ask_again
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)
     raise Terminated(number)
+
+
+def _ask_again(lost: "sys.UnraisableHookArgs") -> None:
+    """Repeat a signal that arrived in a finaliser (``__del__``), where Python ignores exceptions."""
+    if not isinstance(lost.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    number = signal.SIGINT
+    if isinstance(lost.exc_value, Terminated):
+        number = signal.Signals(lost.exc_value.exit_code - 128)
+        signal.signal(number, _terminate)
+    timer = threading.Timer(AGAIN_S, os.kill, (os.getpid(), number))
+    timer.daemon = True
+    timer.start()
