@@ -17,28 +17,26 @@ def variants_line(found: Variants, number: int) -> str:
 def variants_table(found: Variants, number: int) -> Table:
     """A row for each variant, the best first; ``number`` is the one that was taken."""
     steps = STEPS[: max(len(one.kl_nats) for one in found.variants)]
+    head = ["", "Variant", "Latency", "MACs", *(f"KL, {step}" for step in steps), "Same answer", "Accuracy"]
     rows = [_cells(place, one, len(steps), number) for place, one in enumerate(found.variants, 1)]
-    head = ("", "Variant", "Latency, measured", "MACs used", *(f"Divergence, {step}" for step in steps), "Same answer")
-    if any(one.validation_accuracy is not None for one in found.variants):
-        head = (*head, "Accuracy")
-    return Table((*head, ""), tuple((*row[: len(head)], row[-1]) for row in rows), frozenset(range(2, len(head))))
+    if all(one.validation_accuracy is None for one in found.variants):
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    return Table(tuple(head), tuple(map(tuple, rows)), frozenset(range(2, len(head))))
 
 
-def _cells(place: int, one: Variant, steps: int, number: int) -> tuple[str, ...]:
+def _cells(place: int, one: Variant, steps: int, number: int) -> list[str]:
+    first = [f"{place}, taken" if place == number else str(place), one.name]
     if one.speedup is None:
-        return (str(place), one.name, "no network meets the budget", *[""] * (steps + 4))
-    reached = [nats(kl) for kl in one.kl_nats] + [""] * (steps - len(one.kl_nats))
-    latency, macs, agreement, accuracy = (
-        "" if figure is None else form(figure)
-        for figure, form in (
-            (one.speedup.ratio, "{:.3f}x".format),
-            (one.macs_share, percent),
-            (one.agreement, percent),
-            (one.validation_accuracy, percent),
-        )
-    )
-    outcome = "taken" if place == number else ""
-    return (str(place), one.name, latency, macs, *reached, agreement, accuracy, outcome)
+        return [*first, "not met", *[""] * (steps + 3)]
+    reached = [_plain(kl) for kl in one.kl_nats] + [""] * (steps - len(one.kl_nats))
+    shares = [
+        "" if share is None else percent(share) for share in (one.macs_share, one.agreement, one.validation_accuracy)
+    ]
+    return [*first, f"{one.speedup.ratio:.3f}x", shares[0], *reached, *shares[1:]]
+
+
+def _plain(kl_nats: float) -> str:
+    return nats(kl_nats).partition(" ")[0]
 
 
 def variants_words(found: Variants) -> str:
