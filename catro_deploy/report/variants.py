@@ -17,7 +17,7 @@ def variants_line(found: Variants, number: int) -> str:
 def variants_table(found: Variants, number: int) -> Table:
     """A row for each variant, the best first; ``number`` is the one that was taken."""
     steps = STEPS[: max(len(one.kl_nats) for one in found.variants)]
-    head = ["", "Variant", "Latency", "MACs", *(f"KL, {step}" for step in steps), "Same answer", "Accuracy"]
+    head = ["", "Variant", "Latency", "MACs", "KL untrained", *steps[1:], "Agreement", "Accuracy"]
     rows = [_cells(place, one, len(steps), number) for place, one in enumerate(found.variants, 1)]
     if all(one.validation_accuracy is None for one in found.variants):
         head, rows = head[:-1], [row[:-1] for row in rows]
@@ -29,10 +29,8 @@ def _cells(place: int, one: Variant, steps: int, number: int) -> list[str]:
     if one.speedup is None:
         return [*first, "not met", *[""] * (steps + 3)]
     reached = [_plain(kl) for kl in one.kl_nats] + [""] * (steps - len(one.kl_nats))
-    shares = [
-        "" if share is None else percent(share) for share in (one.macs_share, one.agreement, one.validation_accuracy)
-    ]
-    return [*first, f"{one.speedup.ratio:.3f}x", shares[0], *reached, *shares[1:]]
+    scores = ["" if score is None else percent(score) for score in (one.agreement, one.validation_accuracy)]
+    return [*first, f"{one.speedup.ratio:.3f}x", percent(one.macs_share), *reached, *scores]
 
 
 def _plain(kl_nats: float) -> str:
