@@ -17,7 +17,7 @@ def variants_line(found: Variants, number: int) -> str:
 def variants_table(found: Variants, number: int) -> Table:
     """A row for each variant, the best first; ``number`` is the one that was taken."""
     steps = STEPS[: max(len(one.kl_nats) for one in found.variants)]
-    head = ["", "Variant", "Latency", "MACs", "KL untrained", *steps[1:], "Agreement", "Accuracy"]
+    head = ["", "Variant", "Latency", "MACs", "Untrained", *steps[1:], "Agreement", "Accuracy"]
     rows = [_cells(place, one, len(steps), number) for place, one in enumerate(found.variants, 1)]
     if all(one.validation_accuracy is None for one in found.variants):
         head, rows = head[:-1], [row[:-1] for row in rows]
@@ -30,7 +30,7 @@ def _cells(place: int, one: Variant, steps: int, number: int) -> list[str]:
         return [*first, "not met", *[""] * (steps + 3)]
     reached = [_plain(kl) for kl in one.kl_nats] + [""] * (steps - len(one.kl_nats))
     scores = ["" if score is None else percent(score) for score in (one.agreement, one.validation_accuracy)]
-    return [*first, f"{one.speedup.ratio:.3f}x", percent(one.macs_share), *reached, *scores]
+    return [*first, f"{one.speedup.ratio:.3f}x", f"{one.macs_share:.0%}", *reached, *scores]
 
 
 def _plain(kl_nats: float) -> str:
@@ -41,10 +41,11 @@ def variants_words(found: Variants) -> str:
     """What the figures refer to, and how to take another variant."""
     text = (
         f"{count(len(found.variants))} variants of the pruning were brought to the budget by measurement, in "
-        f"{found.minutes:.0f} minutes. Divergence (KL, in nats), agreement and accuracy are on "
-        f"{count(found.validation_images)} validation images, after the last step that a variant reached: only the "
-        "best of each step go on. The test images were not used. The one taken was then fine-tuned in full: the rest "
-        "of this report is about it. To continue with another: --take and its number."
+        f"{found.minutes:.0f} minutes. Their divergence from the original's answers (KL, in nats) is shown untrained and "
+        "after each step of training; only the best of each step go on. Agreement and accuracy are those after the last "
+        f"step. All are on {count(found.validation_images)} validation images; the test images were not used. The one "
+        "taken was then fine-tuned in full: the rest of this report is about it. To continue with another: --take and "
+        "its number."
     )
     if found.left_out:
         text += f" Not begun for lack of time (--search-minutes): {found.left_out} more."
