@@ -36,7 +36,7 @@ from benchmarks.precision import nncf_peer
 from benchmarks.precision.cases import CASES, WHOLE, Case, case_settings, make_networks, random_settings
 from benchmarks.precision.openvino_int8_tables import BASES, machine_tables
 from benchmarks.precision.race import Files, race, ratio
-from catro_deploy import load
+from catro_deploy import networks
 from catro_deploy.calibration import load_int8_recipe
 from catro_deploy.data.base import Split, Subset
 from catro_deploy.data.pixels import normalise
@@ -81,7 +81,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def networks(case: Case, budget: str, run: RunFolder, args: argparse.Namespace) -> tuple[Settings, Plan]:
+def networks_of(case: Case, budget: str, run: RunFolder, args: argparse.Namespace) -> tuple[Settings, Plan]:
     """Write the networks of a row in float32 and int8 to ``run``: what decided them, and the plan."""
     settings = case_settings(case, args, prune={"target": TARGET, "budget": budget}, finetune={})
     make_networks(settings, run, train=budget != WHOLE)
@@ -115,7 +115,7 @@ def run_case(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """A trained network, and what it was pruned to, in float32 and in int8."""
     case = CASES[name]
     whole = RunFolder(args.work / f"{name}-whole")
-    settings, plan = networks(case, WHOLE, whole, args)
+    settings, plan = networks_of(case, WHOLE, whole, args)
     dataset = dataset_of(settings, plan)
     recipe = load_int8_recipe(settings.quantize.recipe)
     samples = calibration_samples(Subset(dataset.train, plan.class_indices), plan, recipe)
@@ -128,7 +128,7 @@ def run_case(name: str, args: argparse.Namespace) -> dict[str, Any]:
     for budget in BUDGETS.get(name, ()):
         run = RunFolder(args.work / f"{name}-{budget}")
         with suppress(MissedError):  # no network meets the budget
-            _, pruned = networks(case, budget, run, args)
+            _, pruned = networks_of(case, budget, run, args)
             macs[budget] = pruned.pruned_macs / pruned.original_macs
             files[f"{budget} fp32"] = ("openvino", run.pruned_onnx)
             files[f"{budget} int8"] = ("openvino", run.onnx("pruned", "int8"))
@@ -156,7 +156,7 @@ def run_random(name: str, args: argparse.Namespace) -> dict[str, Any]:
                 prune(settings, run, Silent())
         plan = load_plan(run)
         macs[budget] = plan.pruned_macs / plan.original_macs
-        both = _in_both(load(run.path), original.input_shape, run.path / "pruned")
+        both = _in_both(networks.load(run, weights="pruned"), original.input_shape, run.path / "pruned")
         files[f"{budget} fp32"], files[f"{budget} int8"] = (("openvino", file) for file in both)
     title = f"{model.partition(':')[2]}, {size}x{size}, random weights"
     return measured(files, title) | {"accuracy": {}, "macs": macs, "peer": versions}

@@ -41,11 +41,11 @@ def variants_words(found: Variants) -> str:
     """What the figures refer to, and how to take another variant."""
     text = (
         f"{count(len(found.variants))} variants of the pruning were brought to the budget by measurement, in "
-        f"{found.minutes:.0f} minutes. Their divergence from the original's answers (KL, in nats) is shown untrained and "
-        "after each step of training; only the best of each step go on. Agreement and accuracy are those after the last "
-        f"step. All are on {count(found.validation_images)} validation images; the test images were not used. The one "
-        "taken was then fine-tuned in full: the rest of this report is about it. To continue with another: --take and "
-        "its number."
+        f"{found.minutes:.0f} minutes. Their divergence from the original's answers (KL, in nats) is shown untrained "
+        "and after each step of training; only the best of each step go on. Agreement and accuracy are those after the "
+        f"last step. All are on {count(found.validation_images)} validation images; the test images were not used. The "
+        "one taken was then fine-tuned in full: the rest of this report is about it. To continue with another: --take "
+        "and its number."
     )
     if found.left_out:
         text += f" Not begun for lack of time (--search-minutes): {found.left_out} more."
