@@ -21,7 +21,7 @@ from catro_deploy.runs.holding import hold
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
 from catro_deploy.settings.labels import require_labels_unneeded
 from catro_deploy.stages.applicable import applicable
-from catro_deploy.stages.decided import as_decided
+from catro_deploy.stages.decided import as_decided, require_comparable
 from catro_deploy.stages.outside import checkpoint_hash, counts_latency, deciding
 from catro_deploy.stages.replacing import folder_beside, replacement
 from catro_deploy.stages.table import SEARCH, STAGES, VARIANTS, Stage
@@ -52,7 +52,8 @@ def check(settings: Settings) -> None:
 
     Raises:
         UsageError: the target, the budget or a protocol is invalid, or they are incompatible.
-        TargetError: a budget is to be searched, or a precision decided, on a target that cannot be reached from here.
+        TargetError: a budget or variant is to be searched, or a precision decided, on a target that cannot be reached
+            from here.
     """
     target = load_target(settings.prune.target)
     require_sides(settings)
@@ -60,6 +61,8 @@ def check(settings: Settings) -> None:
         _require_searchable(settings, target)
     elif counts_latency(settings):
         require_latency(target, settings.prune.device)
+    if settings.search.enabled:
+        require_comparable(settings)
     if settings.quantize.precision != TARGETS_OWN and not reachable(target, settings.prune.device):
         raise TargetError(
             f"A precision is decided by measurement, and {target.name} cannot be reached from here.",
@@ -113,11 +116,12 @@ def with_search(settings: Settings) -> Settings:
         TargetError: the target is not known.
     """
     pruning, search = settings.prune, settings.search
+    if not reachable(load_target(pruning.target), pruning.device):
+        return settings
     if search.enabled and "precision" in search.knobs and settings.quantize.precision == TARGETS_OWN:
         precision = settings.quantize.model_copy(update={"precision": AUTO})
         settings = settings.model_copy(update={"quantize": precision})
-    named = "budget" in pruning.model_fields_set
-    if named or settings.verify.max_drop is None or not reachable(load_target(pruning.target), pruning.device):
+    if "budget" in pruning.model_fields_set or settings.verify.max_drop is None:
         return settings
     return _with_pruning(settings, budget=AUTO)
 
@@ -275,7 +279,8 @@ def run_folder_name(settings: Settings) -> str:
     parts = {section: deciding(settings, section) for section in ("model", "data", "prune")}
     classes = "+".join(parts["prune"]["classes"]) or "all"
     budget = parts["prune"]["budget"].replace("%", "pct-")
-    named = [settings.quantize.precision] if settings.quantize.is_named else []
+    named: list[str] = [settings.quantize.precision] if settings.quantize.is_named else []
+    named += ["search"] if settings.search.enabled else []
     digest = text_hash(json.dumps([parts, checkpoint_hash(settings), *named], sort_keys=True))[:8]
     words = (Path(settings.prune.target).stem, classes[:40], budget, *named, digest)
     return "-".join(re.sub(r"[^\w.+-]+", "_", word) for word in words)

@@ -1,4 +1,4 @@
-"""Settings with what earlier stages of the run have decided: the budget that was found, and the best variant."""
+"""Settings with what earlier stages of the run have decided: the budget that was found, and the variant."""
 
 from collections.abc import Mapping
 
@@ -8,8 +8,10 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load, load_if_there
 from catro_deploy.settings import AUTO, Settings
 from catro_deploy.stages.table import PRUNE, VARIANTS, Stage
+from catro_deploy.targets import load_target
+from catro_deploy.transports.reach import require_reachable
 
-__all__ = ["as_decided", "changed"]
+__all__ = ["as_decided", "changed", "require_comparable"]
 
 
 def as_decided(settings: Settings, stage: Stage, run: RunFolder) -> Settings:
@@ -42,6 +44,21 @@ def _taken(record: Variants, settings: Settings) -> Mapping[str, str]:
             "Take another one: the report lists them with their numbers.",
         )
     return variant.changes
+
+
+def require_comparable(settings: Settings) -> None:
+    """Check that variants can be brought to the budget by measurement.
+
+    Raises:
+        TargetError: the target cannot be measured from here.
+        SettingsError: the budget is not measured.
+    """
+    require_reachable(load_target(settings.prune.target), settings.prune.device, "variants")
+    if not settings.prune.is_timed:
+        raise SettingsError(
+            f"--search compares prunings of equal measured latency, but the budget is {settings.prune.budget}.",
+            "Name a budget of latency: --budget 0.5x",
+        )
 
 
 def changed(settings: Settings, changes: Mapping[str, str]) -> Settings:

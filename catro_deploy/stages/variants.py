@@ -21,7 +21,7 @@ from catro_deploy import networks
 from catro_deploy.calibration import load_int8_recipe
 from catro_deploy.data.base import is_unlabelled
 from catro_deploy.data.pixels import normalise
-from catro_deploy.errors import MissedError, NumericsError, SettingsError
+from catro_deploy.errors import MissedError, NumericsError
 from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.precision.int8 import form_of, quantised
@@ -35,7 +35,7 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import Settings
-from catro_deploy.stages.decided import changed
+from catro_deploy.stages.decided import changed, require_comparable
 from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.held_out import HeldOut, hold_out, logits_of
 from catro_deploy.stages.integers import calibration_samples
@@ -46,7 +46,6 @@ from catro_deploy.stages.ways import DEPTH, NO_DEPTH, ways
 from catro_deploy.statistics.agreement import accuracy_of, agreement_of
 from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.targets import load_target
-from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["variants"]
 
@@ -72,12 +71,7 @@ def variants(settings: Settings, run: RunFolder, progress: Progress) -> Variants
         DataError: there are no validation images.
         MissedError: no network of any variant meets the budget; variants.json is not written.
     """
-    require_reachable(load_target(settings.prune.target), settings.prune.device, "variants")
-    if not settings.prune.is_timed:
-        raise SettingsError(
-            f"--search compares prunings of equal measured latency, but the budget is {settings.prune.budget}.",
-            "Name a budget of latency: --budget 0.5x",
-        )
+    require_comparable(settings)
     return _Halving(settings, run, hold_out(settings, progress), progress).best()
 
 

@@ -68,6 +68,26 @@ def test_who_names_no_budget_and_allows_a_loss_has_it_searched():
     assert budget(verify=loss, prune={"target": "jetson-orin"}) == "0.5x"
 
 
+def test_a_search_may_change_the_precision_unless_one_is_named():
+    def precision(**flags):
+        return with_search(
+            load_settings(None, flags | {"search": {"enabled": True} | flags.get("search", {})})
+        ).quantize.precision
+
+    assert precision() == "auto"
+    assert precision(quantize={"precision": "fp32"}) == "fp32"
+    assert precision(search={"knobs": ["depth"]}) == "target"
+    assert precision(prune={"target": "jetson-orin"}) == "target"
+
+
+def test_a_search_that_cannot_be_measured_is_refused_before_anything_runs(run):
+    searched = {"search": {"enabled": True}}
+    with pytest.raises(TargetError, match="jetson-orin"):
+        check(load_settings(None, searched | {"prune": {"target": "jetson-orin"}}))
+    with pytest.raises(SettingsError, match="50%flops"):
+        check(load_settings(None, searched | {"prune": {"budget": "50%flops"}}))
+
+
 def test_a_search_needs_a_loss_and_a_target_within_reach():
     check(load_settings(None, LOSS))
     with pytest.raises(SettingsError, match="--max-drop"):
