@@ -17,7 +17,7 @@ from catro_deploy.stages.original import open_original
 from catro_deploy.training.compute import choose_device
 from catro_deploy.training.evaluate import predict
 
-__all__ = ["HeldOut", "hold_out", "logits_of"]
+__all__ = ["HeldOut", "held_out_of", "logits_of"]
 
 Floats = NDArray[np.float32]
 
@@ -36,7 +36,7 @@ class HeldOut:
     look: FirstLook | None = None
 
 
-def hold_out(settings: Settings, progress: Progress) -> HeldOut:
+def held_out_of(settings: Settings, progress: Progress) -> HeldOut:
     """The validation images of the wanted classes, and the unpruned network's logits for them.
 
     Raises:

@@ -23,7 +23,7 @@ from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.finetune import finetune
-from catro_deploy.stages.held_out import HeldOut, hold_out, logits_of
+from catro_deploy.stages.held_out import HeldOut, held_out_of, logits_of
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import shortened, trial_folder
 from catro_deploy.stages.verdict import TUNING
@@ -54,7 +54,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
     allowed = settings.verify.max_drop
     if allowed is None:
         raise SettingsError("A search needs the loss that is allowed.", "Give it in points: --max-drop 0.5")
-    held_out = hold_out(settings, progress)
+    held_out = held_out_of(settings, progress)
     basis = held_out.basis
     limits = basis.limits(_best_score(basis), 0.0, allowed)
     if warning := resolution_warning(len(basis.expected), allowed):

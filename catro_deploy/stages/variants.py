@@ -37,7 +37,7 @@ from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.decided import changed, require_comparable
 from catro_deploy.stages.finetune import finetune
-from catro_deploy.stages.held_out import HeldOut, hold_out, logits_of
+from catro_deploy.stages.held_out import HeldOut, held_out_of, logits_of
 from catro_deploy.stages.integers import calibration_samples
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
@@ -72,7 +72,7 @@ def variants(settings: Settings, run: RunFolder, progress: Progress) -> Variants
         MissedError: no network of any variant meets the budget; variants.json is not written.
     """
     require_comparable(settings)
-    return _Halving(settings, run, hold_out(settings, progress), progress).best()
+    return _Halving(settings, run, held_out_of(settings, progress), progress).best()
 
 
 class _Halving:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of
 from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.latency.profile.subject import opened
 from catro_deploy.models import build_model
@@ -83,9 +84,19 @@ def test_biases_that_a_product_in_half_precision_cannot_hold_stay_what_they_are(
     assert found == pytest.approx(model(torch.from_numpy(images(1))).detach().numpy(), rel=0.03, abs=0.01)
 
 
+def halved(model):
+    """``model`` with the first half of the channels of each group that may be pruned."""
+    network = trace(model, SHAPE)
+    kept = {group.name: range(-(-group.width // 2)) for group in network.groups if not group.fixed}
+    return apply_keeps_(model, keeps_of(network.groups, kept, network.sizes)).eval()
+
+
+@pytest.mark.parametrize("candidate", [False, True], ids=["original", "candidate"])
 @pytest.mark.parametrize(("precision", "own"), [("fp32", "fp32"), ("fp16", "fp16"), ("int8", "fp16"), ("int8", "fp32")])
 @pytest.mark.parametrize("weights", ["cifar10_resnet20", "gtsrb_resnet20", "cifar10_resnet56"])
-def test_of_trained_networks_every_precision_of_tensorrt_is_written(tmp_path, test_data, weights, precision, own):
+def test_of_trained_networks_every_precision_of_tensorrt_is_written(
+    tmp_path, test_data, weights, precision, own, candidate
+):
     """Biases that ONNX Runtime rounds to multiples of scales in half precision would be far off."""
     path = test_data / "weights" / f"{weights}.pth"
     if not path.is_file():
@@ -94,7 +105,7 @@ def test_of_trained_networks_every_precision_of_tensorrt_is_written(tmp_path, te
     model = build_model(f"cifar_{weights.split('_')[1]}", classes).eval()
     load_checkpoint(model, path)
     file = tmp_path / "x.onnx"
-    export_onnx(model, SHAPE, file, opset=18, metadata={})
+    export_onnx(halved(model) if candidate else model, SHAPE, file, opset=18, metadata={})
     convert_(file, precision, own, "tensorrt")
     with open_runner("onnxruntime", file, 1) as runner:
         assert np.isfinite(runner.infer(images(1))).all()

@@ -131,7 +131,7 @@ def tried(monkeypatch):
         return TriedPoint(share, slower_by(share - 0.01, 0.005), accuracy, share + 0.1, agreement, 0.01)
 
     monkeypatch.setattr(search_stage, "_prune_and_finetune", made)
-    monkeypatch.setattr(search_stage, "hold_out", judging_by(by_accuracy()))
+    monkeypatch.setattr(search_stage, "held_out_of", judging_by(by_accuracy()))
     return asked
 
 
@@ -152,7 +152,7 @@ def test_the_front_holds_every_budget_and_names_the_one_kept(settings, run, trie
 
 
 def test_without_labels_the_metric_is_agreement(settings, run, tried, monkeypatch):
-    monkeypatch.setattr(search_stage, "hold_out", judging_by(by_agreement()))
+    monkeypatch.setattr(search_stage, "held_out_of", judging_by(by_agreement()))
     recorder = Recorder("")
     content = search(settings(), run, recorder)
     assert (content.metric, content.metric_reason) == ("agreement", "the images have no labels")
@@ -189,7 +189,7 @@ def test_budgets_that_were_tried_serve_for_another_loss_but_not_for_other_settin
 def test_of_few_images_agreement_and_divergence_decide(settings, run, tried, monkeypatch, kl, budget, said):
     """Half a point of a cost of 1 nat; 10 images that are all alike rule nothing out."""
     basis = replace(by_agreement(), change_cost_nats=1.0)
-    monkeypatch.setattr(search_stage, "hold_out", judging_by(basis))
+    monkeypatch.setattr(search_stage, "held_out_of", judging_by(basis))
     made, recorder = search_stage._prune_and_finetune, Recorder("")
     monkeypatch.setattr(search_stage, "_prune_and_finetune", lambda *asked: replace(made(*asked), scaled_kl_nats=kl))
     if budget is None:
@@ -204,7 +204,7 @@ def test_of_few_images_agreement_and_divergence_decide(settings, run, tried, mon
 
 
 def test_a_loss_that_no_budget_keeps_is_missed(settings, run, tried, monkeypatch):
-    monkeypatch.setattr(search_stage, "hold_out", judging_by(by_accuracy(0.99)))
+    monkeypatch.setattr(search_stage, "held_out_of", judging_by(by_accuracy(0.99)))
     with pytest.raises(MissedError, match=r"\b0\.5x, 0\.707x.*\b0\.5 points\b") as caught:
         search(settings(), run, Silent())
     assert caught.value.exit_code == 3
