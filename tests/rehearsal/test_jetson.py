@@ -55,6 +55,8 @@ def test_every_way_to_build_and_bench(rehearse, uid):
     bench = read(run, "bench")
     assert len(bench["further"]) == 7
     assert bench["energy"]["rails"] == "VDD_GPU_SOC, VDD_CPU_CV"
+    clock = bench["environment"]["clocks_mhz_during"]["GPU"]
+    assert (clock["median"], clock["allowed"]) == (408.0, 612.0)
     built = command("build", "--run", "run", "--level", "5", "--rebuilds", "1")
     assert built.exit_code == 0, built.stderr
     assert len(read(run, "build")["pruned"]["rebuilds_us"]) == 1
