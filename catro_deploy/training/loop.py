@@ -6,7 +6,7 @@ a resumed training gives the same weights, bit by bit, as an uninterrupted one.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -95,7 +95,8 @@ class Training:
         if saved := self.world.share(read_state(path) if path is not None and path.is_file() else None):
             partial = saved.partial
             if saved.fingerprint == fingerprint and (partial is None or partial.size == self.batches.size):
-                if not self._fits(saved):
+                own, scaler = self.model.state_dict(), self.stepper.scaler.state_dict()
+                if not saved.fits(own, self.stepper.parameters, scaler, averaged=self.average is not None):
                     raise CheckpointError(
                         f"The interrupted training in {path} is damaged: its tensors are not those of the network.",
                         "Delete it to start the training over.",
@@ -126,17 +127,6 @@ class Training:
     def _validated(self, network: nn.Module) -> float | None:
         self.world.align_(network)
         return self.validate(network)
-
-    def _fits(self, saved: State) -> bool:
-        """Whether names and shapes in ``saved`` are those of this training."""
-        own, scaler = _shapes(self.model.state_dict()), self.stepper.scaler.state_dict()
-        trained = _shapes(self.stepper.parameters)
-        wholes = [saved.model, *([saved.ema] if self.average else []), *([saved.best] if saved.best else [])]
-        return (
-            all(_shapes(whole) == own for whole in wholes)
-            and _shapes(saved.momentum).items() <= trained.items()
-            and not (saved.scaler and scaler and saved.scaler.keys() != scaler.keys())
-        )
 
     def _restore(self, saved: State) -> None:
         self.model.load_state_dict(saved.model)
@@ -308,7 +298,3 @@ class Training:
             processes=self.world.size,
             probe=self.state.probe,
         )
-
-
-def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in tensors.items()}

@@ -27,6 +27,9 @@ __all__ = ["Partial", "State", "read_state", "tensors_hash", "write_state"]
 METADATA_KEY = "training"
 
 
+Tensors = Mapping[str, torch.Tensor]
+
+
 @dataclass(frozen=True)
 class Partial:
     """The part of an epoch that is done.
@@ -75,6 +78,16 @@ class State:
         """The epoch of the best validation accuracy, the latest of equals; None if nothing was validated."""
         validated = [epoch for epoch in self.epochs if epoch.validation_accuracy is not None]
         return max(validated, key=lambda one: (one.validation_accuracy, one.epoch), default=None)
+
+    def fits(self, model: Tensors, parameters: Tensors, scaler: Mapping[str, object], *, averaged: bool) -> bool:
+        """Whether names and shapes are those of ``model``, its trained ``parameters`` and the state of ``scaler``."""
+        own = _shapes(model)
+        wholes = [self.model, *([self.ema] if averaged else []), *([self.best] if self.best else [])]
+        return (
+            all(_shapes(whole) == own for whole in wholes)
+            and _shapes(self.momentum).items() <= _shapes(parameters).items()
+            and not (self.scaler and scaler and self.scaler.keys() != scaler.keys())
+        )
 
 
 @dataclass(frozen=True)
@@ -172,3 +185,7 @@ def _record(text: str) -> _Record:
 
 def _part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _shapes(tensors: Tensors) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
