@@ -154,8 +154,8 @@ def run_stages(
 ) -> MissedError | None:
     """Run the stages ``names`` of ``table`` in its order, each unless it is done; ``force`` runs them anyway.
 
-    The search runs for the budget ``auto`` only; the pruning then works with the budget found, and the stages after it
-    with what the plan says.
+    The search runs for the budget ``auto`` only, variants are compared where [search] is enabled; the pruning then
+    works with what they found, and the stages after it with what the plan says.
 
     Returns:
         The request that was missed, for the caller to raise once the results are shown.

@@ -31,8 +31,9 @@ __all__ = ["labelled_batches", "prune", "pruning_batches", "unlabelled_batches",
 def prune(settings: Settings, run: RunFolder, progress: Progress, look: FirstLook | None = None) -> Plan:
     """Prune the checkpoint's network; write plan.json, original.safetensors and pruned.safetensors.
 
-    The original keeps all its channels, but of its logits only those of the wanted classes. If the budget was found by
-    a search, its network is taken over: pruned and measured again it might be another, and miss the budget.
+    The original keeps all its channels, but of its logits only those of the wanted classes. A network that
+    was tried for this budget or variant is taken over: pruned and measured again it might be another, and miss the
+    budget.
     ``look`` is what a look at the original has shown; without it one is taken.
 
     Raises:

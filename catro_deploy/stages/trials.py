@@ -1,4 +1,4 @@
-"""The folders in which a search tries its budgets, each named after all that decides the outcome."""
+"""The folders in which budgets and variants are tried, each named after all that decides the outcome."""
 
 import json
 import math
@@ -23,7 +23,7 @@ def shortened(settings: Settings) -> Settings:
 
 
 def trial_folder(settings: Settings, run: RunFolder) -> RunFolder:
-    """Where the budget in ``settings`` is tried: never that of other settings or of another checkpoint.
+    """Where the pruning of ``settings`` is tried: never that of other settings or of another checkpoint.
 
     Once the trial has ended, its point.json is there, and its plan.json and pruned.safetensors if a network met the
     budget.

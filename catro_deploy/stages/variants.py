@@ -95,8 +95,6 @@ class _Halving:
         for step, (most, training) in enumerate(steps, 1):
             self._train_best(step, most, training)
         self._tried.sort(key=_rank)
-        for one in self._tried:
-            self._tidy(self._folder(one.changes))
         record = Variants(
             variants=tuple(Variant(**{k: v for k, v in vars(one).items() if k != "format"}) for one in self._tried),
             validation_images=len(self._held_out.images.labels),
@@ -192,7 +190,7 @@ class _Halving:
         )
 
     def _in_int8(self, network: nn.Module, plan: Plan, settings: Settings) -> Floats:
-        """Logits in int8, calibrated, with all layers quantised: what ``quantize`` later makes is at least as good."""
+        """Logits in int8, calibrated, all layers quantised; ``quantize`` may later keep sensitive ones in float."""
         import onnx
 
         recipe, images = load_int8_recipe(settings.quantize.recipe), self._held_out.images
@@ -242,4 +240,4 @@ def _outcome(tried: Variant) -> str:
 
 
 def _distance(tried: Variant) -> str:
-    return f"divergence {nats(tried.kl_nats[-1])}" if tried.kl_nats else "no finite answers"
+    return f"divergence {nats(tried.kl_nats[-1])}"
