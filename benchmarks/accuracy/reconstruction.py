@@ -24,7 +24,16 @@ from typing import Any
 import torch
 
 from benchmarks.accuracy.reconstruction_page import page
-from benchmarks.accuracy.reconstruction_rows import CASES, DATASETS, PEERS, PRUNINGS, RECIPES, TRAININGS, Row, rows_of
+from benchmarks.accuracy.reconstruction_rows import (
+    CASES,
+    PEERS,
+    PRUNINGS,
+    RECIPES,
+    TRAININGS,
+    Row,
+    data_sections,
+    rows_of,
+)
 from benchmarks.common import DOCS, environment, read_result, write_result
 from benchmarks.peers import measured_ratio, prune_by_peer
 from benchmarks.rows import finetune_and_judge, finish_in_own_process
@@ -57,26 +66,10 @@ def arguments() -> argparse.Namespace:
 def settings_of(row: Row, args: argparse.Namespace) -> Settings:
     """What decides a row."""
     case = CASES[row.case]
-    data, mean, std, augment = DATASETS[case.data]
-    return load_settings(
-        None,
-        {
-            "model": {"name": case.model, "checkpoint": args.weights / case.weights, "mean": mean, "std": std},
-            "data": {
-                "name": data,
-                "root": getattr(args, case.data),
-                "size": case.size,
-                "validation": case.validation,
-            },
-            "prune": {"classes": list(case.classes), "budget": row.budget, **PRUNINGS[row.pruning]},
-            "finetune": {
-                "augment": augment,
-                "seed": row.seed,
-                **RECIPES[row.recipe],
-                **TRAININGS[row.training],
-            },
-        },
-    )
+    sections = data_sections(case, args)
+    finetune = sections.pop("finetune") | {"seed": row.seed, **RECIPES[row.recipe], **TRAININGS[row.training]}
+    pruning = {"classes": list(case.classes), "budget": row.budget, **PRUNINGS[row.pruning]}
+    return load_settings(None, {**sections, "prune": pruning, "finetune": finetune})
 
 
 def prune_row(row: Row, settings: Settings, folder: Path) -> Path:

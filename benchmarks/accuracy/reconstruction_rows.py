@@ -1,5 +1,6 @@
 """The rows of reconstruction.py: networks and tasks, ways to prune, and ways to train afterwards."""
 
+import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ __all__ = [
     "TRAININGS",
     "Case",
     "Row",
+    "data_sections",
     "rows_of",
 ]
 
@@ -112,6 +114,23 @@ CASES = {
         goals={("0.6x", "none"): 95.0},
     ),
 }  # fmt: skip
+
+
+def data_sections(case: Case, folders: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """[model] and [data] of ``case``, whose images and weights lie in ``folders``, and the augmentation."""
+    data, mean, std, augment = DATASETS[case.data]
+    return {
+        "model": {"name": case.model, "checkpoint": folders.weights / case.weights, "mean": mean, "std": std},
+        "data": {
+            "name": data,
+            "root": getattr(folders, case.data),
+            "size": case.size,
+            "validation": case.validation,
+        },
+        "finetune": {"augment": augment},
+    }
+
+
 TRAININGS: Mapping[str, Mapping[str, Any]] = {
     "none": {"epochs": 0},
     "100 steps": {"epochs": 1, "steps": 100},

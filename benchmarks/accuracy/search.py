@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy.reconstruction_rows import CASES, DATASETS
+from benchmarks.accuracy.reconstruction_rows import CASES, data_sections
 from benchmarks.common import environment, read_result, table, write_result
 from catro_deploy.files import write_text
 from catro_deploy.records import Finetune, Quantize, Variants
@@ -69,24 +69,15 @@ def arguments() -> argparse.Namespace:
 def settings_of(name: str, way: str, seed: int, args: argparse.Namespace) -> Settings:
     """What decides a row."""
     case, task = CASES[name], TASKS[name]
-    data, mean, std, augment = DATASETS[case.data]
+    sections = data_sections(case, args)
+    epochs = task.epochs if way == "search" else task.epochs + task.extra
     return load_settings(
         None,
         {
-            "model": {"name": case.model, "checkpoint": args.weights / case.weights, "mean": mean, "std": std},
-            "data": {
-                "name": data,
-                "root": getattr(args, case.data),
-                "size": case.size,
-                "validation": case.validation,
-            },
+            **sections,
             "prune": {"classes": list(case.classes), "budget": task.budget, "seed": seed},
             "search": {"enabled": way == "search", "minutes": args.minutes},
-            "finetune": {
-                "epochs": task.epochs if way == "search" else task.epochs + task.extra,
-                "augment": augment,
-                "seed": seed,
-            },
+            "finetune": sections["finetune"] | {"epochs": epochs, "seed": seed},
         },
     )
 

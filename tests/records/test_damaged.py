@@ -11,7 +11,7 @@ from catro_deploy.files import write_text
 from catro_deploy.progress import Silent
 from catro_deploy.records import Missed, Mode, ModeTimes, StageRecord, Stages, Times, Trained, TriedPoint, Trtexec
 from catro_deploy.records.files import content_of, read_record, write_record
-from catro_deploy.records.sweep import CellFigures, CellRecord, StepTimes, SweepRecord
+from catro_deploy.records.sweep import CellRecord, StepTimes, SweepRecord
 from catro_deploy.report.overview import overview
 from catro_deploy.report.sweep import cells_table, sweep_page, sweep_words
 from catro_deploy.runs.folder import RunFolder
@@ -36,31 +36,13 @@ from tests.report.made import (
     make_variants,
     make_verify,
 )
+from tests.sweep.figures import FIGURES
 
 TIMES = Times(2000.0, 2100.0, 2500.0, 2000.0, 0.0, 9)
 SETTINGS = load_settings(
     None, {"prune": {"budget": "auto"}, "quantize": {"precision": "auto"}, "bench": {"runtimes": ["auto"]}}
 )
 STAGE = StageRecord("a", {"verify.json": "b"}, 1.0, "2026-11-23T10:00:00+0000", (Missed("Too low.", "Train."),))
-FIGURES = CellFigures(
-    metric="accuracy",
-    score=0.9,
-    score_ci95=(0.85, 0.95),
-    original_score=0.95,
-    change_points=-5.0,
-    change_ci95=(-8.0, -2.0),
-    images=200,
-    decided_by=0.9,
-    original_decided_by=0.96,
-    latency_ms=0.5,
-    latency_ci95=(0.48, 0.52),
-    original_ms=1.0,
-    ratio=0.5,
-    ratio_ci95=(0.48, 0.52),
-    precision="fp32",
-    file="ship/pruned.onnx",
-    bytes=1500,
-)
 STEPS = (StepTimes("prune", 1.0, 2.5, "here", None, 1), StepTimes("bench", 3.0, 4.5, "here", "box", 2))
 CELL = CellRecord("one", "here", "all", "0.5x", "target", "one", "done", ("Too slow.",), STEPS, FIGURES)
 RECORDS = {

@@ -5,32 +5,13 @@ from dataclasses import replace
 import pytest
 
 from catro_deploy.records.files import record_of, record_text
-from catro_deploy.records.sweep import CellFigures, CellRecord, StepTimes, SweepRecord
+from catro_deploy.records.sweep import CellRecord, StepTimes, SweepRecord
 from catro_deploy.report.cells import cell_figures, fronts
 from catro_deploy.report.fronts import front_chart
 from catro_deploy.report.sweep import cells_table, figure_words, ship_table, sweep_page, sweep_words
 from tests.report.made import make_bench, make_plan, make_report, make_verify
 from tests.report.pages import Page
-
-FIGURES = CellFigures(
-    metric="accuracy",
-    score=0.9,
-    score_ci95=(0.85, 0.95),
-    original_score=0.95,
-    change_points=-5.0,
-    change_ci95=(-8.0, -2.0),
-    images=200,
-    decided_by=0.9,
-    original_decided_by=0.96,
-    latency_ms=0.5,
-    latency_ci95=(0.48, 0.52),
-    original_ms=1.0,
-    ratio=0.5,
-    ratio_ci95=(0.48, 0.52),
-    precision="fp32",
-    file="ship/pruned.onnx",
-    bytes=1500,
-)
+from tests.sweep.figures import FIGURES
 
 
 def cell(name, ms=0.5, decided_by=0.9, *, status="done", target="here", classes="all", problems=(), **figures):
