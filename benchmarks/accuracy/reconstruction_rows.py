@@ -183,7 +183,7 @@ COMPARED = (
     *((peer, recipe) for peer in PEERS for recipe in ("usual", "gentle")),
 )
 # Shown where they are stored: made before the gentle recipe learned 90% from the original's answers.
-EARLIER = tuple((pruning, "half distillation") for pruning in ("ours", *PEERS))
+EARLIER = tuple((peer, "half distillation") for peer in PEERS)
 
 
 @dataclass(frozen=True)
@@ -209,8 +209,12 @@ class Row:
 
 
 def rows_of(case: str, seeds: Sequence[int], *, ablation: bool = False) -> list[Row]:
-    """All rows of a case: every way at every budget, or at its first the ablation; cheap trainings first."""
+    """All rows of a case: every way at every budget, or at its first the ablation; cheap trainings first.
+
+    A network is judged untrained once, with the first way that it is trained by.
+    """
     ways = ABLATIONS if ablation else COMPARED
+    untrained = dict(reversed((*COMPARED, *ABLATIONS)))
     budgets = CASES[case].budgets[:1] if ablation else CASES[case].budgets
     return [
         Row(case, budget, pruning, recipe, training, seed)
@@ -218,5 +222,5 @@ def rows_of(case: str, seeds: Sequence[int], *, ablation: bool = False) -> list[
         for seed in (seeds[:1] if training == "none" else seeds)
         for budget in budgets
         for pruning, recipe in ways
-        if training != "none" or recipe == next(r for p, r in ways if p == pruning)
+        if training != "none" or recipe == untrained[pruning]
     ]
