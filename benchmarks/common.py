@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from benchmarks import provenance
 from catro_deploy.files import write_json
 
 __all__ = [
@@ -89,7 +90,9 @@ def in_fresh_process(module: str, *arguments: str) -> dict[str, Any]:
 
 
 def write_result(name: str, content: dict[str, Any]) -> None:
-    """Write ``content`` to benchmarks/results/``name``."""
+    """Write ``content`` to benchmarks/results/``name``; rows that are new or changed get a stamp of their code."""
+    if made := provenance.stamp():
+        provenance.stamp_(content, read_result(name), made)
     write_json(RESULTS / name, content)
 
 
