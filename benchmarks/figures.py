@@ -1,0 +1,88 @@
+"""Whether the measured figures of the documentation stand in benchmarks/results, rounded as they are printed.
+
+    python -m benchmarks.figures
+
+A figure is a number with a unit in running text or a table. benchmarks/figures.toml says of each paragraph, list item
+or line of a table where its figures come from; a figure may match only values that are named there.
+"""
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import CHECKOUT, read_result
+
+SOURCES = Path(__file__).with_name("figures.toml")
+FIGURE = re.compile(
+    r"(?<![\w./^-])(\d[\d,]*(?:\.(\d+))?)\s?(%|x\b|(?:ms|us|s|min|minutes|seconds|times|points?|nats)\b)"
+)
+NOT_TEXT = re.compile(r"^```.*?^```$|<!--.*?-->|^#.*?$|`[^`\n]*`|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
+BLOCK_ENDS = re.compile(r"\n\s*\n|\n(?=\s*(?:[|]|- |\d+\. ))")
+
+
+def problems(page: str, text: str, entries: list[dict[str, Any]]) -> list[str]:
+    """What is wrong with the figures of ``page``, whose Markdown is ``text``."""
+    found, used = [], set()
+    for block in BLOCK_ENDS.split(NOT_TEXT.sub(" ", text)):
+        block = " ".join(block.split())
+        here = [place for place, entry in enumerate(entries) if entry["text"] in block]
+        used |= set(here)
+        known = {printed for place in here for printed in named(entries[place])}
+        values = [value for place in here for value in entry_values(entries[place])]
+        figures = {match[0]: match for match in FIGURE.finditer(block)}
+        found += [
+            f"{page}: {printed} is not among its sources: {block[:60]}"
+            for printed, match in figures.items()
+            if printed not in known and not any(is_rounded(match, value) for value in values)
+        ]
+        found += [f"{page}: {printed} is listed and no longer there: {block[:60]}" for printed in known - set(figures)]
+    unused = [entry["text"] for place, entry in enumerate(entries) if place not in used]
+    return found + [f"{page}: no such text: {text}" for text in unused]
+
+
+def named(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Figures that no result is behind: not measured, or measured by hand."""
+    yield from entry.get("stated", {})
+    yield from entry.get("by_hand", {})
+
+
+def entry_values(entry: Mapping[str, Any]) -> list[float]:
+    """The values that the paths of ``entry`` name: FILE/KEY/.../KEY, where * stands for any part of a key."""
+    return [value for path in entry.get("values", []) for value in values_of(path)]
+
+
+@cache
+def values_of(path: str) -> tuple[float, ...]:
+    """All numbers at ``path``."""
+    file, *keys = path.split("/")
+    places: list[Any] = [read_result(file)]
+    for key in keys:
+        pairs = [pair for one in places for pair in (one.items() if isinstance(one, dict) else enumerate(one))]
+        places = [value for name, value in pairs if fnmatchcase(str(name), key)]
+    if not places:
+        raise LookupError(f"{path} names nothing in benchmarks/results")
+    return tuple(float(value) for value in places)
+
+
+def is_rounded(match: re.Match[str], value: float) -> bool:
+    """Whether ``value`` is printed like this; a share as percent."""
+    shown = value * 100 if match[3] == "%" else value
+    return f"{shown:.{len(match[2] or '')}f}" == match[1].replace(",", "")
+
+
+def all_problems() -> list[str]:
+    """What is wrong with the pages that benchmarks/figures.toml lists."""
+    pages: dict[str, list[dict[str, Any]]] = tomllib.loads(SOURCES.read_text(encoding="utf-8"))
+    texts = {page: (CHECKOUT / page).read_text(encoding="utf-8") for page in pages}
+    return [line for page, entries in pages.items() for line in problems(page, texts[page], entries)]
+
+
+if __name__ == "__main__":
+    found = all_problems()
+    print("\n".join(found) or "All figures stand in the results.")
+    sys.exit(bool(found))

@@ -1,0 +1,35 @@
+"""Measured figures of the pages that benchmarks/figures.toml lists stand in the results, and wrong ones are found."""
+
+from benchmarks.accuracy.reconstruction import PAGE as RECONSTRUCTION
+from benchmarks.accuracy.reconstruction_page import page as reconstruction_page
+from benchmarks.common import read_result
+from benchmarks.figures import all_problems, problems
+
+PATH = "search.json/rows/resnet20-cifar10-search-0/accuracy"
+ENTRY = {"text": "With search", "values": [PATH], "stated": {"0.35x": "a budget"}}
+TEXT = "With search: 91.88%\nat 0.35x."
+
+
+def test_every_figure_stands_in_the_results():
+    assert all_problems() == []
+
+
+def test_a_wrong_or_new_figure_is_found():
+    assert problems("page", TEXT, [ENTRY]) == []
+    assert "91.89% is not" in problems("page", TEXT.replace("91.88", "91.89"), [ENTRY])[0]
+    assert "12 ms is not" in problems("page", TEXT + " In 12 ms.", [ENTRY])[0]
+    assert "91.88% is not" in problems("page", "Elsewhere 91.88%.\n\n" + TEXT, [ENTRY])[0]
+
+
+def test_a_listed_figure_that_is_gone_is_found():
+    assert "0.35x is listed" in problems("page", "With search: 91.88%.", [ENTRY])[0]
+    assert "no such text" in problems("page", "Nothing.", [ENTRY])[0]
+
+
+def test_code_and_links_hold_no_figures():
+    assert problems("page", "`5 ms` and [this](10%)\n\n```sh\n5 ms\n```\n", []) == []
+
+
+def test_the_page_of_reconstruction_is_made_from_the_stored_rows():
+    stored = read_result("reconstruction.json")["rows"]
+    assert RECONSTRUCTION.read_text(encoding="utf-8") == reconstruction_page(stored)
