@@ -3,7 +3,8 @@
     python -m benchmarks.figures
 
 A figure is a number with a unit in running text or a table. benchmarks/figures.toml says of each paragraph, list item
-or line of a table where its figures come from; a figure may match only values that are named there.
+or line of a table where its figures come from; a figure may match only values that are named there. Pages that a
+benchmark writes are made from the results, and not checked.
 """
 
 import re
@@ -13,11 +14,16 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from benchmarks.common import CHECKOUT, read_result
+from benchmarks.common import CHECKOUT, DOCS, read_result
 
 SOURCES = Path(__file__).with_name("figures.toml")
+README = CHECKOUT / "README.md"
+WRITTEN = "Do not edit"
+# The first is made of benchmarks/roofline/page.md and results; the figures of the others are not traced to results yet.
+NOT_CHECKED = ("docs/roofline.md", "docs/devices.md", "docs/training.md", "docs/tutorials")
 FIGURE = re.compile(
     r"(?<![\w./^-])(\d[\d,]*(?:\.(\d+))?)\s?(%|x\b|(?:ms|us|s|min|minutes|seconds|times|points?|nats)\b)"
 )
@@ -52,8 +58,9 @@ def named(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def entry_values(entry: Mapping[str, Any]) -> list[float]:
-    """The values that the paths of ``entry`` name: FILE/KEY/.../KEY, where * stands for any part of a key."""
-    return [value for path in entry.get("values", []) for value in values_of(path)]
+    """The values that the paths of ``entry`` name, FILE/KEY/.../KEY with * for any part of a key, or their means."""
+    values = [value for path in entry.get("values", []) for value in values_of(path)]
+    return values + [fmean(values_of(path)) for path in entry.get("means", [])]
 
 
 @cache
@@ -75,11 +82,24 @@ def is_rounded(match: re.Match[str], value: float) -> bool:
     return f"{shown:.{len(match[2] or '')}f}" == match[1].replace(",", "")
 
 
+def sources() -> dict[str, list[dict[str, Any]]]:
+    """By page, the entries of benchmarks/figures.toml."""
+    return tomllib.loads(SOURCES.read_text(encoding="utf-8"))
+
+
+def pages() -> dict[str, str]:
+    """README and all hand-written pages of the documentation but NOT_CHECKED, by their path in the checkout."""
+    texts = {
+        path.relative_to(CHECKOUT).as_posix(): path.read_text(encoding="utf-8")
+        for path in (README, *sorted(DOCS.rglob("*.md")))
+    }
+    return {page: text for page, text in texts.items() if WRITTEN not in text and not page.startswith(NOT_CHECKED)}
+
+
 def all_problems() -> list[str]:
-    """What is wrong with the pages that benchmarks/figures.toml lists."""
-    pages: dict[str, list[dict[str, Any]]] = tomllib.loads(SOURCES.read_text(encoding="utf-8"))
-    texts = {page: (CHECKOUT / page).read_text(encoding="utf-8") for page in pages}
-    return [line for page, entries in pages.items() for line in problems(page, texts[page], entries)]
+    """What is wrong with the figures of README and documentation."""
+    listed = sources()
+    return [line for page, text in pages().items() for line in problems(page, text, listed.get(page, []))]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Measured figures of the pages that benchmarks/figures.toml lists stand in the results, and wrong ones are found."""
+"""Measured figures of README and documentation stand in the results, and wrong ones are found."""
 
 from benchmarks.accuracy.reconstruction import PAGE as RECONSTRUCTION
 from benchmarks.accuracy.reconstruction_page import page as reconstruction_page
 from benchmarks.common import read_result
-from benchmarks.figures import all_problems, problems
+from benchmarks.figures import all_problems, pages, problems, sources
 
 PATH = "search.json/rows/resnet20-cifar10-search-0/accuracy"
 ENTRY = {"text": "With search", "values": [PATH], "stated": {"0.35x": "a budget"}}
@@ -12,6 +12,21 @@ TEXT = "With search: 91.88%\nat 0.35x."
 
 def test_every_figure_stands_in_the_results():
     assert all_problems() == []
+    assert sources().keys() <= pages().keys()
+
+
+def test_no_more_figures_are_measured_by_hand():
+    by_hand = {figure for entries in sources().values() for entry in entries for figure in entry.get("by_hand", {})}
+    assert by_hand == {"4.00x", "89.0%", "95.3%"}
+
+
+def test_a_mean_is_that_of_all_seeds():
+    entry = {
+        "text": "Mean",
+        "means": ["reconstruction.json/rows/resnet20-cifar10-0.5x-ours-gentle-10_epochs-?/accuracy"],
+    }
+    assert problems("page", "Mean: 91.38%.", [entry]) == []  # of 91.45, 91.29 and 91.41%
+    assert "91.45% is not" in problems("page", "Mean: 91.45%.", [entry])[0]
 
 
 def test_a_wrong_or_new_figure_is_found():
