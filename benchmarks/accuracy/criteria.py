@@ -12,7 +12,7 @@ images, accuracy that on test images. What is done stands in benchmarks/results/
 import argparse
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,18 @@ def judge(pair: str, criterion: str, training: str, args: argparse.Namespace) ->
     }
 
 
+def results_table(rows: Iterable[Mapping[str, Any]]) -> str:
+    """A line for each network and training of which every criterion has been tried."""
+    found = {(row["pair"], row["training"], row["criterion"]): row for row in rows}
+    lines = []
+    for pair, training in ((pair, training) for pair in PAIRS for training in TRAININGS):
+        if all((pair, training, criterion) in found for criterion in CRITERIA):
+            mine = [found[pair, training, criterion] for criterion in CRITERIA]
+            cells = [f"{row['agreement']:.1%} / {row['accuracy']:.2%}" for row in mine]
+            lines.append([pair, f"{mine[0]['macs_share']:.0%}", training, *cells])
+    return table(["network, task", "MACs", "training", *CRITERIA], lines)
+
+
 def main() -> None:
     """Run what is missing, print the table."""
     args = arguments()
@@ -154,15 +166,7 @@ def main() -> None:
                     print(f"{name} ...", file=sys.stderr, flush=True)
                     rows[name] = judge(pair, criterion, training, args)
                     write_result(RESULT, {"rows": rows, "environment": environment()})
-    rows = read_result(RESULT)["rows"].values()
-    lines = []
-    for pair in PAIRS:
-        for training in TRAININGS:
-            mine = {row["criterion"]: row for row in rows if (row["pair"], row["training"]) == (pair, training)}
-            if len(mine) == len(CRITERIA):
-                cells = [f"{mine[c]['agreement']:.1%} / {mine[c]['accuracy']:.2%}" for c in CRITERIA]
-                lines.append([pair, f"{mine['catro']['macs_share']:.0%}", training, *cells])
-    print(table(["network, task", "MACs", "training", *(f"{c}: agreement / accuracy" for c in CRITERIA)], lines))
+    print(results_table(read_result(RESULT)["rows"].values()))
 
 
 if __name__ == "__main__":
