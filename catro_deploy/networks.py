@@ -10,6 +10,7 @@ from torch import nn
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.cut.surgery import apply_keeps_
 from catro_deploy.graph.fx.depth import drop_branches
+from catro_deploy.graph.resizing import resizing
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.models.plain import write_out_weights_
@@ -75,6 +76,7 @@ def load_cut(run: RunFolder) -> nn.Module:
 
 
 def _cut(network: nn.Module, plan: Plan, keeps: Mapping[str, Keep]) -> nn.Module:
+    network = resizing(network, plan.resized_to) if plan.resized_to else network
     shallow = drop_branches(network, plan.dropped, plan.settings.get("ignore", ()), plan.keeps, plan.input_shape)
     return apply_keeps_(shallow, keeps)
 

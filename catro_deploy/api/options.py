@@ -16,6 +16,8 @@ class PruneOptions(TypedDict, total=False):
         max_memory: Most memory of feature maps at once: 256KiB, 2MB, or 0.5x of what the original needs.
         max_energy: Most energy of an inference, where the device tells what power it draws: 3mJ, or 0.5x of the
             original's.
+        input_size: Height and width that the pruned network computes at, 24 or 120x160: it takes the original's images
+            and resizes them itself; default: their size.
         criterion: Which channels stay: catro: those that separate the wanted classes; obs: those that the next layers
             need, whatever the class; l1: those with the largest filter norms; default: 'catro'.
         reconstruct: After the cut, refit every layer to the original's feature maps; false: the paper's method;
@@ -49,6 +51,7 @@ class PruneOptions(TypedDict, total=False):
     max_size: str
     max_memory: str
     max_energy: str
+    input_size: str
     criterion: Literal["catro", "obs", "l1"]
     reconstruct: bool
     worth: Literal["auto", "measured", "scatter"]

@@ -45,7 +45,8 @@ PRUNE = (
     *_flags(
         "prune",
         "Pruning",
-        "target device classes budget max_size max_memory criterion reconstruct allocation depth prune_first",
+        "target device classes budget max_size max_memory input_size criterion reconstruct allocation depth "
+        "prune_first",
     ),
     *_flags(
         "prune",

@@ -33,7 +33,7 @@ from catro_deploy.report.reconstruction import reconstruction_line
 from catro_deploy.report.recovery import recovery_line
 from catro_deploy.report.runtimes import runtimes_table, runtimes_words
 from catro_deploy.report.shipping import shipping_words
-from catro_deploy.report.tables import interval_row, percentiles
+from catro_deploy.report.tables import interval_row, percentiles, resized_sizes
 from catro_deploy.report.variants import variants_line
 from catro_deploy.report.verdict import prediction_word
 from catro_deploy.report.wording import (
@@ -48,6 +48,7 @@ from catro_deploy.report.wording import (
     share_interval,
 )
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.settings.sides import size_text
 
 __all__ = [
     "Shown",
@@ -83,6 +84,8 @@ def show_prune(plan: Plan, run: RunFolder) -> Shown:
     macs = _before_after("MACs", plan.original_macs, plan.pruned_macs)
     parameters = _before_after("parameters", plan.original_params, plan.pruned_params)
     gone = [f"removed: the residual branches that end in {', '.join(plan.dropped)}"] if plan.dropped else []
+    if plan.resized_to:
+        gone.append(f"images are resized to {size_text(plan.resized_to)} inside the network")
     solved = [reconstruction_line(plan.reconstruction)] if plan.reconstruction else []
     budgets = budget_rows(planned_figures(plan))
     if plan.latency is None:
@@ -264,6 +267,8 @@ def show_report(report: Report, run: RunFolder) -> Shown:
         table.add_row(f"latency, {prediction_word(latency)}", *map(duration, pair), _times(*pair))
     for name, old, new in (("MACs", before.macs, after.macs), ("parameters", before.params, after.params)):
         table.add_row(name, count(old), count(new), _share(new, old))
+    if resized := resized_sizes(report.input):
+        table.add_row("computes at", *resized, "")
     title = f"{report.target}, {len(report.classes)} classes, {report.budget}"
     searched = [front_line(report.search)] if report.search else []
     searched += [variants_line(report.variants, report.variant_taken)] if report.variants else []

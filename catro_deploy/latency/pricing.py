@@ -14,7 +14,7 @@ from catro_deploy.latency.roofline import RooflineCost
 from catro_deploy.latency.table import TableCost
 from catro_deploy.latency.widths import efficient_widths, period, sweep_widths
 from catro_deploy.progress import Progress
-from catro_deploy.records import CostErrors, Group, Staircase
+from catro_deploy.records import CostErrors, Group, Layer, Staircase
 from catro_deploy.targets import Target
 from catro_deploy.transports.execution import Use
 from catro_deploy.transports.reach import require_latency
@@ -98,9 +98,18 @@ def measured_pricing(network: Network, groups: Sequence[Group], profile: Latency
 
 
 def estimated_pricing(
-    network: Network, groups: Sequence[Group], target: Target, use: Use, smallest: int, *, measured: bool = False
+    network: Network,
+    groups: Sequence[Group],
+    target: Target,
+    use: Use,
+    smallest: int,
+    *,
+    original: Sequence[Layer] | None = None,
+    measured: bool = False,
 ) -> Pricing:
     """Prices by the roofline of ``target``'s figures; ``measured`` if whole networks will also be timed.
+
+    ``original`` are the layers of the network that budgets are shares of; None: those of ``network``.
 
     Raises:
         TargetError: the target has no figures to estimate by.
@@ -120,7 +129,9 @@ def estimated_pricing(
         )
     return Pricing(
         cost=cost,
-        original_us=RooflineCost(network.layers, groups, target.gpu, use.own_precision, use.batch).predict(full),
+        original_us=RooflineCost(original or network.layers, groups, target.gpu, use.own_precision, use.batch).predict(
+            full
+        ),
         staircases=staircases,
         how="estimate",
         source=f"roofline of {target.title}",

@@ -59,9 +59,9 @@ def by_flops(
     """
     network, scored, settings = problem.network, problem.scored, problem.settings
     budget, cost = settings.given_budget, FlopsCost(network.layers, scored.prunable, network.other_macs)
-    counted = counted or Counted(cost, full_widths(scored))
+    counted = counted or Counted(cost, problem.whole_macs)
     candidates = all_widths(scored, settings)
-    whole = network.macs
+    whole = problem.whole_macs
     least = {name: widths[0] for name, widths in candidates.items()}
     if cost.predict(least) > budget.limit(whole):
         raise BudgetError(
@@ -138,7 +138,8 @@ def by_latency(
     """
     full, settings, first = full_widths(problem.scored), problem.settings, devices[0].pricing
     if counted is None:
-        counted = Counted(FlopsCost(problem.network.layers, problem.scored.prunable, problem.network.other_macs), full)
+        cost = FlopsCost(problem.network.layers, problem.scored.prunable, problem.network.other_macs)
+        counted = Counted(cost, problem.whole_macs)
     axes = axes_of(settings.budgets, devices, counted)
     constraints = [Constraint(axis.name, axis.use) for axis in axes[1:]]
     solver = solver_of(problem, first, [axis.most for axis in axes], constraints, _worth_having(devices))

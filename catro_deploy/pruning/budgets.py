@@ -32,11 +32,12 @@ class Priced:
 class Counted:
     """What is counted and not timed: multiply-accumulates, and what the ``original`` file takes.
 
-    ``size`` and ``memory`` are None where no budget limits them; so is ``original`` where both are.
+    ``original_macs`` are those of the original. ``size`` and ``memory`` are None where no budget limits them; so is
+    ``original`` where both are.
     """
 
     macs: FlopsCost
-    full: Mapping[str, int]
+    original_macs: int
     size: SizeCost | None = None
     memory: PeakMemory | None = None
     original: Footprint | None = None
@@ -44,7 +45,7 @@ class Counted:
     def original_amount(self, budget: Budget) -> float:
         """What the original uses of it."""
         if budget.use == "MACs":
-            return self.macs.predict(self.full)
+            return self.original_macs
         assert self.original is not None
         return self.original.file_bytes if budget.use == "size" else self.original.memory_bytes
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from catro_deploy.graph.coupling.macs import count_macs
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.fx.depth import find_branches
 from catro_deploy.graph.fx.features import Labelled, images_at_once
 from catro_deploy.graph.fx.worths import branch_worths
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.allocation import Decision
-from catro_deploy.pruning.cutting import Classifier, Cut, Pruned, cut_classifier, without_branches
+from catro_deploy.pruning.cutting import Classifier, Cut, Pruned, at_input_size, cut_classifier, without_branches
 from catro_deploy.pruning.finding import Finding
 from catro_deploy.pruning.scoring import Scored, score_channels, survey_groups
 from catro_deploy.pruning.selection import choose_channels, chosen_by_readers
@@ -60,6 +61,7 @@ def prune_classifier(
         FaultError: the pruned network does not compute what the masked original computes.
     """
     device = choose_device(settings.prune.compute)
+    original = at_input_size(original, settings.prune.input_size)
     whole = trace(original.model, original.input_shape)
     network = whole.leaving(settings.prune.ignore)
     if device.type != "cpu":  # lazy batches stay lazy: there may be many
@@ -127,7 +129,8 @@ class _Pruning:
 
     def _decision(self, scored: Scored, branches: Mapping[Branch, float]) -> Decision:
         """The widths, by what the budgets count."""
-        problem = Problem(self.network, scored, self.settings.prune, branches, self.keeper)
+        macs = count_macs(self.original.as_given, self.original.input_shape)
+        problem = Problem(self.network, scored, self.settings.prune, branches, self.keeper, macs)
         finding = Finding(self.original, self.whole, problem, self.settings, self.progress)
         return finding.by_latency() if problem.settings.is_timed else finding.by_flops()
 

@@ -8,17 +8,28 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from catro_deploy.errors import FaultError, ModelError
+from catro_deploy.errors import FaultError, ModelError, SettingsError
 from catro_deploy.graph.coupling.macs import count_macs
 from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.graph.cut.sizes import stored_sizes
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked, spread
 from catro_deploy.graph.fx.depth import drop_branches
+from catro_deploy.graph.resizing import resizing
 from catro_deploy.models.huggingface import architecture_of
 from catro_deploy.records import Branch, BudgetPlan, Group, GroupPlan, Keep, LatencyPlan, Plan
 from catro_deploy.settings import Settings
+from catro_deploy.settings.sides import size_text
 
-__all__ = ["Classifier", "Cut", "Pruned", "cut_classifier", "of_widths", "with_classes", "without_branches"]
+__all__ = [
+    "Classifier",
+    "Cut",
+    "Pruned",
+    "at_input_size",
+    "cut_classifier",
+    "of_widths",
+    "with_classes",
+    "without_branches",
+]
 
 LARGEST_DEVIATION = 1e-4
 
@@ -36,6 +47,8 @@ class Classifier:
         name: factory that builds the network with all classes; empty if there is none.
         mean: what images were normalised with, one value per channel; empty if not known.
         std: likewise.
+        resized_to: height and width to which ``model`` resizes its images; None if it does not.
+        unresized: then the network that does not.
     """
 
     model: nn.Module
@@ -46,11 +59,18 @@ class Classifier:
     name: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    resized_to: tuple[int, int] | None = field(default=None, kw_only=True)
+    unresized: nn.Module | None = field(default=None, kw_only=True)
 
     @property
     def has_whole_head(self) -> bool:
         """Whether the logits are those of all classes, in the order of ``classes``."""
         return self.wanted == tuple(range(len(self.classes)))
+
+    @property
+    def as_given(self) -> nn.Module:
+        """The network that takes images as they are: budgets are shares of what it needs."""
+        return self.unresized or self.model
 
 
 @dataclass(frozen=True)
@@ -118,6 +138,31 @@ def with_classes(whole: _AnyClassifier, wanted: tuple[int, ...], images: torch.T
     return chosen
 
 
+def at_input_size(whole: _AnyClassifier, size: tuple[int, int] | None) -> _AnyClassifier:
+    """``whole`` with a network that resizes its images to ``size`` (height, width); None: ``whole`` as it is.
+
+    Raises:
+        SettingsError: images would not become smaller, or the network cannot take such images.
+    """
+    channels, *own = whole.input_shape
+    if size is None or size == tuple(own):
+        return whole
+    if size[0] > own[0] or size[1] > own[1]:
+        raise SettingsError(
+            f"input_size = {size_text(size)} is larger than the images, which are {size_text((own[0], own[1]))}.",
+            "Choose a smaller one: more detail than the images have costs time and shows nothing.",
+        )
+    try:
+        with torch.no_grad():
+            whole.model(torch.zeros(1, channels, *size, device=next(whole.model.parameters()).device))
+    except Exception as error:  # whatever a user's forward may raise
+        raise SettingsError(
+            f"The network fails on images of {size_text(size)}: {type(error).__name__}: {error}",
+            "Choose another input_size, or leave it out: some networks take images of one size alone.",
+        ) from error
+    return replace(whole, model=resizing(whole.model, size), resized_to=size, unresized=whole.model)
+
+
 def cut_classifier(
     original: Classifier, network: Network, cut: Cut, images: torch.Tensor, settings: Settings
 ) -> Pruned:
@@ -183,7 +228,7 @@ def _deviation(expected: torch.Tensor, found: torch.Tensor) -> float:
 def _plan(original: Classifier, cut: Cut, keeps: Mapping[str, Keep], pruned: nn.Module, settings: Settings) -> Plan:
     head, wanted, classes = original.head, original.wanted, original.classes
     with_head = {} if original.has_whole_head else {head: Keep(wanted, keeps.get(head, Keep()).inputs)}
-    networks = (original.model, pruned)
+    networks = (original.as_given, pruned)
     macs = [count_macs(network, original.input_shape) for network in networks]
     params = [sum(p.numel() for p in network.parameters()) for network in networks]
     return Plan(
@@ -212,4 +257,5 @@ def _plan(original: Classifier, cut: Cut, keeps: Mapping[str, Keep], pruned: nn.
         architecture=architecture_of(original.model),
         budgets=cut.budgets,
         latency_on=dict(cut.latency_on),
+        resized_to=original.resized_to,
     )

@@ -4,17 +4,20 @@ import copy
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from torch import nn
 
 from catro_deploy.calibration import load_latency_protocol, load_profile_protocol
-from catro_deploy.graph.coupling.trace import Network
+from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.onnx.export import plan_metadata
 from catro_deploy.graph.onnx.footprint import Footprint, footprint_of
 from catro_deploy.latency.candidate import CandidateTimer, Measured, candidate_files, candidate_timer
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.memory import peak_memory
-from catro_deploy.latency.pricing import estimated_pricing, measured_pricing, profile_of
+from catro_deploy.latency.pricing import Pricing, estimated_pricing, measured_pricing, profile_of
+from catro_deploy.latency.profile import find_profile
+from catro_deploy.latency.scaling import scaled_profile
 from catro_deploy.latency.size import WEIGHT, SizeCost
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.allocation import Decision, by_flops, by_latency
@@ -23,6 +26,7 @@ from catro_deploy.pruning.cutting import Classifier, of_widths
 from catro_deploy.pruning.solvers import Problem
 from catro_deploy.pruning.values import full_widths
 from catro_deploy.settings import Settings
+from catro_deploy.settings.sides import size_text
 from catro_deploy.transports.execution import Use, use_of
 from catro_deploy.transports.reach import profilable, reachable
 from catro_deploy.transports.sides import Side, sides_of
@@ -53,7 +57,7 @@ class Finding:
         if not self._limits_files:
             return by_flops(self.problem)
         with ExitStack() as stack:
-            on_cpu = copy.deepcopy(self.original.model).cpu()
+            on_cpu = self._on_cpu
             count = _Count(self, on_cpu, self._use, stack)
 
             def measure(widths: Mapping[str, int]) -> Measured:
@@ -68,7 +72,7 @@ class Finding:
             As ``pruning.allocation.by_latency``.
             TargetError: the target does not tell energy, and a budget is of that.
         """
-        on_cpu, sides = copy.deepcopy(self.original.model).cpu(), sides_of(self.settings)
+        on_cpu, sides = self._on_cpu, sides_of(self.settings)
         with ExitStack() as stack:
             count = _Count(self, on_cpu, self._use, stack) if self._limits_files else None
             priced = [self._priced(on_cpu, side, stack, alone=len(sides) == 1) for side in sides]
@@ -91,6 +95,19 @@ class Finding:
             whole.name, tuple(whole.classes[at] for at in whole.wanted), whole.mean, whole.std, whole.input_shape
         )
         return plan_metadata(described, "0" * SHA256_DIGITS, "original", self._use.interface)
+
+    @property
+    def _on_cpu(self) -> nn.Module:
+        return copy.deepcopy(self.original.model).cpu()
+
+    @cached_property
+    def _given(self) -> nn.Module:
+        """The original, which takes images as they are."""
+        return copy.deepcopy(self.original.as_given).cpu()
+
+    @cached_property
+    def _given_network(self) -> Network:
+        return self.whole if self.original.unresized is None else trace(self._given, self.whole.input_shape)
 
     @property
     def _use(self) -> Use:
@@ -117,18 +134,18 @@ class Finding:
         use, name = use_of(target, settings), "" if alone else side.name
         there = reachable(target, side.device)
         if there and profilable(target):
-            protocol = load_profile_protocol(settings.profile.protocol)
-            profile = profile_of(on_cpu, self.whole, use, protocol, self.progress, opset=opset)
-            pricing = measured_pricing(network, groups, profile)
+            pricing = self._profiled(on_cpu, use, side.settings)
         else:
-            pricing = estimated_pricing(network, groups, target, use, chosen.d_min, measured=there)
+            pricing = estimated_pricing(
+                network, groups, target, use, chosen.d_min, original=self._given_network.layers, measured=there
+            )
         if not there:
             return Priced(pricing, name, is_measured=False), None
         energy = any(budget.use == "energy" for budget in chosen.budgets)
         protocol_of_candidates = load_latency_protocol(CANDIDATES)
         timer = stack.enter_context(
             candidate_timer(
-                on_cpu,
+                self._given,
                 network.input_shape,
                 use,
                 protocol_of_candidates,
@@ -137,10 +154,34 @@ class Finding:
                 soak_s=settings.bench.soak or 0.0,
             )
         )
-        if use.precision != use.own_precision:
-            # The pricing knows the unpruned network in the new precision; budgets are shares of what it is now.
+        if use.precision != use.own_precision or self.original.resized_to:
+            # The pricing knows the unpruned network in the new precision and size; budgets are shares of the original.
             pricing = replace(pricing, original_us=pricing.original_us * timer.measure(on_cpu).speedup.median)
         return Priced(pricing, name), timer
+
+    def _profiled(self, on_cpu: nn.Module, use: Use, settings: Settings) -> Pricing:
+        """Prices by the profile of the network; if it resizes its images, and only the original has one, by that."""
+        shape, groups = self.whole.input_shape, self.problem.scored.prunable
+        find = partial(
+            profile_of,
+            use=use,
+            protocol=load_profile_protocol(settings.profile.protocol),
+            progress=self.progress,
+            opset=settings.export.opset,
+        )
+        network = self.problem.network
+        size = self.original.resized_to
+        if size is None or find_profile(on_cpu, shape, use, network=self.whole) is not None:
+            return measured_pricing(network, groups, find(on_cpu, self.whole))
+        profile = find(self._given, self._given_network)
+        scaled = scaled_profile(profile, self._given_network.layers, self.whole.layers)
+        pricing = measured_pricing(network, groups, scaled)
+        return replace(
+            pricing,
+            original_us=pricing.cost.predict(full_widths(self.problem.scored)),
+            source=f"{pricing.source}, in proportion to the positions at {size_text(size)}",
+            errors=None,
+        )
 
 
 @dataclass(frozen=True)
@@ -161,12 +202,13 @@ class _Count:
         problem, opset = finding.problem, finding.settings.export.opset
         network, groups = problem.network, problem.scored.prunable
         self._files = stack.enter_context(candidate_files(use, opset, network.input_shape, finding.metadata))
-        original = footprint_of(self._files.write(on_cpu, "original", use.own_precision), use.batch)
-        now = original if use.precision == use.own_precision else self.of(on_cpu)
+        original = footprint_of(self._files.write(finding._given, "original", use.own_precision), use.batch)
+        is_original = use.precision == use.own_precision and finding.original.resized_to is None
+        now = original if is_original else self.of(on_cpu)
         uses = {budget.use for budget in problem.settings.budgets}
         self.counted = Counted(
             macs=FlopsCost(network.layers, groups, network.other_macs),
-            full=full_widths(problem.scored),
+            original_macs=problem.whole_macs,
             size=SizeCost(network.layers, groups, use.precision, now.file_bytes) if "size" in uses else None,
             memory=peak_memory(on_cpu, finding.whole, groups, use, opset, finding.progress.note)
             if "memory" in uses

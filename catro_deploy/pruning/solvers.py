@@ -60,7 +60,7 @@ class Problem:
     """An allocation problem: the groups ``scored`` of ``network``, under ``settings``.
 
     ``worths`` are of the residual branches that may be removed. ``keeper`` measures the worth of widths where
-    ``scored`` has no scatters.
+    ``scored`` has no scatters. ``original_macs`` are what budgets are shares of; None: those of ``network``.
     """
 
     network: Network
@@ -68,6 +68,12 @@ class Problem:
     settings: PruneSettings
     worths: Mapping[Branch, float] = field(default_factory=dict)
     keeper: Reconstructor | None = None
+    original_macs: int | None = None
+
+    @property
+    def whole_macs(self) -> int:
+        """Multiply-accumulates of the network that budgets are shares of."""
+        return self.original_macs or self.network.macs
 
 
 @dataclass(frozen=True)

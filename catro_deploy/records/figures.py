@@ -39,12 +39,13 @@ Interval = tuple[Number, Number]
 
 @dataclass(frozen=True)
 class InputFigures:
-    """The budget's view of multiply-accumulates."""
+    """The images that both networks take; ``resized_to`` is the size that the pruned one makes of them, if it does."""
 
     shape: tuple[int, int, int]
     layout: Literal["NCHW"]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    resized_to: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

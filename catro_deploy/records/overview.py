@@ -25,6 +25,7 @@ class Overview:
     budget: str | None
     model_classes: int | None = None
     input_shape: tuple[int, int, int] | None = None
+    resized_to: tuple[int, int] | None = None
     classes: tuple[str, ...] | None = None
     original_macs: int | None = None
     pruned_macs: int | None = None

@@ -146,7 +146,8 @@ class Plan(Record):
     each target. ``latency`` is None if the budget counts multiply-accumulates; it is on ``target``, and ``latency_on``
     the same on further ones. ``search_path`` are Algorithm 2's steps under such a budget: a group and the width that it
     grows to. ``reconstruction`` and ``first_look`` are None where there was none. ``architecture`` describes a network
-    that is built from a folder, whose name is ``model``; empty for others.
+    that is built from a folder, whose name is ``model``; empty for others. ``resized_to`` is the height and width to
+    which the pruned network resizes its images, which have ``input_shape``; None if it does not.
     """
 
     model: str
@@ -176,6 +177,7 @@ class Plan(Record):
     architecture: dict[str, Any] = field(default_factory=dict)
     budgets: tuple[BudgetPlan, ...] = ()
     latency_on: dict[str, LatencyPlan] = field(default_factory=dict)
+    resized_to: tuple[PositiveCount, PositiveCount] | None = None
 
     def __post_init__(self) -> None:
         """Check the budget, and those settings that are read again."""

@@ -1,12 +1,13 @@
 """variants.json: prunings to the same budget by different settings, and which of them is nearest to the original."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from catro_deploy.records.base import Count, Divergence, NonNegative, PositiveCount, Record, Share
 from catro_deploy.records.bench import Speedup
 
-__all__ = ["CHOICES", "STEPS", "TriedVariant", "Variant", "Variants"]
+__all__ = ["CHOICES", "INPUT_SIZE", "STEPS", "TriedVariant", "Variant", "Variants"]
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "prune.criterion": ("catro", "obs"),
@@ -14,7 +15,10 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "prune.depth": ("auto", "never"),
     "quantize.precision": ("int8",),
 }
-"""Settings that a variant may change, and to what."""
+"""Settings that a variant may change, and to what; ``INPUT_SIZE``, which is not among them, to any size."""
+
+INPUT_SIZE = "prune.input_size"
+SIZE = re.compile(r"[1-9]\d*(x[1-9]\d*)?")
 
 STEPS = ("reconstructed", "100 steps", "1 epoch")
 """What a variant goes through; only the best of each step reach the next."""
@@ -46,7 +50,8 @@ class Variant:
     def __post_init__(self) -> None:
         """Check that its changes are such."""
         for place, value in self.changes.items():
-            if value not in CHOICES.get(place, ()):
+            is_size = place == INPUT_SIZE and SIZE.fullmatch(value)
+            if not is_size and value not in CHOICES.get(place, ()):
                 raise ValueError(f"changes cannot set {place} to {value!r}")
         if len(self.kl_nats) > len(STEPS) or bool(self.kl_nats) > (self.speedup is not None):
             raise ValueError("kl_nats must be of the steps of a variant that met the budget")
@@ -54,7 +59,7 @@ class Variant:
     @property
     def name(self) -> str:
         """Its changes in words."""
-        changed = [f"{place.partition('.')[2]} {value}" for place, value in self.changes.items()]
+        changed = [f"{place.partition('.')[2].replace('_', ' ')} {value}" for place, value in self.changes.items()]
         return ", ".join(changed) or "as set"
 
 

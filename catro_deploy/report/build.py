@@ -120,7 +120,7 @@ def _planned(run: RunRecords) -> Report:
         classes=plan.classes,
         class_indices=plan.class_indices,
         model_classes=plan.model_classes,
-        input=InputFigures(plan.input_shape, "NCHW", plan.mean, plan.std),
+        input=InputFigures(plan.input_shape, "NCHW", plan.mean, plan.std, plan.resized_to),
         budget=plan.budget,
         macs_share=macs_share(plan),
         settings={"criterion": plan.criterion, "allocation": plan.allocation} | plan.settings,

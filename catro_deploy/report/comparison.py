@@ -10,6 +10,7 @@ from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import change, duration, large, percent, points
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.listing import run_folders
+from catro_deploy.settings.sides import size_text
 from catro_deploy.toml import toml_differences
 
 __all__ = [
@@ -193,7 +194,10 @@ def _latency_rows(earlier: Run, this: Run) -> Iterator[tuple[str, ...]]:
 
 
 def _input_words(run: Run) -> str:
-    return "x".join(map(str, run.input_shape)) if run.input_shape else NONE
+    if run.input_shape is None:
+        return NONE
+    resized = f", resized to {size_text(run.resized_to)}" if run.resized_to else ""
+    return "x".join(map(str, run.input_shape)) + resized
 
 
 def _class_words(run: Run) -> str:

@@ -65,6 +65,7 @@ def _planned(plan: Plan) -> dict[str, Any]:
         "budget": plan.budget,
         "model_classes": plan.model_classes,
         "input_shape": plan.input_shape,
+        "resized_to": plan.resized_to,
         "classes": plan.classes,
         "original_macs": plan.original_macs,
         "pruned_macs": plan.pruned_macs,

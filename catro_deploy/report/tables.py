@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catro_deploy.records import Energy
-from catro_deploy.records.figures import Latency
+from catro_deploy.records.figures import InputFigures, Latency
 from catro_deploy.records.report import Report
 from catro_deploy.report.shipping import kilobytes
 from catro_deploy.report.verdict import prediction_word
@@ -23,6 +23,7 @@ from catro_deploy.report.wording import (
     share_interval,
     value,
 )
+from catro_deploy.settings.sides import size_text
 
 __all__ = [
     "Table",
@@ -30,6 +31,7 @@ __all__ = [
     "interval_row",
     "percentiles",
     "records_table",
+    "resized_sizes",
     "spent",
     "summary_table",
     "title",
@@ -66,10 +68,18 @@ def summary_table(report: Report) -> Table:
     rows = [*_precision_rows(report), *_accuracy_rows(report), *_latency_rows(report)]
     for name, old, new in (("MACs per image", before.macs, after.macs), ("Parameters", before.params, after.params)):
         rows.append((name, large(old), large(new), change(old, new)))
+    if resized := resized_sizes(report.input):
+        rows.append(("Computes at", *resized, "resizes its images itself"))
     if shipped := report.ship:
         sizes = shipped.original_bytes, shipped.bytes
         rows.append(("File", *map(kilobytes, sizes), change(*sizes)))
     return Table(("", "Original", "Pruned", "Change"), tuple(rows), frozenset({1, 2, 3}))
+
+
+def resized_sizes(given: InputFigures) -> tuple[str, str] | None:
+    """The sizes that both networks compute at, if they differ."""
+    height, width = given.shape[1:]
+    return (size_text((height, width)), size_text(given.resized_to)) if given.resized_to else None
 
 
 def _precision_rows(report: Report) -> list[tuple[str, ...]]:

@@ -6,6 +6,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from catro_deploy.budget import Budget, Budgets
 from catro_deploy.errors import BudgetError
+from catro_deploy.settings import sides
 from catro_deploy.settings.budget import BudgetSetting, EnergySetting, MemorySetting, SizeSetting
 from catro_deploy.settings.section import AUTO, REPEATABLE, Compute, Section
 
@@ -48,6 +49,11 @@ class PruneSettings(Section):
         None,
         description="Most energy of an inference, where the device tells what power it draws: 3mJ, or 0.5x of the "
         "original's",
+    )
+    input_size: sides.SizeSetting | None = Field(
+        None,
+        description="Height and width that the pruned network computes at, 24 or 120x160: it takes the original's "
+        "images and resizes them itself; default: their size",
     )
     criterion: Literal["catro", "obs", "l1"] = Field(
         "catro",

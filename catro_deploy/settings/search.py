@@ -8,7 +8,7 @@ from catro_deploy.settings.section import Section
 
 __all__ = ["Knob", "SearchSettings"]
 
-Knob = Literal["criterion", "worth", "depth", "precision"]
+Knob = Literal["criterion", "worth", "depth", "precision", "input_size"]
 
 
 class SearchSettings(Section):
@@ -20,7 +20,7 @@ class SearchSettings(Section):
         "whose answers on validation images are nearest to the original's",
     )
     knobs: list[Knob] = Field(
-        ["criterion", "worth", "depth", "precision"],
+        ["criterion", "worth", "depth", "precision", "input_size"],
         description="Settings of [prune], and the precision, that may differ between the variants",
         min_length=1,
     )

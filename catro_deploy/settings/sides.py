@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator
 
-__all__ = ["ResizeSetting", "SizeSetting", "size_text"]
+__all__ = ["ResizeSetting", "SizeSetting", "size_of", "size_text"]
 
 FORM = re.compile(r"(\d+)(?:\s*x\s*(\d+))?")
 
@@ -24,7 +24,12 @@ def _sides(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - whatever a file hol
     return sides
 
 
-def _size(value: Any) -> tuple[int, int]:  # noqa: ANN401
+def size_of(value: Any) -> tuple[int, int]:  # noqa: ANN401
+    """Height and width of ``224``, ``160x224`` or ``[160, 224]``.
+
+    Raises:
+        ValueError: it is nothing of these.
+    """
     sides = _sides(value)
     return sides[0], sides[-1]
 
@@ -47,7 +52,7 @@ def size_text(value: tuple[int, int]) -> str:
     return str(_size_written(value))
 
 
-SizeSetting = Annotated[tuple[int, int], PlainValidator(_size), PlainSerializer(_size_written, return_type=int | str)]
+SizeSetting = Annotated[tuple[int, int], PlainValidator(size_of), PlainSerializer(_size_written, return_type=int | str)]
 """Height and width; one number means both."""
 
 ResizeSetting = Annotated[

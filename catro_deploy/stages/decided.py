@@ -4,9 +4,11 @@ from collections.abc import Mapping
 
 from catro_deploy.errors import SettingsError
 from catro_deploy.records import Budgets, Search, Variants
+from catro_deploy.records.variants import INPUT_SIZE
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load, load_if_there
 from catro_deploy.settings import AUTO, Settings
+from catro_deploy.settings.sides import size_of
 from catro_deploy.stages.table import PRUNE, VARIANTS, Stage
 from catro_deploy.targets import load_target
 from catro_deploy.transports.reach import require_reachable
@@ -65,6 +67,7 @@ def changed(settings: Settings, changes: Mapping[str, str]) -> Settings:
     """``settings`` with ``changes``, as ``section.key``."""
     for place, value in changes.items():
         section, key = place.split(".")
-        part = getattr(settings, section).model_copy(update={key: value})
+        parsed = size_of(value) if place == INPUT_SIZE else value
+        part = getattr(settings, section).model_copy(update={key: parsed})
         settings = settings.model_copy(update={section: part})
     return settings

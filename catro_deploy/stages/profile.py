@@ -6,6 +6,7 @@ from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.latency.pricing import profile_of
 from catro_deploy.latency.profile import LatencyProfile
 from catro_deploy.progress import Progress
+from catro_deploy.pruning.cutting import at_input_size
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.sizes import announce_size
@@ -32,7 +33,7 @@ def profile(settings: Settings, progress: Progress, *, force: bool = False) -> L
             "prune estimates their times from the device's figures, and measures whole networks there.",
         )
     protocol = load_profile_protocol(settings.profile.protocol)
-    original = open_original(settings)
+    original = at_input_size(open_original(settings), settings.prune.input_size)
     announce_size(original.dataset, original.input_shape[1:], progress)
     return profile_of(
         original.model,

@@ -7,7 +7,7 @@ counting answers, and says something even where the original was trained on thes
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,7 +42,7 @@ from catro_deploy.stages.integers import calibration_samples
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import trial_folder
-from catro_deploy.stages.ways import DEPTH, NO_DEPTH, ways
+from catro_deploy.stages.ways import DEPTH, NO_DEPTH, smaller_sizes, ways
 from catro_deploy.statistics.agreement import accuracy_of, agreement_of
 from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.targets import load_target
@@ -72,14 +72,23 @@ def variants(settings: Settings, run: RunFolder, progress: Progress) -> Variants
         MissedError: no network of any variant meets the budget; variants.json is not written.
     """
     require_comparable(settings)
-    return _Halving(settings, run, held_out_of(settings, progress), progress).best()
+    sizes = smaller_sizes(open_original(settings)) if "input_size" in settings.search.knobs else []
+    return _Halving(settings, run, held_out_of(settings, progress), progress, sizes).best()
 
 
 class _Halving:
     """One search: its variants, and the time that is left."""
 
-    def __init__(self, settings: Settings, run: RunFolder, held_out: HeldOut, progress: Progress) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        run: RunFolder,
+        held_out: HeldOut,
+        progress: Progress,
+        sizes: Sequence[tuple[int, int]] = (),
+    ) -> None:
         self._settings, self._run, self._held_out, self._progress = settings, run, held_out, progress
+        self._sizes = sizes
         self._limit_s = 60 * settings.search.minutes
         self._tried: list[TriedVariant] = []
 
@@ -112,7 +121,7 @@ class _Halving:
     def _prune_all(self) -> int:
         """Prune in each variant, next the one that differs least from the best; return how many were not begun."""
         labelled = not is_unlabelled(self._held_out.images.labels)
-        todo, count = ways(self._settings, labelled=labelled), 0
+        todo, count = ways(self._settings, labelled=labelled, sizes=self._sizes), 0
         while todo and (not self._tried or self._spent_s <= PRUNING_SHARE * self._limit_s):
             best = min(self._tried, key=_rank).changes if self._tried else {}
             changes = min(todo, key=lambda one: len(one.items() ^ best.items()))

@@ -1,25 +1,56 @@
 """The variants of a pruning: combinations of settings that may meet the same budget with different losses."""
 
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
+from catro_deploy.errors import SettingsError
+from catro_deploy.graph.coupling.layers import list_layers
+from catro_deploy.pruning.cutting import Classifier, at_input_size
 from catro_deploy.pruning.solvers import measures_worth
-from catro_deploy.records.variants import CHOICES
+from catro_deploy.records.variants import CHOICES, INPUT_SIZE
 from catro_deploy.settings import Settings
+from catro_deploy.settings.sides import size_text
 from catro_deploy.targets import load_target
 
-__all__ = ["DEPTH", "NO_DEPTH", "ways"]
+__all__ = ["DEPTH", "NO_DEPTH", "smaller_sizes", "ways"]
 
 CRITERION, WORTH, DEPTH, PRECISION = CHOICES
 NO_DEPTH = "never"
+SHARES = (7 / 8, 3 / 4, 5 / 8)
+"""Of the original's input size."""
 
 
-def ways(settings: Settings, *, labelled: bool) -> list[dict[str, str]]:
+def smaller_sizes(original: Classifier) -> list[tuple[int, int]]:
+    """Heights and widths below that of the images at which ``original`` works, the largest first.
+
+    They are multiples of its stride, the images' size over that of the smallest feature map: a size between them costs
+    as much as the next larger one.
+    """
+    height, width = original.input_shape[1:]
+    layers = list_layers(original.model, original.input_shape)
+    positions = min((layer.positions for layer in layers if layer.positions > 1), default=1)
+    stride = round(math.sqrt(height * width / positions))
+    sizes = ((stride * round(height * share / stride), stride * round(width * share / stride)) for share in SHARES)
+    smaller = [size for size in dict.fromkeys(sizes) if all(size) and size[0] < height and size[1] < width]
+    return [size for size in smaller if _works_at(original, size)]
+
+
+def _works_at(original: Classifier, size: tuple[int, int]) -> bool:
+    try:
+        at_input_size(original, size)
+    except SettingsError:
+        return False
+    return True
+
+
+def ways(settings: Settings, *, labelled: bool, sizes: Sequence[tuple[int, int]] = ()) -> list[dict[str, str]]:
     """The settings that each variant changes, as ``section.key``; the first one changes none.
 
-    Criteria that compare classes, and their class separation, need images that are ``labelled``.
+    Criteria that compare classes, and their class separation, need images that are ``labelled``. ``sizes`` are those
+    that images may be resized to.
     """
-    alternatives = _alternatives(settings, labelled)
+    alternatives = _alternatives(settings, labelled, sizes)
     found = []
     for values in itertools.product(*alternatives.values()):
         changes = {place: value for place, value in zip(alternatives, values, strict=True) if value}
@@ -28,7 +59,9 @@ def ways(settings: Settings, *, labelled: bool) -> list[dict[str, str]]:
     return sorted(found, key=len)
 
 
-def _alternatives(settings: Settings, labelled: bool) -> Mapping[str, tuple[str, ...]]:
+def _alternatives(
+    settings: Settings, labelled: bool, sizes: Sequence[tuple[int, int]]
+) -> Mapping[str, tuple[str, ...]]:
     """For each setting that may change, its values: an empty one leaves it as it is."""
     chosen, knobs = settings.prune, settings.search.knobs
     found: dict[str, tuple[str, ...]] = {}
@@ -40,6 +73,8 @@ def _alternatives(settings: Settings, labelled: bool) -> Mapping[str, tuple[str,
         found[DEPTH] = _others(DEPTH, chosen.depth)
     if "precision" in knobs and load_target(chosen.target).precision != "int8" and not settings.quantize.is_named:
         found[PRECISION] = _others(PRECISION, settings.quantize.precision)
+    if "input_size" in knobs and chosen.input_size is None:
+        found[INPUT_SIZE] = ("", *map(size_text, sizes))
     return found
 
 

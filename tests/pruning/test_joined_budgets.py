@@ -53,7 +53,7 @@ class Bench:
         memory = PeakMemory((Step(0.0, {"stem": 200.0}), Step(3000.0, {"stem": 400.0, "inner": 400.0})))
         self.counted = Counted(
             FlopsCost(self.network.layers, self.on.prunable),
-            self.full,
+            self.network.macs,
             SizeCost(self.network.layers, self.on.prunable, "fp32", FULL_BYTES),
             memory,
             Footprint(FULL_BYTES, FULL_MEMORY),

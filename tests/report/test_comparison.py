@@ -56,6 +56,8 @@ def test_figures_stand_side_by_side_with_their_change(make):
     assert found["Latency p50, pruned"] == ("500 us", "400 us", "-20.0%")
     assert found["Latency, of the original's"] == ("0.500x", "0.400x", "")
     assert found["Input"] == ("3x64x64", "3x64x64", "")
+    resized = rows(make("old"), make("smaller", resized_to=(48, 48)))
+    assert resized["Input"] == ("3x64x64", "3x64x64, resized to 48", "")
     assert compare(make("old"), make("newer")).settings == (("finetune.epochs", "3", "5"),)
 
 

@@ -165,3 +165,8 @@ def test_the_matrix_of_runtimes_names_the_files_of_the_fastest():
     assert "## Runtimes" not in to_markdown(
         make_report(make_plan(), make_verify(), make_bench(), finetune=make_finetune())
     )
+
+
+def test_a_network_that_resizes_its_images_says_so():
+    assert "| Computes at | 32 | 24x20 | resizes its images itself |" in markdown(resized_to=(24, 20))
+    assert "Computes at" not in markdown()

@@ -1,5 +1,6 @@
 """Several prunings to one budget, of which the nearest to the original is taken."""
 
+import re
 import shutil
 from dataclasses import replace
 
@@ -161,11 +162,7 @@ def test_from_the_command_to_the_report_and_another_variant(tiny, folder, monkey
     found, report, plan = load(Variants, run), load(Report, run), load(Plan, run)
     assert report.variants == found
     assert f"variant 1 of {len(found.variants)}: {found.variants[0].name}" in done.stdout
-    assert (
-        plan.macs_share
-        if hasattr(plan, "macs_share")
-        else plan.pruned_macs / plan.original_macs == found.variants[0].macs_share
-    )
+    assert plan.pruned_macs / plan.original_macs == found.variants[0].macs_share
     best = [len(one.kl_nats) for one in found.variants]
     assert best == sorted(best, reverse=True)
     assert best[0] == 3
@@ -178,3 +175,25 @@ def test_from_the_command_to_the_report_and_another_variant(tiny, folder, monkey
     assert "variants: unchanged, skipped" in other.stderr
     assert "prune: done in" in other.stderr
     assert load(Report, run).variant_taken == 2
+
+
+@pytest.mark.slow
+def test_a_variant_at_a_smaller_size_is_measured_trained_and_served(tiny, folder):
+    shutil.copy(folder / "blocks.safetensors", tiny)
+    text = (tiny / "catro.toml").read_text().replace('budget = "50%flops"', 'budget = "0.8x"')
+    write_text(tiny / "catro.toml", text)
+    whole = ["run", "--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors", "--search"]
+    whole += ["--knobs", "input_size"]
+    done = command(*whole)
+    (path,) = (tiny / "runs").iterdir()
+    assert done.exit_code == exit_code_of(path), done.stderr
+    run = RunFolder(path)
+    found = load(Variants, run).variants
+    assert {one.changes.get("prune.input_size") for one in found} == {None, "14", "12", "10"}  # of 16
+    number = next(place for place, one in enumerate(found, 1) if one.changes)
+    done = command(*whole, "--take", str(number))
+    assert done.exit_code == exit_code_of(path), done.stderr
+    side = int(found[number - 1].changes["prune.input_size"])
+    assert load(Plan, run).resized_to == (side, side)
+    assert re.search(rf"computes at +16 +{side}\b", done.stdout)
+    assert load(Report, run).input.resized_to == (side, side)

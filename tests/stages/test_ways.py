@@ -2,13 +2,15 @@
 
 import pytest
 
+from catro_deploy.records import Variant
 from catro_deploy.settings import load_settings
+from catro_deploy.stages.decided import changed
 from catro_deploy.stages.ways import ways
 
 
-def ways_of(labelled=True, **sections):
+def ways_of(labelled=True, sizes=(), **sections):
     settings = load_settings(None, {"prune": {"budget": "0.5x"}} | sections)
-    return ways(settings, labelled=labelled)
+    return ways(settings, labelled=labelled, sizes=sizes)
 
 
 def test_all_combinations_but_a_criterion_without_classes_by_class_separation():
@@ -47,3 +49,29 @@ def test_the_alternative_is_what_the_settings_do_not_have():
     pruning = {"budget": "0.5x", "criterion": "obs", "depth": "never"}
     found = ways_of(prune=pruning, search={"knobs": ["criterion", "depth"]})
     assert [one for one in found if len(one) == 1] == [{"prune.depth": "auto"}, {"prune.criterion": "catro"}]
+
+
+def test_each_combination_is_tried_at_each_input_size():
+    found = ways_of(sizes=[(28, 28), (24, 20)])
+    assert len(found) == 3 * 2 * 2 * 3
+    assert {one.get("prune.input_size") for one in found} == {None, "28", "24x20"}
+
+
+@pytest.mark.parametrize(
+    "sections", [{"search": {"knobs": ["depth"]}}, {"prune": {"budget": "0.5x", "input_size": 24}}]
+)
+def test_a_size_that_is_off_or_named_stays(sections):
+    assert "prune.input_size" not in set().union(*ways_of(sizes=[(28, 28)], **sections))
+
+
+def test_a_size_becomes_a_setting():
+    settings = changed(load_settings(None, {}), {"prune.input_size": "24x20"})
+    assert settings.prune.input_size == (24, 20)
+    assert settings.prune.model_dump(mode="json")["input_size"] == "24x20"
+
+
+def test_a_record_holds_sizes_alone_as_input_sizes():
+    assert Variant({"prune.input_size": "24x20"}).name == "input size 24x20"
+    for wrong in ("", "0", "24x", "24 x 20", "large"):
+        with pytest.raises(ValueError, match=r"cannot set prune\.input_size"):
+            Variant({"prune.input_size": wrong})
