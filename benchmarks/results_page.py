@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.accuracy import criteria, equal_latency
 from benchmarks.accuracy.equal_latency_tables import machine_tables
 from benchmarks.common import DOCS, read_result, table
-from benchmarks.latency import cost_model
+from benchmarks.latency import cost_model, input_size
 from benchmarks.precision import int8, openvino_int8
 from benchmarks.precision.openvino_int8_tables import machine_tables as openvino_tables
 from benchmarks.product import prune_whole
@@ -72,6 +72,12 @@ Random prunings that the profile was not fitted to, over the widths that an allo
 were mostly never measured: such predictions are labelled as estimates, and every allocation is measured before it
 counts. MACs are fitted to the same prunings with slope and intercept."""
 
+INPUT_SIZE = """\
+## How well a profile predicts another input size
+
+Prunings that resize their images to a smaller size. Predicted from the profile of the original size, in proportion to
+the positions of each layer, and one measurement, of the unpruned network at the smaller size."""
+
 PRUNING = """## Time and memory of a pruning
 
 From a network and 1,000 images in memory to the pruned ONNX file, with reconstruction, under a latency budget of 0.5x
@@ -95,6 +101,7 @@ that some of them load.
 | `paper.tables` | the paper's tables, beside L1, FPGM and group norms |
 | `paper.figures` | the path of Algorithm 2, and the channels that two tasks keep |
 | `latency.cost_model` | how well a latency profile predicts prunings that it was not fitted to |
+| `latency.input_size` | how well that profile predicts prunings that compute at smaller images |
 | `latency.allocation` | time and gap of the greedy and the exact allocation, ResNet-56 and 110 |
 | `latency.depth` | what width, depth and both reach, on published V100 tables and on x86 |
 | `roofline.evaluate` | the estimate for GPUs: fit, held-out errors, published latencies |
@@ -180,6 +187,14 @@ def cost_model_section() -> list[str]:
     return parts
 
 
+def input_size_section() -> list[str]:
+    """One table."""
+    networks = read_result(input_size.RESULT)["networks"]
+    measured = {_measured(found["environment"]["processor"], found) for found in networks.values()}
+    command = _command("benchmarks.latency.input_size")
+    return [INPUT_SIZE, command, "\n".join(sorted(measured)), input_size.results_table(networks)]
+
+
 def networks_runtime(networks: Mapping[str, Any]) -> str:
     """By which runtime, in its version, they were measured."""
     return " and ".join(sorted({str(found["device"]["runtime"]) for found in networks.values()}))
@@ -203,6 +218,7 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
     precision_section,
     openvino_section,
     cost_model_section,
+    input_size_section,
     pruning_section,
 )
 

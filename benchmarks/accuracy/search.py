@@ -1,12 +1,12 @@
 """What `run --search` gains over one pruning, at the same measured latency and after as many training steps.
 
     python -m benchmarks.accuracy.search --cifar10 FOLDER --gtsrb FOLDER --photographs FOLDER --weights FOLDER
-        [--cases resnet20-cifar10] [--seeds 0 1 2] [--minutes 15]
+        [--cases resnet20-cifar10] [--ways one search] [--seeds 0 1 2] [--minutes 15]
 
-"one" is `run` as it is; "search" is `run --search`. What the search trains besides the network that is taken (100 steps
-of four variants, an epoch of two) is added to the epochs of "one", so that both take as many steps. Both are whole runs
-of the command line; accuracy is that of the file that is served, in its runtime, on test images; latency is measured by
-`bench`, interleaved with the original.
+"one" is `run` as it is, "one int8" `run --precision int8`, "search" is `run --search`. What the search trains besides
+the network that is taken (100 steps of four variants, an epoch of two) is added to the epochs of the others, so that
+all take as many steps. All are whole runs of the command line; accuracy is that of the file that is served, in its
+runtime, on test images; latency is measured by `bench`, interleaved with the original.
 
 Prints a table; writes benchmarks/results/search.json. Rows that are done are not run again.
 """
@@ -31,7 +31,7 @@ from catro_deploy.settings import Settings, load_settings, settings_text
 RESULT = "search.json"
 FOLDERS = ("gtsrb", "cifar10", "photographs", "weights")
 MISSED = 3
-WAYS = ("one", "search")
+WAYS = ("one", "one int8", "search")
 HEADS = (
     "network", "budget", "way", "seed", "original, test", "pruned, test", "latency, measured", "served in", "variant",
     "epochs", "search",
@@ -61,6 +61,7 @@ def arguments() -> argparse.Namespace:
     for name in FOLDERS:
         parser.add_argument(f"--{name}", type=Path, default=Path("weights" if name == "weights" else "data"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--minutes", type=float, default=15.0, help="of a search")
     parser.add_argument("--work", type=Path, default=Path("runs/search"), help="where the run folders go")
     return parser.parse_args()
@@ -76,16 +77,22 @@ def settings_of(name: str, way: str, seed: int, args: argparse.Namespace) -> Set
         {
             **sections,
             "prune": {"classes": list(case.classes), "budget": task.budget, "seed": seed},
+            **({"quantize": {"precision": "int8"}} if way == "one int8" else {}),
             "search": {"enabled": way == "search", "minutes": args.minutes},
             "finetune": sections["finetune"] | {"epochs": epochs, "seed": seed},
         },
     )
 
 
+def key_of(name: str, way: str, seed: int) -> str:
+    """Key of a row, and name of its run folder."""
+    return f"{name}-{way}-{seed}".replace(" ", "_")
+
+
 def run_row(name: str, way: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """One whole run by the command line; one that was interrupted resumes."""
-    run = RunFolder(args.work / f"{name}-{way}-{seed}")
-    config = args.work / f"{name}-{way}-{seed}.toml"
+    key = key_of(name, way, seed)
+    run, config = RunFolder(args.work / key), args.work / f"{key}.toml"
     write_text(config, settings_text(settings_of(name, way, seed, args)))
     command = [sys.executable, "-m", "catro_deploy", "run", "--config", str(config), "--run", str(run.path)]
     done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, check=False)
@@ -129,8 +136,8 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = read_result(RESULT).get("rows", {})
     for name in args.cases:
         for seed in args.seeds:
-            for way in WAYS:
-                if (key := f"{name}-{way}-{seed}") not in rows:
+            for way in args.ways:
+                if (key := key_of(name, way, seed)) not in rows:
                     print(f"{key} ...", file=sys.stderr, flush=True)
                     rows[key] = run_row(name, way, seed, args)
                     write_result(RESULT, {"rows": dict(sorted(rows.items()))})

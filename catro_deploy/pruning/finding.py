@@ -129,59 +129,58 @@ class Finding:
 
         Several devices, which are not ``alone``, have names.
         """
-        settings, chosen, network = side.settings, self.problem.settings, self.problem.network
-        groups, target, opset = self.problem.scored.prunable, side.target, settings.export.opset
-        use, name = use_of(target, settings), "" if alone else side.name
-        there = reachable(target, side.device)
-        if there and profilable(target):
-            pricing = self._profiled(on_cpu, use, side.settings)
-        else:
-            pricing = estimated_pricing(
-                network, groups, target, use, chosen.d_min, original=self._given_network.layers, measured=there
-            )
-        if not there:
-            return Priced(pricing, name, is_measured=False), None
-        energy = any(budget.use == "energy" for budget in chosen.budgets)
-        protocol_of_candidates = load_latency_protocol(CANDIDATES)
+        use, name = use_of(side.target, side.settings), "" if alone else side.name
+        if not reachable(side.target, side.device):
+            return Priced(self._estimated(side, use), name, is_measured=False), None
+        energy = any(budget.use == "energy" for budget in self.problem.settings.budgets)
         timer = stack.enter_context(
             candidate_timer(
                 self._given,
-                network.input_shape,
+                self.whole.input_shape,
                 use,
-                protocol_of_candidates,
-                opset,
+                load_latency_protocol(CANDIDATES),
+                side.settings.export.opset,
                 with_energy=energy,
-                soak_s=settings.bench.soak or 0.0,
+                soak_s=side.settings.bench.soak or 0.0,
             )
         )
-        if use.precision != use.own_precision or self.original.resized_to:
-            # The pricing knows the unpruned network in the new precision and size; budgets are shares of the original.
-            pricing = replace(pricing, original_us=pricing.original_us * timer.measure(on_cpu).speedup.median)
-        return Priced(pricing, name), timer
+        return Priced(self._measured(on_cpu, side, use, timer), name), timer
 
-    def _profiled(self, on_cpu: nn.Module, use: Use, settings: Settings) -> Pricing:
-        """Prices by the profile of the network; if it resizes its images, and only the original has one, by that."""
-        shape, groups = self.whole.input_shape, self.problem.scored.prunable
+    def _measured(self, on_cpu: nn.Module, side: Side, use: Use, timer: CandidateTimer) -> Pricing:
+        """Prices on a device that can be reached, where the original is timed, too.
+
+        Prices are of the network in the precision and input size that it is pruned for, budgets are shares of the
+        original: where they differ, how far is measured.
+        """
+        network, groups, size = self.problem.network, self.problem.scored.prunable, self.original.resized_to
+        in_own_precision = use.precision == use.own_precision
+        speedup = 1.0 if in_own_precision and size is None else timer.measure(on_cpu).speedup.median
+        if not profilable(side.target):
+            pricing = self._estimated(side, use, measured=True)
+            unpruned_us = pricing.cost.predict(full_widths(self.problem.scored))
+            return pricing if speedup == 1 else replace(pricing, original_us=unpruned_us * speedup)
         find = partial(
             profile_of,
             use=use,
-            protocol=load_profile_protocol(settings.profile.protocol),
+            protocol=load_profile_protocol(side.settings.profile.protocol),
             progress=self.progress,
-            opset=settings.export.opset,
+            opset=side.settings.export.opset,
         )
-        network = self.problem.network
-        size = self.original.resized_to
-        if size is None or find_profile(on_cpu, shape, use, network=self.whole) is not None:
-            return measured_pricing(network, groups, find(on_cpu, self.whole))
+        if size is None or find_profile(on_cpu, self.whole.input_shape, use, network=self.whole) is not None:
+            pricing = measured_pricing(network, groups, find(on_cpu, self.whole))
+            return replace(pricing, original_us=pricing.original_us * speedup)
         profile = find(self._given, self._given_network)
-        scaled = scaled_profile(profile, self._given_network.layers, self.whole.layers)
+        given = 1.0 if in_own_precision else timer.measure(self._given).speedup.median
+        unpruned_us = profile.original_us * given / speedup
+        scaled = scaled_profile(profile, self._given_network.layers, self.whole.layers, groups, unpruned_us)
         pricing = measured_pricing(network, groups, scaled)
-        return replace(
-            pricing,
-            original_us=pricing.cost.predict(full_widths(self.problem.scored)),
-            source=f"{pricing.source}, in proportion to the positions at {size_text(size)}",
-            errors=None,
-        )
+        source = f"{pricing.source}, taken in proportion for {size_text(size)}"
+        return replace(pricing, original_us=unpruned_us * speedup, source=source, errors=None)
+
+    def _estimated(self, side: Side, use: Use, *, measured: bool = False) -> Pricing:
+        network, groups, chosen = self.problem.network, self.problem.scored.prunable, self.problem.settings
+        original = self._given_network.layers
+        return estimated_pricing(network, groups, side.target, use, chosen.d_min, original=original, measured=measured)
 
 
 @dataclass(frozen=True)
