@@ -1,7 +1,7 @@
 """torch-pruning's pruner under our budgets: its criteria, our measuring, fine-tuning and run folder."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -119,18 +119,21 @@ def peer_network(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         pruner.step()
+    return cut.eval(), _kept_groups(network, pruner.pruning_history())
+
+
+def _kept_groups(network: Network, history: Iterable[tuple[str, bool, Sequence[int]]]) -> tuple[GroupPlan, ...]:
     gone: dict[str, set[int]] = {group.name: set() for group in network.groups}
-    for module, is_out, indices in pruner.pruning_history():
+    for module, is_out, indices in history:
         for group in network.groups:
             for slot in group.slots:
                 if slot.module == module and slot.axis == ("out" if is_out else "in"):
                     channel = dict(zip(slot.index, slot.channel, strict=True))
                     gone[group.name] |= {channel[index] for index in indices if index in channel}
-    groups = tuple(
+    return tuple(
         GroupPlan(g.name, g.width, tuple(c for c in range(g.width) if c not in gone[g.name]), g.producers)
         for g in network.groups
     )
-    return cut.eval(), groups
 
 
 def needs_gradients(importance: str) -> bool:
