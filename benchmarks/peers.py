@@ -1,7 +1,7 @@
 """torch-pruning's pruner under our budgets: its criteria, our measuring, fine-tuning and run folder."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +28,8 @@ __all__ = ["measured_ratio", "open_timer", "prune_by_peer", "prune_to_widths", "
 # Ratios that torch-pruning is tried with: halvings of the interval in which the budget is met.
 HALVINGS = 7
 NEARLY_ALL = 0.97
+# Images whose squared gradients an importance by the Hessian gets, of all classes together.
+HESSIAN_IMAGES = 256
 
 
 def prune_by_peer(
@@ -44,7 +46,7 @@ def prune_by_peer(
     low, high = 0.0, 0.95
     best: tuple[GroupPlan, ...] = ()
     fastest = 1.0
-    batches = pruning_batches(original, settings) if "Taylor" in importance else ()
+    batches = pruning_batches(original, settings) if needs_gradients(importance) else ()
     with open_timer(original, settings, "quick") as timer:
         for _ in range(HALVINGS):
             ratio = (low + high) / 2
@@ -96,7 +98,8 @@ def peer_network(
 ) -> tuple[nn.Module, tuple[GroupPlan, ...]]:
     """``model`` cut by torch-pruning, and what that kept of each group; some layers have ``ratios`` of their own.
 
-    Importances that look at gradients get those of the cross entropy of ``batches``.
+    Importances that look at gradients get those of the cross entropy of ``batches``. A random one draws the same
+    numbers each time.
     """
     import torch_pruning
 
@@ -111,21 +114,55 @@ def peer_network(
         ignored_layers=[cut.get_submodule(network.head)],
         round_to=round_to,
     )
-    for images, label in batches:
-        nn.functional.cross_entropy(cut(images), torch.full((len(images),), label)).backward()
-    pruner.step()
+    if needs_gradients(importance):
+        (set_squared_gradients_ if "Hessian" in importance else add_gradients_)(cut, batches)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        pruner.step()
+    return cut.eval(), _kept_groups(network, pruner.pruning_history())
+
+
+def _kept_groups(network: Network, history: Iterable[tuple[str, bool, Sequence[int]]]) -> tuple[GroupPlan, ...]:
     gone: dict[str, set[int]] = {group.name: set() for group in network.groups}
-    for module, is_out, indices in pruner.pruning_history():
+    for module, is_out, indices in history:
         for group in network.groups:
             for slot in group.slots:
                 if slot.module == module and slot.axis == ("out" if is_out else "in"):
                     channel = dict(zip(slot.index, slot.channel, strict=True))
                     gone[group.name] |= {channel[index] for index in indices if index in channel}
-    groups = tuple(
+    return tuple(
         GroupPlan(g.name, g.width, tuple(c for c in range(g.width) if c not in gone[g.name]), g.producers)
         for g in network.groups
     )
-    return cut.eval(), groups
+
+
+def needs_gradients(importance: str) -> bool:
+    """Whether torch-pruning's ``importance`` looks at gradients."""
+    return "Taylor" in importance or "Hessian" in importance
+
+
+def add_gradients_(model: nn.Module, batches: Sequence[Labelled]) -> None:
+    """Add up the gradients of the cross entropy of ``batches``, each batch's the mean of its images'."""
+    for images, label in batches:
+        nn.functional.cross_entropy(model(images), torch.full((len(images),), label)).backward()
+
+
+def set_squared_gradients_(model: nn.Module, batches: Sequence[Labelled]) -> None:
+    """Put the mean squared gradients of single images where gradients stand: the Hessian's diagonal, by Fisher.
+
+    ``GroupHessianImportance`` reads them there. Its own ``accumulate_grad`` keeps the last image's alone (1.6.1: it
+    looks up names among parameters).
+    """
+    each = max(1, HESSIAN_IMAGES // max(1, len(batches)))
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    squares = [torch.zeros_like(one) for one in parameters]
+    single = [(image, label) for images, label in batches for image in images[:each].split(1)]
+    for image, label in single:
+        loss = nn.functional.cross_entropy(model(image), torch.tensor([label]))
+        for square, gradient in zip(squares, torch.autograd.grad(loss, parameters), strict=True):
+            square += gradient.square()
+    for parameter, square in zip(parameters, squares, strict=True):
+        parameter.grad = square / len(single)
 
 
 def measured_ratio(settings: Settings, run: RunFolder) -> dict[str, Any]:

@@ -30,8 +30,8 @@ batch size 1, interleaved with the original network: 0.5x means half of the orig
 CPUs that were shared with other work; ratios drift by some 4% between runs, which is more than the interval of one
 measurement.
 
-More: [accuracy by training](reconstruction.md), [the paper's tables](paper.md), [architectures](architectures.md),
-[the roofline estimate](roofline.md)."""
+More: [accuracy by training](reconstruction.md), [fronts of accuracy and latency](fronts.md), [the paper's
+tables](paper.md), [architectures](architectures.md), [the roofline estimate](roofline.md)."""
 
 LATENCY = """\
 ## Accuracy at equal measured latency
@@ -94,6 +94,7 @@ that some of them load.
 | benchmark | question |
 | --- | --- |
 | `accuracy.reconstruction` | accuracy without training and after little of it, at equal measured latency |
+| `accuracy.front` | accuracy against measured latency at five budgets, beside seven criteria of torch-pruning |
 | `accuracy.criteria` | criteria of channels at equal widths, all reconstructed alike |
 | `accuracy.search` | what `run --search` gains over one pruning, at equal latency and training |
 | `accuracy.equal_latency` | accuracy at equal measured latency, beside CATRO by FLOPs and torch-pruning |

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import update_bn
 
+from benchmarks.common import environment, read_result, write_result
 from catro_deploy.data import Subset, open_dataset
 from catro_deploy.data.base import Split
 from catro_deploy.data.pixels import normalise
@@ -26,7 +27,7 @@ from catro_deploy.settings import Settings
 from catro_deploy.stages.finetune import finetune
 from catro_deploy.training.evaluate import accuracy, predict
 
-__all__ = ["Row", "finetune_and_judge", "finish_in_own_process", "retake_statistics_"]
+__all__ = ["Row", "finetune_and_judge", "finish_in_own_process", "retake_statistics_", "run_missing"]
 
 BATCH_SIZE = 256
 # Of which batch norms take their statistics again.
@@ -97,7 +98,7 @@ def finish_in_own_process(module: str, row: Row, work: Path, flags: Mapping[str,
     that is there already, of as many epochs, is taken: a fine-tuning that has ended would begin anew.
     """
     written = work / f"{row.name}.json"
-    if written.is_file() and (before := json.loads(written.read_text()))["epochs"] == flags.get("epochs"):
+    if written.is_file() and (before := json.loads(written.read_text())).get("epochs") == flags.get("epochs"):
         return dict(before)
     print(f"{row.name} ...", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", module, f"--row={json.dumps(asdict(row))}", f"--work={work}"]
@@ -105,5 +106,24 @@ def finish_in_own_process(module: str, row: Row, work: Path, flags: Mapping[str,
     with (work / f"{row.name}.log").open("w") as log:
         subprocess.run(command, stdout=log, stderr=log, check=True)
     result: dict[str, Any] = json.loads(written.read_text())
-    print(f"{row.name}: {result['accuracy']:.2%} on the test images", file=sys.stderr, flush=True)
+    said = result["unmet"] if "unmet" in result else f"{result['accuracy']:.2%} on the test images"
+    print(f"{row.name}: {said}", file=sys.stderr, flush=True)
     return result
+
+
+def run_missing(module: str, name: str, rows: Iterable[Row], work: Path, flags: Mapping[str, object]) -> None:
+    """Run those of ``rows`` that benchmarks/results/``name`` lacks, as ``finish_in_own_process``; keep each at once.
+
+    A row that fails is said and passed over.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    for row in rows:
+        if row.name in read_result(name).get("rows", {}):
+            continue
+        try:
+            result = finish_in_own_process(module, row, work, flags)
+        except Exception as error:
+            print(f"{row.name}: {error}", file=sys.stderr)
+            continue
+        stored = read_result(name).get("rows", {}) | {row.name: {**result, "environment": environment()}}
+        write_result(name, {"rows": dict(sorted(stored.items()))})

@@ -18,7 +18,6 @@ import argparse
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,9 @@ from benchmarks.accuracy.reconstruction_rows import (
     data_sections,
     rows_of,
 )
-from benchmarks.common import DOCS, environment, read_result, write_result
+from benchmarks.common import DOCS, read_result
 from benchmarks.peers import measured_ratio, prune_by_peer
-from benchmarks.rows import finetune_and_judge, finish_in_own_process
+from benchmarks.rows import finetune_and_judge, run_missing
 from catro_deploy.files import write_json, write_text
 from catro_deploy.progress import Silent
 from catro_deploy.runs.folder import RunFolder
@@ -53,7 +52,7 @@ FOLDERS = ("gtsrb", "cifar10", "photographs", "weights")
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=[])
+    parser.add_argument("--cases", nargs="+", choices=[name for name in CASES if CASES[name].budgets], default=[])
     parser.add_argument("--ablation", action="store_true")
     for name in FOLDERS:
         parser.add_argument(f"--{name}", type=Path, default=Path("weights" if name == "weights" else "data"))
@@ -108,20 +107,9 @@ def main() -> None:
     if args.row:
         run_row(Row(**json.loads(args.row)), args)
         return
-    args.work.mkdir(parents=True, exist_ok=True)
     flags = {name: getattr(args, name) for name in FOLDERS}
     rows = [row for case in args.cases for row in rows_of(case, args.seeds, ablation=args.ablation)]
-    for row in rows:
-        stored = read_result(RESULT).get("rows", {})
-        if row.name in stored or not args.only.search(row.name):
-            continue
-        try:
-            result = finish_in_own_process(__spec__.name, row, args.work, flags)
-        except Exception as error:
-            print(f"{row.name}: {error}", file=sys.stderr)
-            continue
-        stored = read_result(RESULT).get("rows", {}) | {row.name: {**result, "environment": environment()}}
-        write_result(RESULT, {"rows": dict(sorted(stored.items()))})
+    run_missing(__spec__.name, RESULT, [row for row in rows if args.only.search(row.name)], args.work, flags)
     found: dict[str, Any] = read_result(RESULT).get("rows", {})
     text = page(found)
     write_text(PAGE, text)

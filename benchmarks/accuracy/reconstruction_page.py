@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.accuracy.reconstruction_rows import ABLATIONS, CASES, COMPARED, EARLIER, TRAININGS
 from benchmarks.common import table
 
-__all__ = ["page"]
+__all__ = ["page", "shown_accuracy"]
 
 Results = Mapping[str, Mapping[str, Any]]
 
@@ -70,7 +70,7 @@ def _table(
         cells = []
         for training in TRAININGS:
             found = [r for r in mine if r["training"] == training and (r["recipe"] == recipe or training == "none")]
-            cells.append(_spread([_accuracy(row) for row in found]))
+            cells.append(_spread([shown_accuracy(row) for row in found]))
         shares = f"{mine[0]['latency_ratio']:.3f}x", f"{mine[0]['macs_share']:.1%}"
         lines.append([pruning, WAYS[recipe], *shares, *cells])
     if goals:
@@ -79,7 +79,7 @@ def _table(
     return table(["pruned by", "fine-tuned by", "latency", "MACs", "no training", *list(TRAININGS)[1:]], lines)
 
 
-def _accuracy(row: Mapping[str, Any]) -> float:
+def shown_accuracy(row: Mapping[str, Any]) -> float:
     """In percent; without training, that of what was not solved again is with new statistics."""
     untrained = row["training"] == "none" and "kl" not in row
     return 100 * float(row["untrained_accuracy" if untrained else "accuracy"])

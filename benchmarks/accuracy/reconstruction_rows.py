@@ -14,6 +14,7 @@ __all__ = [
     "DATASETS",
     "EARLIER",
     "PEERS",
+    "PEER_RECIPES",
     "PRUNINGS",
     "RECIPES",
     "TRAININGS",
@@ -26,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Case:
-    """A trained network, a task, and the budgets at which it is pruned; ``goals`` are by budget and training.
+    """A trained network, a task, and the budgets of reconstruction.py, if any; ``goals`` are by budget and training.
 
     ``data`` is one of DATASETS. ``validation`` is the share of the training images that does not train.
     """
@@ -95,6 +96,22 @@ CASES = {
             ("0.25x", "10 epochs"): 99.3,
         },
     ),
+    "resnet20-gtsrb-directions": Case(
+        "ResNet-20, direction signs of GTSRB",
+        "cifar_resnet20",
+        "gtsrb_resnet20.pth",
+        "gtsrb",
+        (),
+        ("direction_signs",),
+    ),
+    "mobilenet_v2-gtsrb": Case(
+        "MobileNetV2 at 96x96, GTSRB",
+        "torchvision:mobilenet_v2",
+        "mobilenet_v2_96.safetensors",
+        "gtsrb",
+        (),
+        size=96,
+    ),
     "mobilenet_v3_small-gtsrb": Case(
         "MobileNetV3 small at 64x64, GTSRB",
         "torchvision:mobilenet_v3_small",
@@ -140,22 +157,25 @@ TRAININGS: Mapping[str, Mapping[str, Any]] = {
     "10 epochs": {"epochs": 10},
 }
 PLAIN = {"reconstruct": False, "worth": "scatter"}
-# Way to prune -> settings of [prune].
-PRUNINGS: Mapping[str, Mapping[str, Any]] = {
-    "ours": {},
-    "before": PLAIN,
-    "torch-pruning L1": PLAIN,
-    "torch-pruning Taylor": PLAIN,
-    "torch-pruning group norm": PLAIN,
-    "class-blind": {"criterion": "obs"},
-    "channels by L1": {"criterion": "l1", "worth": "measured"},
-    "worth by scatter": {"worth": "scatter"},
-}
-# Of these, the importance in torch-pruning.
+# Way to prune -> importance in torch-pruning.
 PEERS = {
     "torch-pruning L1": "MagnitudeImportance",
     "torch-pruning Taylor": "GroupTaylorImportance",
     "torch-pruning group norm": "GroupMagnitudeImportance",
+    "torch-pruning Hessian": "GroupHessianImportance",
+    "torch-pruning FPGM": "FPGMImportance",
+    "torch-pruning BN scale": "BNScaleImportance",
+    "torch-pruning random": "RandomImportance",
+}
+# Way to prune -> settings of [prune].
+PRUNINGS: Mapping[str, Mapping[str, Any]] = {
+    "ours": {},
+    "before": PLAIN,
+    "paper": {**PLAIN, "allocation": "flops"},
+    **dict.fromkeys(PEERS, PLAIN),
+    "class-blind": {"criterion": "obs"},
+    "channels by L1": {"criterion": "l1", "worth": "measured"},
+    "worth by scatter": {"worth": "scatter"},
 }
 # Way to train -> settings of [finetune].
 RECIPES: Mapping[str, Mapping[str, Any]] = {
@@ -179,13 +199,15 @@ ABLATIONS = (
     ("ours", "no distillation"),
     ("ours", "half distillation"),
 )
+COMPARED_PEERS = ("torch-pruning L1", "torch-pruning Taylor", "torch-pruning group norm")
+PEER_RECIPES = ("usual", "gentle")
 COMPARED = (
     ("ours", "gentle"),
     ("before", "fast"),
-    *((peer, recipe) for peer in PEERS for recipe in ("usual", "gentle")),
+    *((peer, recipe) for peer in COMPARED_PEERS for recipe in PEER_RECIPES),
 )
 # Shown where they are stored: made before the gentle recipe learned 90% from the original's answers.
-EARLIER = tuple((peer, "half distillation") for peer in PEERS)
+EARLIER = tuple((peer, "half distillation") for peer in COMPARED_PEERS)
 
 
 @dataclass(frozen=True)

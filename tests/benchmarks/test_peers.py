@@ -1,10 +1,16 @@
-"""torch-pruning at widths of ours."""
+"""torch-pruning at widths of ours, and what its importances are given."""
 
 import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad, vmap
 
-from benchmarks.peers import prune_to_widths
+from benchmarks.accuracy.reconstruction_rows import PEERS
+from benchmarks.peers import peer_network, prune_to_widths, set_squared_gradients_
+from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import load_settings
+from tests.tiny import TinyNet
 
 
 @pytest.mark.parametrize("inner", [1, 5, 9, 12])
@@ -17,3 +23,40 @@ def test_each_group_keeps_as_many_channels_as_it_is_told(tiny, importance, inner
     first, second = 8 * 8 * 3 * 9 * inner, 8 * 8 * 9 * (inner * 7 + 7 * 7)
     assert plan.pruned_macs == first + second + 7 * 3
     assert run.pruned_weights.is_file()
+
+
+def batches():
+    images = torch.randn(3, 5, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    return [(one, label) for label, one in enumerate(images)]
+
+
+def tiny_net():
+    torch.manual_seed(0)
+    return TinyNet(3).eval()
+
+
+@pytest.mark.parametrize("importance", PEERS.values())
+def test_every_importance_prunes_all_groups_by_the_ratio_and_twice_alike(importance):
+    model = tiny_net()
+    network = trace(model, (3, 16, 16))
+    cut, groups = peer_network(model, network, 0.5, None, importance, batches=batches())
+    assert {group.name: len(group.kept) for group in groups} == {"conv1": 6, "conv2": 8, "fc": 3}
+    assert cut(torch.zeros(1, 3, 16, 16)).shape == (1, 3)
+    assert peer_network(model, network, 0.5, None, importance, batches=batches())[1] == groups
+
+
+def test_the_hessians_diagonal_is_the_mean_of_squares_over_single_images():
+    model = tiny_net()
+    weights = {name: value.detach() for name, value in model.named_parameters()}
+    statistics = dict(model.named_buffers())
+
+    def loss(parameters, image, label):
+        answer = functional_call(model, (parameters, statistics), (image[None],))
+        return nn.functional.cross_entropy(answer, label[None])
+
+    images = torch.cat([one for one, _ in batches()])
+    labels = torch.arange(3).repeat_interleave(5)
+    single = vmap(grad(loss), in_dims=(None, 0, 0))(weights, images, labels)
+    set_squared_gradients_(model, batches())
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, single[name].square().mean(0), msg=name)

@@ -1,0 +1,82 @@
+"""Fronts of accuracy against measured latency: ours, the paper's and torch-pruning's criteria, at five budgets each.
+
+    python -m benchmarks.accuracy.front --gtsrb FOLDER --cifar10 FOLDER --photographs FOLDER --weights FOLDER \\
+        --tasks resnet20-gtsrb [--methods ours 'torch-pruning L1'] [--budgets 0.5x] [--trainings none] [--seeds 0 1 2]
+    python -m benchmarks.accuracy.front                                     # writes page and pictures, runs nothing
+
+Tasks, ways to prune and ways to train are those of benchmarks/accuracy/reconstruction.py, and so is how a row is made:
+pruned to a share of the original's latency, timed once more interleaved with it, trained, judged on the test images.
+"paper" is CATRO by multiply-accumulates without reconstruction. torch-pruning prunes by one ratio for all layers. What
+cannot meet a budget is a row that says so. The weights of MobileNetV2 are made by `catro-deploy train --model
+torchvision:mobilenet_v2 --data gtsrb -o data.size=96 --epochs 5 -o train.augment=signs`, with mean and std of DATASETS.
+
+Rows that are done stand in benchmarks/results/front.json, or in reconstruction.json, and are not run again. Writes
+docs/fronts.md and docs/front_*.svg.
+"""
+
+import argparse
+import json
+import re
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from benchmarks.accuracy import reconstruction
+from benchmarks.accuracy.front_page import write_page
+from benchmarks.accuracy.front_rows import BUDGETS, RESULT, TASKS, TRAINED, WAYS, rows_of, stored_rows
+from benchmarks.accuracy.reconstruction_rows import Row
+from benchmarks.rows import run_missing
+from catro_deploy.errors import MissedError
+from catro_deploy.files import write_json, write_text
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=[])
+    parser.add_argument("--methods", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--budgets", nargs="+", choices=BUDGETS, default=list(BUDGETS))
+    parser.add_argument("--trainings", nargs="+", choices=TRAINED, default=list(TRAINED))
+    for name in reconstruction.FOLDERS:
+        parser.add_argument(f"--{name}", type=Path, default=Path("weights" if name == "weights" else "data"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="rows whose name this pattern finds")
+    parser.add_argument("--work", type=Path, default=Path("runs/front"), help="where the run folders go")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def run_row(row: Row, args: argparse.Namespace) -> None:
+    """Run one row, or write down why it cannot be: a budget that was missed once is not tried for other trainings."""
+    missed, written = args.work / f"{row.pruned_name}.missed", args.work / f"{row.name}.json"
+    if not missed.is_file():
+        try:
+            reconstruction.run_row(row, args)
+        except MissedError as error:
+            write_text(missed, error.problem)
+    if missed.is_file():
+        result = asdict(row) | {"unmet": missed.read_text(encoding="utf-8")}
+    else:
+        result = json.loads(written.read_text(encoding="utf-8"))
+    write_json(written, result | {"versions": {name: version(name) for name in ("onnxruntime", "torch-pruning")}})
+
+
+def main() -> None:
+    """Run the rows that are missing, write page and pictures."""
+    args = arguments()
+    torch.set_num_threads(1)
+    if args.row:
+        run_row(Row(**json.loads(args.row)), args)
+        return
+    stored = stored_rows()
+    rows = rows_of(args.tasks, args.methods, args.budgets, args.trainings, args.seeds)
+    missing = [row for row in rows if row.name not in stored and args.only.search(row.name)]
+    flags = {name: getattr(args, name) for name in reconstruction.FOLDERS}
+    run_missing(__spec__.name, RESULT, missing, args.work, flags)
+    print(write_page(stored_rows()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Rows of front.py as points with intervals, the front that they form, and which points lie above ours."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Any, Literal
+
+from benchmarks.accuracy.front_rows import BUDGETS, OURS, WAYS
+from benchmarks.accuracy.reconstruction_page import shown_accuracy
+from catro_deploy.statistics.intervals import wilson
+
+__all__ = ["Interval", "Point", "Verdict", "Way", "compare", "original_of", "points_of", "undominated"]
+
+Results = Iterable[Mapping[str, Any]]
+Way = tuple[str, str]
+"""Way to prune, way to train."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with the ends of its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """A pruned network: its share of the original's latency, and its accuracy in percent, the mean of ``seeds``."""
+
+    way: Way
+    budget: str
+    latency: Interval
+    accuracy: Interval
+    seeds: int = 1
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a point lies to our front, and by how many points of accuracy it is higher.
+
+    "faster": none of our networks is as fast, so that there is nothing to compare it with.
+    """
+
+    side: Literal["above", "level", "below", "faster"]
+    gap: float
+
+
+def points_of(results: Results) -> dict[Way, list[Point]]:
+    """The points of one task and training by way, from the fastest to the slowest; ways in their order.
+
+    The interval of an accuracy is Wilson's for the number of test images, around the mean of the seeds; that of a
+    latency is the stored one. What met no budget has no point.
+    """
+    met = [row for row in results if "unmet" not in row]
+    found: dict[Way, list[Point]] = {}
+    for way in ((pruning, recipe) for pruning, recipes in WAYS.items() for recipe in recipes):
+        for budget in BUDGETS:
+            mine = [row for row in met if (row["pruning"], row["recipe"], row["budget"]) == (*way, budget)]
+            if mine:
+                latency = Interval(mine[0]["latency_ratio"], *mine[0]["latency_ratio_ci95"])
+                accuracy = _with_interval(fmean(shown_accuracy(row) for row in mine), mine[0]["test_images"])
+                found.setdefault(way, []).append(Point(way, budget, latency, accuracy, len(mine)))
+    return {way: sorted(points, key=lambda point: point.latency.value) for way, points in found.items()}
+
+
+def original_of(results: Results) -> Point | None:
+    """The unpruned network, if any row tells its accuracy."""
+    for row in results:
+        if "unmet" not in row:
+            accuracy = _with_interval(100 * row["original_accuracy"], row["test_images"])
+            return Point(("original", ""), "1x", Interval(1.0, 1.0, 1.0), accuracy)
+    return None
+
+
+def undominated(points: Iterable[Point]) -> list[Point]:
+    """Those of ``points`` that no other is both as fast and as accurate as, from the fastest on."""
+    front: list[Point] = []
+    for point in sorted(points, key=lambda one: (one.latency.value, -one.accuracy.value)):
+        if not front or point.accuracy.value > front[-1].accuracy.value:
+            front.append(point)
+    return front
+
+
+def compare(point: Point, points: Mapping[Way, Sequence[Point]], original: Point) -> Verdict | None:
+    """Where ``point`` lies to our front, straight lines between our ``points`` and the original; None without ours.
+
+    It is above if its accuracy's lower bound exceeds the upper bounds of our front, moved left by the intervals of our
+    latencies, at the upper bound of its own latency; below if the same holds with all bounds turned round.
+    """
+    ours = [one for (pruning, _), found in points.items() if pruning == OURS for one in found]
+    if not ours:
+        return None
+    front = undominated([*ours, original])
+    if point.latency.high < min(one.latency.low for one in ours):
+        return Verdict("faster", 0.0)
+    gap = point.accuracy.value - _at([(one.latency.value, one.accuracy.value) for one in front], point.latency.value)
+    upper = _at([(one.latency.low, one.accuracy.high) for one in front], point.latency.high)
+    lower = _at([(one.latency.high, one.accuracy.low) for one in front], point.latency.low)
+    if point.accuracy.low > upper:
+        return Verdict("above", gap)
+    return Verdict("below" if point.accuracy.high < lower else "level", gap)
+
+
+def _with_interval(percent: float, images: int) -> Interval:
+    low, high = wilson(percent / 100, images)
+    return Interval(percent, 100 * low, 100 * high)
+
+
+def _at(line: Sequence[tuple[float, float]], x: float) -> float:
+    """The height of a line through points at ``x``; beyond its ends, that of the end."""
+    corners = sorted(line)
+    if x <= corners[0][0]:
+        return corners[0][1]
+    for (left, below), (right, above) in pairwise(corners):
+        if x <= right:
+            return below + (above - below) * (x - left) / (right - left)
+    return corners[-1][1]
