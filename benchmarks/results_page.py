@@ -76,7 +76,7 @@ INPUT_SIZE = """\
 ## How well a profile predicts another input size
 
 Prunings that resize their images to a smaller size. Predicted from the profile of the original size, in proportion to
-the positions of each layer, and one measurement, of the unpruned network at the smaller size."""
+the positions of each layer, and two measurements at the smaller size, of the unpruned network and a narrow one."""
 
 PRUNING = """## Time and memory of a pruning
 

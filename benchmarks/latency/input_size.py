@@ -2,10 +2,10 @@
 
     python -m benchmarks.latency.input_size [--networks cifar_resnet20] [--protocol quick]
 
-Of each network one latency profile, at its own input size. The prediction for smaller sizes is made of that and of one
-measurement, of the unpruned network at the smaller size, as `prune` makes it. Random prunings (each group at a random
-one of the efficient widths) are timed as a whole, as in benchmarks.latency.cost_model. Judged is the latency as a share
-of the original's, at its own size.
+Of each network one latency profile, at its own input size. The prediction for smaller sizes is made of that and of two
+measurements at the smaller size, of the unpruned network and a narrow one, as `prune` makes it. Random prunings (each
+group at a random one of the efficient widths) are timed as a whole, as in benchmarks.latency.cost_model. Judged is the
+latency as a share of the original's, at its own size.
 
 Weights are random: latency does not depend on them. Prints a table; writes benchmarks/results/input_size.json. Networks
 that are done are not measured again.
@@ -13,6 +13,7 @@ that are done are not measured again.
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -26,9 +27,10 @@ from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.resizing import resizing
 from catro_deploy.latency.candidate import candidate_timer
 from catro_deploy.latency.profile import find_profile, measure_profile
-from catro_deploy.latency.scaling import scaled_profile
+from catro_deploy.latency.scaling import narrow_widths, scaled_profile
 from catro_deploy.latency.table import TableCost, prediction_errors
 from catro_deploy.progress import Silent
+from catro_deploy.pruning.cutting import of_widths
 from catro_deploy.transports.execution import Use
 
 RESULT = "input_size.json"
@@ -60,10 +62,12 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
             {group.name: int(generator.choice(profile.staircases[group.name].candidates)) for group in groups}
             for _ in range(args.prunings)
         ]
-        unpruned = unpruned_share(model, smaller, shape, use)
+        full, narrow = {group.name: group.width for group in groups}, narrow_widths(groups, profile)
+        unpruned, narrower = shares_of_original(model, [smaller, of_widths(smaller, network, (), narrow)], shape, use)
         shares, apart = latencies(smaller, network, prunings, shape, use, protocol)
         measured = [unpruned * share for share in shares]
-        scaled = scaled_profile(profile, own.layers, network.layers, groups, unpruned * profile.original_us)
+        both = [(full, unpruned * profile.original_us), (narrow, narrower * profile.original_us)]
+        scaled = scaled_profile(profile, own.layers, network.layers, groups, both)
         cost = TableCost(network.layers, groups, scaled.shapes, scaled.cells, scaled.fit)
         predicted = [cost.predict(widths) / profile.original_us for widths in prunings]
         sizes[str(size)] = {
@@ -75,10 +79,12 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     return {"input": own_size, "sizes": sizes, "device": dict(profile.device), "environment": environment()}
 
 
-def unpruned_share(model: nn.Module, smaller: nn.Module, shape: tuple[int, int, int], use: Use) -> float:
-    """The latency of the unpruned network at the smaller size, as a share of the original's."""
+def shares_of_original(
+    model: nn.Module, others: Sequence[nn.Module], shape: tuple[int, int, int], use: Use
+) -> list[float]:
+    """The latency of each of ``others`` as a share of that of ``model``."""
     with candidate_timer(model, shape, use, load_latency_protocol("quick"), 18) as timer:
-        return timer.measure(smaller).speedup.ratio
+        return [timer.measure(other).speedup.ratio for other in others]
 
 
 def results_table(results: dict[str, dict[str, Any]]) -> str:

@@ -1,34 +1,58 @@
 """The latency profile of a network for images of another size.
 
-A layer's time is taken in proportion to the positions that it computes at, plus what it takes at any number of them.
-The latter is the same for all layers, and follows from the latency of one whole network at the new size.
+A layer's time is taken in proportion to the positions that it computes at. That is too little where maps become small,
+since a layer takes some time at any size: so two networks, one wide and one narrow, are timed as a whole at the new
+size, and a line through what is predicted and what is measured of them corrects all predictions.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from catro_deploy.latency.profile import LatencyProfile
-from catro_deploy.latency.table import Cell, TableCost
+from catro_deploy.latency.table import Cell, Fit, TableCost
 from catro_deploy.records import Group, Layer
 
-__all__ = ["scaled_profile"]
+__all__ = ["narrow_widths", "scaled_profile"]
 
 
 def scaled_profile(
-    profile: LatencyProfile, own: Sequence[Layer], layers: Sequence[Layer], groups: Sequence[Group], whole_us: float
+    profile: LatencyProfile,
+    own: Sequence[Layer],
+    layers: Sequence[Layer],
+    groups: Sequence[Group],
+    measured: Sequence[tuple[Mapping[str, int], float]],
 ) -> LatencyProfile:
     """``profile``, measured with the layers ``own``, for ``layers`` that compute at other numbers of positions.
 
-    ``whole_us`` is the latency of the network of all channels of ``groups`` at the new size. The staircases keep the
-    times that were measured: what counts of them is which widths are efficient.
+    ``measured`` are the widths of ``groups`` and the microseconds of two networks at the new size, the larger first.
+    The staircases keep the times of the old size: what counts of them is which widths are efficient.
     """
     before = {layer.name: layer.positions for layer in own}
     shares = {layer.name: layer.positions / before[layer.name] for layer in layers}
     proportional = _changed(profile, shares, 0.0)
     cost = TableCost(layers, groups, proportional.shapes, proportional.cells, profile.fit)
-    missing_us = whole_us - cost.predict({group.name: group.width for group in groups})
-    slope = profile.fit.slope
-    return _changed(profile, shares, missing_us / slope / len(layers) if slope else 0.0)
+    (wide, narrow), (wide_us, narrow_us) = (
+        [cost.predict(widths) for widths, _ in measured],
+        [us for _, us in measured],
+    )
+    factor = (wide_us - narrow_us) / (wide - narrow) if wide > narrow else 0.0
+    if factor <= 0:  # noise: the two cannot be told apart
+        factor = 1.0
+    fit = profile.fit
+    corrected = replace(profile, fit=Fit(factor * fit.slope, factor * fit.per_node_us, factor * fit.fixed_us))
+    missing_us = wide_us - factor * wide
+    return _changed(corrected, shares, missing_us / (factor * fit.slope) / len(layers) if fit.slope else 0.0)
+
+
+def narrow_widths(groups: Sequence[Group], profile: LatencyProfile) -> dict[str, int]:
+    """For each of ``groups`` its efficient width nearest to half of its channels."""
+    candidates = {group: profile.staircases[group.name].candidates for group in groups}
+    return {
+        group.name: widths[int(np.abs(np.array(widths) - group.width / 2).argmin())]
+        for group, widths in candidates.items()
+    }
 
 
 def _changed(profile: LatencyProfile, shares: Mapping[str, float], more_us: float) -> LatencyProfile:

@@ -17,7 +17,7 @@ from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.memory import peak_memory
 from catro_deploy.latency.pricing import Pricing, estimated_pricing, measured_pricing, profile_of
 from catro_deploy.latency.profile import find_profile
-from catro_deploy.latency.scaling import scaled_profile
+from catro_deploy.latency.scaling import narrow_widths, scaled_profile
 from catro_deploy.latency.size import WEIGHT, SizeCost
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.allocation import Decision, by_flops, by_latency
@@ -171,11 +171,14 @@ class Finding:
             return replace(pricing, original_us=pricing.original_us * speedup)
         profile = find(self._given, self._given_network)
         given = 1.0 if in_own_precision else timer.measure(self._given).speedup.median
-        unpruned_us = profile.original_us * given / speedup
-        scaled = scaled_profile(profile, self._given_network.layers, self.whole.layers, groups, unpruned_us)
+        full, narrow = full_widths(self.problem.scored), narrow_widths(groups, profile)
+        of_narrow = timer.measure(self._built(on_cpu, narrow)).speedup.median
+        original_us = profile.original_us * given
+        measured = [(full, original_us / speedup), (narrow, original_us / of_narrow)]
+        scaled = scaled_profile(profile, self._given_network.layers, self.whole.layers, groups, measured)
         pricing = measured_pricing(network, groups, scaled)
         source = f"{pricing.source}, taken in proportion for {size_text(size)}"
-        return replace(pricing, original_us=unpruned_us * speedup, source=source, errors=None)
+        return replace(pricing, original_us=original_us, source=source, errors=None)
 
     def _estimated(self, side: Side, use: Use, *, measured: bool = False) -> Pricing:
         network, groups, chosen = self.problem.network, self.problem.scored.prunable, self.problem.settings

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from catro_deploy.latency.profile import LatencyProfile
-from catro_deploy.latency.scaling import scaled_profile
+from catro_deploy.latency.scaling import narrow_widths, scaled_profile
 from catro_deploy.latency.table import TableCost
-from catro_deploy.records import CostErrors
+from catro_deploy.records import CostErrors, Staircase
 from tests.latency.test_table import CELLS, FIT, LAYERS, SHAPES, groups
 
 PROFILE = LatencyProfile(
@@ -30,39 +30,54 @@ PROFILE = LatencyProfile(
 
 SMALLER = [replace(layer, positions=36) if layer.positions == 64 else layer for layer in LAYERS]
 """Of 64 positions 36 stay; the head has one in both."""
-AT = {"stem": 8}
-PROPORTIONAL = 10 + (2 * 60 * 36 / 64 - 1) + (2 * 30 * 36 / 64 - 1) + (2 * 7 - 3)
+WIDE, NARROW = {"stem": 8}, {"stem": 4}
+WIDE_US = 10 + (2 * 60 * 36 / 64 - 1) + (2 * 30 * 36 / 64 - 1) + (2 * 7 - 3)
+NARROW_US = 10 + (2 * 50 * 36 / 64 - 2) + (2 * 20 * 36 / 64 - 1) + (2 * 6 - 1)
 
 
 def cost_of(profile: LatencyProfile) -> TableCost:
     return TableCost(SMALLER, groups(), profile.shapes, profile.cells, profile.fit)
 
 
-def test_times_are_in_proportion_to_positions_where_that_explains_the_whole():
-    cost = cost_of(scaled_profile(PROFILE, LAYERS, SMALLER, groups(), PROPORTIONAL))
-    assert cost.predict(AT) == pytest.approx(PROPORTIONAL)
-    assert cost.by_layer({"stem": 4}) == pytest.approx(
+def test_times_are_in_proportion_to_positions_where_that_explains_what_is_measured():
+    cost = cost_of(scaled_profile(PROFILE, LAYERS, SMALLER, groups(), [(WIDE, WIDE_US), (NARROW, NARROW_US)]))
+    assert cost.predict(WIDE) == pytest.approx(WIDE_US)
+    assert cost.by_layer(NARROW) == pytest.approx(
         {"stem": 2 * 50 * 36 / 64 - 2, "depthwise": 2 * 20 * 36 / 64 - 1, "head": 2 * 6 - 1}
     )
-    assert cost.estimated({"stem": 4}) == []
+    assert cost.estimated(NARROW) == []
 
 
-def test_what_positions_do_not_explain_is_shared_by_all_layers():
-    cost = cost_of(scaled_profile(PROFILE, LAYERS, SMALLER, groups(), PROPORTIONAL + 12))
-    assert cost.predict(AT) == pytest.approx(PROPORTIONAL + 12)
-    assert cost.by_layer({"stem": 4}) == pytest.approx(
-        {"stem": 2 * 50 * 36 / 64 - 2 + 4, "depthwise": 2 * 20 * 36 / 64 - 1 + 4, "head": 2 * 6 - 1 + 4}
-    )
+def test_two_measurements_correct_what_depends_on_widths_and_what_does_not():
+    """Half as slow again, and 12 us more, a third of it by each layer."""
+    measured = [(WIDE, 1.5 * WIDE_US + 12), (NARROW, 1.5 * NARROW_US + 12)]
+    cost = cost_of(scaled_profile(PROFILE, LAYERS, SMALLER, groups(), measured))
+    assert [cost.predict(WIDE), cost.predict(NARROW)] == pytest.approx([us for _, us in measured])
+    assert cost.by_layer(NARROW)["head"] == pytest.approx(1.5 * (2 * 6 - 1) + 4)
+
+
+def test_measurements_in_the_wrong_order_leave_what_depends_on_widths():
+    measured = [(WIDE, WIDE_US + 9), (NARROW, WIDE_US + 10)]
+    cost = cost_of(scaled_profile(PROFILE, LAYERS, SMALLER, groups(), measured))
+    assert cost.predict(WIDE) == pytest.approx(WIDE_US + 9)
+    assert cost.predict(NARROW) == pytest.approx(NARROW_US + 9)
 
 
 def test_no_time_becomes_negative():
-    cost = cost_of(scaled_profile(PROFILE, LAYERS, SMALLER, groups(), PROPORTIONAL - 60))
-    assert all(us > 0 for us in cost.by_layer(AT).values())
+    measured = [(WIDE, WIDE_US - 60), (NARROW, NARROW_US - 60)]
+    cost = cost_of(scaled_profile(PROFILE, LAYERS, SMALLER, groups(), measured))
+    assert all(us > 0 for us in cost.by_layer(NARROW).values())
 
 
 def test_without_a_slope_times_of_layers_do_not_count():
     flat = replace(PROFILE, fit=replace(FIT, slope=0.0))
-    assert scaled_profile(flat, LAYERS, SMALLER, groups(), 100.0).fit == flat.fit
+    measured = [(WIDE, 100.0), (NARROW, 90.0)]
+    assert scaled_profile(flat, LAYERS, SMALLER, groups(), measured).fit.slope == 0
+
+
+def test_the_narrow_network_has_efficient_widths_near_the_half():
+    profile = replace(PROFILE, staircases={"stem": Staircase((), (2, 5, 8), 1)})
+    assert narrow_widths(groups(), profile) == {"stem": 5}
 
 
 def test_layers_that_shared_cells_and_shrink_differently_are_told_apart():
@@ -70,6 +85,6 @@ def test_layers_that_shared_cells_and_shrink_differently_are_told_apart():
     profile = replace(PROFILE, shapes={"one": "first", "two": "first"})
     smaller = [replace(layers[0], positions=32), replace(layers[1], positions=16)]
     whole_us = 10 + (2 * 60 / 2 - 1) + (2 * 60 / 4 - 1)
-    found = scaled_profile(profile, layers, smaller, [], whole_us)
+    found = scaled_profile(profile, layers, smaller, [], [({}, whole_us), ({}, whole_us)])
     us = {name: found.cells[found.shapes[name]][3, 8].us for name in ("one", "two")}
     assert us == pytest.approx({"one": 60 / 2, "two": 60 / 4})
