@@ -54,7 +54,14 @@ PRUNE = (
         "samples_per_class max_energy worth d_min step max_width temperature activation_memory ignore seed",
     ),
 )
-SEARCH = _flags("search", "Search", "enabled minutes knobs take", enabled="search", minutes="search_minutes")
+SEARCH = _flags(
+    "search",
+    "Search",
+    "enabled budgets minutes knobs take",
+    enabled="search",
+    budgets="search_budgets",
+    minutes="search_minutes",
+)
 OPTIMISER = "epochs batch_size learning_rate schedule ema patience compute compile"
 TRAIN = _flags("train", "Training", f"{OPTIMISER} recipe seed")
 FINETUNE = _flags("finetune", "Fine-tuning", f"{OPTIMISER} distill recipe", recipe="finetune_recipe")

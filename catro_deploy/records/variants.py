@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from catro_deploy.records.base import Count, Divergence, NonNegative, PositiveCount, Record, Share
 from catro_deploy.records.bench import Speedup
 
-__all__ = ["CHOICES", "INPUT_SIZE", "STEPS", "TriedVariant", "Variant", "Variants"]
+__all__ = ["BUDGET", "CHOICES", "INPUT_SIZE", "STEPS", "TriedVariant", "Variant", "Variants"]
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "prune.criterion": ("catro", "obs"),
@@ -15,10 +15,13 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "prune.depth": ("auto", "never"),
     "quantize.precision": ("int8",),
 }
-"""Settings that a variant may change, and to what; ``INPUT_SIZE``, which is not among them, to any size."""
+"""Settings that a variant may change, and to what; ``OTHERS`` to values of their own."""
 
-INPUT_SIZE = "prune.input_size"
-SIZE = re.compile(r"[1-9]\d*(x[1-9]\d*)?")
+BUDGET, INPUT_SIZE = "prune.budget", "prune.input_size"
+OTHERS: Mapping[str, re.Pattern[str]] = {
+    BUDGET: re.compile(r"[\w.@%]+(, [\w.@%]+)*"),
+    INPUT_SIZE: re.compile(r"[1-9]\d*(x[1-9]\d*)?"),
+}
 
 STEPS = ("reconstructed", "100 steps", "1 epoch")
 """What a variant goes through; only the best of each step reach the next."""
@@ -50,8 +53,8 @@ class Variant:
     def __post_init__(self) -> None:
         """Check that its changes are such."""
         for place, value in self.changes.items():
-            is_size = place == INPUT_SIZE and SIZE.fullmatch(value)
-            if not is_size and value not in CHOICES.get(place, ()):
+            known = place in OTHERS and OTHERS[place].fullmatch(value)
+            if not known and value not in CHOICES.get(place, ()):
                 raise ValueError(f"changes cannot set {place} to {value!r}")
         if len(self.kl_nats) > len(STEPS) or bool(self.kl_nats) > (self.speedup is not None):
             raise ValueError("kl_nats must be of the steps of a variant that met the budget")

@@ -13,6 +13,7 @@ from catro_deploy.report.reconstruction import reconstruction_chart
 from catro_deploy.report.recovery import recovery_chart
 from catro_deploy.report.rendering import render
 from catro_deploy.report.tables import Table, records_table
+from catro_deploy.report.variants_chart import variants_chart
 
 __all__ = ["to_html"]
 
@@ -32,6 +33,7 @@ PICTURES = (
     selection_charts.kept_chart,
     selection_charts.path_chart,
     sensitivity_chart,
+    variants_chart,
 )
 
 

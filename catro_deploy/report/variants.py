@@ -1,7 +1,7 @@
 """The variants of a pruning to one budget: a table, the outcome in words and in one line."""
 
 from catro_deploy.records import Variant, Variants
-from catro_deploy.records.variants import STEPS
+from catro_deploy.records.variants import BUDGET, STEPS
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, nats, percent
 
@@ -39,14 +39,21 @@ def _plain(kl_nats: float) -> str:
 
 def variants_words(found: Variants) -> str:
     """What the figures refer to, and how to take another variant."""
+    several = any(BUDGET in one.changes for one in found.variants)
     text = (
-        f"{count(len(found.variants))} variants of the pruning were brought to the budget by measurement, in "
+        f"{count(len(found.variants))} variants of the pruning were brought to "
+        f"{'their budgets' if several else 'the budget'} by measurement, in "
         f"{found.minutes:.0f} minutes. Their divergence from the original's answers (KL, in nats) is shown untrained "
         "and after each step of training; only the best of each step go on. Agreement and accuracy are those after the "
         f"last step. All are on {count(found.validation_images)} validation images; the test images were not used. The "
         "one taken was then fine-tuned in full: the rest of this report is about it. To continue with another: --take "
         "and its number."
     )
+    if several:
+        text += (
+            " Each budget was searched by itself. The best variant of the fastest budget is taken that keeps the "
+            "accuracy on validation images within --max-drop; without it, or if none does, that of --budget."
+        )
     if found.left_out:
         text += f" Not begun for lack of time (--search-minutes): {found.left_out} more."
     return text

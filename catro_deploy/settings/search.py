@@ -2,8 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat
+from pydantic import Field, NonNegativeInt, PositiveFloat, field_validator
 
+from catro_deploy.budget import Budgets
+from catro_deploy.errors import BudgetError
 from catro_deploy.settings.section import Section
 
 __all__ = ["Knob", "SearchSettings"]
@@ -24,7 +26,25 @@ class SearchSettings(Section):
         description="Settings of [prune], and the precision, that may differ between the variants",
         min_length=1,
     )
+    budgets: list[str] = Field(
+        default_factory=list,
+        description="Further budgets of latency: each gets variants of its own, and with max_drop the fastest is taken "
+        "that keeps the accuracy",
+    )
     minutes: PositiveFloat = Field(15.0, description="After so long no further variant is begun")
     take: NonNegativeInt = Field(
         0, description="Number of the variant to continue with, as the report lists them; 0: the best"
     )
+
+    @field_validator("budgets")
+    @classmethod
+    def _are_timed(cls, given: list[str]) -> list[str]:
+        """Each budget as ``--budget`` writes it."""
+        parsed = [Budgets.parse(text) for text in given]
+        for budgets in parsed:
+            if not budgets.main.is_timed:
+                raise BudgetError(
+                    f"--search compares prunings of equal measured latency, but the budget is {budgets}.",
+                    "Name budgets of latency: --search-budgets 0.35x,0.25x",
+                )
+        return list(map(str, parsed))

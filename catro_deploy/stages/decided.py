@@ -1,10 +1,10 @@
 """Settings with what earlier stages of the run have decided: the budget that was found, and the variant."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from catro_deploy.errors import SettingsError
 from catro_deploy.records import Budgets, Search, Variants
-from catro_deploy.records.variants import INPUT_SIZE
+from catro_deploy.records.variants import BUDGET, INPUT_SIZE
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load, load_if_there
 from catro_deploy.settings import AUTO, Settings
@@ -14,6 +14,9 @@ from catro_deploy.targets import load_target
 from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["as_decided", "changed", "require_comparable"]
+
+PARSED: Mapping[str, Callable[[str], object]] = {BUDGET: Budgets.parse, INPUT_SIZE: size_of}
+"""Settings whose values in records are texts, and how to read them."""
 
 
 def as_decided(settings: Settings, stage: Stage, run: RunFolder) -> Settings:
@@ -67,7 +70,7 @@ def changed(settings: Settings, changes: Mapping[str, str]) -> Settings:
     """``settings`` with ``changes``, as ``section.key``."""
     for place, value in changes.items():
         section, key = place.split(".")
-        parsed = size_of(value) if place == INPUT_SIZE else value
+        parsed = PARSED[place](value) if place in PARSED else value
         part = getattr(settings, section).model_copy(update={key: parsed})
         settings = settings.model_copy(update={section: part})
     return settings

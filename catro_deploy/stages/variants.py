@@ -1,63 +1,25 @@
-"""``variants``: several prunings to the same measured budget, of which the nearest to the original is taken.
+"""``variants``: prunings to one measured budget by different settings, of which the nearest to the original is taken.
 
-No proxy ranks settings as well as trying them, and reconstruction makes trying cheap. Successive halving: every variant
-is pruned, measured and reconstructed; the nearest few are trained for 100 steps; the nearest two of these for an epoch.
-Nearness is the divergence from the original's answers on validation images, which needs no labels, is finer than
-counting answers, and says something even where the original was trained on these images.
+With several budgets each has variants of its own; the smallest latency is taken whose best variant keeps the accuracy.
 """
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Literal
+from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-from torch import nn
-
-from catro_deploy import networks
-from catro_deploy.calibration import load_int8_recipe
-from catro_deploy.data.base import is_unlabelled
-from catro_deploy.data.pixels import normalise
-from catro_deploy.errors import MissedError, NumericsError
-from catro_deploy.graph.onnx.export import export_onnx
-from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.precision.int8 import form_of, quantised
-from catro_deploy.precision.ranges import find_ranges
-from catro_deploy.precision.sensitivity import logits_of as logits_of_onnx
+from catro_deploy.assessment.basis import Basis
+from catro_deploy.errors import MissedError
 from catro_deploy.progress import Progress
-from catro_deploy.records import Plan, Speedup, TriedVariant, Variant, Variants
-from catro_deploy.records.variants import STEPS
-from catro_deploy.report.wording import nats
+from catro_deploy.records import TriedVariant, Variant, Variants
+from catro_deploy.records.variants import BUDGET
 from catro_deploy.runs.folder import RunFolder
-from catro_deploy.runs.plan import load_plan
-from catro_deploy.runs.records import load_if_there, save
+from catro_deploy.runs.records import save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.decided import changed, require_comparable
-from catro_deploy.stages.finetune import finetune
-from catro_deploy.stages.held_out import HeldOut, held_out_of, logits_of
-from catro_deploy.stages.integers import calibration_samples
+from catro_deploy.stages.halving import Ended, Halving
+from catro_deploy.stages.held_out import HeldOut, held_out_of
 from catro_deploy.stages.original import open_original
-from catro_deploy.stages.prune import prune
-from catro_deploy.stages.trials import trial_folder
-from catro_deploy.stages.ways import DEPTH, NO_DEPTH, smaller_sizes, ways
-from catro_deploy.statistics.agreement import accuracy_of, agreement_of
-from catro_deploy.statistics.divergence import scaled_kl_nats
-from catro_deploy.targets import load_target
+from catro_deploy.stages.ways import smaller_sizes
 
 __all__ = ["variants"]
-
-Floats = NDArray[np.float32]
-Changes = Mapping[str, str]
-
-TRAINING = ({"epochs": 1, "steps": 100}, {"epochs": 1})
-"""Of [finetune], in the steps after reconstruction."""
-PROMOTED = (4, 2)
-"""How many reach each of them."""
-PRUNING_SHARE = 0.6
-"""Of the minutes: the rest is for training."""
 
 
 def variants(settings: Settings, run: RunFolder, progress: Progress) -> Variants:
@@ -69,184 +31,64 @@ def variants(settings: Settings, run: RunFolder, progress: Progress) -> Variants
         TargetError: the target cannot be measured from here.
         SettingsError: the budget is not measured.
         DataError: there are no validation images.
-        MissedError: no network of any variant meets the budget; variants.json is not written.
+        MissedError: no network of any variant meets its budget; variants.json is not written.
     """
     require_comparable(settings)
     sizes = smaller_sizes(open_original(settings)) if "input_size" in settings.search.knobs else []
-    return _Halving(settings, run, held_out_of(settings, progress), progress, sizes).best()
+    return _searched(settings, run, held_out_of(settings, progress), progress, sizes)
 
 
-class _Halving:
-    """One search: its variants, and the time that is left."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        run: RunFolder,
-        held_out: HeldOut,
-        progress: Progress,
-        sizes: Sequence[tuple[int, int]] = (),
-    ) -> None:
-        self._settings, self._run, self._held_out, self._progress = settings, run, held_out, progress
-        self._sizes = sizes
-        self._limit_s = 60 * settings.search.minutes
-        self._tried: list[TriedVariant] = []
-
-    def best(self) -> Variants:
-        """All variants after all steps, the best first."""
-        left_out = self._prune_all()
-        if not any(one.kl_nats for one in self._tried):
-            raise MissedError(
-                f"No network of {len(self._tried)} variants meets the budget {self._settings.prune.budget}.",
-                "Allow more (--budget), or see what stays: run without --search.",
-            )
-        steps = zip(PROMOTED, TRAINING, strict=True) if self._settings.finetune.epochs else ()
-        for step, (most, training) in enumerate(steps, 1):
-            self._train_best(step, most, training)
-        self._tried.sort(key=_rank)
-        record = Variants(
-            variants=tuple(Variant(**{k: v for k, v in vars(one).items() if k != "format"}) for one in self._tried),
-            validation_images=len(self._held_out.images.labels),
-            minutes=self._spent_s / 60,
-            left_out=left_out,
+def _searched(
+    settings: Settings,
+    run: RunFolder,
+    held_out: HeldOut,
+    progress: Progress,
+    sizes: Sequence[tuple[int, int]] = (),
+) -> Variants:
+    own = str(settings.prune.budget)
+    budgets = dict.fromkeys(["", *(one for one in settings.search.budgets if one != own)])
+    limit_s = 60 * settings.search.minutes / len(budgets)
+    ended: list[Ended] = []
+    found: list[list[Variant]] = []
+    for budget in budgets:
+        changes = {BUDGET: budget} if budget else {}
+        if len(budgets) > 1:
+            progress.note(f"variants of the budget {budget or own}")
+        one = Halving(changed(settings, changes), run, held_out, progress, sizes, limit_s).run()
+        ended.append(one)
+        found.append([_variant(tried, changes) for tried in one.tried])
+    met = [of for of in found if of[0].kl_nats]
+    if not met:
+        asked = ", ".join(filter(None, [own, *budgets]))
+        raise MissedError(
+            f"No network of {sum(map(len, found))} variants meets the budget {asked}.",
+            "Allow more (--budget), or see what stays: run without --search.",
         )
-        save(record, self._run)
-        return record
-
-    @property
-    def _spent_s(self) -> float:
-        """Also before the search was interrupted."""
-        return sum(one.seconds for one in self._tried)
-
-    def _prune_all(self) -> int:
-        """Prune in each variant, next the one that differs least from the best; return how many were not begun."""
-        labelled = not is_unlabelled(self._held_out.images.labels)
-        todo, count = ways(self._settings, labelled=labelled, sizes=self._sizes), 0
-        while todo and (not self._tried or self._spent_s <= PRUNING_SHARE * self._limit_s):
-            best = min(self._tried, key=_rank).changes if self._tried else {}
-            changes = min(todo, key=lambda one: len(one.items() ^ best.items()))
-            todo.remove(changes)
-            if self._is_without_branches(changes):
-                continue
-            tried, count = self._pruned(changes), count + 1
-            self._tried.append(tried)
-            self._progress.note(f"variant {count} of {count + len(todo)}: {tried.name}: {_outcome(tried)}")
-        if todo:
-            self._progress.note(f"{len(todo)} variants were not begun: allow more time with --search-minutes")
-        return len(todo)
-
-    def _is_without_branches(self, changes: Changes) -> bool:
-        """Whether no branch may be removed, and none was in the variant that allows it: that is the same network."""
-        if changes.get(DEPTH) != NO_DEPTH:
-            return False
-        twin = self._folder({place: value for place, value in changes.items() if place != DEPTH})
-        return twin.plan.is_file() and not load_plan(twin).dropped
-
-    def _pruned(self, changes: Changes) -> TriedVariant:
-        folder = self._folder(changes)
-        if (ended := load_if_there(TriedVariant, folder)) is not None:
-            return ended
-        began, settings = time.monotonic(), changed(self._settings, changes)
-        tried = TriedVariant(dict(changes))
-        with folder.lock():
-            try:
-                plan = load_plan(folder) if folder.plan.is_file() else self._prune(settings, folder)
-                measured = replace(tried, speedup=_speedup(plan), macs_share=plan.pruned_macs / plan.original_macs)
-                tried = self._judged(measured, folder, "pruned")
-            except (MissedError, NumericsError) as error:
-                self._progress.note(f"{tried.name}: {error}")
-            return self._kept(tried, folder, began)
-
-    def _prune(self, settings: Settings, folder: RunFolder) -> Plan:
-        return prune(settings, folder, self._progress, self._held_out.look)
-
-    def _train_best(self, step: int, most: int, training: Mapping[str, int]) -> None:
-        """Train the nearest ``most`` of those that ended the step before, as long as there is time."""
-        ready = sorted((one for one in self._tried if len(one.kl_nats) >= step), key=lambda one: one.kl_nats[step - 1])
-        for one in ready[:most]:
-            if len(one.kl_nats) == step and self._spent_s <= self._limit_s:
-                trained = self._trained(one, training)
-                self._tried[self._tried.index(one)] = trained
-                self._progress.note(f"{trained.name}: {_distance(trained)} after {STEPS[step]}")
-
-    def _trained(self, tried: TriedVariant, training: Mapping[str, int]) -> TriedVariant:
-        began, folder = time.monotonic(), self._folder(tried.changes)
-        settings = changed(self._settings, tried.changes)
-        options = settings.finetune.model_copy(update=training)
-        with folder.lock():
-            if not folder.original_weights.is_file():
-                save_weights(open_original(settings).model, folder.original_weights)
-            finetune(settings.model_copy(update={"finetune": options}), folder, self._progress)
-            return self._kept(self._judged(tried, folder, "finetuned"), folder, began)
-
-    def _judged(self, tried: TriedVariant, folder: RunFolder, weights: Literal["pruned", "finetuned"]) -> TriedVariant:
-        """``tried`` with what its network, as it is served, says to the validation images."""
-        settings = changed(self._settings, tried.changes)
-        network = networks.load(folder, weights=weights)
-        if settings.quantize.precision == "int8":
-            logits = self._in_int8(network, load_plan(folder), settings)
-        else:
-            logits = logits_of(network, self._held_out.images, settings)
-        labels, original = self._held_out.images.labels, self._held_out.logits
-        divergence = scaled_kl_nats(original, logits)
-        if divergence is None:
-            raise NumericsError("Its answers are not finite.", "Another variant may do.")
-        return replace(
-            tried,
-            kl_nats=(*tried.kl_nats, divergence),
-            agreement=agreement_of(original, logits).share,
-            validation_accuracy=None if is_unlabelled(labels) else accuracy_of(logits, labels),
-        )
-
-    def _in_int8(self, network: nn.Module, plan: Plan, settings: Settings) -> Floats:
-        """Logits in int8, calibrated, all layers quantised; ``quantize`` may later keep sensitive ones in float."""
-        import onnx
-
-        recipe, images = load_int8_recipe(settings.quantize.recipe), self._held_out.images
-        samples = calibration_samples(self._held_out.train, plan, recipe)
-        with TemporaryDirectory() as folder:
-            file = Path(folder, "float.onnx")
-            export_onnx(network.cpu(), plan.input_shape, file, opset=settings.export.opset, metadata={})
-            proto = onnx.load(file)
-        ranges = find_ranges(
-            proto, normalise(samples.pixels, plan.mean, plan.std).numpy(), recipe.method, recipe.percentile
-        )
-        integers = quantised(proto, ranges, form_of(load_target(settings.prune.target).runtime))
-        pixels = images.images(np.arange(len(images.labels)))
-        return logits_of_onnx(integers, normalise(pixels, plan.mean, plan.std).numpy())
-
-    def _kept(self, tried: TriedVariant, folder: RunFolder, began: float) -> TriedVariant:
-        tried = replace(tried, seconds=tried.seconds + time.monotonic() - began)
-        save(tried, folder)
-        self._tidy(folder)
-        return tried
-
-    def _tidy(self, folder: RunFolder) -> None:
-        """Leave what later stages continue with."""
-        for file in folder.path.glob("*"):
-            if file not in (folder.variant, folder.plan, folder.pruned_weights, folder.path / ".lock"):
-                file.unlink()
-
-    def _folder(self, changes: Changes) -> RunFolder:
-        return trial_folder(changed(self._settings, changes), self._run)
+    best = _chosen([of[0] for of in met], held_out.basis, settings.verify.max_drop)
+    record = Variants(
+        variants=(best, *(one for of in found for one in of if one is not best)),
+        validation_images=len(held_out.images.labels),
+        minutes=sum(one.seconds for one in ended) / 60,
+        left_out=sum(one.left_out for one in ended),
+    )
+    save(record, run)
+    return record
 
 
-def _speedup(plan: Plan) -> Speedup:
-    assert plan.latency is not None
-    (speedup,) = [one.speedup for one in plan.latency.rounds if one.taken]
-    return speedup
+def _variant(tried: TriedVariant, changes: dict[str, str]) -> Variant:
+    own = {name: value for name, value in vars(tried).items() if name != "format"}
+    return Variant(**{**own, "changes": {**changes, **tried.changes}})
 
 
-def _rank(tried: Variant) -> tuple[int, float]:
-    """Those that came further first, the nearest first; last those that met no budget."""
-    return -len(tried.kl_nats), tried.kl_nats[-1] if tried.kl_nats else 0.0
+def _chosen(best: Sequence[Variant], basis: Basis, allowed: float | None) -> Variant:
+    """Of the ``best`` variants of budgets, the fastest that loses no more than is ``allowed``; else the first."""
+    if allowed is None or len(best) == 1:
+        return best[0]
+    whole = 1.0 if basis.metric == "agreement" else basis.original_accuracy or 1.0
+    limits = basis.limits(whole, 0.0, allowed)
+    kept = [one for one in best if basis.keeps(_score(one, basis), one.kl_nats[-1], limits)]
+    return min(kept, key=lambda one: one.speedup.ratio if one.speedup else 1.0) if kept else best[0]
 
 
-def _outcome(tried: Variant) -> str:
-    if tried.speedup is None:
-        return "no network meets the budget"
-    return f"{tried.speedup.ratio:.3f}x, {_distance(tried)}"
-
-
-def _distance(tried: Variant) -> str:
-    return f"divergence {nats(tried.kl_nats[-1])}"
+def _score(one: Variant, basis: Basis) -> float:
+    return (one.agreement if basis.metric == "agreement" else one.validation_accuracy) or 0.0

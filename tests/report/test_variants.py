@@ -1,8 +1,12 @@
 """The variants of a pruning in the report."""
 
+import re
+from dataclasses import replace
+
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.report.variants import variants_line, variants_table, variants_words
+from catro_deploy.report.variants_chart import variants_chart
 from tests.report.made import make_bench, make_report, make_timed_plan, make_variants, make_verify
 
 
@@ -45,3 +49,20 @@ def test_both_reports_have_the_section():
     assert "## Variants" in to_markdown(report())
     assert "<h2>Variants</h2>" in to_html(report())
     assert "Variants" not in to_markdown(make_report(make_timed_plan("0.5x"), make_verify(), make_bench()))
+
+
+def test_the_picture_has_each_variant_that_met_its_budget():
+    picture = variants_chart(make_variants(), 2)
+    assert re.findall(r"<title>(\d): ", picture) == ["1", "2", "3"]  # the fourth met none
+    assert picture.count('class="ring chosen"') == 1
+    assert picture.count('class="ring pruned"') == 1  # the third was not trained
+    assert picture in to_html(report(variant_taken=2))
+
+
+def test_several_budgets_are_told():
+    assert "--max-drop" not in variants_words(make_variants())
+    (first, *others) = make_variants().variants
+    found = make_variants(variants=(replace(first, changes={"prune.budget": "0.25x"}), *others))
+    assert "their budgets" in variants_words(found)
+    assert "--max-drop" in variants_words(found)
+    assert found.variants[0].name == "budget 0.25x"

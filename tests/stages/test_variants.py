@@ -10,14 +10,15 @@ import torch
 
 from catro_deploy.assessment.basis import Basis
 from catro_deploy.data import MemorySplit
-from catro_deploy.errors import MissedError, SettingsError, TargetError
+from catro_deploy.errors import BudgetError, MissedError, SettingsError, TargetError
 from catro_deploy.files import write_text
 from catro_deploy.progress import Silent
-from catro_deploy.records import Plan, TriedVariant, Variants
+from catro_deploy.records import Plan, TriedVariant, Variant, Variants
 from catro_deploy.records.report import Report
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load, save
 from catro_deploy.settings import load_settings
+from catro_deploy.stages import halving as halving_module
 from catro_deploy.stages import variants as stage
 from catro_deploy.stages.decided import as_decided
 from catro_deploy.stages.held_out import HeldOut
@@ -36,12 +37,19 @@ def run(tmp_path):
     return RunFolder(tmp_path / "run")
 
 
-def settings_of(minutes=15.0, knobs=KNOBS, epochs=4, take=0, **pruning):
+def settings_of(minutes=15.0, knobs=KNOBS, epochs=4, take=0, budgets=(), max_drop=None, **pruning):
     return load_settings(
         None,
         {
             "prune": {"budget": "0.5x"} | pruning,
-            "search": {"enabled": True, "minutes": minutes, "knobs": list(knobs), "take": take},
+            "search": {
+                "enabled": True,
+                "minutes": minutes,
+                "knobs": list(knobs),
+                "take": take,
+                "budgets": list(budgets),
+            },
+            "verify": {"max_drop": max_drop},
             "finetune": {"epochs": epochs},
         },
     )
@@ -54,21 +62,25 @@ def halving(run, monkeypatch):
     def search(kl, settings, seconds=60.0):
         diary = []
 
-        def ended(tried, step):
-            diary.append((step, tried.name))
-            found = kl(tried.changes, step)
-            reached = {"speedup": slower_by(0.49, 0.01), "kl_nats": (*tried.kl_nats, found)} if found else {}
+        def ended(self, tried, step):
+            budget = str(self._settings.prune.budget)
+            diary.append((step, tried.name) if budget == "0.5x" else (step, tried.name, budget))
+            found = kl(tried.changes if budget == "0.5x" else {**tried.changes, "prune.budget": budget}, step)
+            ratio = float(budget.removesuffix("x")) - 0.01
+            reached = {"speedup": slower_by(ratio, 0.01), "kl_nats": (*tried.kl_nats, found)} if found else {}
+            reached |= {"agreement": 1 - found / 100, "validation_accuracy": 0.9 - found / 100} if found else {}
             return replace(tried, seconds=tried.seconds + seconds, **reached)
 
-        monkeypatch.setattr(stage._Halving, "_pruned", lambda self, changes: ended(TriedVariant(dict(changes)), 0))
+        one = halving_module.Halving
+        monkeypatch.setattr(one, "_pruned", lambda self, changes: ended(self, TriedVariant(dict(changes)), 0))
         monkeypatch.setattr(
-            stage._Halving, "_trained", lambda self, tried, training: ended(tried, 1 if "steps" in training else 2)
+            one, "_trained", lambda self, tried, training: ended(self, tried, 1 if "steps" in training else 2)
         )
-        monkeypatch.setattr(stage._Halving, "_folder", lambda self, changes: run)
+        monkeypatch.setattr(one, "_folder", lambda self, changes: run)
         images = MemorySplit(torch.zeros(10, 3, 2, 2, dtype=torch.uint8), np.zeros(10, np.int64))
         basis = Basis("accuracy", np.zeros(10, np.int64), 0.9)
         held_out = HeldOut(images, images, np.zeros((10, 2), np.float32), basis)
-        return stage._Halving(settings, run, held_out, Silent()).best(), diary
+        return stage._searched(settings, run, held_out, Silent()), diary
 
     return search
 
@@ -112,6 +124,59 @@ def test_where_no_variant_meets_the_budget_it_is_missed(halving, run):
     assert not run.variants.exists()
 
 
+def losing(**points):
+    """Half a point at 0.5x, and ``points`` at other budgets, whatever else changes."""
+    return lambda changes, step: points.get(changes.get("prune.budget", ""), 0.5)
+
+
+SEVERAL = {"knobs": ("depth",), "budgets": ["0.35x", "0.5x", "0.25x"], "epochs": 0}
+
+
+def test_each_budget_has_variants_of_its_own(halving, run):
+    found, diary = halving(losing(), settings_of(**SEVERAL))
+    assert diary == [
+        (0, "as set"), (0, "depth never"),
+        (0, "as set", "0.35x"), (0, "depth never", "0.35x"),
+        (0, "as set", "0.25x"), (0, "depth never", "0.25x"),
+    ]  # fmt: skip
+    assert [one.changes.get("prune.budget") for one in found.variants] == [None, None, *["0.35x"] * 2, *["0.25x"] * 2]
+    assert (found.minutes, found.left_out) == (6, 0)
+    assert load(Variants, run) == found
+
+
+@pytest.mark.parametrize(
+    ("max_drop", "lost", "taken"),
+    [
+        (1.0, {"0.35x": 0.9, "0.25x": 1.5}, "0.35x"),
+        (2.0, {"0.35x": 0.9, "0.25x": 1.5}, "0.25x"),
+        (1.0, {"0.35x": 1.4, "0.25x": 1.5}, None),
+        (0.1, {"0.35x": 0.9, "0.25x": 1.5}, None),  # none keeps it: that of --budget
+        (None, {"0.35x": 0.9, "0.25x": 0.9}, None),
+        (2.0, {"0.35x": 0.9, "0.25x": None}, "0.35x"),  # no network meets 0.25x
+    ],
+)
+def test_the_fastest_budget_is_taken_that_keeps_the_accuracy(halving, max_drop, lost, taken):
+    found, _ = halving(losing(**lost), settings_of(max_drop=max_drop, **SEVERAL))
+    assert found.variants[0].changes == ({"prune.budget": taken} if taken else {})
+    assert len(found.variants) == 6
+
+
+def test_the_time_is_shared_by_the_budgets(halving):
+    _, diary = halving(losing(), settings_of(minutes=6, **SEVERAL | {"knobs": KNOBS}))
+    assert [len([one for one in diary if one[2:] == end]) for end in ((), ("0.35x",), ("0.25x",))] == [2, 2, 2]
+
+
+def test_only_budgets_of_latency_are_searched():
+    with pytest.raises(BudgetError, match="50%flops"):
+        settings_of(budgets=["0.5x", "50%flops"])
+
+
+def test_a_budget_of_a_variant_becomes_the_setting(run):
+    save(make_variants(variants=(Variant({"prune.budget": "0.25x"}, slower_by(0.24, 0.01), 0.2, (0.1,)),)), run)
+    stage_of = {one.name: one for one in STAGES}
+    assert str(as_decided(settings_of(), stage_of["prune"], run).prune.budget) == "0.25x"
+
+
 def test_what_cannot_be_compared_is_refused(run):
     with pytest.raises(TargetError, match="jetson-orin"):
         variants(settings_of(target="jetson-orin"), run, Silent())
@@ -153,7 +218,9 @@ def test_from_the_command_to_the_report_and_another_variant(tiny, folder, monkey
         "blocks.safetensors",
         "--search",
         "--knobs",
-        "depth,criterion",
+        "depth",
+        "--search-budgets",
+        "0.9x",
     )
     done = command(*whole)
     (path,) = (tiny / "runs").iterdir()

@@ -1,0 +1,233 @@
+"""Successive halving of the variants of a pruning to one budget.
+
+No proxy ranks settings as well as trying them, and reconstruction makes trying cheap. Every variant is pruned, measured
+and reconstructed; the nearest few are trained for 100 steps; the nearest two of these for an epoch. Nearness is the
+divergence from the original's answers on validation images, which needs no labels, is finer than counting answers, and
+says something even where the original was trained on these images.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from catro_deploy import networks
+from catro_deploy.calibration import load_int8_recipe
+from catro_deploy.data.base import is_unlabelled
+from catro_deploy.data.pixels import normalise
+from catro_deploy.errors import MissedError, NumericsError
+from catro_deploy.graph.onnx.export import export_onnx
+from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.precision.int8 import form_of, quantised
+from catro_deploy.precision.ranges import find_ranges
+from catro_deploy.precision.sensitivity import logits_of as logits_of_onnx
+from catro_deploy.progress import Progress
+from catro_deploy.records import Plan, Speedup, TriedVariant, Variant
+from catro_deploy.records.variants import STEPS
+from catro_deploy.report.wording import nats
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
+from catro_deploy.runs.records import load_if_there, save
+from catro_deploy.settings import Settings
+from catro_deploy.stages.decided import changed
+from catro_deploy.stages.finetune import finetune
+from catro_deploy.stages.held_out import HeldOut, logits_of
+from catro_deploy.stages.integers import calibration_samples
+from catro_deploy.stages.original import open_original
+from catro_deploy.stages.prune import prune
+from catro_deploy.stages.trials import trial_folder
+from catro_deploy.stages.ways import DEPTH, NO_DEPTH, ways
+from catro_deploy.statistics.agreement import accuracy_of, agreement_of
+from catro_deploy.statistics.divergence import scaled_kl_nats
+from catro_deploy.targets import load_target
+
+__all__ = ["Ended", "Halving"]
+
+Floats = NDArray[np.float32]
+Changes = Mapping[str, str]
+
+TRAINING = ({"epochs": 1, "steps": 100}, {"epochs": 1})
+"""Of [finetune], in the steps after reconstruction."""
+PROMOTED = (4, 2)
+"""How many reach each of them."""
+PRUNING_SHARE = 0.6
+"""Of the minutes: the rest is for training."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The variants of one budget, the best first; how many were not begun; and the seconds that all took."""
+
+    tried: tuple[TriedVariant, ...]
+    left_out: int
+    seconds: float
+
+
+class Halving:
+    """The variants of one budget, and the time that is left for them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        run: RunFolder,
+        held_out: HeldOut,
+        progress: Progress,
+        sizes: Sequence[tuple[int, int]],
+        limit_s: float,
+    ) -> None:
+        self._settings, self._run, self._held_out, self._progress = settings, run, held_out, progress
+        self._sizes = sizes
+        self._limit_s = limit_s
+        self._tried: list[TriedVariant] = []
+
+    def run(self) -> Ended:
+        """All variants after all steps, the best first."""
+        left_out = self._prune_all()
+        steps = zip(PROMOTED, TRAINING, strict=True) if self._settings.finetune.epochs else ()
+        for step, (most, training) in enumerate(steps, 1):
+            self._train_best(step, most, training)
+        return Ended(tuple(sorted(self._tried, key=_rank)), left_out, self._spent_s)
+
+    @property
+    def _spent_s(self) -> float:
+        """Also before the search was interrupted."""
+        return sum(one.seconds for one in self._tried)
+
+    def _prune_all(self) -> int:
+        """Prune in each variant, next the one that differs least from the best; return how many were not begun."""
+        labelled = not is_unlabelled(self._held_out.images.labels)
+        todo, count = ways(self._settings, labelled=labelled, sizes=self._sizes), 0
+        while todo and (not self._tried or self._spent_s <= PRUNING_SHARE * self._limit_s):
+            best = min(self._tried, key=_rank).changes if self._tried else {}
+            changes = min(todo, key=lambda one: len(one.items() ^ best.items()))
+            todo.remove(changes)
+            if self._is_without_branches(changes):
+                continue
+            tried, count = self._pruned(changes), count + 1
+            self._tried.append(tried)
+            self._progress.note(f"variant {count} of {count + len(todo)}: {tried.name}: {_outcome(tried)}")
+        if todo:
+            self._progress.note(f"{len(todo)} variants were not begun: allow more time with --search-minutes")
+        return len(todo)
+
+    def _is_without_branches(self, changes: Changes) -> bool:
+        """Whether no branch may be removed, and none was in the variant that allows it: that is the same network."""
+        if changes.get(DEPTH) != NO_DEPTH:
+            return False
+        twin = self._folder({place: value for place, value in changes.items() if place != DEPTH})
+        return twin.plan.is_file() and not load_plan(twin).dropped
+
+    def _pruned(self, changes: Changes) -> TriedVariant:
+        folder = self._folder(changes)
+        if (ended := load_if_there(TriedVariant, folder)) is not None:
+            return ended
+        began, settings = time.monotonic(), changed(self._settings, changes)
+        tried = TriedVariant(dict(changes))
+        with folder.lock():
+            try:
+                plan = load_plan(folder) if folder.plan.is_file() else self._prune(settings, folder)
+                measured = replace(tried, speedup=_speedup(plan), macs_share=plan.pruned_macs / plan.original_macs)
+                tried = self._judged(measured, folder, "pruned")
+            except (MissedError, NumericsError) as error:
+                self._progress.note(f"{tried.name}: {error}")
+            return self._kept(tried, folder, began)
+
+    def _prune(self, settings: Settings, folder: RunFolder) -> Plan:
+        return prune(settings, folder, self._progress, self._held_out.look)
+
+    def _train_best(self, step: int, most: int, training: Mapping[str, int]) -> None:
+        """Train the nearest ``most`` of those that ended the step before, as long as there is time."""
+        ready = sorted((one for one in self._tried if len(one.kl_nats) >= step), key=lambda one: one.kl_nats[step - 1])
+        for one in ready[:most]:
+            if len(one.kl_nats) == step and self._spent_s <= self._limit_s:
+                trained = self._trained(one, training)
+                self._tried[self._tried.index(one)] = trained
+                self._progress.note(f"{trained.name}: {_distance(trained)} after {STEPS[step]}")
+
+    def _trained(self, tried: TriedVariant, training: Mapping[str, int]) -> TriedVariant:
+        began, folder = time.monotonic(), self._folder(tried.changes)
+        settings = changed(self._settings, tried.changes)
+        options = settings.finetune.model_copy(update=training)
+        with folder.lock():
+            if not folder.original_weights.is_file():
+                save_weights(open_original(settings).model, folder.original_weights)
+            finetune(settings.model_copy(update={"finetune": options}), folder, self._progress)
+            return self._kept(self._judged(tried, folder, "finetuned"), folder, began)
+
+    def _judged(self, tried: TriedVariant, folder: RunFolder, weights: Literal["pruned", "finetuned"]) -> TriedVariant:
+        """``tried`` with what its network, as it is served, says to the validation images."""
+        settings = changed(self._settings, tried.changes)
+        network = networks.load(folder, weights=weights)
+        if settings.quantize.precision == "int8":
+            logits = self._in_int8(network, load_plan(folder), settings)
+        else:
+            logits = logits_of(network, self._held_out.images, settings)
+        labels, original = self._held_out.images.labels, self._held_out.logits
+        divergence = scaled_kl_nats(original, logits)
+        if divergence is None:
+            raise NumericsError("Its answers are not finite.", "Another variant may do.")
+        return replace(
+            tried,
+            kl_nats=(*tried.kl_nats, divergence),
+            agreement=agreement_of(original, logits).share,
+            validation_accuracy=None if is_unlabelled(labels) else accuracy_of(logits, labels),
+        )
+
+    def _in_int8(self, network: nn.Module, plan: Plan, settings: Settings) -> Floats:
+        """Logits in int8, calibrated, all layers quantised; ``quantize`` may later keep sensitive ones in float."""
+        import onnx
+
+        recipe, images = load_int8_recipe(settings.quantize.recipe), self._held_out.images
+        samples = calibration_samples(self._held_out.train, plan, recipe)
+        with TemporaryDirectory() as folder:
+            file = Path(folder, "float.onnx")
+            export_onnx(network.cpu(), plan.input_shape, file, opset=settings.export.opset, metadata={})
+            proto = onnx.load(file)
+        ranges = find_ranges(
+            proto, normalise(samples.pixels, plan.mean, plan.std).numpy(), recipe.method, recipe.percentile
+        )
+        integers = quantised(proto, ranges, form_of(load_target(settings.prune.target).runtime))
+        pixels = images.images(np.arange(len(images.labels)))
+        return logits_of_onnx(integers, normalise(pixels, plan.mean, plan.std).numpy())
+
+    def _kept(self, tried: TriedVariant, folder: RunFolder, began: float) -> TriedVariant:
+        tried = replace(tried, seconds=tried.seconds + time.monotonic() - began)
+        save(tried, folder)
+        self._tidy(folder)
+        return tried
+
+    def _tidy(self, folder: RunFolder) -> None:
+        """Leave what later stages continue with."""
+        for file in folder.path.glob("*"):
+            if file not in (folder.variant, folder.plan, folder.pruned_weights, folder.path / ".lock"):
+                file.unlink()
+
+    def _folder(self, changes: Changes) -> RunFolder:
+        return trial_folder(changed(self._settings, changes), self._run)
+
+
+def _speedup(plan: Plan) -> Speedup:
+    assert plan.latency is not None
+    (speedup,) = [one.speedup for one in plan.latency.rounds if one.taken]
+    return speedup
+
+
+def _rank(tried: Variant) -> tuple[int, float]:
+    """Those that came further first, the nearest first; last those that met no budget."""
+    return -len(tried.kl_nats), tried.kl_nats[-1] if tried.kl_nats else 0.0
+
+
+def _outcome(tried: Variant) -> str:
+    if tried.speedup is None:
+        return "no network meets the budget"
+    return f"{tried.speedup.ratio:.3f}x, {_distance(tried)}"
+
+
+def _distance(tried: Variant) -> str:
+    return f"divergence {nats(tried.kl_nats[-1])}"
