@@ -46,7 +46,7 @@ class Reconstructor:
         return graph
 
     @cached_property
-    def _parts(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    def _parts(self) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
         """Images that layers are solved from, and held-out ones to measure the result."""
         return split_images(self.images)
 
