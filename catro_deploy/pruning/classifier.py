@@ -20,10 +20,12 @@ from catro_deploy.pruning.finding import Finding
 from catro_deploy.pruning.scoring import Scored, score_channels, survey_groups
 from catro_deploy.pruning.selection import choose_channels, chosen_by_readers
 from catro_deploy.pruning.solvers import Problem, measures_worth
+from catro_deploy.reconstruction.images import MixedImages
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, GroupPlan, Keep
 from catro_deploy.settings import PruneSettings, Settings
 from catro_deploy.training.compute import choose_device, choose_hardware
+from catro_deploy.training.normalised import NormalisedBatches
 
 __all__ = ["prune_classifier", "scoring_batch_size"]
 
@@ -171,15 +173,19 @@ def _reconstructed(original: Classifier, pruned: Pruned, keeper: Reconstructor, 
 
 def _some_images(
     batches: Sequence[Labelled], count: int, at_once: int, memory_format: torch.memory_format
-) -> list[torch.Tensor]:
-    """About ``count`` of the images of ``batches``, evenly from all, in batches ``at_once`` of mixed classes."""
+) -> MixedImages:
+    """About ``count`` of the images of ``batches``, evenly from all, in batches ``at_once`` of mixed classes.
+
+    Bytes stay bytes until they are read, and nothing is copied: a copy may take half a GiB.
+    """
     each = max(1, round(count / len(batches)))
-    pieces = [images[:each] for images, _ in batches]
-    place = torch.randperm(sum(map(len, pieces)), generator=torch.Generator().manual_seed(0)).argsort()
-    first = pieces[0]  # a single copy: it may take half a GiB
-    mixed = torch.empty(len(place), *first.shape[1:], device=first.device, memory_format=memory_format)
-    start = 0
-    for piece in pieces:
-        mixed[place[start : start + len(piece)]] = piece
-        start += len(piece)
-    return list(torch.split(mixed[:count], at_once))
+    kept = batches.pixels if isinstance(batches, NormalisedBatches) else batches
+    images = [image for piece, _ in kept for image in piece[:each]]
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:count].tolist()
+    sizes = [min(at_once, len(order) - start) for start in range(0, len(order), at_once)]
+
+    def finish(batch: torch.Tensor) -> torch.Tensor:
+        read = batches.normalised(batch) if isinstance(batches, NormalisedBatches) else batch
+        return read.contiguous(memory_format=memory_format)
+
+    return MixedImages(images, order, sizes, finish)

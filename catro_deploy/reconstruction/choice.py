@@ -4,12 +4,15 @@
 separate the wanted classes, see sensitivity.py: errors between classes count, errors elsewhere do not.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
 
+from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.images import first_images
@@ -25,10 +28,22 @@ DIRECTION_IMAGES = 256
 """Images for the backward passes: the mean over this many, and all positions, is precise enough."""
 
 
+@dataclass(frozen=True)
+class _Inputs:
+    """What eliminations start from: Gram matrices of the layers' inputs, and weights (columns, outputs) of each layer.
+
+    These are of the errors that count, see sensitivity.py.
+    """
+
+    grams: Readers
+    weights: Mapping[str, torch.Tensor]
+
+
 class Eliminations:
     """For each group the order in which its channels are removed, computed at first use.
 
-    Groups whose consumers cannot be followed have none.
+    Groups whose consumers cannot be followed have none. The Gram matrices are measured at first use, too, and again if
+    they are needed after ``release``.
     """
 
     def __init__(
@@ -41,19 +56,33 @@ class Eliminations:
         seed: int = 0,
     ) -> None:
         self.readers = {group.name: readers_of(group, original) for group in groups}
-        layers = sorted({reader.layer for readers in self.readers.values() for reader in readers})
-        self._grams = Readers(original, layers, images, progress, seed)
-        self._weights = {name: weight_matrix(layer_of(original.module, name))[0].double() for name in layers}
-        if criterion == "catro":
-            roots = logit_directions(original, layers, first_images(images, DIRECTION_IMAGES), progress, seed)
-            self._weights = {name: weights @ roots[name] for name, weights in self._weights.items()}
+        self._original, self._images, self._criterion = original, images, criterion
+        self._progress, self._seed = progress, seed
         self._module = original.module
         self._paths: dict[str, tuple[list[int], list[float]]] = {}
+
+    @cached_property
+    def _inputs(self) -> _Inputs:
+        layers = sorted({reader.layer for readers in self.readers.values() for reader in readers})
+        with reused_pages():
+            grams = Readers(self._original, layers, self._images, self._progress, self._seed)
+            weights = {name: weight_matrix(layer_of(self._module, name))[0].double() for name in layers}
+            if self._criterion == "catro":
+                some = first_images(self._images, DIRECTION_IMAGES)
+                roots = logit_directions(self._original, layers, some, self._progress, self._seed)
+                weights = {name: matrix @ roots[name] for name, matrix in weights.items()}
+        return _Inputs(grams, weights)
+
+    def release(self) -> None:
+        """Free the Gram matrices, which may take a GiB; the orders that are known stay."""
+        self.__dict__.pop("_inputs", None)
 
     def kept(self, group: Group, width: int) -> tuple[int, ...] | None:
         """The ``width`` channels of ``group`` that stay, ascending; None if its consumers cannot be followed."""
         if not self.readers[group.name]:
             return None
+        if width == group.width:
+            return tuple(range(width))
         gone = set(self._path(group)[0][: group.width - width])
         return tuple(channel for channel in range(group.width) if channel not in gone)
 
@@ -67,7 +96,7 @@ class Eliminations:
         gone = self._path(group)[0][: group.width - width]
         layers = [(reader, layer_of(self._module, reader.layer)) for reader in self.readers[group.name]]
         before = [(layer.weight.detach().clone(), layer.bias) for _, layer in layers]
-        found = [self._grams.refit(reader, gone) for reader, _ in layers]
+        found = [self._inputs.grams.refit(reader, gone) for reader, _ in layers]
         try:
             for (_, layer), (matrix, shift) in zip(layers, found, strict=True):
                 set_weight_matrix_(layer, matrix[None].to(layer.weight.dtype))
@@ -83,7 +112,7 @@ class Eliminations:
     def _path(self, group: Group) -> tuple[list[int], list[float]]:
         """The channels in the order of their removal, and the error after each removal."""
         if group.name not in self._paths:
-            consumers = self._grams.consumers(self.readers[group.name], self._weights)
+            consumers = self._inputs.grams.consumers(self.readers[group.name], self._inputs.weights)
             steps = list(eliminate(consumers, group.width))
             self._paths[group.name] = ([step.dropped for step in steps], [0.0, *(step.error for step in steps)])
         return self._paths[group.name]

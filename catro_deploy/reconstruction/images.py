@@ -1,21 +1,62 @@
 """Which images layers are solved from, and which are held out to measure the result."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import overload
 
 import torch
 
-__all__ = ["first_images", "split_images"]
+__all__ = ["MixedImages", "first_images", "split_images"]
 
 HELD_OUT, MOST_HELD_OUT = 0.25, 192
 """Share and largest number of the images that are held out: on the others the loss would be too small."""
 
 
-def split_images(images: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+class MixedImages(Sequence[torch.Tensor]):
+    """Batches of some of ``images`` (channels, height, width), each put together when it is read.
+
+    So all images are in memory only once, whoever else holds them. ``order`` has the index of each that is read, in
+    order, ``sizes`` the number in each batch; ``finish`` makes a batch of them one that a network reads.
+    """
+
+    def __init__(
+        self,
+        images: Sequence[torch.Tensor],
+        order: Sequence[int],
+        sizes: Sequence[int],
+        finish: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        self.sizes = sizes
+        self._images, self._order, self._finish = images, order, finish
+        self._bounds = list(pairwise(accumulate(sizes, initial=0)))
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @overload
+    def __getitem__(self, place: int) -> torch.Tensor: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[torch.Tensor]: ...
+    def __getitem__(self, place: int | slice) -> torch.Tensor | list[torch.Tensor]:
+        if isinstance(place, slice):
+            return [self[batch] for batch in range(len(self))[place]]
+        start, stop = self._bounds[place]
+        return self._finish(torch.stack([self._images[index] for index in self._order[start:stop]]))
+
+    def part(self, start: int, stop: int) -> "MixedImages":
+        """The images from ``start`` to ``stop``, in their batches."""
+        sizes = [min(stop, last) - max(start, first) for first, last in self._bounds]
+        return MixedImages(self._images, self._order[start:stop], [n for n in sizes if n > 0], self._finish)
+
+
+def split_images(images: Sequence[torch.Tensor]) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
     """Batches to solve layers from, and held-out batches of the last quarter at most; of fewer than 4, all twice."""
-    total = sum(map(len, images))
+    total = sum(images.sizes) if isinstance(images, MixedImages) else sum(map(len, images))
     solved = total - min(int(total * HELD_OUT), MOST_HELD_OUT)
     if solved == total:
-        return list(images), list(images)
+        return images, images
+    if isinstance(images, MixedImages):
+        return images.part(0, solved), images.part(solved, total)
     left, held_out = solved, []
     for batch in images:
         if len(batch) > left:
@@ -24,8 +65,10 @@ def split_images(images: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], li
     return first_images(images, solved), held_out
 
 
-def first_images(images: Sequence[torch.Tensor], count: int) -> list[torch.Tensor]:
+def first_images(images: Sequence[torch.Tensor], count: int) -> Sequence[torch.Tensor]:
     """The first ``count`` of ``images``, in their batches; nothing is copied."""
+    if isinstance(images, MixedImages):
+        return images.part(0, count)
     found = []
     for batch in images:
         if count <= 0:

@@ -8,6 +8,7 @@ weights.
 import torch
 
 from catro_deploy.errors import NumericsError
+from catro_deploy.reconstruction.gram import GramSum
 
 __all__ = ["DampedGram", "Moments", "damped", "factored", "solve_from_rows", "with_ridge"]
 
@@ -38,7 +39,7 @@ class Moments:
             return torch.zeros(groups, *shape, dtype=torch.float64, device=device)
 
         self.count = 0
-        self._gram, self._cross = zeros(columns, columns), zeros(columns, outputs)
+        self._gram, self._cross = GramSum(groups, columns, GRAM_BLOCK, device), zeros(columns, outputs)
         self._row_sum, self._target_sum, self._target_squares = zeros(columns), zeros(outputs), zeros(outputs)
         self._origin, self._target_origin = zeros(1, columns), zeros(1, outputs)
 
@@ -49,7 +50,7 @@ class Moments:
             self._target_origin = self._target_origin if targets is None else targets.mean(1, keepdim=True)
         self.count += rows.shape[1]
         rows = rows - self._origin
-        _add_gram_(self._gram, rows)
+        self._gram.add(rows)
         self._row_sum += rows.sum(1, dtype=torch.float64)
         if targets is not None:
             targets = targets - self._target_origin
@@ -60,11 +61,12 @@ class Moments:
     def gram(self) -> torch.Tensor:
         """Sums of x x', shape (g, columns, columns)."""
         mean = self.mean()
-        return self.centred_gram() + self.count * mean[:, :, None] * mean[:, None, :]
+        return self.centred_gram().addcmul_(self.count * mean[:, :, None], mean[:, None, :])
 
     def centred_gram(self) -> torch.Tensor:
         """Sums of (x - mean)(x - mean)', shape (g, columns, columns)."""
-        return self._gram - self._row_sum[:, :, None] * (self._row_sum / max(self.count, 1))[:, None, :]
+        mean = self._row_sum / max(self.count, 1)
+        return self._gram.whole().addcmul_(self._row_sum[:, :, None], mean[:, None, :], value=-1)
 
     def mean(self) -> torch.Tensor:
         """Of the rows, (g, columns)."""
@@ -104,7 +106,7 @@ class Moments:
     def output_moments(self, weights: torch.Tensor, columns: slice) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and biased variance over the rows of the contribution of ``columns`` to W'x, both (g, outputs)."""
         own, count = weights[:, columns], max(self.count, 1)
-        squares = (own * (self._gram[:, columns, columns] @ own)).sum(1) / count
+        squares = (own * (self._gram.whole()[:, columns, columns] @ own)).sum(1) / count
         shift = _times(own, self._row_sum[:, columns]) / count
         return _times(own, self.mean()[:, columns]), (squares - shift.square()).clamp(min=0)
 
@@ -153,7 +155,9 @@ def with_ridge(gram: torch.Tensor, ridge: float = RIDGE) -> torch.Tensor:
     diagonal = gram.diagonal(dim1=1, dim2=2)
     added = ridge * diagonal.mean(1) + ROUNDING * diagonal.amax(1)
     added = added.where(added > 0, torch.ones_like(added))  # all columns are constant: any weights are optimal
-    return gram + torch.diag_embed(added[:, None].expand_as(diagonal))
+    damped_gram = gram.clone()
+    damped_gram.diagonal(dim1=1, dim2=2).add_(added[:, None])
+    return damped_gram
 
 
 def solve_from_rows(
@@ -172,15 +176,6 @@ def solve_from_rows(
     kernel.diagonal().add_(added)
     found = before + x.mT @ torch.cholesky_solve(t - x @ before, factored(kernel[None])[0])
     return found, target_mean - row_mean @ found
-
-
-def _add_gram_(gram: torch.Tensor, rows: torch.Tensor) -> None:
-    """Add x'x of ``rows`` (g, n, columns), block by block, one half of the symmetric matrix only."""
-    for first in range(0, rows.shape[2], GRAM_BLOCK):
-        end = first + GRAM_BLOCK
-        product = rows[:, :, first:end].mT @ rows[:, :, first:]
-        gram[:, first:end, first:] += product
-        gram[:, end:, first:end] += product[:, :, GRAM_BLOCK:].mT
 
 
 def _times(weights: torch.Tensor, row: torch.Tensor) -> torch.Tensor:

@@ -46,7 +46,7 @@ class Reconstructor:
         return graph
 
     @cached_property
-    def _parts(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    def _parts(self) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
         """Images that layers are solved from, and held-out ones to measure the result."""
         return split_images(self.images)
 
@@ -55,8 +55,7 @@ class Reconstructor:
         """The order in which the channels of each group are removed."""
         groups = [group for group in self.network.groups if self.follows(group)]
         criterion: Literal["catro", "obs"] = "obs" if self.settings.criterion == "obs" else "catro"
-        with reused_pages():
-            return Eliminations(self.graph, groups, self._parts[0], criterion, self.progress, self.settings.seed)
+        return Eliminations(self.graph, groups, self._parts[0], criterion, self.progress, self.settings.seed)
 
     @cached_property
     def _followed(self) -> frozenset[str]:
@@ -73,9 +72,8 @@ class Reconstructor:
     def losses(self, candidates: Mapping[str, Sequence[int]], branches: Sequence[Branch]) -> Losses:
         """The loss at each of the ``candidates`` (group to widths), and without each of ``branches``."""
         groups = [group for group in self.network.groups if group.name in candidates]
-        with reused_pages():
-            meter = LossMeter(self.graph, self.eliminations, self._parts, self._limit(), self._macs)
-            return meter.measure(groups, candidates, branches, self.progress)
+        meter = LossMeter(self.graph, self.eliminations, self._parts, self._limit(), self._macs)
+        return meter.measure(groups, candidates, branches, self.progress)
 
     def loss_at(self, widths: Mapping[str, int], dropped: Sequence[str]) -> float:
         """The joint loss, in nats, at these ``widths`` of groups and without the branches ``dropped``."""

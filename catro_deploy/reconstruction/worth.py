@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from catro_deploy.graph.fx.activations import MemoryLimit
+from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.choice import Eliminations
 from catro_deploy.reconstruction.graphs import CutGraph, OriginalGraph
@@ -82,11 +83,15 @@ class LossMeter:
         # For each width half of the network runs, for each branch twice; solving its layers takes about as long again.
         count = images_within(self.macs, passes=len(groups) * MEASURED_WIDTHS / 2 + len(branches) * 2)
         images = first_images(self.images[1], count)
-        expected = list(answers(self.original.module, images))
+        with reused_pages():
+            expected = list(answers(self.original.module, images))
         sample = _Sample(first_images(self.images[0], SOLVED_FROM * count), images, expected)
         with progress.task("Measuring the worth of widths", len(groups) + len(branches)) as task:
-            widths = self._of_widths(groups, candidates, sample, task.advance)
-            return Losses(widths, self._of_branches(branches, sample, task.advance))
+            with reused_pages():
+                widths = self._of_widths(groups, candidates, sample, task.advance)
+                self.eliminations.release()  # the orders of all these groups are known; the system gets the memory back
+            with reused_pages():
+                return Losses(widths, self._of_branches(branches, sample, task.advance))
 
     def _of_widths(
         self,

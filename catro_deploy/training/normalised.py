@@ -24,12 +24,12 @@ class NormalisedBatches(Sequence[Labelled]):
         std: Sequence[float],
         device: torch.device | str = "cpu",
     ) -> None:
-        self._pixels = pixels
+        self.pixels = pixels
         self._mean, self._std = mean, std
         self._device = device
 
     def __len__(self) -> int:
-        return len(self._pixels)
+        return len(self.pixels)
 
     @overload
     def __getitem__(self, place: int) -> Labelled: ...
@@ -37,9 +37,13 @@ class NormalisedBatches(Sequence[Labelled]):
     def __getitem__(self, place: slice) -> "NormalisedBatches": ...
     def __getitem__(self, place: int | slice) -> "Labelled | NormalisedBatches":
         if isinstance(place, slice):
-            return NormalisedBatches(self._pixels[place], self._mean, self._std, self._device)
-        images, label = self._pixels[place]
-        return normalise(images.to(self._device), self._mean, self._std), label
+            return NormalisedBatches(self.pixels[place], self._mean, self._std, self._device)
+        images, label = self.pixels[place]
+        return self.normalised(images), label
 
     def __iter__(self) -> Iterator[Labelled]:
         return (self[place] for place in range(len(self)))
+
+    def normalised(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Any ``pixels``, uint8 (n, channels, height, width), as those of the batches are read."""
+        return normalise(pixels.to(self._device), self._mean, self._std)

@@ -4,7 +4,7 @@ import pytest
 
 from catro_deploy.cli.init import every_key
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.settings import Settings, TrainSettings, load_settings
+from catro_deploy.settings import Settings, TrainSettings, follow_recipe, load_settings
 from tests.tiny import TinyNet, write_images
 
 
@@ -22,6 +22,14 @@ def test_the_demo_can_train_and_run(catro, folder):
     settings = load_settings(folder / "catro.toml", {})
     assert settings.data.name == "signs"
     assert settings.train is not None
+
+
+def test_the_demos_network_does_not_learn_from_an_original_of_few_epochs(catro, folder):
+    """With the recipe's distillation it kept the original's errors; learning from labels alone it passed it."""
+    assert catro("init", "--demo", "--force").exit_code == 0
+    settings = load_settings(folder / "catro.toml", {})
+    assert follow_recipe(settings.finetune, reconstructed=True).distill == 0
+    assert follow_recipe(Settings().finetune, reconstructed=True).distill == 0.9
 
 
 def test_an_existing_file_stays(catro, folder):

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.progress import Silent
-from catro_deploy.reconstruction import readers
+from catro_deploy.reconstruction import choice, readers
 from catro_deploy.reconstruction.choice import Eliminations
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.least_squares import RIDGE
@@ -171,3 +171,23 @@ def test_alone_at_full_width_nothing_changes():
     for group in groups:
         with found.cut_alone_(group, group.width):
             torch.testing.assert_close(answers(original.module, batches), expected)
+
+
+def test_released_gram_matrices_are_measured_again_only_when_an_order_is_not_known(monkeypatch):
+    measured = []
+
+    class Counted(readers.Readers):
+        def __init__(self, *args: object) -> None:
+            measured.append(1)
+            super().__init__(*args)
+
+    monkeypatch.setattr(choice, "Readers", Counted)
+    found, (first, second, *_), _ = made(randomised(Stream()))
+    assert found.kept(first, first.width) == tuple(range(first.width))
+    assert len(measured) == 0
+    before = found.kept(first, 2), found.error(first, 2)
+    found.release()
+    assert (found.kept(first, 2), found.error(first, 2)) == before
+    assert len(measured) == 1
+    assert found.kept(second, 1) == made(randomised(Stream()))[0].kept(second, 1)
+    assert len(measured) == 3

@@ -124,3 +124,8 @@ def test_as_many_images_are_taken_as_the_measurements_may_take():
     assert worth.images_within(10**12, 130) == worth.FEWEST_IMAGES
     assert worth.images_within(1, 0) == worth.MOST_IMAGES
     assert worth.images_within(int(worth.MACS / 100 / 20), 20) == 100
+
+
+def test_gram_matrices_are_free_again_when_worth_is_measured():
+    _, _, eliminations, _ = measured(calibrated(Stream))
+    assert "_inputs" not in vars(eliminations)
