@@ -123,11 +123,12 @@ class LatencyPlan:
 class ReconstructionPlan:
     """How close reconstruction, solving the layers of the cut network again, came to the original.
 
-    ``kl_cut`` and ``kl_reconstructed`` are the mean KL divergence, in nats at temperature 2, of the original's answers
-    from those of the network right after the cut and after reconstruction, on images held out from solving (of fewer
-    than 4, on all). ``explained`` is R^2 of each solved layer's target, on the images that it was solved from; ``left``
-    says why other affected layers were not solved. ``loss_predicted`` is the value of ``kl_reconstructed`` that the
-    choice of widths predicted; None without measured worth.
+    ``kl_cut`` and ``kl_reconstructed`` are the mean KL divergence, in nats at temperature 2, of the original's answers,
+    for images of the size that the pruned network computes at, from those of the network right after the cut and after
+    reconstruction, on images held out from solving (of fewer than 4, on all). ``explained`` is R^2 of each solved
+    layer's target, on the images that it was solved from; ``left`` says why other affected layers were not solved.
+    ``loss_predicted`` is the value of ``kl_reconstructed`` that the choice of widths predicted; None without measured
+    worth.
     """
 
     kl_cut: Number

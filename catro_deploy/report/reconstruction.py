@@ -4,6 +4,7 @@ from catro_deploy.records import ReconstructionPlan
 from catro_deploy.report import svg
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, nats, percent
+from catro_deploy.settings.sides import size_text
 
 __all__ = ["layers_table", "left_table", "losses_table", "reconstruction_chart", "reconstruction_line", "solved_words"]
 
@@ -18,10 +19,12 @@ def reconstruction_line(record: ReconstructionPlan) -> str:
     return f"reconstructed: KL from the original's answers {nats(before)} -> {nats(after)}{least}"
 
 
-def solved_words(record: ReconstructionPlan) -> str:
-    """What was solved, and what the figures refer to."""
+def solved_words(record: ReconstructionPlan, resized_to: tuple[int, int] | None = None) -> str:
+    """What was solved, and what the figures refer to; ``resized_to`` is the size that the network computes at."""
+    size = f" for images resized to {size_text(resized_to)}" if resized_to else ""
     words = (
-        "KL divergence of the answers from the original's, at temperature 2, on training images held out from solving."
+        f"KL divergence of the answers from the original's{size}, at temperature 2, on training images held out from "
+        "solving."
     )
     if not record.kl_reconstructed < record.kl_cut:
         return f"{words} Solving the layers again brought the answers no closer: they keep the original's weights."
