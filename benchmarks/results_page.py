@@ -190,10 +190,12 @@ def cost_model_section() -> list[str]:
 
 def input_size_section() -> list[str]:
     """One table."""
-    networks = read_result(input_size.RESULT)["networks"]
+    networks: Mapping[str, Any] = read_result(input_size.RESULT).get("networks", {})
+    if not networks:
+        return []
     measured = {_measured(found["environment"]["processor"], found) for found in networks.values()}
     command = _command("benchmarks.latency.input_size")
-    return [INPUT_SIZE, command, "\n".join(sorted(measured)), input_size.results_table(networks)]
+    return [INPUT_SIZE, command, "\n".join(sorted(measured)), input_size.results_table(dict(networks))]
 
 
 def networks_runtime(networks: Mapping[str, Any]) -> str:

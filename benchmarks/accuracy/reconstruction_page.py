@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.accuracy.reconstruction_rows import ABLATIONS, CASES, COMPARED, EARLIER, TRAININGS
+from benchmarks.accuracy.reconstruction_rows import ABLATIONS, CASES, COMPARED, TRAININGS
 from benchmarks.common import table
 
 __all__ = ["page", "shown_accuracy"]
@@ -20,10 +20,8 @@ Accuracy on the test images of networks brought to the same share of the origina
 and after little of it. **ours** is the default: channels by what the next layers can make of them, worth measured,
 layers solved again, the gentle recipe. **before** is the same tool without reconstruction, fine-tuned by the
 recipe `fast`. torch-pruning prunes by one ratio for all layers. Where there are several seeds: their mean, and the
-least and largest. "Gentle, half distillation" is the gentle recipe as it was when those rows were made: half of the
-loss came from the original's answers, now 90% does. The share of the latency is measured once more after pruning,
-interleaved with the original, on a machine that other work may run on: it may differ from the budget that was met
-before. `-`: not run yet.
+least and largest. The share of the latency is measured once more after pruning, interleaved with the original, on a
+machine that other work may run on: it may differ from the budget that was met before. `-`: not run yet.
 """
 WAYS = {
     "gentle": "gentle",
@@ -47,7 +45,7 @@ def page(results: Results) -> str:
                 continue
             original = of_budget[0]["original_accuracy"]
             parts.append(f"## {case.title}, {budget} (original {original:.2%})\n")
-            parts.append(_table(of_budget, (*COMPARED, *EARLIER), case.goals or {}, budget) + "\n")
+            parts.append(_table(of_budget, COMPARED, case.goals or {}, budget) + "\n")
             if any((row["pruning"], row["recipe"]) in ABLATIONS for row in of_budget):
                 parts.append(
                     'One thing changed at a time ("before": channels and widths are then chosen by scatter too):\n'
@@ -65,7 +63,7 @@ def _table(
     lines = []
     for pruning, recipe in ways:
         mine = [row for row in rows if row["pruning"] == pruning]
-        if not mine or ((pruning, recipe) in EARLIER and all(row["recipe"] != recipe for row in mine)):
+        if not mine:
             continue
         cells = []
         for training in TRAININGS:

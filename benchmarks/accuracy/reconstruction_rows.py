@@ -12,7 +12,6 @@ __all__ = [
     "CASES",
     "COMPARED",
     "DATASETS",
-    "EARLIER",
     "PEERS",
     "PEER_RECIPES",
     "PRUNINGS",
@@ -206,8 +205,6 @@ COMPARED = (
     ("before", "fast"),
     *((peer, recipe) for peer in COMPARED_PEERS for recipe in PEER_RECIPES),
 )
-# Shown where they are stored: made before the gentle recipe learned 90% from the original's answers.
-EARLIER = tuple((peer, "half distillation") for peer in COMPARED_PEERS)
 
 
 @dataclass(frozen=True)

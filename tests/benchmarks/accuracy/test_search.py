@@ -37,9 +37,10 @@ def test_one_pruning_has_no_search():
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_both_ways_train_as_many_epochs(name, tmp_path):
+def test_all_ways_train_as_many_epochs(name, tmp_path):
     args = argparse.Namespace(gtsrb=tmp_path, cifar10=tmp_path, photographs=tmp_path, weights=Path("w"), minutes=1.0)
-    one, search = (settings_of(name, way, 0, args) for way in WAYS)
-    assert one.finetune.epochs == search.finetune.epochs + TASKS[name].extra
-    assert (one.search.enabled, search.search.enabled) == (False, True)
-    assert one.prune == search.prune
+    one, int8, search = (settings_of(name, way, 0, args) for way in WAYS)
+    assert one.finetune.epochs == int8.finetune.epochs == search.finetune.epochs + TASKS[name].extra
+    assert (one.search.enabled, int8.search.enabled, search.search.enabled) == (False, False, True)
+    assert (one.quantize.is_named, int8.quantize.precision) == (False, "int8")
+    assert one.prune == int8.prune == search.prune
