@@ -95,7 +95,9 @@ pickle catro-deploy loads what `PrunedModel.save` wrote, and torch-pruning appli
 network, with a plain state dict. `state_dict` is `torch_pruning.state_dict`, read with `weights_only=True`, which
 refuses the modules and functions in it; "pickled" is the whole module. torch-pruning gets the first ratio, in steps of
 1/40, that meets the budget; magnitudes as importance or, if those fail, random ones, as some of its tests have it; and
-for the layer of one's own the function that its test registers. catro-deploy gets the network and images."""
+for the layer of one's own the function that its test registers. catro-deploy gets the network and images.
+
+The first run found two faults of catro-deploy, since corrected: ConcatSplit and LeNet could not be pruned."""
 
 SCRIPTS = """\
 ## All benchmarks
