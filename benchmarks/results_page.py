@@ -11,6 +11,8 @@ from typing import Any
 
 from benchmarks.accuracy import criteria, equal_latency
 from benchmarks.accuracy.equal_latency_tables import machine_tables
+from benchmarks.architectures import peer_tests
+from benchmarks.architectures.peer_tests_tables import peer_tables
 from benchmarks.common import DOCS, read_result, table
 from benchmarks.latency import cost_model, input_size
 from benchmarks.precision import int8, openvino_int8
@@ -84,6 +86,19 @@ From a network and 1,000 images in memory to the pruned ONNX file, with reconstr
 for a target whose latency is an estimate, so that no profiling is counted; on one thread, beside other work. Peak
 memory is that of the process, with PyTorch and the images."""
 
+PEER_TESTS = """\
+## The networks of torch-pruning's tests
+
+What torch-pruning's own tests prune, written anew as classifiers, through both to half of the multiply-accumulates, on
+random weights. "equal": what is left computes what the masked original computes; only asked of catro-deploy. Without
+pickle catro-deploy loads what `PrunedModel.save` wrote, and torch-pruning applies its pruning history to a fresh
+network, with a plain state dict. `state_dict` is `torch_pruning.state_dict`, read with `weights_only=True`, which
+refuses the modules and functions in it; "pickled" is the whole module. torch-pruning gets the first ratio, in steps of
+1/40, that meets the budget; magnitudes as importance or, if those fail, random ones, as some of its tests have it; and
+for the layer of one's own the function that its test registers. catro-deploy gets the network and images.
+
+The first run found two faults of catro-deploy, since corrected: ConcatSplit and LeNet could not be pruned."""
+
 SCRIPTS = """\
 ## All benchmarks
 
@@ -110,6 +125,7 @@ that some of them load.
 | `precision.openvino_int8` | int8 in OpenVINO beside NNCF's, and what pruning is worth beside it |
 | `precision.qat` | what quantisation-aware fine-tuning gains where calibration alone loses accuracy |
 | `architectures.scoreboard` | which CNNs of three libraries can be pruned, saved, exported and trained |
+| `architectures.peer_tests` | how the networks of torch-pruning's tests fare in both |
 | `training.throughput` | fine-tuning beside a plain eager DataLoader loop |
 | `training.loading` | reading photographs beside a plain DataLoader, and the start on 200,000 files |
 | `training.teacher` | what the teacher's answers cost in a step of distillation |
@@ -189,7 +205,7 @@ def cost_model_section() -> list[str]:
 
 
 def input_size_section() -> list[str]:
-    """One table."""
+    """One table, if it has been measured."""
     networks: Mapping[str, Any] = read_result(input_size.RESULT).get("networks", {})
     if not networks:
         return []
@@ -215,6 +231,19 @@ def pruning_section() -> list[str]:
     ]
 
 
+def peer_tests_section() -> list[str]:
+    """How many pass, and tables."""
+    found = read_result(peer_tests.RESULT)
+    known = found["environment"]
+    versions = ", ".join(f"{name} {known[name]}" for name in peer_tests.PACKAGES)
+    return [
+        PEER_TESTS,
+        _command("benchmarks.architectures.peer_tests"),
+        f"{_measured(known['processor'], found)}, {versions}",
+        *peer_tables(found["rows"]),
+    ]
+
+
 SECTIONS: tuple[Callable[[], list[str]], ...] = (
     latency_section,
     criteria_section,
@@ -223,6 +252,7 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
     cost_model_section,
     input_size_section,
     pruning_section,
+    peer_tests_section,
 )
 
 

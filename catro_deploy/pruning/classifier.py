@@ -70,7 +70,7 @@ def prune_classifier(
         batches = [(images.to(device), label) for images, label in batches]
     keeper = None
     if settings.prune.reconstruct or settings.prune.criterion == "obs":
-        hardware = choose_hardware(original.model, settings.prune.compute, amp=False)
+        hardware = choose_hardware(original.model, settings.prune.compute, False, original.input_shape)
         # Large matrices are accumulated once per batch, so slightly more images than fit the cache are faster.
         at_once = min(4 * scoring_batch_size(original, settings.prune), settings.prune.batch_size)
         images = _some_images(batches, settings.prune.reconstruct_images, at_once, hardware.memory_format)

@@ -1,7 +1,8 @@
 """Device, number format and memory layout of a training: the fastest by measurements."""
 
+import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -11,7 +12,7 @@ from catro_deploy.errors import SettingsError
 from catro_deploy.training.striding import suffers_channels_last
 from catro_deploy.training.world import local_gpu
 
-__all__ = ["Hardware", "choose_device", "choose_hardware"]
+__all__ = ["Hardware", "choose_device", "choose_hardware", "runs_channels_last"]
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,42 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
     return torch.device("cuda", local_gpu()) if available and wanted != "cpu" else torch.device("cpu")
 
 
-def choose_hardware(model: nn.Module, wanted: Literal["auto", "cpu", "cuda"], amp: bool) -> Hardware:
+def choose_hardware(
+    model: nn.Module,
+    wanted: Literal["auto", "cpu", "cuda"],
+    amp: bool,
+    input_shape: tuple[int, int, int] | None = None,
+) -> Hardware:
     """Choose for ``model``; ``amp`` allows bfloat16 or float16 where the processor is fast in it.
+
+    With the ``input_shape`` of its images (channels, height, width) a layout is chosen that the model can compute in.
 
     Raises:
         SettingsError: ``cuda`` is wanted, and PyTorch sees no GPU.
     """
-    device = choose_device(wanted)
+    hardware = _fastest(model, choose_device(wanted), amp)
+    if hardware.memory_format == torch.channels_last and input_shape and not runs_channels_last(model, input_shape):
+        return replace(hardware, memory_format=torch.contiguous_format)
+    return hardware
+
+
+def runs_channels_last(model: nn.Module, input_shape: tuple[int, int, int]) -> bool:
+    """Whether ``model`` computes an image of ``input_shape`` in channels last.
+
+    Not so if it flattens feature maps by ``view``, which only takes channels that come before rows in memory.
+    """
+    device = next((parameter.device for parameter in model.parameters()), None)
+    copied = copy.deepcopy(model).to(memory_format=torch.channels_last).eval()
+    try:
+        with torch.no_grad():
+            image = torch.zeros(2, *input_shape, device=device).contiguous(memory_format=torch.channels_last)
+            copied.forward(image)  # not by a call: graph modules print their failures
+    except RuntimeError:
+        return False
+    return True
+
+
+def _fastest(model: nn.Module, device: torch.device, amp: bool) -> Hardware:
     if device.type == "cuda":
         torch.cuda.set_device(device)
         low = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16

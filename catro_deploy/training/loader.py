@@ -133,7 +133,8 @@ def fit_loader(job: LoaderJob, progress: Progress) -> History:
         NumericsError: the loss or a weight is not finite.
         FaultError: the GPU's memory is too small.
     """
-    settings, hardware = job.settings, choose_hardware(job.model, job.settings.compute, job.settings.amp)
+    settings = job.settings
+    hardware = choose_hardware(job.model, settings.compute, settings.amp, job.image_shape)
     with enough_memory('Let the loader give smaller batches, or train with compute="cpu".'):
         batches = LoaderBatches(job.train, job.wanted, job.image_shape, hardware)
         if not batches.labelled:

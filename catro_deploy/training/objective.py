@@ -10,7 +10,7 @@ from catro_deploy.errors import ModelError
 from catro_deploy.graph.fx.folding import folded
 from catro_deploy.progress import Progress
 from catro_deploy.training.compiling import Forward, compiled_teacher
-from catro_deploy.training.compute import Hardware
+from catro_deploy.training.compute import Hardware, runs_channels_last
 
 __all__ = ["Objective", "distillation_loss"]
 
@@ -43,11 +43,13 @@ class Objective:
         self._temperature = temperature
         self._teacher = _placed(teacher, hardware) if teacher is not None and distill > 0 else None
         self._answer: Forward | None = self._teacher
+        self._memory_format: torch.memory_format | None = None
 
     def compile(self, images: torch.Tensor, progress: Progress) -> None:
         """Compile the teacher for batches like ``images`` (n, c, h, w), where that is faster."""
         if self._teacher is not None:
-            self._answer = compiled_teacher(self._teacher, _for_teacher(images), self._hardware, progress)
+            images = self._laid_out(self._teacher, images)
+            self._answer = compiled_teacher(self._teacher, images, self._hardware, progress)
 
     def __call__(self, logits: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The loss of one batch, a scalar: ``logits`` (n, classes) of ``images`` (n, c, h, w).
@@ -57,15 +59,25 @@ class Objective:
         """
         if labels.ndim > 1:
             labels = F.pad(labels, (0, logits.shape[1] - labels.shape[1]))
-        if self._answer is None:
+        if self._answer is None or self._teacher is None:
             return F.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
         with torch.no_grad(), self._hardware.autocast():
-            answers = self._answer(_for_teacher(images)).float()
+            answers = self._answer(self._laid_out(self._teacher, images)).float()
         distilled = distillation_loss(logits, answers, self._temperature)
         if self._distill == 1:  # labels need not be known
             return distilled
         loss = F.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
         return (1 - self._distill) * loss + self._distill * distilled
+
+    def _laid_out(self, teacher: nn.Module, images: torch.Tensor) -> torch.Tensor:
+        """``images`` in the layout in which ``teacher`` is fast; the first ones decide."""
+        if self._memory_format is None:
+            # Unlike a pruned network's, its widths fill vector registers: half the time in this layout.
+            _, channels, height, width = images.shape
+            fits = runs_channels_last(teacher, (channels, height, width))
+            self._memory_format = torch.channels_last if fits else torch.contiguous_format
+            teacher.to(memory_format=self._memory_format)
+        return images.contiguous(memory_format=self._memory_format)
 
 
 def _placed(teacher: nn.Module, hardware: Hardware) -> nn.Module:
@@ -73,9 +85,4 @@ def _placed(teacher: nn.Module, hardware: Hardware) -> nn.Module:
         copied: nn.Module = folded(teacher)  # two thirds of the time
     except ModelError:  # a teacher need not have a graph
         copied = copy.deepcopy(teacher).eval()
-    # Unlike a pruned network's, its widths fill vector registers: half the time in this layout.
-    return hardware.place(copied).to(memory_format=torch.channels_last)
-
-
-def _for_teacher(images: torch.Tensor) -> torch.Tensor:
-    return images.contiguous(memory_format=torch.channels_last)
+    return hardware.place(copied)

@@ -102,10 +102,11 @@ def train_together(
 ) -> History:
     """Train in each process of ``world``, of which the first alone has a ``state_path``."""
     settings, mean, std = job.settings, job.mean, job.std
-    hardware = choose_hardware(job.model, settings.compute, settings.amp)
     count = len(job.train.labels)
     if count < 2:
         raise DataError(f"There are fewer than 2 training images: {count}.", "Choose other classes, or add images.")
+    _, channels, height, width = job.train.images([0]).shape
+    hardware = choose_hardware(job.model, settings.compute, settings.amp, (channels, height, width))
     fingerprint = job.fingerprint
     batch = settings.batch_size or batch_size(count)
     with enough_memory(f'Lower batch_size (now {batch}) or set compute = "cpu".'):

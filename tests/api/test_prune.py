@@ -68,6 +68,24 @@ def test_the_pruned_network_is_the_masked_original_of_the_wanted_classes(images,
     assert (plan.model, plan.mean, plan.std) == ("", (), ())
 
 
+def test_a_network_that_views_its_maps_as_rows_is_pruned_and_learns():
+    class Viewing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convs = nn.Sequential(nn.Conv2d(3, 32, 3, stride=2), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU())
+            self.head = nn.LazyLinear(len(CLASSES))
+
+        def forward(self, images):
+            maps = self.convs(images)
+            return self.head(maps.view(maps.shape[0], -1))
+
+    model = Viewing()
+    model(torch.zeros(1, *SHAPE))
+    pruned = catro_deploy.prune(model.eval(), loader(), **QUICK)
+    pruned.finetune(loader(), epochs=1, distill=0.5, compute="cpu", amp=False)
+    assert pruned.plan.pruned_macs <= 0.5 * pruned.plan.original_macs
+
+
 def test_the_given_model_stays_as_it_was():
     model = lively().train()
     before = copy.deepcopy(model.state_dict())

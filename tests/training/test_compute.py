@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from catro_deploy.training.compute import choose_hardware
+from catro_deploy.training.compute import choose_hardware, runs_channels_last
 
 INTEL, AMD = "Intel(R) Xeon(R) Processor", "AMD EPYC"
 
@@ -65,3 +65,31 @@ def test_depthwise_networks_train_in_float32_and_channels_last(processor, groups
     hardware = choose_hardware(nn.Sequential(nn.Conv2d(24, 24, 3, groups=groups)), "cpu", amp=True)
     assert hardware.dtype == low
     assert hardware.memory_format == (torch.contiguous_format if low else torch.channels_last)
+
+
+def flattening(how: str) -> nn.Module:
+    class Flattening(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(3, 32, 3), nn.Linear(32 * 36, 4)
+
+        def forward(self, images):
+            return self.head(getattr(self.conv(images), how)(len(images), -1))
+
+    return Flattening()
+
+
+def test_a_network_that_views_maps_as_rows_is_kept_out_of_channels_last(processor):
+    processor(AMD)
+    assert not runs_channels_last(flattening("view"), (3, 8, 8))
+    assert choose_hardware(flattening("view"), "cpu", False, (3, 8, 8)).memory_format == torch.contiguous_format
+    assert choose_hardware(flattening("reshape"), "cpu", False, (3, 8, 8)).memory_format == torch.channels_last
+
+
+def test_asking_whether_a_layout_fits_leaves_the_network_as_it_was():
+    model = nn.Sequential(nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.Flatten(), nn.Linear(32 * 36, 4)).train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    assert runs_channels_last(model, (3, 8, 8))
+    assert model.training
+    assert model[0].weight.is_contiguous()
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())

@@ -107,3 +107,20 @@ def test_nothing_is_compiled_without_a_teacher():
     recorder = Recorder()
     Objective(CPU).compile(torch.rand(4, 3, 8, 8), recorder)
     assert recorder.notes == []
+
+
+def test_a_teacher_that_views_maps_as_rows_teaches():
+    class Viewing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4 * 36, 3)
+
+        def forward(self, images):
+            maps = self.conv(images)
+            return self.head(maps.view(maps.shape[0], -1))
+
+    teacher, images, logits = Viewing().eval(), torch.rand(2, 3, 8, 8), torch.zeros(2, 3)
+    found = Objective(CPU, teacher=teacher, distill=1.0)(logits, images, torch.tensor([0, 1]))
+    with torch.no_grad():
+        expected = distillation_loss(logits, teacher(images), 4.0)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)

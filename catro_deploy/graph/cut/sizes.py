@@ -9,7 +9,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from torch import nn
 
-__all__ = ["resize_stored_", "sizes_of", "stored_sizes"]
+from catro_deploy.graph.cut.kinds import supports
+
+__all__ = ["layer_widths", "resize_stored_", "sizes_of", "stored_sizes"]
+
+WIDTHS = ("in_channels", "out_channels", "in_features", "out_features", "num_features", "num_channels")
+"""How layers of torch call the numbers of their channels."""
 
 
 def sizes_of(module: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -31,6 +36,12 @@ def stored_sizes(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[nn.M
         if owner in modules and attribute in sizes_of(modules[owner]):
             found[name] = modules[owner], attribute
     return found
+
+
+def layer_widths(model: nn.Module) -> set[str]:
+    """The numbers of channels that the layers in ``model`` hold: a cut changes them with the layers' weights."""
+    layers = [(name, vars(module)) for name, module in model.named_modules() if name and supports(module)]
+    return {f"{name}.{width}" for name, held in layers for width in WIDTHS if type(held.get(width)) is int}
 
 
 def resize_stored_(module: nn.Module, attribute: str, kept: Sequence[int]) -> None:

@@ -15,6 +15,7 @@ from torch import fx, nn
 from torch.fx.node import map_aggregate
 
 from catro_deploy.errors import ModelError
+from catro_deploy.graph.cut.sizes import layer_widths
 from catro_deploy.graph.tracing.tracer import (
     RANDOM,
     Number,
@@ -124,6 +125,7 @@ def _traced(
 ) -> tuple[nn.Module, fx.Graph, Sequence[Number]]:
     """A copy of ``model`` in training (``mode``) or eval mode, its graph, and the numbers that the forward has read."""
     root = copy.deepcopy(model).train(mode)
+    sizes = {*sizes, *layer_widths(root)}  # a forward may read them
     before = random_states()
     tracer = Tracer(opaque, sizes, input_shape)
     try:

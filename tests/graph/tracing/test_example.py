@@ -9,7 +9,7 @@ from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, spread
 from catro_deploy.graph.tracing.symbolic import evaluation_graph, symbolic
 from tests.graph.networks import randomised
-from tests.graph.size_networks import Branching, Looping, Padding, Viewed
+from tests.graph.size_networks import Branching, LayerWidths, Looping, Padding, Viewed
 
 SHAPE = (3, 9, 9)
 
@@ -18,7 +18,7 @@ def images(count: int = 5) -> torch.Tensor:
     return torch.randn(count, *SHAPE, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("network", [Padding, Looping, Branching, Viewed])
+@pytest.mark.parametrize("network", [Padding, Looping, Branching, Viewed, LayerWidths])
 @pytest.mark.parametrize("trace_it", [evaluation_graph, symbolic])
 def test_forwards_that_look_at_sizes_are_seen_through(network, trace_it):
     model = randomised(network())
@@ -74,6 +74,7 @@ def test_what_torch_only_looks_at_is_no_constant():
         (Looping, {"stem", "parts.0", "parts.1"}, {"inner"}),
         (Branching, {"inner", "last"}, {"stem"}),
         (Viewed, {"stem"}, {"inner"}),
+        (LayerWidths, {"stem", "side"}, set()),
     ],
 )
 def test_numbers_that_are_of_channels_keep_them(network, free, held):
@@ -89,7 +90,7 @@ def test_the_reason_names_the_line(network):
     assert any("reads how many they are as a number (size_networks.py:" in reason for reason in reasons)
 
 
-@pytest.mark.parametrize("network", [Padding, Looping, Branching, Viewed])
+@pytest.mark.parametrize("network", [Padding, Looping, Branching, Viewed, LayerWidths])
 @pytest.mark.parametrize("left", [1, 3])
 def test_the_cut_graph_computes_what_the_cut_network_does(network, left):
     model = randomised(network())
