@@ -36,6 +36,7 @@ from catro_deploy.targets import Target
 from catro_deploy.toml import toml_value
 from catro_deploy.transports import run_job
 from catro_deploy.transports.execution import bench_job, speedup_of, use_of
+from catro_deploy.transports.sides import takes_ir
 
 __all__ = ["Candidates"]
 
@@ -123,7 +124,7 @@ class Candidates:
             made = self._converted(precision, plain, path, limits)
         if made.kept is not None:
             write_interface(path, Interface.of(self._settings.export, self._plan.mean, self._plan.std))
-            if self._target.takes_ir:
+            if takes_ir(self._settings):
                 write_ir(path)
         return made
 

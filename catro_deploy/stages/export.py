@@ -23,6 +23,7 @@ from catro_deploy.settings import Settings
 from catro_deploy.stages.integers import calibration_samples
 from catro_deploy.stages.logits import dataset_of
 from catro_deploy.targets import load_target
+from catro_deploy.transports.sides import takes_ir
 
 __all__ = ["Exported", "export"]
 
@@ -40,7 +41,7 @@ class Exported:
 def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
     """Write original.onnx and pruned.onnx from the weights of ``run``; for a target of fp16 also in half precision.
 
-    For a target of OpenVINO each is also written as IR.
+    If one of several targets is of OpenVINO, each is also written as IR.
 
     Which layers would overflow in half precision is seen on the images of ``[quantize] recipe``.
 
@@ -53,7 +54,7 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
         DataError: a class has no image to calibrate half precision by.
     """
     target = load_target(settings.prune.target)
-    in_half = target.precision == "fp16"
+    in_half, with_ir = target.precision == "fp16", takes_ir(settings)
     plan = load_plan(run)
     interface = Interface.of(settings.export, plan.mean, plan.std)
     run.require(run.weights, "finetune")
@@ -78,7 +79,7 @@ def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
                 progress.note(f"{half.name}: {', '.join(kept)} stay in float32, since they would overflow")
             for file in (path, half) if in_half else (path,):
                 write_interface(file, interface)
-                made += write_ir(file) if target.takes_ir else ()
+                made += write_ir(file) if with_ir else ()
             task.advance()
     return Exported(run.original_onnx, run.pruned_onnx, halves if in_half else (), tuple(made))
 

@@ -13,7 +13,7 @@ from catro_deploy.targets import Target, load_target
 from catro_deploy.transports.reach import reachable, require_reachable
 from catro_deploy.transports.registry import HERE, find_device, load_devices
 
-__all__ = ["Side", "require_sides", "sides_of"]
+__all__ = ["Side", "require_sides", "sides_of", "takes_ir"]
 
 # NAME, NAME:PRECISION, NAME@DEVICE or NAME:PRECISION@DEVICE; a name may be a path.
 ENTRY = re.compile(r"(?P<target>[^@]+?)(?::(?P<precision>fp32|fp16|int8))?(?:@(?P<device>[^@]+))?")
@@ -50,6 +50,15 @@ def sides_of(settings: Settings) -> list[Side]:
             "Tell them apart by number format or device: --target x86-cpu --target x86-cpu:fp32, --target arm-cpu@pi",
         )
     return sides
+
+
+def takes_ir(settings: Settings) -> bool:
+    """Whether a target of ``settings`` takes OpenVINO's IR.
+
+    Raises:
+        As ``sides_of``.
+    """
+    return any(side.target.takes_ir for side in sides_of(settings))
 
 
 def require_sides(settings: Settings) -> None:

@@ -43,25 +43,22 @@ def far(tmp_path, monkeypatch):
         yield
 
 
-def test_its_budget_is_met_on_each(far, folder, tmp_path):
-    settings = Settings.model_validate(
+def settings_of(folder, **pruning):
+    return Settings.model_validate(
         {
             "model": {"name": "tests.tiny:blocks", "checkpoint": folder / "blocks.safetensors"},
             "data": {"name": "tests.tiny:dataset", "size": SIZE},
-            "prune": {
-                "samples_per_class": 16,
-                "compute": "cpu",
-                "reconstruct": False,
-                "target": ["x86-cpu", FAR],
-                "budget": "0.7x",
-                "max_size": "0.9x",
-            },
+            "prune": {"samples_per_class": 16, "compute": "cpu", "reconstruct": False, **pruning},
             "finetune": {"epochs": 0},
             "verify": {"max_drop": 100.0},
             "bench": {"protocol": str(folder / "trial.toml")},
             "profile": {"protocol": str(folder / "few.toml")},
         }
     )
+
+
+def test_its_budget_is_met_on_each(far, folder, tmp_path):
+    settings = settings_of(folder, target=["x86-cpu", FAR], budget="0.7x", max_size="0.9x")
     run = RunFolder(tmp_path / "run")
     plan = prune(settings, run, Silent())
     assert plan == load_plan(run)
@@ -87,3 +84,20 @@ def test_its_budget_is_met_on_each(far, folder, tmp_path):
     joined = report(settings, run, Silent())
     assert [one.name for one in joined.devices] == ["x86-cpu", FAR]
     assert FAR in run.report("md").read_text()
+
+
+def test_a_further_target_of_openvino_gets_what_it_reads(folder, tmp_path):
+    pytest.importorskip("openvino")
+    second = "x86-cpu-openvino"
+    settings = settings_of(folder, target=["x86-cpu", second], budget="0.9x")
+    run = RunFolder(tmp_path / "run")
+    assert set(prune(settings, run, Silent()).latency_on) == {second}
+    finetune(settings, run, Silent())
+    exported = export(settings, run, Silent())
+    assert {path.name for path in exported.ir} == {"original.xml", "original.bin", "pruned.xml", "pruned.bin"}
+    verified, measured = verify(settings, run, Silent()), bench(settings, run, Silent())
+    assert (set(verified.also), set(measured.also)) == ({second}, {second})
+    assert "openvino" in measured.also[second].environment["runtime"]
+    shipped = ship(settings, run, Silent())
+    assert shipped.also[second].runtime == "openvino"
+    assert {"pruned.onnx", "pruned.xml", "pruned.bin"} <= {path.name for path in run.shipped.parent.iterdir()}
