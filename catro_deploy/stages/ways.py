@@ -62,7 +62,10 @@ def ways(settings: Settings, *, labelled: bool, sizes: Sequence[tuple[int, int]]
 def _alternatives(
     settings: Settings, labelled: bool, sizes: Sequence[tuple[int, int]]
 ) -> Mapping[str, tuple[str, ...]]:
-    """For each setting that may change, its values: an empty one leaves it as it is."""
+    """For each setting that may change, its values: an empty one leaves it as it is.
+
+    The last one, which is tried first, gains most in most networks.
+    """
     chosen, knobs = settings.prune, settings.search.knobs
     found: dict[str, tuple[str, ...]] = {}
     if "criterion" in knobs and labelled and chosen.reconstruct:
@@ -71,10 +74,10 @@ def _alternatives(
         found[WORTH] = _others(WORTH, "measured" if measures_worth(chosen) else "scatter")
     if "depth" in knobs:
         found[DEPTH] = _others(DEPTH, chosen.depth)
-    if "precision" in knobs and load_target(chosen.target).precision != "int8" and not settings.quantize.is_named:
-        found[PRECISION] = _others(PRECISION, settings.quantize.precision)
     if "input_size" in knobs and chosen.input_size is None:
         found[INPUT_SIZE] = ("", *map(size_text, sizes))
+    if "precision" in knobs and load_target(chosen.target).precision != "int8" and not settings.quantize.is_named:
+        found[PRECISION] = _others(PRECISION, settings.quantize.precision)
     return found
 
 

@@ -27,6 +27,11 @@ def test_the_first_changes_nothing_and_few_changes_come_before_many():
     assert [len(one) for one in found] == sorted(map(len, found))
 
 
+def test_precision_is_tried_first_and_then_sizes():
+    found = ways_of(sizes=[(28, 28), (24, 24)])
+    assert found[1:4] == [{"quantize.precision": "int8"}, {"prune.input_size": "28"}, {"prune.input_size": "24"}]
+
+
 def test_without_labels_nothing_that_compares_classes_changes():
     places = set().union(*ways_of(labelled=False))
     assert places == {"prune.depth", "quantize.precision"}
