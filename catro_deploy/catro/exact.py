@@ -53,7 +53,7 @@ def exact(
 ) -> Allocation:
     """The widths of the highest value within ``budget`` and all limits ``beside`` it.
 
-    They are proven to a relative ``gap``, or the best after ``limit_s``.
+    They are proven to a ``gap`` relative to what they lose against the largest widths, or the best after ``limit_s``.
 
     Never worth less than the greedy allocation, which is also the fallback. The rest of the budget goes to wider
     candidates, so no chosen width is slower than a wider one.

@@ -41,7 +41,12 @@ def test_it_is_never_worse_than_greedy_and_as_near_to_the_best_as_it_says(networ
     optimum, smallest = best(values, cost, budget, branches), sum(float(group.value[0]) for group in values)
     assert optimum is not None
     assert found.gap is not None
-    assert found.gap <= 0.3 + 1e-6
+    # The solver's gap is relative to what is lost against the largest widths, the one that is told to what is gained.
+    missing, lost = (
+        found.gap * (found.value - smallest) / (1 - found.gap),
+        sum(g.value[-1] for g in values) - found.value,
+    )
+    assert missing <= 0.3 * lost + 1e-6
     assert optimum - found.value <= found.gap * (optimum - smallest) / (1 - found.gap) + 1e-9
 
 
