@@ -119,7 +119,8 @@ class PruneSettings(Section):
         if not (isinstance(texts, list) and isinstance(also, list) and all(isinstance(text, str) for text in texts)):
             return given
         first, *others = [name.strip() for text in texts for name in text.split(",")] or [""]
-        return {**given, "target": first, "also": [*others, *also]}
+        named = (first, *others) if others else ()  # a run that goes on has them in its settings, too
+        return {**given, "target": first, "also": [*others, *(name for name in also if name not in named)]}
 
     @property
     def given_budget(self) -> Budget:

@@ -30,6 +30,16 @@ def test_the_first_of_several_stands_where_it_stood(written):
     assert again.prune == settings.prune
 
 
+def test_the_same_targets_may_be_named_again_for_a_run_that_has_them(tmp_path):
+    before = settings_of("x86-cpu", "x86-cpu:fp32", "arm-cpu")
+    written = tmp_path / "run.toml"
+    written.write_text(settings_text(before))
+    again = load_settings(written, {"prune": {"target": "x86-cpu, x86-cpu:fp32, arm-cpu"}})
+    assert again.prune == before.prune
+    with pytest.raises(SettingsError, match="twice"):  # by the flags themselves
+        sides_of(load_settings(written, {"prune": {"target": "x86-cpu, x86-cpu:fp32, x86-cpu:fp32"}}))
+
+
 def test_a_side_is_the_same_settings_with_its_number_format():
     first, second = sides_of(settings_of("x86-cpu", "x86-cpu:fp32", quantize={"precision": "int8"}))
     assert [use_of(side.target, side.settings).precision for side in (first, second)] == ["int8", "fp32"]
