@@ -1,6 +1,7 @@
 """The metric on the validation images that decisions are based on: accuracy, or agreement with the original."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,18 @@ class Limits:
     largest_kl_nats: float | None = None
 
 
+class Tried(Protocol):
+    """A record of a network that was judged on the validation images."""
+
+    @property
+    def agreement(self) -> float | None:
+        """With the original, a fraction."""
+
+    @property
+    def validation_accuracy(self) -> float | None:
+        """A fraction."""
+
+
 def strictest(one: Limits, other: Limits) -> Limits:
     """The limits that satisfy both, which have the same basis."""
     bounds = [limits.largest_kl_nats for limits in (one, other) if limits.largest_kl_nats is not None]
@@ -56,9 +69,18 @@ class Basis:
     reason: str = ""
     change_cost_nats: float | None = None
 
+    @property
+    def original_score(self) -> float:
+        """What the original has."""
+        return 1.0 if self.metric == "agreement" or self.original_accuracy is None else self.original_accuracy
+
     def score(self, logits: Floats) -> float:
         """Accuracy or agreement of ``logits`` (n, classes), a fraction."""
         return accuracy_of(logits, self.expected)
+
+    def recorded_score(self, tried: "Tried") -> float | None:
+        """Accuracy or agreement of a network that was ``tried``; None if it was not judged."""
+        return tried.agreement if self.metric == "agreement" else tried.validation_accuracy
 
     def limits(self, score: float, kl_nats: float | None, allowed: float) -> Limits:
         """The limits for a network of this ``score`` and divergence that may lose ``allowed`` percentage points.

@@ -56,7 +56,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
         raise SettingsError("A search needs the loss that is allowed.", "Give it in points: --max-drop 0.5")
     held_out = held_out_of(settings, progress)
     basis = held_out.basis
-    limits = basis.limits(_best_score(basis), 0.0, allowed)
+    limits = basis.limits(basis.original_score, 0.0, allowed)
     if warning := resolution_warning(len(basis.expected), allowed):
         progress.note(warning)
     if basis.reason:
@@ -64,7 +64,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
         progress.note(f"search: decides by {metrics}, since {basis.reason}")
 
     def keeps(point: TriedPoint) -> bool:
-        score = _score(point, basis)
+        score = basis.recorded_score(point)
         return score is not None and basis.keeps(score, point.scaled_kl_nats, limits)
 
     def attempt(share: float) -> bool:
@@ -105,20 +105,10 @@ def _budget(share: float) -> str:
 
 def on_front(tried: TriedPoint, basis: Basis, kept: bool) -> FrontPoint:
     """``tried`` with the points that it loses: of accuracy (negative if it rose), or 100% minus the agreement."""
-    score = _score(tried, basis)
-    drop = None if score is None else round((_best_score(basis) - score) * 100, 9)
+    score = basis.recorded_score(tried)
+    drop = None if score is None else round((basis.original_score - score) * 100, 9)
     own = {name: value for name, value in vars(tried).items() if name != "format"}
     return FrontPoint(**own, budget=_budget(tried.share), drop_points=drop, kept=kept)
-
-
-def _score(tried: TriedPoint, basis: Basis) -> float | None:
-    """Accuracy or agreement, by the metric; None if no network met the budget."""
-    return tried.agreement if basis.metric == "agreement" else tried.validation_accuracy
-
-
-def _best_score(basis: Basis) -> float:
-    """The original's."""
-    return 1.0 if basis.metric == "agreement" or basis.original_accuracy is None else basis.original_accuracy
 
 
 def halve(keeps: Callable[[float], bool]) -> float | None:

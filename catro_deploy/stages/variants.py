@@ -84,11 +84,6 @@ def _chosen(best: Sequence[Variant], basis: Basis, allowed: float | None) -> Var
     """Of the ``best`` variants of budgets, the fastest that loses no more than is ``allowed``; else the first."""
     if allowed is None or len(best) == 1:
         return best[0]
-    whole = 1.0 if basis.metric == "agreement" else basis.original_accuracy or 1.0
-    limits = basis.limits(whole, 0.0, allowed)
-    kept = [one for one in best if basis.keeps(_score(one, basis), one.kl_nats[-1], limits)]
+    limits = basis.limits(basis.original_score, 0.0, allowed)
+    kept = [one for one in best if basis.keeps(basis.recorded_score(one) or 0.0, one.kl_nats[-1], limits)]
     return min(kept, key=lambda one: one.speedup.ratio if one.speedup else 1.0) if kept else best[0]
-
-
-def _score(one: Variant, basis: Basis) -> float:
-    return (one.agreement if basis.metric == "agreement" else one.validation_accuracy) or 0.0
