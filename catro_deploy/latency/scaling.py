@@ -8,8 +8,6 @@ size, and a line through what is predicted and what is measured of them corrects
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from catro_deploy.latency.profile import LatencyProfile
 from catro_deploy.latency.table import Cell, Fit, TableCost
 from catro_deploy.records import Group, Layer
@@ -33,10 +31,8 @@ def scaled_profile(
     shares = {layer.name: layer.positions / before[layer.name] for layer in layers}
     proportional = _changed(profile, shares, 0.0)
     cost = TableCost(layers, groups, proportional.shapes, proportional.cells, profile.fit)
-    (wide, narrow), (wide_us, narrow_us) = (
-        [cost.predict(widths) for widths, _ in measured],
-        [us for _, us in measured],
-    )
+    wide, narrow = (cost.predict(widths) for widths, _ in measured)
+    wide_us, narrow_us = (us for _, us in measured)
     factor = (wide_us - narrow_us) / (wide - narrow) if wide > narrow else 0.0
     if factor <= 0:  # noise: the two cannot be told apart
         factor = 1.0
@@ -48,11 +44,11 @@ def scaled_profile(
 
 def narrow_widths(groups: Sequence[Group], profile: LatencyProfile) -> dict[str, int]:
     """For each of ``groups`` its efficient width nearest to half of its channels."""
-    candidates = {group: profile.staircases[group.name].candidates for group in groups}
-    return {
-        group.name: widths[int(np.abs(np.array(widths) - group.width / 2).argmin())]
-        for group, widths in candidates.items()
-    }
+    return {group.name: _nearest(profile.staircases[group.name].candidates, group.width / 2) for group in groups}
+
+
+def _nearest(widths: Sequence[int], wanted: float) -> int:
+    return min(widths, key=lambda width: abs(width - wanted))
 
 
 def _changed(profile: LatencyProfile, shares: Mapping[str, float], more_us: float) -> LatencyProfile:

@@ -153,12 +153,12 @@ class Finding:
         original: where they differ, how far is measured.
         """
         network, groups, size = self.problem.network, self.problem.scored.prunable, self.original.resized_to
-        in_own_precision = use.precision == use.own_precision
-        speedup = 1.0 if in_own_precision and size is None else timer.measure(on_cpu).speedup.median
+        in_own_precision, full = use.precision == use.own_precision, full_widths(self.problem.scored)
+        differs = not in_own_precision or size is not None
+        speedup = timer.measure(on_cpu).speedup.median if differs else 1.0
         if not profilable(side.target):
             pricing = self._estimated(side, use, measured=True)
-            unpruned_us = pricing.cost.predict(full_widths(self.problem.scored))
-            return pricing if speedup == 1 else replace(pricing, original_us=unpruned_us * speedup)
+            return replace(pricing, original_us=pricing.cost.predict(full) * speedup) if differs else pricing
         find = partial(
             profile_of,
             use=use,
@@ -171,7 +171,7 @@ class Finding:
             return replace(pricing, original_us=pricing.original_us * speedup)
         profile = find(self._given, self._given_network)
         given = 1.0 if in_own_precision else timer.measure(self._given).speedup.median
-        full, narrow = full_widths(self.problem.scored), narrow_widths(groups, profile)
+        narrow = narrow_widths(groups, profile)
         of_narrow = timer.measure(self._built(on_cpu, narrow)).speedup.median
         original_us = profile.original_us * given
         measured = [(full, original_us / speedup), (narrow, original_us / of_narrow)]
