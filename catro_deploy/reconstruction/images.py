@@ -51,28 +51,24 @@ class MixedImages(Sequence[torch.Tensor]):
 
 def split_images(images: Sequence[torch.Tensor]) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
     """Batches to solve layers from, and held-out batches of the last quarter at most; of fewer than 4, all twice."""
-    total = sum(images.sizes) if isinstance(images, MixedImages) else sum(map(len, images))
+    total = sum(images.sizes if isinstance(images, MixedImages) else map(len, images))
     solved = total - min(int(total * HELD_OUT), MOST_HELD_OUT)
     if solved == total:
         return images, images
-    if isinstance(images, MixedImages):
-        return images.part(0, solved), images.part(solved, total)
-    left, held_out = solved, []
-    for batch in images:
-        if len(batch) > left:
-            held_out.append(batch[left:])
-        left = max(0, left - len(batch))
-    return first_images(images, solved), held_out
+    return _part(images, 0, solved), _part(images, solved, total)
 
 
 def first_images(images: Sequence[torch.Tensor], count: int) -> Sequence[torch.Tensor]:
     """The first ``count`` of ``images``, in their batches; nothing is copied."""
+    return _part(images, 0, count)
+
+
+def _part(images: Sequence[torch.Tensor], start: int, stop: int) -> Sequence[torch.Tensor]:
     if isinstance(images, MixedImages):
-        return images.part(0, count)
-    found = []
-    for batch in images:
-        if count <= 0:
-            break
-        found.append(batch[:count])
-        count -= len(batch)
-    return found
+        return images.part(start, stop)
+    ends = list(accumulate(map(len, images)))
+    cut = [
+        batch[max(0, start - end + len(batch)) : max(0, stop - end + len(batch))]
+        for batch, end in zip(images, ends, strict=True)
+    ]
+    return [batch for batch in cut if len(batch)]
