@@ -1,4 +1,4 @@
-"""variants.json: prunings to the same budget by different settings, and which of them is nearest to the original."""
+"""variants.json: prunings by different settings, to one budget or to several, and which of them is taken."""
 
 import re
 from collections.abc import Mapping

@@ -14,7 +14,7 @@ Knob = Literal["criterion", "worth", "depth", "precision", "input_size"]
 
 
 class SearchSettings(Section):
-    """``[search]``: several variants of a pruning to the same budget, of which the best is taken."""
+    """``[search]``: several variants of a pruning, to one budget or to several, of which the best is taken."""
 
     enabled: bool = Field(
         False,
