@@ -58,7 +58,11 @@ from catro_deploy.statistics.agreement import accuracy_of
 
 RESULT = "openvino_int8.json"
 TARGET = "x86-cpu-openvino"
-BUDGETS: Mapping[str, tuple[str, ...]] = {"gtsrb-resnet20": ("0.19x",), "cifar10-resnet56": ("0.24x",)}
+BUDGETS: Mapping[str, tuple[str, ...]] = {
+    "gtsrb-resnet20": ("0.19x",),
+    "cifar10-resnet56": ("0.24x",),
+    "gtsrb-mobilenet_v2": ("0.24x",),
+}
 RANDOM: Mapping[str, tuple[str, int, tuple[str, ...]]] = {
     "mobilenet_v2-random": ("torchvision:mobilenet_v2", 96, ()),
     "resnet50-random": ("torchvision:resnet50", 224, ("0.13x",)),
