@@ -77,7 +77,7 @@ def test_both_stand_at_the_foot_of_the_stairs(request, precision, share, depth):
 
 
 @pytest.mark.data
-def test_blocks_that_vanish_reach_what_no_widths_do(fp16):
+def test_removed_blocks_reach_what_no_widths_do(fp16):
     # In fp16 a launch and a nearly idle GPU are most of what a narrow layer takes; without the layer they are gone.
     budget_us = 0.45 * fp16.predict(traced().full)
     with pytest.raises(BudgetError):
@@ -90,7 +90,7 @@ def test_blocks_that_vanish_reach_what_no_widths_do(fp16):
 
 @pytest.mark.data
 @pytest.mark.parametrize("share", [0.75, 0.5])
-def test_that_blocks_may_vanish_costs_no_worth(fp32, share):
+def test_that_blocks_may_be_removed_costs_no_worth(fp32, share):
     budget_us = share * fp32.predict(traced().full)
     narrow = exact(made_up_values(depth=False), fp32, budget_us, limit_s=60, gap=0.005)
     both = exact(made_up_values(), fp32, budget_us, traced().branches, limit_s=60, gap=0.005)

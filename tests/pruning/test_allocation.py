@@ -75,7 +75,7 @@ def test_a_miss_with_a_profile_of_another_original_asks_for_a_new_profile():
 
 
 @pytest.mark.parametrize("allocation", ["exact", "greedy"])
-def test_a_branch_that_adds_nothing_vanishes_first(allocation):
+def test_a_branch_that_adds_nothing_is_removed_first(allocation):
     # The budget has room for a wide stream or for the branch.
     candidates = {"stem": (16, 64), "inner": (128,)}
     idle = Wide(stairs, candidates, {BRANCH: 0.0})

@@ -133,7 +133,7 @@ def test_the_fastest_is_not_the_narrowest_where_that_is_slower():
     assert solver.fastest.widths == {"stem": 8, "inner": 3}
 
 
-def test_branches_that_may_vanish_are_gone_in_the_fastest():
+def test_branches_that_may_be_removed_are_gone_in_the_fastest():
     solver, _, cost = made("auto", worth=5.0)
     assert solver.fastest.widths["inner"] == 0
     assert solver.fastest.cost == pytest.approx(cost.predict({"stem": solver.fastest.widths["stem"], "inner": 0}))

@@ -211,7 +211,7 @@ def test_a_device_elsewhere_cannot_be_profiled(settings):
     assert caught.value.exit_code == 2
 
 
-def test_all_that_may_be_pruned_can_vanish(settings, run):
+def test_all_that_may_be_pruned_can_be_removed(settings, run):
     """The stream stays; at a budget that only depth meets both branches go, and no channel is left to choose."""
     tight = settings(target="jetson-orin", ignore=["stem"], budget="1us", reconstruct=False)
     with pytest.raises(MissedError) as caught:

@@ -31,7 +31,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_branch_may_vanish(name):
+def test_a_branch_may_be_removed(name):
     model = lively(name)
     branches = found(model, 32)
     assert len(branches) == NAMED[name]
@@ -41,14 +41,14 @@ def test_a_branch_may_vanish(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["torchvision:resnet18", "torchvision:mobilenet_v2"])
-def test_each_branch_may_vanish(name):
+def test_each_branch_may_be_removed(name):
     model = lively(name, seed=1)
     for branch in found(model, 32):
         assert_same(model, [branch], 32)
 
 
 @pytest.mark.parametrize("name", ["cifar_resnet20", "torchvision:efficientnet_b0"])
-def test_many_branches_vanish_together(name):
+def test_many_branches_are_removed_together(name):
     model = lively(name)
     branches = found(model, 32)
     some = assert_same(model, branches[1::2], 32)
@@ -75,7 +75,7 @@ def test_squeeze_and_excitation_goes_with_its_branch():
     assert {"features.2.1.block.1.0", "features.2.1.block.2.fc2"} <= set(first.modules)
 
 
-def test_a_group_whose_first_producer_vanished_is_found_anew():
+def test_a_group_whose_first_producer_was_removed_is_found_again():
     model = lively("torchvision:resnet18")
     assert "layer2.0.conv2" in {group.name for group in trace(model, (3, 32, 32)).groups}
     network = trace(drop_branches(model, ["layer2.0.conv2"]), (3, 32, 32))

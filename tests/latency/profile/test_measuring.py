@@ -88,7 +88,7 @@ def test_a_profile_says_what_was_measured(measured):
     assert told.bars[0][1:] == (14, 0)
 
 
-def test_it_foretells_what_the_original_really_takes(measured, tmp_path):
+def test_it_predicts_what_the_original_really_takes(measured, tmp_path):
     """An independent stopwatch; the machine may be busier now than it was then."""
     model, file = tiny_network(), tmp_path / "model.onnx"
     export_onnx(model, SHAPE, file, opset=18, metadata={})
