@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from catro_deploy.records.base import Count, Divergence, NonNegative, PositiveCount, Record, Share
 from catro_deploy.records.bench import Speedup
 
-__all__ = ["BUDGET", "CHOICES", "INPUT_SIZE", "STEPS", "TriedVariant", "Variant", "Variants"]
+__all__ = [
+    "BUDGET", "CHOICES", "INPUT_SIZE", "STEPS", "TARGET", "TEMPERATURE", "TriedVariant", "Variant", "Variants",
+]  # fmt: skip
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "prune.criterion": ("catro", "obs"),
@@ -17,10 +19,12 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 """Settings that a variant may change, and to what; ``OTHERS`` to values of their own."""
 
-BUDGET, INPUT_SIZE = "prune.budget", "prune.input_size"
+BUDGET, INPUT_SIZE, TARGET, TEMPERATURE = "prune.budget", "prune.input_size", "prune.target", "prune.temperature"
 OTHERS: Mapping[str, re.Pattern[str]] = {
     BUDGET: re.compile(r"[\w.@%]+(, [\w.@%]+)*"),
     INPUT_SIZE: re.compile(r"[1-9]\d*(x[1-9]\d*)?"),
+    TARGET: re.compile(r"\w[\w.+-]*"),
+    TEMPERATURE: re.compile(r"(?=.*[1-9])\d+(\.\d+)?"),
 }
 
 STEPS = ("reconstructed", "100 steps", "1 epoch")
@@ -33,7 +37,7 @@ class Variant:
 
     Attributes:
         changes: the settings that differ from those of the run, as ``section.key``.
-        speedup: as measured; None if no network met the budget.
+        speedup: over the original in the run's own target, as measured; None if no network met the budget.
         macs_share: of the original's multiply-accumulates.
         kl_nats: divergence from the original's answers after each step that it reached, at the best common scale of
             its logits.

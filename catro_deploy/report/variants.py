@@ -1,7 +1,7 @@
 """The variants of a pruning to one budget: a table, the outcome in words and in one line."""
 
 from catro_deploy.records import Variant, Variants
-from catro_deploy.records.variants import BUDGET, STEPS
+from catro_deploy.records.variants import BUDGET, STEPS, TARGET
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, nats, percent
 
@@ -39,7 +39,7 @@ def _plain(kl_nats: float) -> str:
 
 def variants_words(found: Variants) -> str:
     """What the figures refer to, and how to take another variant."""
-    several = any(BUDGET in one.changes for one in found.variants)
+    several = any(BUDGET in one.changes and TARGET not in one.changes for one in found.variants)
     text = (
         f"{count(len(found.variants))} variants of the pruning were brought to "
         f"{'their budgets' if several else 'the budget'} by measurement, in "
@@ -53,6 +53,11 @@ def variants_words(found: Variants) -> str:
         text += (
             " Each budget was searched by itself. The best variant of the fastest budget is taken that keeps the "
             "accuracy on validation images within --max-drop; without it, or if none does, that of --budget."
+        )
+    if any(TARGET in one.changes for one in found.variants):
+        text += (
+            " Latencies are shares of the original's on the target that was named. The original takes another time on "
+            "other targets, so a budget there is another share of it: the one that is the same latency."
         )
     if found.left_out:
         text += f" Not begun for lack of time (--search-minutes): {found.left_out} more."

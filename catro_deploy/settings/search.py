@@ -10,7 +10,7 @@ from catro_deploy.settings.section import Section
 
 __all__ = ["Knob", "SearchSettings"]
 
-Knob = Literal["criterion", "worth", "depth", "precision", "input_size"]
+Knob = Literal["criterion", "worth", "depth", "precision", "input_size", "temperature", "runtime"]
 
 
 class SearchSettings(Section):
@@ -23,7 +23,7 @@ class SearchSettings(Section):
     )
     knobs: list[Knob] = Field(
         ["criterion", "worth", "depth", "precision", "input_size"],
-        description="Settings of [prune], and the precision, that may differ between the variants",
+        description="Settings that may differ between the variants; temperature and runtime only if named here",
         min_length=1,
     )
     budgets: list[str] = Field(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from catro_deploy.errors import SettingsError
 from catro_deploy.records import Budgets, Search, Variants
-from catro_deploy.records.variants import BUDGET, INPUT_SIZE
+from catro_deploy.records.variants import BUDGET, INPUT_SIZE, TEMPERATURE
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load, load_if_there
 from catro_deploy.settings import AUTO, Settings
@@ -15,7 +15,7 @@ from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["as_decided", "changed", "require_comparable"]
 
-PARSED: Mapping[str, Callable[[str], object]] = {BUDGET: Budgets.parse, INPUT_SIZE: size_of}
+PARSED: Mapping[str, Callable[[str], object]] = {BUDGET: Budgets.parse, INPUT_SIZE: size_of, TEMPERATURE: float}
 """Settings whose values in records are texts, and how to read them."""
 
 

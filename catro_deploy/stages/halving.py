@@ -7,7 +7,7 @@ says something even where the original was trained on these images.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +29,7 @@ from catro_deploy.precision.ranges import find_ranges
 from catro_deploy.precision.sensitivity import logits_of as logits_of_onnx
 from catro_deploy.progress import Progress
 from catro_deploy.records import Plan, Speedup, TriedVariant, Variant
-from catro_deploy.records.variants import STEPS
+from catro_deploy.records.variants import STEPS, TARGET
 from catro_deploy.report.wording import nats
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -40,9 +40,10 @@ from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.held_out import HeldOut, logits_of
 from catro_deploy.stages.integers import calibration_samples
 from catro_deploy.stages.original import open_original
+from catro_deploy.stages.other_runtimes import relative_to_own
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import trial_folder
-from catro_deploy.stages.ways import DEPTH, NO_DEPTH, ways
+from catro_deploy.stages.ways import DEPTH, NO_DEPTH, Available, ways, with_budget
 from catro_deploy.statistics.agreement import accuracy_of, agreement_of
 from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.targets import load_target
@@ -78,11 +79,11 @@ class Halving:
         run: RunFolder,
         held_out: HeldOut,
         progress: Progress,
-        sizes: Sequence[tuple[int, int]],
+        available: Available,
         limit_s: float,
     ) -> None:
         self._settings, self._run, self._held_out, self._progress = settings, run, held_out, progress
-        self._sizes = sizes
+        self._available = available
         self._limit_s = limit_s
         self._tried: list[TriedVariant] = []
 
@@ -102,7 +103,7 @@ class Halving:
     def _prune_all(self) -> int:
         """Prune in each variant, next the one that differs least from the best; return how many were not begun."""
         labelled = not is_unlabelled(self._held_out.images.labels)
-        todo, count = ways(self._settings, labelled=labelled, sizes=self._sizes), 0
+        todo, count = ways(self._settings, self._available, labelled=labelled), 0
         while todo and (not self._tried or self._spent_s <= PRUNING_SHARE * self._limit_s):
             best = min(self._tried, key=_rank).changes if self._tried else {}
             changes = min(todo, key=lambda one: len(one.items() ^ best.items()))
@@ -127,12 +128,13 @@ class Halving:
         folder = self._folder(changes)
         if (ended := load_if_there(TriedVariant, folder)) is not None:
             return ended
-        began, settings = time.monotonic(), changed(self._settings, changes)
+        began, settings = time.monotonic(), self._changed(changes)
         tried = TriedVariant(dict(changes))
         with folder.lock():
             try:
                 plan = load_plan(folder) if folder.plan.is_file() else self._prune(settings, folder)
-                measured = replace(tried, speedup=_speedup(plan), macs_share=plan.pruned_macs / plan.original_macs)
+                share = plan.pruned_macs / plan.original_macs
+                measured = replace(tried, speedup=self._speedup(changes, plan), macs_share=share)
                 tried = self._judged(measured, folder, "pruned")
             except (MissedError, NumericsError) as error:
                 self._progress.note(f"{tried.name}: {error}")
@@ -152,7 +154,7 @@ class Halving:
 
     def _trained(self, tried: TriedVariant, training: Mapping[str, int]) -> TriedVariant:
         began, folder = time.monotonic(), self._folder(tried.changes)
-        settings = changed(self._settings, tried.changes)
+        settings = self._changed(tried.changes)
         options = settings.finetune.model_copy(update=training)
         with folder.lock():
             if not folder.original_weights.is_file():
@@ -162,7 +164,7 @@ class Halving:
 
     def _judged(self, tried: TriedVariant, folder: RunFolder, weights: Literal["pruned", "finetuned"]) -> TriedVariant:
         """``tried`` with what its network, as it is served, says to the validation images."""
-        settings = changed(self._settings, tried.changes)
+        settings = self._changed(tried.changes)
         network = networks.load(folder, weights=weights)
         if settings.quantize.precision == "int8":
             logits = self._in_int8(network, load_plan(folder), settings)
@@ -209,13 +211,15 @@ class Halving:
                 file.unlink()
 
     def _folder(self, changes: Changes) -> RunFolder:
-        return trial_folder(changed(self._settings, changes), self._run)
+        return trial_folder(self._changed(changes), self._run)
 
+    def _changed(self, changes: Changes) -> Settings:
+        return changed(self._settings, with_budget(changes, self._settings, self._available))
 
-def _speedup(plan: Plan) -> Speedup:
-    assert plan.latency is not None
-    (speedup,) = [one.speedup for one in plan.latency.rounds if one.taken]
-    return speedup
+    def _speedup(self, changes: Changes, plan: Plan) -> Speedup:
+        assert plan.latency is not None
+        (speedup,) = [one.speedup for one in plan.latency.rounds if one.taken]
+        return relative_to_own(speedup, self._available.targets[changes[TARGET]]) if TARGET in changes else speedup
 
 
 def _rank(tried: Variant) -> tuple[int, float]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ from catro_deploy.transports import device_of, reached, run_job
 from catro_deploy.transports.execution import Use, use_of
 from catro_deploy.transports.reach import compared_runtimes, require_reachable
 
-__all__ = ["runtimes"]
+__all__ = ["environment_of", "name_of", "runtimes", "timed_by"]
 
 GRACE_S = 600
 Networks = Mapping[str, tuple[str, Precision]]
@@ -56,33 +57,26 @@ def runtimes(settings: Settings, run: RunFolder, progress: Progress) -> Runtimes
     networks = {" in ".join(pair): pair for pair in dict.fromkeys(pairs)}
     models = {name: model_of(run, *pair) for name, pair in networks.items()}
     asked = compared_runtimes(target, settings.bench.runtimes)
-    result = _timed(settings, run, use, asked, models, device, progress)
+    result = timed_by(settings, run, use, asked, models, device, progress)
     found, images = _accuracies(settings, run, plan, use, list(result.versions), models, device, progress)
     rows = [_row(one, networks[one.network], models[one.network].file, result, found) for one in result.timings]
     served = (target.runtime, "pruned", shipped)
-    rows = [replace(row, served=(_name(row), row.network, row.precision) == served) for row in rows]
+    rows = [replace(row, served=(name_of(row), row.network, row.precision) == served) for row in rows]
     fastest = min((i for i, row in enumerate(rows) if row.network == "pruned"), key=lambda i: rows[i].p50_us)
-    rows[fastest] = replace(rows[fastest], files=_files(run.path / rows[fastest].files[0], _name(rows[fastest])))
+    rows[fastest] = replace(rows[fastest], files=_files(run.path / rows[fastest].files[0], name_of(rows[fastest])))
     record = Runtimes(
         rows=tuple(rows),
         fastest=fastest,
         missing=dict(result.missing),
         test_images=images,
         warnings=result.warnings,
-        environment={
-            "target": target.name,
-            "reached": reached(device),
-            **flat(result.device),
-            "threads": use.threads,
-            "batch": use.batch,
-            "protocol": settings.bench.protocol,
-        },
+        environment=environment_of(settings, use, device, result),
     )
     save(record, run)
     return record
 
 
-def _timed(
+def timed_by(
     settings: Settings,
     run: RunFolder,
     use: Use,
@@ -91,6 +85,12 @@ def _timed(
     device: str,
     progress: Progress,
 ) -> CompareResult:
+    """Latencies of ``models``, files in ``run``, by each of the runtimes ``asked``, interleaved.
+
+    Raises:
+        ModelError: one cannot be run.
+        RuntimeMissingError: none of the runtimes is installed there.
+    """
     protocol = load_latency_protocol(settings.bench.protocol)
     job = CompareJob(use.runtime, tuple(asked), models, use.threads, use.batch, BenchProtocol(**protocol.model_dump()))
     planned_s, reached_s = protocol.warmup_s + protocol.seconds, 0.0
@@ -105,6 +105,18 @@ def _timed(
         files = [model.file for model in models.values()]
         limit_s = protocol.warmup_s + protocol.limit_s + GRACE_S
         return run_job(device, job, run.path, files, limit_s=limit_s, note=progress.note, on_event=advance)
+
+
+def environment_of(settings: Settings, use: Use, device: str, result: CompareResult) -> dict[str, Any]:
+    """Where and how ``result`` was measured."""
+    return {
+        "target": use.target,
+        "reached": reached(device),
+        **flat(result.device),
+        "threads": use.threads,
+        "batch": use.batch,
+        "protocol": settings.bench.protocol,
+    }
 
 
 def _accuracies(
@@ -161,5 +173,6 @@ def _files(onnx: Path, runtime: str) -> tuple[str, ...]:
     return tuple(path.name for path in (made if all(path.is_file() for path in made) else write_ir(onnx)))
 
 
-def _name(row: RuntimeRow) -> str:
+def name_of(row: RuntimeRow) -> str:
+    """The runtime without its version."""
     return row.runtime.partition(" ")[0]

@@ -17,7 +17,8 @@ from catro_deploy.stages.decided import changed, require_comparable
 from catro_deploy.stages.halving import Ended, Halving
 from catro_deploy.stages.held_out import HeldOut, held_out_of
 from catro_deploy.stages.original import open_original
-from catro_deploy.stages.ways import smaller_sizes
+from catro_deploy.stages.other_runtimes import other_runtimes
+from catro_deploy.stages.ways import Available, smaller_sizes, with_budget
 
 __all__ = ["variants"]
 
@@ -34,8 +35,12 @@ def variants(settings: Settings, run: RunFolder, progress: Progress) -> Variants
         MissedError: no network of any variant meets its budget; variants.json is not written.
     """
     require_comparable(settings)
-    sizes = smaller_sizes(open_original(settings)) if "input_size" in settings.search.knobs else []
-    return _searched(settings, run, held_out_of(settings, progress), progress, sizes)
+    original, knobs = open_original(settings), settings.search.knobs
+    available = Available(
+        smaller_sizes(original) if "input_size" in knobs else (),
+        other_runtimes(settings, original, run, progress) if "runtime" in knobs else {},
+    )
+    return _searched(settings, run, held_out_of(settings, progress), progress, available)
 
 
 def _searched(
@@ -43,7 +48,7 @@ def _searched(
     run: RunFolder,
     held_out: HeldOut,
     progress: Progress,
-    sizes: Sequence[tuple[int, int]] = (),
+    available: Available,
 ) -> Variants:
     own = str(settings.prune.budget)
     budgets = dict.fromkeys(["", *(one for one in settings.search.budgets if one != own)])
@@ -54,14 +59,15 @@ def _searched(
         changes = {BUDGET: budget} if budget else {}
         if len(budgets) > 1:
             progress.note(f"variants of the budget {budget or own}")
-        one = Halving(changed(settings, changes), run, held_out, progress, sizes, limit_s).run()
+        asked = changed(settings, changes)
+        one = Halving(asked, run, held_out, progress, available, limit_s).run()
         ended.append(one)
-        found.append([_variant(tried, changes) for tried in one.tried])
+        found.append([_variant(tried, changes | with_budget(tried.changes, asked, available)) for tried in one.tried])
     met = [of for of in found if of[0].kl_nats]
     if not met:
-        asked = ", ".join(filter(None, [own, *budgets]))
+        several = ", ".join(filter(None, [own, *budgets]))
         raise MissedError(
-            f"No network of {sum(map(len, found))} variants meets the budget {asked}.",
+            f"No network of {sum(map(len, found))} variants meets the budget {several}.",
             "Allow more (--budget), or see what stays: run without --search.",
         )
     best = _chosen([of[0] for of in met], held_out.basis, settings.verify.max_drop)
@@ -77,7 +83,7 @@ def _searched(
 
 def _variant(tried: TriedVariant, changes: dict[str, str]) -> Variant:
     own = {name: value for name, value in vars(tried).items() if name != "format"}
-    return Variant(**{**own, "changes": {**changes, **tried.changes}})
+    return Variant(**own | {"changes": changes})
 
 
 def _chosen(best: Sequence[Variant], basis: Basis, allowed: float | None) -> Variant:

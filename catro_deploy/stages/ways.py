@@ -3,22 +3,41 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from catro_deploy.budget import Budgets
 from catro_deploy.errors import SettingsError
 from catro_deploy.graph.coupling.layers import list_layers
 from catro_deploy.pruning.cutting import Classifier, at_input_size
 from catro_deploy.pruning.solvers import measures_worth
-from catro_deploy.records.variants import CHOICES, INPUT_SIZE
+from catro_deploy.records import Speedup
+from catro_deploy.records.variants import BUDGET, CHOICES, INPUT_SIZE, TARGET, TEMPERATURE
 from catro_deploy.settings import Settings
 from catro_deploy.settings.sides import size_text
+from catro_deploy.stages.other_runtimes import at_equal_latency
 from catro_deploy.targets import load_target
 
-__all__ = ["DEPTH", "NO_DEPTH", "smaller_sizes", "ways"]
+__all__ = ["DEPTH", "NO_DEPTH", "Available", "smaller_sizes", "ways", "with_budget"]
 
 CRITERION, WORTH, DEPTH, PRECISION = CHOICES
 NO_DEPTH = "never"
 SHARES = (7 / 8, 3 / 4, 5 / 8)
 """Of the original's input size."""
+TEMPERATURES = (1 / 2, 2)
+"""Shares of that of the settings."""
+
+
+@dataclass(frozen=True)
+class Available:
+    """Values of knobs that depend on the network and on this machine.
+
+    Attributes:
+        sizes: heights and widths that images may be resized to.
+        targets: targets that differ in their runtime, and how much faster the original is there.
+    """
+
+    sizes: Sequence[tuple[int, int]] = ()
+    targets: Mapping[str, Speedup] = field(default_factory=dict)
 
 
 def smaller_sizes(original: Classifier) -> list[tuple[int, int]]:
@@ -44,13 +63,12 @@ def _works_at(original: Classifier, size: tuple[int, int]) -> bool:
     return True
 
 
-def ways(settings: Settings, *, labelled: bool, sizes: Sequence[tuple[int, int]] = ()) -> list[dict[str, str]]:
+def ways(settings: Settings, available: Available, *, labelled: bool) -> list[dict[str, str]]:
     """The settings that each variant changes, as ``section.key``; the first one changes none.
 
-    Criteria that compare classes, and their class separation, need images that are ``labelled``. ``sizes`` are those
-    that images may be resized to.
+    Criteria that compare classes, and their class separation, need images that are ``labelled``.
     """
-    alternatives = _alternatives(settings, labelled, sizes)
+    alternatives = _alternatives(settings, labelled, available)
     found = []
     for values in itertools.product(*alternatives.values()):
         changes = {place: value for place, value in zip(alternatives, values, strict=True) if value}
@@ -59,9 +77,7 @@ def ways(settings: Settings, *, labelled: bool, sizes: Sequence[tuple[int, int]]
     return sorted(found, key=len)
 
 
-def _alternatives(
-    settings: Settings, labelled: bool, sizes: Sequence[tuple[int, int]]
-) -> Mapping[str, tuple[str, ...]]:
+def _alternatives(settings: Settings, labelled: bool, available: Available) -> Mapping[str, tuple[str, ...]]:
     """For each setting that may change, its values: an empty one leaves it as it is.
 
     The last one, which is tried first, gains most in most networks.
@@ -71,11 +87,15 @@ def _alternatives(
     if "criterion" in knobs and labelled and chosen.reconstruct:
         found[CRITERION] = _others(CRITERION, chosen.criterion)
     if "worth" in knobs and labelled and chosen.reconstruct:
-        found[WORTH] = _others(WORTH, "measured" if measures_worth(chosen) else "scatter")
+        found[WORTH] = _others(WORTH, _worth(settings))
+    if "temperature" in knobs and labelled:
+        found[TEMPERATURE] = ("", *(f"{share * chosen.temperature:g}" for share in TEMPERATURES))
     if "depth" in knobs:
         found[DEPTH] = _others(DEPTH, chosen.depth)
     if "input_size" in knobs and chosen.input_size is None:
-        found[INPUT_SIZE] = ("", *map(size_text, sizes))
+        found[INPUT_SIZE] = ("", *map(size_text, available.sizes))
+    if "runtime" in knobs:
+        found[TARGET] = ("", *available.targets)
     if "precision" in knobs and load_target(chosen.target).precision != "int8" and not settings.quantize.is_named:
         found[PRECISION] = _others(PRECISION, settings.quantize.precision)
     return found
@@ -85,7 +105,19 @@ def _others(place: str, current: str) -> tuple[str, ...]:
     return ("", *(value for value in CHOICES[place] if value != current))
 
 
+def _worth(settings: Settings) -> str:
+    return "measured" if measures_worth(settings.prune) else "scatter"
+
+
 def _is_possible(changes: Mapping[str, str], settings: Settings) -> bool:
-    """A criterion that compares no classes needs the measured worth."""
-    worth = changes.get(WORTH, settings.prune.worth)
-    return not (changes.get(CRITERION, settings.prune.criterion) == "obs" and worth == "scatter")
+    """A criterion that compares no classes needs the measured worth, which has no temperature."""
+    scatter = changes.get(WORTH, _worth(settings)) == "scatter"
+    class_blind = changes.get(CRITERION, settings.prune.criterion) == "obs"
+    return not (class_blind and scatter) and (scatter or TEMPERATURE not in changes)
+
+
+def with_budget(changes: Mapping[str, str], settings: Settings, available: Available) -> dict[str, str]:
+    """``changes`` and, where they change the target, the budget that is the same latency there."""
+    if TARGET not in changes or not isinstance(budget := settings.prune.budget, Budgets):
+        return dict(changes)
+    return {BUDGET: str(at_equal_latency(budget, available.targets[changes[TARGET]])), **changes}

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from catro_deploy.assessment.basis import Basis
+from catro_deploy.budget import Budgets
 from catro_deploy.data import MemorySplit
 from catro_deploy.errors import BudgetError, MissedError, SettingsError, TargetError
 from catro_deploy.files import write_text
 from catro_deploy.progress import Silent
-from catro_deploy.records import Plan, TriedVariant, Variant, Variants
+from catro_deploy.records import Bench, Plan, Runtimes, TriedVariant, Variant, Variants
 from catro_deploy.records.report import Report
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load, save
@@ -22,8 +23,10 @@ from catro_deploy.stages import halving as halving_module
 from catro_deploy.stages import variants as stage
 from catro_deploy.stages.decided import as_decided
 from catro_deploy.stages.held_out import HeldOut
+from catro_deploy.stages.other_runtimes import at_equal_latency, relative_to_own
 from catro_deploy.stages.table import STAGES
 from catro_deploy.stages.variants import variants
+from catro_deploy.stages.ways import Available
 from tests.report.made import make_variants, slower_by
 from tests.tiny import command, exit_code_of
 
@@ -80,7 +83,7 @@ def halving(run, monkeypatch):
         images = MemorySplit(torch.zeros(10, 3, 2, 2, dtype=torch.uint8), np.zeros(10, np.int64))
         basis = Basis("accuracy", np.zeros(10, np.int64), 0.9)
         held_out = HeldOut(images, images, np.zeros((10, 2), np.float32), basis)
-        return stage._searched(settings, run, held_out, Silent()), diary
+        return stage._searched(settings, run, held_out, Silent(), Available()), diary
 
     return search
 
@@ -264,3 +267,33 @@ def test_a_variant_at_a_smaller_size_is_measured_trained_and_served(tiny, folder
     assert load(Plan, run).resized_to == (side, side)
     assert re.search(rf"computes at +16 +{side}\b", done.stdout)
     assert load(Report, run).input.resized_to == (side, side)
+
+
+@pytest.mark.slow
+def test_a_variant_in_another_runtime_is_measured_and_served_there(tiny, folder):
+    pytest.importorskip("openvino")
+    shutil.copy(folder / "blocks.safetensors", tiny)
+    text = (tiny / "catro.toml").read_text().replace('budget = "50%flops"', 'budget = "0.8x"')
+    write_text(tiny / "catro.toml", text)
+    whole = ["run", "--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors", "--search"]
+    whole += ["--knobs", "runtime", "--epochs", "0"]
+    done = command(*whole)
+    (path,) = (tiny / "runs").iterdir()
+    assert done.exit_code == exit_code_of(path), done.stderr
+    run = RunFolder(path)
+    found = load(Variants, run).variants
+    number, there = next((place, one) for place, one in enumerate(found, 1) if one.changes)
+    assert there.changes["prune.target"] == "x86-cpu-openvino"
+    (timed,) = [load(Runtimes, RunFolder(one)) for one in run.searched.glob("runtimes-*")]
+    faster = next(row.speedup for row in timed.rows if row.runtime.startswith("openvino"))
+    assert there.changes["prune.budget"] == str(at_equal_latency(Budgets.parse("0.8x"), faster))
+    done = command(*whole, "--take", str(number))
+    assert "variants: unchanged, skipped" in done.stderr
+    assert done.exit_code == exit_code_of(path), done.stderr
+    plan, bench, report = load(Plan, run), load(Bench, run), load(Report, run)
+    assert plan.target == bench.environment["target"] == report.target == "x86-cpu-openvino"
+    assert plan.budget == there.changes["prune.budget"]
+    (kept,) = [one.speedup for one in plan.latency.rounds if one.taken]
+    assert there.speedup == relative_to_own(kept, faster)
+    assert (path / "ship" / "pruned.xml").is_file()
+    assert "Latencies are shares of the original's on the target that was named" in (path / "report.md").read_text()

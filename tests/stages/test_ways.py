@@ -2,15 +2,18 @@
 
 import pytest
 
-from catro_deploy.records import Variant
+from catro_deploy.records import Speedup, Variant
 from catro_deploy.settings import load_settings
 from catro_deploy.stages.decided import changed
-from catro_deploy.stages.ways import ways
+from catro_deploy.stages.ways import Available, ways, with_budget
 
 
-def ways_of(labelled=True, sizes=(), **sections):
-    settings = load_settings(None, {"prune": {"budget": "0.5x"}} | sections)
-    return ways(settings, labelled=labelled, sizes=sizes)
+def settings_of(**sections):
+    return load_settings(None, {"prune": {"budget": "0.5x"}} | sections)
+
+
+def ways_of(labelled=True, sizes=(), targets=None, **sections):
+    return ways(settings_of(**sections), Available(sizes, targets or {}), labelled=labelled)
 
 
 def test_all_combinations_but_a_criterion_without_classes_by_class_separation():
@@ -80,3 +83,52 @@ def test_a_record_holds_sizes_alone_as_input_sizes():
     for wrong in ("", "0", "24x", "24 x 20", "large"):
         with pytest.raises(ValueError, match=r"cannot set prune\.input_size"):
             Variant({"prune.input_size": wrong})
+
+
+OPENVINO = {"x86-cpu-openvino": Speedup(1.25, (1.2, 1.3))}
+
+
+def test_runtime_and_temperature_change_only_if_they_are_named():
+    assert not {"prune.target", "prune.temperature"} & set().union(*ways_of(targets=OPENVINO))
+    found = ways_of(targets=OPENVINO, search={"knobs": ["runtime", "precision"]})
+    assert found == [
+        {},
+        {"quantize.precision": "int8"},
+        {"prune.target": "x86-cpu-openvino"},
+        {"prune.target": "x86-cpu-openvino", "quantize.precision": "int8"},
+    ]
+
+
+def test_a_temperature_is_one_of_the_class_separation():
+    found = ways_of(search={"knobs": ["temperature", "worth"]}, prune={"budget": "0.5x", "temperature": 3.0})
+    assert {one["prune.temperature"] for one in found if "prune.temperature" in one} == {"1.5", "6"}
+    assert all(one["prune.worth"] == "scatter" for one in found if "prune.temperature" in one)
+    by_scatter = {"budget": "0.5x", "worth": "scatter"}
+    assert {} in ways_of(search={"knobs": ["temperature"]}, prune=by_scatter)
+    assert {"prune.temperature": "2"} in ways_of(search={"knobs": ["temperature"]}, prune=by_scatter)
+
+
+@pytest.mark.parametrize(
+    ("budget", "there"),
+    [
+        ("0.5x", "0.625x"),  # the original takes 80% of its time there: 62.5% of that are 50% of it
+        ("0.9x", "1x"),  # it need not be pruned
+        ("400us", "400us"),
+        ("0.4x, 0.2x@p99, 50%flops", "0.5x, 0.25x@p99, 50%flops"),
+    ],
+)
+def test_in_another_runtime_the_budget_is_the_same_latency(budget, there):
+    settings, available = settings_of(prune={"budget": budget}), Available((), OPENVINO)
+    changes = {"prune.target": "x86-cpu-openvino"}
+    assert with_budget(changes, settings, available) == {**changes, "prune.budget": there}
+    assert with_budget({}, settings, available) == {}
+    assert changed(settings, with_budget(changes, settings, available)).prune.target == "x86-cpu-openvino"
+
+
+def test_a_record_holds_targets_and_temperatures_alone():
+    assert Variant({"prune.target": "x86-cpu-openvino", "prune.temperature": "0.5"}).name == (
+        "target x86-cpu-openvino, temperature 0.5"
+    )
+    for place, wrong in (("prune.target", "../there"), ("prune.temperature", "0.0"), ("prune.temperature", "-1")):
+        with pytest.raises(ValueError, match="cannot set"):
+            Variant({place: wrong})
