@@ -6,7 +6,7 @@ from catro_deploy.records import FrontPoint, Search
 from catro_deploy.report import svg
 from catro_deploy.report.agreement import METRICS, divergence_words, validation_heading
 from catro_deploy.report.tables import Table
-from catro_deploy.report.wording import change_interval, minus, nats, percent, points
+from catro_deploy.report.wording import change_interval, nats, percent, points
 
 __all__ = ["front_chart", "front_line", "front_table", "front_words"]
 
@@ -83,7 +83,9 @@ def front_chart(search: Search) -> str:
     def height(drop: float) -> float:
         return TOP + HEIGHT * (1 - up.place(drop) / 100)
 
-    parts = [*_axes(across, up), svg.line(0, height(allowed), 100, height(allowed), "limit")]
+    heads = ("of the original's latency", "Points lost, validation images")
+    parts = svg.scales(across, up, TOP, HEIGHT, heads, ("x", ""))
+    parts.append(svg.line(0, height(allowed), 100, height(allowed), "limit"))
     places = [(across.place(ratio), 100 - up.place(drop)) for _, ratio, drop in met]
     original = (across.place(1.0), 100 - up.place(0.0))
     parts.append(svg.curve(sorted([*places, original]), TOP, HEIGHT, "stair"))
@@ -107,18 +109,6 @@ def front_chart(search: Search) -> str:
     described = "; ".join(f"{one.budget}: {points(-drop)} points" for one, _, drop in met)
     size = f"height:{TOP + HEIGHT + 44:g}px"
     return svg.figure("Front", described, parts, size, "curves", caption, legend)
-
-
-def _axes(across: svg.Axis, up: svg.Axis) -> list[str]:
-    parts = [svg.text(0, TOP - 10, "Points lost, validation images", "head")]
-    for tick in up.ticks:
-        y = TOP + HEIGHT * (1 - up.place(tick) / 100)
-        parts += [svg.line(0, y, 100, y, "grid"), svg.text(0, y + 4, minus(up.format(tick)), "tick end", dx=-8)]
-    bottom = TOP + HEIGHT
-    for tick in across.ticks:
-        side = "end" if tick == across.high else ""
-        parts.append(svg.text(across.place(tick), bottom + 18, f"{across.format(tick)}x", f"tick {side}"))
-    return [*parts, svg.text(100, bottom + 36, "of the original's latency", "tick end")]
 
 
 def _point(one: FrontPoint, x: float, y: float, search: Search, hint: str) -> str:

@@ -33,15 +33,15 @@ def front_chart(front: Front) -> str:
     original = _original([figures for _, figures, _, _ in drawn])
     across, up = _axes(drawn, original)
 
-    def x(latency_ms: float) -> float:
-        return min(max(across.place(latency_ms), 0.0), 100.0)
+    x = across.place
 
     def y(score: float) -> float:
-        return TOP + HEIGHT * (1 - min(max(up.place(100 * score), 0.0), 100.0) / 100)
+        return TOP + HEIGHT * (1 - up.place(100 * score) / 100)
 
     best = sorted((time, score) for cell, _, time, score in drawn if cell in front.best)
-    line = [(x(time), 100 * (y(score) - TOP) / HEIGHT) for time, score in best]
-    parts = _grid(across, up, drawn[0][1].metric)
+    line = [(x(time), 100 - up.place(100 * score)) for time, score in best]
+    heads = ("ms, measured", f"{METRICS[drawn[0][1].metric]}, test images")
+    parts = svg.scales(across, up, TOP, HEIGHT, heads, ("", "%"))
     parts += [svg.curve(line, TOP, HEIGHT, "stair")] if len(line) > 1 else []
     if original:
         hint = f"original: {percent(original[1])} at {ms(original[0])} ms"
@@ -71,17 +71,6 @@ def _axes(drawn: Sequence[Drawn], original: tuple[float, float] | None) -> tuple
         scores.append(original[1])
     across = svg.zoomed(min(times), max(times), 5, floor=0)
     return across, svg.zoomed(100 * min(scores), 100 * max(scores), 4, floor=0, ceiling=100)
-
-
-def _grid(across: svg.Axis, up: svg.Axis, metric: str) -> list[str]:
-    parts = [svg.text(0, TOP - 10, f"{METRICS[metric]}, test images", "head")]
-    for tick in up.ticks:
-        y = TOP + HEIGHT * (1 - up.place(tick) / 100)
-        parts += [svg.line(0, y, 100, y, "grid"), svg.text(0, y + 4, f"{up.format(tick)}%", "tick end", dx=-8)]
-    for tick in across.ticks:
-        side = "end" if tick == across.high else ""
-        parts.append(svg.text(across.place(tick), TOP + HEIGHT + 18, across.format(tick), f"tick {side}"))
-    return [*parts, svg.text(100, TOP + HEIGHT + 36, "ms, measured", "tick end")]
 
 
 def _whiskers(one: Drawn, x: Place, y: Place) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from catro_deploy.report.wording import shorten
+from catro_deploy.report.wording import minus, shorten
 
 __all__ = [
     "Axis",
@@ -22,6 +22,7 @@ __all__ = [
     "name",
     "rect",
     "row",
+    "scales",
     "small",
     "strip",
     "text",
@@ -106,6 +107,23 @@ def grid(axis: Axis, unit: str = "") -> list[str]:
         parts.append(line(place, 0, place, "100%", "grid"))
         parts.append(text(place, "100%", axis.format(tick) + unit, "tick", dy=18))
     return parts
+
+
+def scales(
+    across: Axis, up: Axis, top: float, height: float, heads: tuple[str, str], units: tuple[str, str]
+) -> list[str]:
+    """The ticks of a plot of two quantities, ``height`` pixels from ``top`` on, with lines at those of ``up``.
+
+    ``heads`` and ``units`` are those of ``across`` and of ``up``.
+    """
+    parts = [text(0, top - 10, heads[1], "head")]
+    for tick in up.ticks:
+        y = top + height * (1 - up.place(tick) / 100)
+        parts += [line(0, y, 100, y, "grid"), text(0, y + 4, minus(up.format(tick)) + units[1], "tick end", dx=-8)]
+    for tick in across.ticks:
+        side = "end" if tick == across.high else ""
+        parts.append(text(across.place(tick), top + height + 18, across.format(tick) + units[0], f"tick {side}"))
+    return [*parts, text(100, top + height + 36, heads[0], "tick end")]
 
 
 def name(words: str, keep: str) -> str:

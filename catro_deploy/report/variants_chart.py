@@ -28,13 +28,13 @@ def variants_chart(found: Variants, number: int) -> str:
     across = svg.zoomed(min(times), max(times), 5, floor=0)
     up = svg.zoomed(100 * min(scores), 100 * max(scores), 4, floor=0, ceiling=100)
 
-    def x(ratio: float) -> float:
-        return min(max(across.place(ratio), 0.0), 100.0)
+    x = across.place
 
     def y(score: float) -> float:
-        return TOP + HEIGHT * (1 - min(max(up.place(100 * score), 0.0), 100.0) / 100)
+        return TOP + HEIGHT * (1 - up.place(100 * score) / 100)
 
-    parts = _grid(across, up)
+    heads = ("of the original's latency, measured", "Same answer as the original, validation images")
+    parts = svg.scales(across, up, TOP, HEIGHT, heads, ("x", "%"))
     for one in drawn:
         parts += _whiskers(one, images, x, y)
     for one in drawn:
@@ -47,17 +47,6 @@ def variants_chart(found: Variants, number: int) -> str:
     legend = [("dot pruned", "trained briefly"), ("ring pruned", "untrained"), ("ring chosen", "taken")]
     size = f"height:{TOP + HEIGHT + BELOW:g}px"
     return svg.figure("Variants", described, parts, size, "curves", caption, svg.legend(*legend))
-
-
-def _grid(across: svg.Axis, up: svg.Axis) -> list[str]:
-    parts = [svg.text(0, TOP - 10, "Same answer as the original, validation images", "head")]
-    for tick in up.ticks:
-        y = TOP + HEIGHT * (1 - up.place(tick) / 100)
-        parts += [svg.line(0, y, 100, y, "grid"), svg.text(0, y + 4, f"{up.format(tick)}%", "tick end", dx=-8)]
-    for tick in across.ticks:
-        side = "end" if tick == across.high else ""
-        parts.append(svg.text(across.place(tick), TOP + HEIGHT + 18, f"{across.format(tick)}x", f"tick {side}"))
-    return [*parts, svg.text(100, TOP + HEIGHT + 36, "of the original's latency, measured", "tick end")]
 
 
 def _whiskers(one: Drawn, images: int, x: Place, y: Place) -> list[str]:
