@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.accuracy import criteria, equal_latency
+from benchmarks.accuracy import criteria, equal_latency, search
 from benchmarks.accuracy.equal_latency_tables import machine_tables
 from benchmarks.architectures import peer_tests
 from benchmarks.architectures.peer_tests_tables import peer_tables
@@ -54,6 +54,13 @@ The same share of all channels of each layer is kept, and all networks are recon
 choice differs. "catro" (the default) weighs the error of the next layers by what separates the wanted classes' logits,
 "obs" weighs it equally; "ratio" is the trace ratio of what the next layers reconstruct, "paper" the paper's. Cells hold
 agreement with the original on validation images and accuracy on test images, one seed."""
+
+SEARCH = """\
+## What a search gains
+
+`run --search` beside one pruning to the same budget, each a whole run of the command line; all train for as many steps,
+what the search trains besides the network that is taken included. "variant": what it changed; "search": variants tried,
+and their minutes. Details: [search](search.md)."""
 
 PRECISION = """\
 ## int8
@@ -162,6 +169,15 @@ def criteria_section() -> list[str]:
     ]
 
 
+def search_section() -> list[str]:
+    """One table; all rows on one machine."""
+    rows: Mapping[str, Any] = read_result(search.RESULT)["rows"]
+    measured = {_measured(row["environment"]["processor"], row) for row in rows.values()}
+    flags = "--cifar10 FOLDER --gtsrb FOLDER --photographs FOLDER --weights FOLDER --cases CASE"
+    command = _command(f"benchmarks.accuracy.search {flags}")
+    return [SEARCH, command, "\n".join(sorted(measured)), search.results_table(rows)]
+
+
 def precision_section() -> list[str]:
     """A table for each machine."""
     machines: Mapping[str, Any] = read_result(int8.RESULT)["machines"]
@@ -247,6 +263,7 @@ def peer_tests_section() -> list[str]:
 SECTIONS: tuple[Callable[[], list[str]], ...] = (
     latency_section,
     criteria_section,
+    search_section,
     precision_section,
     openvino_section,
     cost_model_section,

@@ -3,10 +3,11 @@
     python -m benchmarks.accuracy.search --cifar10 FOLDER --gtsrb FOLDER --photographs FOLDER --weights FOLDER
         [--cases resnet20-cifar10] [--ways one search] [--seeds 0 1 2] [--minutes 15]
 
-"one" is `run` as it is, "one int8" `run --precision int8`, "search" is `run --search`. What the search trains besides
-the network that is taken (100 steps of four variants, an epoch of two) is added to the epochs of the others, so that
-all take as many steps. All are whole runs of the command line; accuracy is that of the file that is served, in its
-runtime, on test images; latency is measured by `bench`, interleaved with the original.
+"one" is `run` as it is, "one int8" `run --precision int8`, "search" is `run --search`; "search, runtime" may also
+change the runtime. What the search trains besides the network that is taken (100 steps of four variants, an epoch of
+two) is added to the epochs of the others, so that all take as many steps. All are whole runs of the command line;
+accuracy is that of the file that is served, in its runtime, on test images; latency is measured interleaved with the
+original, in float32 by the runtime of the target that was named.
 
 Prints a table; writes benchmarks/results/search.json. Rows that are done are not run again.
 """
@@ -15,6 +16,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +29,13 @@ from catro_deploy.records.report import Report
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load, load_if_there
 from catro_deploy.settings import Settings, load_settings, settings_text
+from catro_deploy.settings.search import SearchSettings
 
 RESULT = "search.json"
 FOLDERS = ("gtsrb", "cifar10", "photographs", "weights")
 MISSED = 3
-WAYS = ("one", "one int8", "search")
+RUNTIME = "search, runtime"
+WAYS = ("one", "one int8", "search", RUNTIME)
 HEADS = (
     "network", "budget", "way", "seed", "original, test", "pruned, test", "latency, measured", "served in", "variant",
     "epochs", "search",
@@ -71,14 +75,17 @@ def settings_of(name: str, way: str, seed: int, args: argparse.Namespace) -> Set
     """What decides a row."""
     case, task = CASES[name], TASKS[name]
     sections = data_sections(case, args)
-    epochs = task.epochs if way == "search" else task.epochs + task.extra
+    searched = way.startswith("search")
+    epochs = task.epochs if searched else task.epochs + task.extra
+    knobs = {"knobs": [*SearchSettings().knobs, "runtime"]} if way == RUNTIME else {}
     return load_settings(
         None,
         {
             **sections,
             "prune": {"classes": list(case.classes), "budget": task.budget, "seed": seed},
             **({"quantize": {"precision": "int8"}} if way == "one int8" else {}),
-            "search": {"enabled": way == "search", "minutes": args.minutes},
+            "search": {"enabled": searched, "minutes": args.minutes, **knobs},
+            "bench": {"runtimes": ["auto"] if way == RUNTIME else []},
             "finetune": sections["finetune"] | {"epochs": epochs, "seed": seed},
         },
     )
@@ -86,7 +93,7 @@ def settings_of(name: str, way: str, seed: int, args: argparse.Namespace) -> Set
 
 def key_of(name: str, way: str, seed: int) -> str:
     """Key of a row, and name of its run folder."""
-    return f"{name}-{way}-{seed}".replace(" ", "_")
+    return f"{name}-{way}-{seed}".replace(", ", "_").replace(" ", "_")
 
 
 def run_row(name: str, way: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
@@ -99,8 +106,8 @@ def run_row(name: str, way: str, seed: int, args: argparse.Namespace) -> dict[st
     if done.returncode not in (0, MISSED):
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}")
     report, decided = load(Report, run), load_if_there(Quantize, run)
-    found = load_if_there(Variants, run) if way == "search" else None
-    assert report.speedup is not None
+    found = load_if_there(Variants, run) if way.startswith("search") else None
+    ratio, interval = served_share(report)
     return {
         "title": CASES[name].title,
         "budget": TASKS[name].budget,
@@ -108,15 +115,33 @@ def run_row(name: str, way: str, seed: int, args: argparse.Namespace) -> dict[st
         "seed": seed,
         "original_accuracy": report.original.accuracy,
         "accuracy": report.pruned.accuracy,
-        "ratio": report.speedup.ratio,
-        "ratio_ci95": [1 / bound for bound in reversed(report.speedup.ci95)],
+        "ratio": ratio,
+        "ratio_ci95": interval,
         "precision": decided.shipped if decided else "fp32",
+        "target": report.target,
         "variant": found.variants[0].name if found else "",
         "minutes": found.minutes if found else None,
         "variants": len(found.variants) if found else None,
         "epochs": len(load(Finetune, run).epochs),
         "environment": environment(),
     }
+
+
+def served_share(report: Report) -> tuple[float, list[float]]:
+    """Of the original's latency by ONNX Runtime, and its interval: where runtimes were compared, their quotients."""
+    if report.runtimes is None:
+        assert report.speedup is not None
+        return report.speedup.ratio, list(report.speedup.ratio_ci95)
+    rows = report.runtimes.rows
+    (served,) = [row.speedup for row in rows if row.served]
+    (own,) = [row.speedup for row in rows if row.network == "original" and row.runtime.startswith("onnxruntime ")]
+    (least, most), (slowest, fastest) = own.ci95, served.ci95
+    return own.median / served.median, [least / fastest, most / slowest]
+
+
+def results_table(rows: Mapping[str, dict[str, Any]]) -> str:
+    """A line for each run."""
+    return table(HEADS, [cells(row) for row in rows.values()])
 
 
 def cells(row: dict[str, Any]) -> list[str]:
@@ -141,7 +166,7 @@ def main() -> None:
                     print(f"{key} ...", file=sys.stderr, flush=True)
                     rows[key] = run_row(name, way, seed, args)
                     write_result(RESULT, {"rows": dict(sorted(rows.items()))})
-    print(table(HEADS, [cells(row) for row in rows.values()]))
+    print(results_table(rows))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """The rows of the benchmark of searches."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy.search import HEADS, TASKS, WAYS, cells, settings_of
+from benchmarks.accuracy.search import HEADS, TASKS, WAYS, cells, served_share, settings_of
+from catro_deploy.records import RuntimeRow, Runtimes, Speedup
+from tests.report.made import make_report
 
 ROW = {
     "title": "a network",
@@ -39,8 +42,24 @@ def test_one_pruning_has_no_search():
 @pytest.mark.parametrize("name", TASKS)
 def test_all_ways_train_as_many_epochs(name, tmp_path):
     args = argparse.Namespace(gtsrb=tmp_path, cifar10=tmp_path, photographs=tmp_path, weights=Path("w"), minutes=1.0)
-    one, int8, search = (settings_of(name, way, 0, args) for way in WAYS)
+    one, int8, search, runtime = (settings_of(name, way, 0, args) for way in WAYS)
     assert one.finetune.epochs == int8.finetune.epochs == search.finetune.epochs + TASKS[name].extra
-    assert (one.search.enabled, int8.search.enabled, search.search.enabled) == (False, False, True)
+    assert [way.search.enabled for way in (one, int8, search, runtime)] == [False, False, True, True]
     assert (one.quantize.is_named, int8.quantize.precision) == (False, "int8")
-    assert one.prune == int8.prune == search.prune
+    assert one.prune == int8.prune == search.prune == runtime.prune
+    assert set(runtime.search.knobs) - set(search.search.knobs) == {"runtime"}
+    assert search.finetune == runtime.finetune
+
+
+def test_in_another_runtime_latency_is_a_share_of_the_originals_in_the_first():
+    speedups = {
+        ("openvino", "original"): Speedup(1.0, (1.0, 1.0)),
+        ("onnxruntime", "original"): Speedup(0.8, (0.78, 0.82)),
+        ("openvino", "pruned"): Speedup(2.0, (1.9, 2.1)),
+    }
+    rows = tuple(
+        RuntimeRow(f"{name} 1.0", network, "fp32", 1.0, speedup, None, (), served=network == "pruned")
+        for (name, network), speedup in speedups.items()
+    )
+    share, (low, high) = served_share(replace(make_report(), runtimes=Runtimes(rows, 2, {}, 0, (), {})))
+    assert (share, low, high) == pytest.approx((0.4, 0.78 / 2.1, 0.82 / 1.9))
