@@ -9,7 +9,8 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.accuracy import criteria, equal_latency, search
+from benchmarks import results_texts as texts
+from benchmarks.accuracy import criteria, equal_latency, search, two_targets
 from benchmarks.accuracy.equal_latency_tables import machine_tables
 from benchmarks.architectures import peer_tests
 from benchmarks.architectures.peer_tests_tables import peer_tables
@@ -22,134 +23,12 @@ from catro_deploy.files import write_text
 
 PAGE = DOCS / "results.md"
 
-HEAD = """\
-# Results
-
-<!-- Written by benchmarks/results_page.py. Do not edit. -->
-
-Accuracy is on the test images, which no decision was made by. Latency is measured with ONNX Runtime on one thread, at
-batch size 1, interleaved with the original network: 0.5x means half of the original's latency. Everything here ran on
-CPUs that were shared with other work; ratios drift by some 4% between runs, which is more than the interval of one
-measurement.
-
-More: [accuracy by training](reconstruction.md), [fronts of accuracy and latency](fronts.md), [the paper's
-tables](paper.md), [architectures](architectures.md), [the roofline estimate](roofline.md)."""
-
-LATENCY = """\
-## Accuracy at equal measured latency
-
-Every method is brought to the same measured share of the original's latency and fine-tuned alike, without
-reconstruction (`reconstruct = false`). Cells hold test accuracy, measured latency and multiply-accumulates; several
-seeds are separated by slashes. "not met": the method has no network within the budget.
-
-One image of GTSRB's speed limits is 0.02 points, and seeds differ by 0.1 to 0.3. At 0.75x most methods lose nothing.
-At 0.5x the lead of CATRO by latency over CATRO by FLOPs exceeds the noise of the seeds; the lead over L1 does not.
-Methods that ignore the latency staircase end well below some budgets, because their next wider network is slower than
-the budget."""
-
-CRITERIA = """\
-## Criteria of channels
-
-The same share of all channels of each layer is kept, and all networks are reconstructed alike, so that nothing but the
-choice differs. "catro" (the default) weighs the error of the next layers by what separates the wanted classes' logits,
-"obs" weighs it equally; "ratio" is the trace ratio of what the next layers reconstruct, "paper" the paper's. Cells hold
-agreement with the original on validation images and accuracy on test images, one seed."""
-
-SEARCH = """\
-## What a search gains
-
-`run --search` beside one pruning to the same budget, each a whole run of the command line; all train for as many steps,
-what the search trains besides the network that is taken included. "variant": what it changed; "search": variants tried,
-and their minutes. Details: [search](search.md)."""
-
-PRECISION = """\
-## int8
-
-`--precision int8`. Pruned networks were pruned for int8 and fine-tuned for a few epochs, without reconstruction.
-Speedups are against the original in float32."""
-
-OPENVINO = """\
-## int8 in OpenVINO
-
-First what quantising alone gives, beside NNCF's, which calibrates on the same images. Then what pruning is worth: all
-files of a network were interleaved in one process; cells hold the median and 10th to 90th percentile of the passes."""
-
-COST_MODEL = """\
-## How well a latency profile predicts
-
-Random prunings that the profile was not fitted to, over the widths that an allocation may choose from. "Any widths"
-were mostly never measured: such predictions are labelled as estimates, and every allocation is measured before it
-counts. MACs are fitted to the same prunings with slope and intercept."""
-
-INPUT_SIZE = """\
-## How well a profile predicts another input size
-
-Prunings that resize their images to a smaller size. Predicted from the profile of the original size, in proportion to
-the positions of each layer, and two measurements at the smaller size, of the unpruned network and a narrow one."""
-
-PRUNING = """## Time and memory of a pruning
-
-From a network and 1,000 images in memory to the pruned ONNX file, with reconstruction, under a latency budget of 0.5x
-for a target whose latency is an estimate, so that no profiling is counted; on one thread, beside other work. Peak
-memory is that of the process, with PyTorch and the images."""
-
-PEER_TESTS = """\
-## The networks of torch-pruning's tests
-
-What torch-pruning's own tests prune, written anew as classifiers, through both to half of the multiply-accumulates, on
-random weights. "equal": what is left computes what the masked original computes; only asked of catro-deploy. Without
-pickle catro-deploy loads what `PrunedModel.save` wrote, and torch-pruning applies its pruning history to a fresh
-network, with a plain state dict. `state_dict` is `torch_pruning.state_dict`, read with `weights_only=True`, which
-refuses the modules and functions in it; "pickled" is the whole module. torch-pruning gets the first ratio, in steps of
-1/40, that meets the budget; magnitudes as importance or, if those fail, random ones, as some of its tests have it; and
-for the layer of one's own the function that its test registers. catro-deploy gets the network and images.
-
-The first run found two faults of catro-deploy, since corrected: ConcatSplit and LeNet could not be pruned."""
-
-SCRIPTS = """\
-## All benchmarks
-
-Run from the checkout as `python -m benchmarks.FOLDER.NAME`; `--help` lists the options. Each prints a table and writes
-`benchmarks/results/*.json` with its environment. `accuracy.efficientnet_lite` writes the weights of EfficientNet-Lite0
-that some of them load.
-
-| benchmark | question |
-| --- | --- |
-| `accuracy.reconstruction` | accuracy without training and after little of it, at equal measured latency |
-| `accuracy.front` | accuracy against measured latency at five budgets, beside seven criteria of torch-pruning |
-| `accuracy.criteria` | criteria of channels at equal widths, all reconstructed alike |
-| `accuracy.search` | what `run --search` gains over one pruning, at equal latency and training |
-| `accuracy.equal_latency` | accuracy at equal measured latency, beside CATRO by FLOPs and torch-pruning |
-| `accuracy.batch_norm` | what new batch norm statistics gain before any training |
-| `paper.tables` | the paper's tables, beside L1, FPGM and group norms |
-| `paper.figures` | the path of Algorithm 2, and the channels that two tasks keep |
-| `latency.cost_model` | how well a latency profile predicts prunings that it was not fitted to |
-| `latency.input_size` | how well that profile predicts prunings that compute at smaller images |
-| `latency.allocation` | time and gap of the greedy and the exact allocation, ResNet-56 and 110 |
-| `latency.depth` | what width, depth and both reach, on published V100 tables and on x86 |
-| `roofline.evaluate` | the estimate for GPUs: fit, held-out errors, published latencies |
-| `precision.int8` | accuracy and latency in int8 and float32, original and pruned |
-| `precision.openvino_int8` | int8 in OpenVINO beside NNCF's, and what pruning is worth beside it |
-| `precision.qat` | what quantisation-aware fine-tuning gains where calibration alone loses accuracy |
-| `architectures.scoreboard` | which CNNs of three libraries can be pruned, saved, exported and trained |
-| `architectures.peer_tests` | how the networks of torch-pruning's tests fare in both |
-| `training.throughput` | fine-tuning beside a plain eager DataLoader loop |
-| `training.loading` | reading photographs beside a plain DataLoader, and the start on 200,000 files |
-| `training.teacher` | what the teacher's answers cost in a step of distillation |
-| `training.layouts` | in which number format and memory layout a CPU trains fastest |
-| `product.prune_whole` | time and memory of a whole pruning under a latency budget |
-| `product.prune_time` | time and memory of scoring and selection, as multiples of one forward pass |
-| `product.memory` | memory and time of scoring and selection at 1,000 classes and 224x224 |
-| `product.page_faults` | what reused pages and small batches save on a CPU |
-| `product.on_gpu` | every command of a run on a machine with an NVIDIA GPU; never run on one |
-| `product.help_time` | how long `--help` takes |"""
-
 
 def latency_section() -> list[str]:
     """A table for each machine."""
     machines, names = equal_latency.read_machines(), equal_latency.NAMES
     return [
-        LATENCY,
+        texts.LATENCY,
         _command("benchmarks.accuracy.equal_latency --data FOLDER --checkpoint gtsrb_resnet20.pth --max-drop 0.5"),
         *(
             f"{_measured(name, found)}\n\n{_without_first_line(machine_tables(name, found['rows'], names))}"
@@ -162,7 +41,7 @@ def criteria_section() -> list[str]:
     """One table."""
     found = read_result(criteria.RESULT)
     return [
-        CRITERIA,
+        texts.CRITERIA,
         _command("benchmarks.accuracy.criteria --cifar10 FOLDER --gtsrb FOLDER --weights FOLDER"),
         _measured(found["environment"]["processor"], found),
         criteria.results_table(found["rows"].values()),
@@ -175,14 +54,24 @@ def search_section() -> list[str]:
     measured = {_measured(row["environment"]["processor"], row) for row in rows.values()}
     flags = "--cifar10 FOLDER --gtsrb FOLDER --photographs FOLDER --weights FOLDER --cases CASE"
     command = _command(f"benchmarks.accuracy.search {flags}")
-    return [SEARCH, command, "\n".join(sorted(measured)), search.results_table(rows)]
+    return [texts.SEARCH, command, "\n".join(sorted(measured)), search.results_table(rows)]
+
+
+def two_targets_section() -> list[str]:
+    """One table, if it has been measured."""
+    rows: Mapping[str, Any] = read_result(two_targets.RESULT).get("rows", {})
+    if not rows:
+        return []
+    measured = {_measured(row["environment"]["processor"], row) for row in rows.values()}
+    command = _command("benchmarks.accuracy.two_targets --gtsrb FOLDER --weights FOLDER --cases resnet20-gtsrb")
+    return [texts.TWO_TARGETS, command, "\n".join(sorted(measured)), two_targets.results_table(rows)]
 
 
 def precision_section() -> list[str]:
     """A table for each machine."""
     machines: Mapping[str, Any] = read_result(int8.RESULT)["machines"]
     return [
-        PRECISION,
+        texts.PRECISION,
         _command("benchmarks.precision.int8 --gtsrb FOLDER --cifar10 FOLDER --weights FOLDER"),
         *(
             f"{_measured(name, found)}\n\n" + table(int8.HEADS, [int8.cells(row) for row in found["rows"].values()])
@@ -197,7 +86,7 @@ def openvino_section() -> list[str]:
     if not machines:
         return []
     return [
-        OPENVINO,
+        texts.OPENVINO,
         _command("benchmarks.precision.openvino_int8 --gtsrb FOLDER --cifar10 FOLDER --weights FOLDER --nncf PYTHON"),
         *("\n\n".join([_measured(name, found), *openvino_tables(found["rows"])]) for name, found in machines.items()),
     ]
@@ -205,7 +94,7 @@ def openvino_section() -> list[str]:
 
 def cost_model_section() -> list[str]:
     """A table for each runtime that was measured; each network has its machine."""
-    parts = [COST_MODEL]
+    parts = [texts.COST_MODEL]
     for runtime, (_, title) in cost_model.TARGETS.items():
         networks: Mapping[str, Any] = read_result(f"{title}.json").get("networks", {})
         if networks:
@@ -227,7 +116,7 @@ def input_size_section() -> list[str]:
         return []
     measured = {_measured(found["environment"]["processor"], found) for found in networks.values()}
     command = _command("benchmarks.latency.input_size")
-    return [INPUT_SIZE, command, "\n".join(sorted(measured)), input_size.results_table(dict(networks))]
+    return [texts.INPUT_SIZE, command, "\n".join(sorted(measured)), input_size.results_table(dict(networks))]
 
 
 def networks_runtime(networks: Mapping[str, Any]) -> str:
@@ -240,7 +129,7 @@ def pruning_section() -> list[str]:
     rows: Mapping[str, Any] = read_result(prune_whole.RESULT)["rows"]
     measured = {_measured(row["environment"]["processor"], row) for row in rows.values()}
     return [
-        PRUNING,
+        texts.PRUNING,
         _command("benchmarks.product.prune_whole --cifar10 FOLDER --photographs FOLDER --weights FOLDER"),
         "\n".join(sorted(measured)),
         prune_whole.results_table(rows),
@@ -253,7 +142,7 @@ def peer_tests_section() -> list[str]:
     known = found["environment"]
     versions = ", ".join(f"{name} {known[name]}" for name in peer_tests.PACKAGES)
     return [
-        PEER_TESTS,
+        texts.PEER_TESTS,
         _command("benchmarks.architectures.peer_tests"),
         f"{_measured(known['processor'], found)}, {versions}",
         *peer_tables(found["rows"]),
@@ -264,6 +153,7 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
     latency_section,
     criteria_section,
     search_section,
+    two_targets_section,
     precision_section,
     openvino_section,
     cost_model_section,
@@ -275,7 +165,7 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
 
 def page() -> str:
     """The whole page, as Markdown."""
-    return "\n\n".join([HEAD, *(part for section in SECTIONS for part in section()), SCRIPTS]) + "\n"
+    return "\n\n".join([texts.HEAD, *(part for section in SECTIONS for part in section()), texts.SCRIPTS]) + "\n"
 
 
 def _command(line: str) -> str:

@@ -13,8 +13,6 @@ Prints a table; writes benchmarks/results/search.json. Rows that are done are no
 """
 
 import argparse
-import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,18 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy.reconstruction_rows import CASES, data_sections
+from benchmarks.accuracy.whole_runs import add_folders, whole_run
 from benchmarks.common import environment, read_result, table, write_result
-from catro_deploy.files import write_text
 from catro_deploy.records import Finetune, Quantize, Variants
 from catro_deploy.records.report import Report
-from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load, load_if_there
-from catro_deploy.settings import Settings, load_settings, settings_text
+from catro_deploy.settings import Settings, load_settings
 from catro_deploy.settings.search import SearchSettings
 
 RESULT = "search.json"
-FOLDERS = ("gtsrb", "cifar10", "photographs", "weights")
-MISSED = 3
 RUNTIME = "search, runtime"
 WAYS = ("one", "one int8", "search", RUNTIME)
 HEADS = (
@@ -62,8 +57,7 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="+", choices=TASKS, default=[])
-    for name in FOLDERS:
-        parser.add_argument(f"--{name}", type=Path, default=Path("weights" if name == "weights" else "data"))
+    add_folders(parser)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--minutes", type=float, default=15.0, help="of a search")
@@ -98,13 +92,7 @@ def key_of(name: str, way: str, seed: int) -> str:
 
 def run_row(name: str, way: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """One whole run by the command line; one that was interrupted resumes."""
-    key = key_of(name, way, seed)
-    run, config = RunFolder(args.work / key), args.work / f"{key}.toml"
-    write_text(config, settings_text(settings_of(name, way, seed, args)))
-    command = [sys.executable, "-m", "catro_deploy", "run", "--config", str(config), "--run", str(run.path)]
-    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, check=False)
-    if done.returncode not in (0, MISSED):
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}")
+    run = whole_run(settings_of(name, way, seed, args), args.work, key_of(name, way, seed))
     report, decided = load(Report, run), load_if_there(Quantize, run)
     found = load_if_there(Variants, run) if way.startswith("search") else None
     ratio, interval = served_share(report)

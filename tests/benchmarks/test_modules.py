@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 
 import benchmarks
-from benchmarks.results_page import SCRIPTS
+from benchmarks.results_texts import SCRIPTS
 
 
 def test_every_module_can_be_imported_and_every_benchmark_is_listed():
