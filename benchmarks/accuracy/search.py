@@ -49,6 +49,7 @@ class Task:
 TASKS = {
     "resnet20-cifar10": Task("0.35x", 3, 3),  # 100 steps are a quarter of an epoch
     "resnet20-gtsrb": Task("0.2x", 3, 6),  # and here more than an epoch
+    "mobilenet_v2-gtsrb": Task("0.3x", 3, 4),
     "efficientnet_lite0-photographs": Task("0.4x", 2, 6),
 }
 
