@@ -1,12 +1,10 @@
 """Targets that this machine is in other runtimes: how fast the original is there, so that budgets can be compared."""
 
-import json
 from dataclasses import replace
 
 from catro_deploy import resources
 from catro_deploy.agent.jobs import ModelFile
 from catro_deploy.budget import Budget, Budgets
-from catro_deploy.files import text_hash
 from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.graph.onnx.interface import attach_
 from catro_deploy.progress import Progress
@@ -15,8 +13,8 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import Original
-from catro_deploy.stages.outside import checkpoint_hash, measuring
 from catro_deploy.stages.runtimes import environment_of, name_of, timed_by
+from catro_deploy.stages.trials import trial_folder
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports.execution import use_of
 from catro_deploy.transports.reach import compared_runtimes, profilable, reachable
@@ -28,8 +26,8 @@ __all__ = ["at_equal_latency", "other_runtimes", "relative_to_own"]
 def other_runtimes(settings: Settings, original: Original, run: RunFolder, progress: Progress) -> dict[str, Speedup]:
     """The targets that differ from that of ``settings`` in their runtime alone, and how much faster ``original`` is.
 
-    Measured interleaved, once: what stands in the folder of trials counts for all of them. None where the target is
-    another machine, or there are several.
+    Measured interleaved, once: budgets of trials depend on it, so a search that resumes must find the same. There are
+    none where the target is another machine, or one of several.
 
     Raises:
         ModelError: the network cannot be exported, or not be run.
@@ -38,9 +36,7 @@ def other_runtimes(settings: Settings, original: Original, run: RunFolder, progr
     others = {} if settings.prune.device != HERE or settings.prune.also else _alike(target)
     if not others:
         return {}
-    decides = {"checkpoint": checkpoint_hash(settings), "outside": measuring(settings), "targets": sorted(others)}
-    digest = text_hash(json.dumps(decides, sort_keys=True, default=str))[:12]
-    folder = RunFolder(run.searched / f"runtimes-{digest}")
+    folder = RunFolder(run.searched / f"runtimes-{trial_folder(settings, run).path.name}")
     found = load_if_there(Runtimes, folder)
     if found is None:
         found = _measured(settings, original, [one.runtime for one in others.values()], folder, progress)
@@ -54,7 +50,7 @@ def _alike(target: Target) -> dict[str, Target]:
     possible = compared_runtimes(target, ["auto"])
     alike = {
         one.runtime: one
-        for one in reversed(known)
+        for one in reversed(known)  # of targets with the same runtime, the first
         if one.runtime in possible
         and one.runtime != target.runtime
         and (one.kind, one.precision, one.threads, one.batch)
