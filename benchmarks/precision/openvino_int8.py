@@ -139,7 +139,8 @@ def run_case(name: str, args: argparse.Namespace) -> dict[str, Any]:
     test = Subset(dataset.test, plan.class_indices)
     judged = {**files, "nncf int8, min-max": ("openvino", extremes)}
     accuracies = {key: accuracy(*one, test, plan) for key, one in judged.items()}
-    return measured(files, case.title) | {"accuracy": accuracies, "macs": macs, "peer": versions}
+    found = {"accuracy": accuracies, "macs": macs, "peer": versions, "epochs": args.epochs}
+    return measured(files, case.title) | found
 
 
 def run_random(name: str, args: argparse.Namespace) -> dict[str, Any]:
