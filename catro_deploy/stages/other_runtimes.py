@@ -35,6 +35,7 @@ def other_runtimes(settings: Settings, original: Original, run: RunFolder, progr
     target = load_target(settings.prune.target)
     others = {} if settings.prune.device != HERE or settings.prune.also else _alike(target)
     if not others:
+        progress.note(f"the runtime stays: no other one can run here what is pruned for {target.name}")
         return {}
     folder = RunFolder(run.searched / f"runtimes-{trial_folder(settings, run).path.name}")
     found = load_if_there(Runtimes, folder)
