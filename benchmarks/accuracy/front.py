@@ -1,4 +1,4 @@
-"""Fronts of accuracy against measured latency: ours, the paper's and torch-pruning's criteria, at five budgets each.
+"""Fronts of accuracy against measured latency, at five budgets: ours, the paper's, torch-pruning's, Model Optimizer's.
 
     python -m benchmarks.accuracy.front --gtsrb FOLDER --cifar10 FOLDER --photographs FOLDER --weights FOLDER \\
         --tasks resnet20-gtsrb [--methods ours 'torch-pruning L1'] [--budgets 0.5x] [--trainings none] [--seeds 0 1 2]
@@ -6,9 +6,10 @@
 
 Tasks, ways to prune and ways to train are those of benchmarks/accuracy/reconstruction.py, and so is how a row is made:
 pruned to a share of the original's latency, timed once more interleaved with it, trained, judged on the test images.
-"paper" is CATRO by multiply-accumulates without reconstruction. torch-pruning prunes by one ratio for all layers. What
-cannot meet a budget is a row that says so. The weights of MobileNetV2 are made by `catro-deploy train --model
-torchvision:mobilenet_v2 --data gtsrb -o data.size=96 --epochs 5 -o train.augment=signs`, with mean and std of DATASETS.
+"paper" is CATRO by multiply-accumulates without reconstruction. torch-pruning prunes by one ratio for all layers; for
+FastNAS of Model Optimizer see benchmarks/modelopt_peer.py. What cannot meet a budget is a row that says so. The weights
+of MobileNetV2 are made by `catro-deploy train --model torchvision:mobilenet_v2 --data gtsrb -o data.size=96 --epochs 5
+-o train.augment=signs`, with mean and std of DATASETS.
 
 Rows that are done stand in benchmarks/results/front.json, or in reconstruction.json, and are not run again. Writes
 docs/fronts.md and docs/front_*.svg.
@@ -26,7 +27,7 @@ import torch
 from benchmarks.accuracy import reconstruction
 from benchmarks.accuracy.front_page import write_page
 from benchmarks.accuracy.front_rows import BUDGETS, RESULT, TASKS, TRAINED, WAYS, rows_of, stored_rows
-from benchmarks.accuracy.reconstruction_rows import Row
+from benchmarks.accuracy.reconstruction_rows import FASTNAS, Row
 from benchmarks.rows import run_missing
 from catro_deploy.errors import MissedError
 from catro_deploy.files import write_json, write_text
@@ -60,7 +61,8 @@ def run_row(row: Row, args: argparse.Namespace) -> None:
         result = asdict(row) | {"unmet": missed.read_text(encoding="utf-8")}
     else:
         result = json.loads(written.read_text(encoding="utf-8"))
-    write_json(written, result | {"versions": {name: version(name) for name in ("onnxruntime", "torch-pruning")}})
+    tool = "nvidia-modelopt" if row.pruning == FASTNAS else "torch-pruning"
+    write_json(written, result | {"versions": {name: version(name) for name in ("onnxruntime", tool)}})
 
 
 def main() -> None:

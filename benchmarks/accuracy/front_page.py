@@ -30,9 +30,10 @@ accuracy by Wilson's score for the number of test images. The machine did other 
 Algorithm 2 by multiply-accumulates and without reconstruction, fine-tuned by the recipe `fast`; its share of the
 multiply-accumulates is chosen so that the budget of latency is met. torch-pruning prunes by one ratio for all layers,
 found by halving so that the budget is met. Hessian is its group importance by optimal brain damage, with the squared
-gradients of 256 single images; random is one draw. Its networks are fine-tuned by a usual recipe (learning rate 0.05,
-no distillation) and by our gentle one. Untrained networks that were not reconstructed are judged with new statistics in
-their batch norms.
+gradients of 256 single images; random is one draw. FastNAS of NVIDIA's Model Optimizer scores widths, multiples of 8,
+by accuracy on validation images, and gets the largest share of the multiply-accumulates that meets the budget. Networks
+of both are fine-tuned by a usual recipe (learning rate 0.05, no distillation) and by our gentle one. Untrained networks
+that were not reconstructed are judged with new statistics in their batch norms.
 
 Our front is a line between our points and the original. A point lies **above** it if the lower end of its accuracy
 exceeds the front that is drawn through the upper ends of our accuracies and the lower ends of our latencies, read at
@@ -47,7 +48,7 @@ python -m benchmarks.accuracy.front --gtsrb FOLDER --cifar10 FOLDER --photograph
 MISSING = """\
 ## Not measured
 
-NVIDIA's Model Optimizer is not among the methods yet. Of the rows above (one seed each) there are:
+Of the rows above (one seed each) there are:
 """
 # Points of one way from which on a picture shows more than the table.
 FEWEST = 3

@@ -25,6 +25,7 @@ LOOKS = (
     ("#0e7c86", "#4fd1d9", "M-1.2 -.5H1.2V.5H-1.2Z"),
     ("#6b7a1e", "#c0cf5c", "M-.5 -1.2H.5V1.2H-.5Z"),
     ("#6b7280", "#a3adba", "M-1 -1L0 -.4L1 -1L.4 0L1 1L0 .4L-1 1L-.4 0Z"),
+    ("#4d7c0f", "#a3e635", "M-1.1 -.9L0 -.3L1.1 -.9L0 1.2Z"),
 )
 STYLE = (
     "text{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:#1f2328}.soft{fill:#59636e}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.accuracy.reconstruction_rows import PEER_RECIPES, PEERS, TRAININGS, Row
+from benchmarks.accuracy.reconstruction_rows import FASTNAS, PEER_RECIPES, PEERS, TRAININGS, Row
 from benchmarks.common import read_result
 
 __all__ = ["BUDGETS", "OURS", "RESULT", "TASKS", "TRAINED", "WAYS", "all_rows", "rows_of", "stored_rows"]
@@ -24,7 +24,11 @@ BUDGETS = ("0.8x", "0.65x", "0.5x", "0.35x", "0.2x")
 TRAINED = tuple(name for name in TRAININGS if name != "100 steps")
 OURS = "ours"
 # Way to prune -> ways to train; without training a network is judged once, as by the first.
-WAYS: Mapping[str, Sequence[str]] = {OURS: ("gentle",), "paper": ("fast",), **dict.fromkeys(PEERS, PEER_RECIPES)}
+WAYS: Mapping[str, Sequence[str]] = {
+    OURS: ("gentle",),
+    "paper": ("fast",),
+    **dict.fromkeys((*PEERS, FASTNAS), PEER_RECIPES),
+}
 
 
 def rows_of(

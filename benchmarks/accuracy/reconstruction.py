@@ -26,6 +26,7 @@ import torch
 from benchmarks.accuracy.reconstruction_page import page
 from benchmarks.accuracy.reconstruction_rows import (
     CASES,
+    FASTNAS,
     PEERS,
     PRUNINGS,
     RECIPES,
@@ -35,6 +36,7 @@ from benchmarks.accuracy.reconstruction_rows import (
     rows_of,
 )
 from benchmarks.common import DOCS, read_result
+from benchmarks.modelopt_peer import prune_by_fastnas
 from benchmarks.peers import measured_ratio, prune_by_peer
 from benchmarks.rows import finetune_and_judge, run_missing
 from catro_deploy.files import write_json, write_text
@@ -79,6 +81,8 @@ def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
         if not run.plan.is_file():
             if row.pruning in PEERS:
                 prune_by_peer(settings, run, None, PEERS[row.pruning])
+            elif row.pruning == FASTNAS:
+                prune_by_fastnas(settings, run)
             else:
                 prune(settings, run, Silent())
         if not ratio.is_file():

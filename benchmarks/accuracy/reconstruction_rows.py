@@ -166,12 +166,13 @@ PEERS = {
     "torch-pruning BN scale": "BNScaleImportance",
     "torch-pruning random": "RandomImportance",
 }
+FASTNAS = "Model Optimizer FastNAS"
 # Way to prune -> settings of [prune].
 PRUNINGS: Mapping[str, Mapping[str, Any]] = {
     "ours": {},
     "before": PLAIN,
     "paper": {**PLAIN, "allocation": "flops"},
-    **dict.fromkeys(PEERS, PLAIN),
+    **dict.fromkeys((*PEERS, FASTNAS), PLAIN),
     "class-blind": {"criterion": "obs"},
     "channels by L1": {"criterion": "l1", "worth": "measured"},
     "worth by scatter": {"worth": "scatter"},

@@ -1,0 +1,139 @@
+"""FastNAS of NVIDIA's Model Optimizer under our budgets: its search by FLOPs, our measuring and run folder.
+
+It needs `pip install nvidia-modelopt torchprofile==0.0.4` where a benchmark runs; 0.47 imports no newer torchprofile.
+"""
+
+import copy
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.peers import HALVINGS, NEARLY_ALL, open_timer, write_groups
+from catro_deploy.data.base import Subset
+from catro_deploy.errors import MissedError
+from catro_deploy.graph.coupling.trace import Network, trace
+from catro_deploy.pruning.cutting import Cut, cut_classifier
+from catro_deploy.records import Group, GroupPlan, Plan
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.settings import Settings
+from catro_deploy.stages.original import Original, open_original
+from catro_deploy.stages.prune import pruning_batches
+from catro_deploy.training.evaluate import accuracy, predict
+
+__all__ = ["kept_groups", "prune_by_fastnas"]
+
+# Widths are multiples of it: half a vector register in float32. Its default, 32, leaves narrow networks as they are.
+DIVISOR = 8
+BATCH_SIZE = 256
+
+
+def prune_by_fastnas(settings: Settings, run: RunFolder) -> Plan:
+    """Prune by FastNAS to the largest share of the FLOPs that meets the budget of latency.
+
+    It scores widths by accuracy on validation images, one layer at a time, with new batch norm statistics.
+
+    Raises:
+        MissedError: none does.
+    """
+    original = open_original(settings)
+    network = trace(original.model, original.input_shape)
+    batches = pruning_batches(original, settings)
+    loader = [images for images, _ in batches]
+    budget = settings.prune.given_budget
+    low, high = 0.0, 1.0
+    best: tuple[GroupPlan, ...] = ()
+    fastest = 1.0
+    with TemporaryDirectory() as folder, open_timer(original, settings, "quick") as timer:
+        for _ in range(HALVINGS):
+            share = (low + high) / 2
+            subnet = fastnas(original, loader, share, Path(folder, "scores"))
+            used = float("inf")
+            if subnet is not None:
+                groups = kept_groups(original.model, subnet, network)
+                result = timer.measure(cut_classifier(original, network, Cut(groups), loader[0], settings).model)
+                used = result.candidate_us / budget.limit(result.original_us)
+                fastest = min(fastest, result.speedup.ratio)
+            if used <= 1:
+                best, low = groups, share
+            elif subnet is None:
+                low = share
+            else:
+                high = share
+            if NEARLY_ALL <= used <= 1:
+                break
+    if not best:
+        raise MissedError(f"not met: {fastest:.2f}x at best")
+    return write_groups(settings, original, best, run)
+
+
+def fastnas(original: Original, loader: Sequence[torch.Tensor], share: float, scores: Path) -> nn.Module | None:
+    """The best subnet within a ``share`` of the FLOPs; None if there is none. ``scores`` are kept between calls."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what it was not tested with
+        import modelopt.torch.prune as mtp
+        from modelopt.torch.prune.fastnas import FastNASConfig
+
+    validation = Subset(original.dataset.validation, original.wanted)
+
+    def score(network: nn.Module) -> float:
+        logits = predict(network, validation, original.mean, original.std, BATCH_SIZE, torch.device("cpu"))
+        return accuracy(logits, validation.labels)
+
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        subnet, found = mtp.prune(
+            copy.deepcopy(original.model),
+            mode=[("fastnas", _with_divisor(FastNASConfig().model_dump()))],
+            constraints={"flops": f"{share:.2%}"},
+            dummy_input=torch.zeros(1, *original.input_shape),
+            config={
+                "data_loader": loader,
+                "collect_func": lambda images: images,
+                "score_func": score,
+                "checkpoint": str(scores),
+            },
+        )
+    return subnet if found["best"]["is_satisfied"] else None
+
+
+def _with_divisor(config: Mapping[str, Any]) -> dict[str, Any]:
+    changed: dict[str, Any] = copy.deepcopy(dict(config))
+    for rules in changed.values():
+        for rule in rules.values() if isinstance(rules, dict) else ():
+            rule.update({name: DIVISOR for name in ("channel_divisor", "feature_divisor") if name in (rule or {})})
+    return changed
+
+
+def kept_groups(model: nn.Module, subnet: nn.Module, network: Network) -> tuple[GroupPlan, ...]:
+    """What ``subnet``, whose channels are in another order, keeps of each group of ``model``.
+
+    A channel is known by the weight and bias of a batch norm. A group without one is kept whole.
+    """
+    return tuple(GroupPlan(g.name, g.width, _kept(model, subnet, g), g.producers) for g in network.groups)
+
+
+def _kept(model: nn.Module, subnet: nn.Module, group: Group) -> tuple[int, ...]:
+    for slot in group.slots:
+        norm, left = (net.get_submodule(slot.module) for net in (model, subnet))
+        if isinstance(norm, nn.BatchNorm2d):
+            waiting = _affine(left)
+            kept = []
+            for index, channel in zip(slot.index, slot.channel, strict=True):
+                if (pair := _affine(norm)[index]) in waiting:
+                    waiting.remove(pair)
+                    kept.append(channel)
+            assert not waiting, f"{slot.module} has channels that were not in the original"
+            return tuple(sorted(set(kept)))
+    return tuple(range(group.width))
+
+
+def _affine(norm: nn.Module) -> list[tuple[float, float]]:
+    weight, bias = norm.get_parameter("weight"), norm.get_parameter("bias")
+    return list(zip(weight.tolist(), bias.tolist(), strict=True))
