@@ -25,6 +25,7 @@ from catro_deploy.catro.gains import (
     weigh,
 )
 from catro_deploy.catro.greedy import greedy
+from catro_deploy.catro.quiet import printing_nothing
 from catro_deploy.errors import BudgetError
 from catro_deploy.records import Branch
 
@@ -149,13 +150,14 @@ class _Program:
         scale = SCALE / np.where(most == 0, 1.0, np.abs(most))
         within = LinearConstraint(self._costs * scale[:, None], -np.inf, (most - constants) * scale)
         # The loss against the largest widths is minimised, since the solver's gap is relative to its objective.
-        found = milp(
-            SCALE * self._lost / (self._most or 1.0),
-            integrality=self._binaries,
-            bounds=Bounds(0, 1),
-            constraints=[LinearConstraint(matrix, right, right), within],
-            options={"time_limit": limit_s, "mip_rel_gap": gap},
-        )
+        with printing_nothing():  # HiGHS has a message that no option turns off
+            found = milp(
+                SCALE * self._lost / (self._most or 1.0),
+                integrality=self._binaries,
+                bounds=Bounds(0, 1),
+                constraints=[LinearConstraint(matrix, right, right), within],
+                options={"time_limit": limit_s, "mip_rel_gap": gap},
+            )
         bound = math.inf
         if found.mip_dual_bound is not None:
             bound = self._most - found.mip_dual_bound * self._most / SCALE
