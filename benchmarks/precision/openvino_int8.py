@@ -1,4 +1,4 @@
-"""int8 in OpenVINO: ours beside NNCF's, and what pruning is worth beside the fastest network without it.
+"""int8 in OpenVINO: ours beside NNCF's, and what pruning is worth beside the unpruned network in int8.
 
     python -m benchmarks.precision.openvino_int8 --gtsrb FOLDER --cifar10 FOLDER --weights FOLDER --nncf PYTHON
         [--only resnet20] [--epochs 10]

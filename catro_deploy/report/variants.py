@@ -1,4 +1,4 @@
-"""The variants of a pruning to one budget: a table, the outcome in words and in one line."""
+"""The variants of a pruning: a table, the outcome in words and in one line."""
 
 from catro_deploy.records import Variant, Variants
 from catro_deploy.records.variants import BUDGET, STEPS, TARGET

@@ -1,4 +1,4 @@
-"""Targets that this machine is in other runtimes: how fast the original is there, so that budgets can be compared."""
+"""This machine in other runtimes: how fast the original is in each, so that budgets can be compared."""
 
 from dataclasses import replace
 
