@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.peers import HALVINGS, NEARLY_ALL, open_timer, write_groups
+from benchmarks.peers import Candidate, gentlest_cut, write_groups
 from catro_deploy.data.base import Subset
-from catro_deploy.errors import MissedError
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.pruning.cutting import Cut, cut_classifier
 from catro_deploy.records import Group, GroupPlan, Plan
@@ -44,33 +43,18 @@ def prune_by_fastnas(settings: Settings, run: RunFolder) -> Plan:
     """
     original = open_original(settings)
     network = trace(original.model, original.input_shape)
-    batches = pruning_batches(original, settings)
-    loader = [images for images, _ in batches]
-    budget = settings.prune.given_budget
-    low, high = 0.0, 1.0
-    best: tuple[GroupPlan, ...] = ()
-    fastest = 1.0
-    with TemporaryDirectory() as folder, open_timer(original, settings, "quick") as timer:
-        for _ in range(HALVINGS):
-            share = (low + high) / 2
-            subnet = fastnas(original, loader, share, Path(folder, "scores"))
-            used = float("inf")
-            if subnet is not None:
-                groups = kept_groups(original.model, subnet, network)
-                result = timer.measure(cut_classifier(original, network, Cut(groups), loader[0], settings).model)
-                used = result.candidate_us / budget.limit(result.original_us)
-                fastest = min(fastest, result.speedup.ratio)
-            if used <= 1:
-                best, low = groups, share
-            elif subnet is None:
-                low = share
-            else:
-                high = share
-            if NEARLY_ALL <= used <= 1:
-                break
-    if not best:
-        raise MissedError(f"not met: {fastest:.2f}x at best")
-    return write_groups(settings, original, best, run)
+    batches = [images for images, _ in pruning_batches(original, settings)]
+    with TemporaryDirectory() as folder:
+
+        def cut_by(strength: float) -> Candidate | None:
+            subnet = fastnas(original, batches, 1 - strength, Path(folder, "scores"))
+            if subnet is None:
+                return None
+            groups = kept_groups(original.model, subnet, network)
+            return cut_classifier(original, network, Cut(groups), batches[0], settings).model, groups
+
+        groups = gentlest_cut(original, settings, cut_by, most=1.0)
+    return write_groups(settings, original, groups, run)
 
 
 def fastnas(original: Original, loader: Sequence[torch.Tensor], share: float, scores: Path) -> nn.Module | None:

@@ -1,7 +1,7 @@
 """torch-pruning's pruner under our budgets: its criteria, our measuring, fine-tuning and run folder."""
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,9 +23,12 @@ from catro_deploy.stages.prune import pruning_batches, write_pruning
 from catro_deploy.targets import load_target
 from catro_deploy.transports.execution import use_of
 
-__all__ = ["measured_ratio", "open_timer", "prune_by_peer", "prune_to_widths", "write_groups"]
+__all__ = ["gentlest_cut", "measured_ratio", "open_timer", "prune_by_peer", "prune_to_widths", "write_groups"]
 
-# Ratios that torch-pruning is tried with: halvings of the interval in which the budget is met.
+# A network, and what it keeps of each group.
+Candidate = tuple[nn.Module, tuple[GroupPlan, ...]]
+
+# Strengths that are tried: halvings of the interval in which the budget is met.
 HALVINGS = 7
 NEARLY_ALL = 0.97
 # Images whose squared gradients an importance by the Hessian gets, of all classes together.
@@ -42,27 +45,47 @@ def prune_by_peer(
     """
     original = open_original(settings)
     network = trace(original.model, original.input_shape)
+    batches = pruning_batches(original, settings) if needs_gradients(importance) else ()
+
+    def cut_by(ratio: float) -> Candidate:
+        return peer_network(original.model, network, ratio, round_to, importance, batches=batches)
+
+    return write_groups(settings, original, gentlest_cut(original, settings, cut_by, most=0.95), run)
+
+
+def gentlest_cut(
+    original: Original, settings: Settings, cut_by: Callable[[float], Candidate | None], most: float
+) -> tuple[GroupPlan, ...]:
+    """What the gentlest cut that meets the budget keeps, by halving the interval of strengths from 0 to ``most``.
+
+    ``cut_by`` gives None where no cut is as strong.
+
+    Raises:
+        MissedError: none meets it.
+    """
     budget = settings.prune.given_budget
-    low, high = 0.0, 0.95
+    low, high = 0.0, most
     best: tuple[GroupPlan, ...] = ()
     fastest = 1.0
-    batches = pruning_batches(original, settings) if needs_gradients(importance) else ()
     with open_timer(original, settings, "quick") as timer:
         for _ in range(HALVINGS):
-            ratio = (low + high) / 2
-            cut, groups = peer_network(original.model, network, ratio, round_to, importance, batches=batches)
-            result = timer.measure(cut)
+            strength = (low + high) / 2
+            candidate = cut_by(strength)
+            if candidate is None:
+                high = strength
+                continue
+            result = timer.measure(candidate[0])
             used = result.candidate_us / budget.limit(result.original_us)
             fastest = min(fastest, result.speedup.ratio)
             if used <= 1:
-                best, high = groups, ratio
+                best, high = candidate[1], strength
             else:
-                low = ratio
+                low = strength
             if NEARLY_ALL <= used <= 1:
                 break
     if not best:
         raise MissedError(f"not met: {fastest:.2f}x at best")
-    return write_groups(settings, original, best, run)
+    return best
 
 
 def prune_to_widths(settings: Settings, run: RunFolder, importance: str, widths: Mapping[str, int]) -> Plan:
@@ -95,7 +118,7 @@ def peer_network(
     importance: str = "MagnitudeImportance",
     ratios: Mapping[str, float] | None = None,
     batches: Sequence[Labelled] = (),
-) -> tuple[nn.Module, tuple[GroupPlan, ...]]:
+) -> Candidate:
     """``model`` cut by torch-pruning, and what that kept of each group; some layers have ``ratios`` of their own.
 
     Importances that look at gradients get those of the cross entropy of ``batches``. A random one draws the same
