@@ -15,7 +15,7 @@ from benchmarks.accuracy.equal_latency_tables import machine_tables
 from benchmarks.architectures import peer_tests
 from benchmarks.architectures.peer_tests_tables import peer_tables
 from benchmarks.common import DOCS, read_result, table
-from benchmarks.latency import cost_model, input_size
+from benchmarks.latency import cost_model, input_size, second_opinion
 from benchmarks.precision import int8, openvino_int8
 from benchmarks.precision.openvino_int8_tables import machine_tables as openvino_tables
 from benchmarks.product import prune_whole
@@ -111,12 +111,16 @@ def cost_model_section() -> list[str]:
 
 def input_size_section() -> list[str]:
     """One table, if it has been measured."""
-    networks: Mapping[str, Any] = read_result(input_size.RESULT).get("networks", {})
-    if not networks:
-        return []
-    measured = {_measured(found["environment"]["processor"], found) for found in networks.values()}
-    command = _command("benchmarks.latency.input_size")
-    return [texts.INPUT_SIZE, command, "\n".join(sorted(measured)), input_size.results_table(dict(networks))]
+    networks: dict[str, Any] = read_result(input_size.RESULT).get("networks", {})
+    head = _head(texts.INPUT_SIZE, "benchmarks.latency.input_size", networks)
+    return [*head, input_size.results_table(networks)] if networks else []
+
+
+def second_opinion_section() -> list[str]:
+    """One table, if it has been measured."""
+    networks: dict[str, Any] = read_result(second_opinion.RESULT).get("networks", {})
+    head = _head(texts.SECOND_OPINION, "benchmarks.latency.second_opinion", networks)
+    return [*head, second_opinion.results_table(networks)] if networks else []
 
 
 def networks_runtime(networks: Mapping[str, Any]) -> str:
@@ -127,13 +131,8 @@ def networks_runtime(networks: Mapping[str, Any]) -> str:
 def pruning_section() -> list[str]:
     """One table; all networks on one machine."""
     rows: Mapping[str, Any] = read_result(prune_whole.RESULT)["rows"]
-    measured = {_measured(row["environment"]["processor"], row) for row in rows.values()}
-    return [
-        texts.PRUNING,
-        _command("benchmarks.product.prune_whole --cifar10 FOLDER --photographs FOLDER --weights FOLDER"),
-        "\n".join(sorted(measured)),
-        prune_whole.results_table(rows),
-    ]
+    command = "benchmarks.product.prune_whole --cifar10 FOLDER --photographs FOLDER --weights FOLDER"
+    return [*_head(texts.PRUNING, command, rows), prune_whole.results_table(rows)]
 
 
 def peer_tests_section() -> list[str]:
@@ -158,6 +157,7 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
     openvino_section,
     cost_model_section,
     input_size_section,
+    second_opinion_section,
     pruning_section,
     peer_tests_section,
 )
@@ -166,6 +166,11 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
 def page() -> str:
     """The whole page, as Markdown."""
     return "\n\n".join([texts.HEAD, *(part for section in SECTIONS for part in section()), texts.SCRIPTS]) + "\n"
+
+
+def _head(text: str, command: str, rows: Mapping[str, Any]) -> list[str]:
+    measured = {_measured(row["environment"]["processor"], row) for row in rows.values()}
+    return [text, _command(command), "\n".join(sorted(measured))]
 
 
 def _command(line: str) -> str:

@@ -70,6 +70,12 @@ INPUT_SIZE = """\
 Prunings that resize their images to a smaller size. Predicted from the profile of the original size, in proportion to
 the positions of each layer, and two measurements at the smaller size, of the unpruned network and a narrow one."""
 
+SECOND_OPINION = """\
+## A second opinion on OpenVINO's latency
+
+Medians over the repeats of the same networks, measured here (original and pruned interleaved in one process) and by
+OpenVINO's `benchmark_app` (each alone), and how far `benchmark_app` lies from what was measured here, each time."""
+
 PRUNING = """## Time and memory of a pruning
 
 From a network and 1,000 images in memory to the pruned ONNX file, with reconstruction, under a latency budget of 0.5x
@@ -109,6 +115,7 @@ that some of them load.
 | `paper.figures` | the path of Algorithm 2, and the channels that two tasks keep |
 | `latency.cost_model` | how well a latency profile predicts prunings that it was not fitted to |
 | `latency.input_size` | how well that profile predicts prunings that compute at smaller images |
+| `latency.second_opinion` | how far OpenVINO's `benchmark_app` lies from what is measured here |
 | `latency.allocation` | time and gap of the greedy and the exact allocation, ResNet-56 and 110 |
 | `latency.depth` | what width, depth and both reach, on published V100 tables and on x86 |
 | `roofline.evaluate` | the estimate for GPUs: fit, held-out errors, published latencies |
