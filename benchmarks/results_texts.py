@@ -62,7 +62,8 @@ COST_MODEL = """\
 
 Random prunings that the profile was not fitted to, over the widths that an allocation may choose from. "Any widths"
 were mostly never measured: such predictions are labelled as estimates, and every allocation is measured before it
-counts. MACs are fitted to the same prunings with slope and intercept."""
+counts. MACs are fitted to the same prunings with slope and intercept. The noise is the error left in the measured
+latencies themselves, from how far medians over every second round lie apart."""
 
 INPUT_SIZE = """\
 ## How well a profile predicts another input size

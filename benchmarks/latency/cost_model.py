@@ -54,6 +54,8 @@ TARGETS_MET = {"within_10": 0.99, "rmspe": 0.035}
 CLASSES = 10
 # Each loading puts a network elsewhere in memory, which changes its latency by some percent: so it is timed more often.
 ORIGINALS = 5
+# Times that each network is visited: what is taken for true must be less noisy than what is judged by it.
+ROUNDS = 32
 
 Widths = Mapping[str, int]
 
@@ -99,7 +101,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
     useful = draw(lambda group: profile.staircases[group].candidates)
     anywhere = draw(lambda group: range(3, full[group] + 1))
-    shares, warnings = latencies(model, network, [*useful, *anywhere], shape, use, protocol)
+    shares, noise = latencies(model, network, [*useful, *anywhere], shape, use, protocol)
     predicted = [cost.predict(widths) / profile.original_us for widths in [*useful, *anywhere]]
     macs = np.array([flops.predict(widths) / flops.predict(full) for widths in useful])
     count = len(useful)
@@ -113,7 +115,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "by_macs": asdict(prediction_errors(fitted.tolist(), shares[:count])),
         "any_widths": asdict(prediction_errors(predicted[count:], shares[count:])),
         "points": [[predicted[i], shares[i]] for i in range(count)],
-        "disagreement": warnings,
+        "noise": noise,
         "environment": environment(),
     }
 
@@ -126,7 +128,10 @@ def latencies(
     use: Use,
     protocol: ProfileProtocol,
 ) -> tuple[list[float], float]:
-    """Latency of each network as a share of the original's, and how far rounds lie apart."""
+    """Latency of each network as a share of the original's, and the error that noise leaves in them, as a share.
+
+    The error is that of a median over all rounds, from how far the medians over every second round lie apart.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         export_onnx(model, shape, folder / "exported.onnx", opset=18, metadata={})
@@ -140,7 +145,7 @@ def latencies(
             skeleton.write(keeps, folder / f"{place}.onnx")
             variants.append(Variant(str(place), f"{place}.onnx", whole=True))
         mixed = tuple(variants[place] for place in np.random.default_rng(3).permutation(len(variants)))
-        timing = replace(visits(protocol, protocol.together), rounds=8)
+        timing = replace(visits(protocol, protocol.together), rounds=ROUNDS)
         job = ProfileJob(use.runtime, use.threads, use.batch, 2, reference.name, mixed, timing)
         events: list[Event] = []
         run_job(HERE, job, folder, (), on_event=events.append)
@@ -148,8 +153,9 @@ def latencies(
     rounds = [np.array(s.whole_us) / np.array(s.reference_us) for s in (samples[v.name] for v in variants)]
     times = [float(np.median(of)) for of in rounds]
     original = float(np.median(times[len(prunings) :]))
-    apart = float(np.median([np.ptp(of) / np.median(of) for of in rounds]))
-    return [time / original for time in times[: len(prunings)]], apart
+    halves = np.array([[np.median(of[half::2]) / np.median(of) for half in (0, 1)] for of in rounds])
+    noise = float(np.sqrt(np.mean(np.diff(halves, axis=1) ** 2)) / 2)
+    return [time / original for time in times[: len(prunings)]], noise
 
 
 def results_table(results: dict[str, dict[str, Any]]) -> str:
@@ -159,9 +165,10 @@ def results_table(results: dict[str, dict[str, Any]]) -> str:
         for key, what in (("prunings", "profile"), ("any_widths", "profile, any widths"), ("by_macs", "MACs, fitted")):
             e = result[key]
             errors = [f"{e['within_5']:.1%}", f"{e['within_10']:.1%}", f"{e['rmspe']:.2%}", f"{e['spearman']:.3f}"]
-            took = f"{result['profile']['seconds']:.0f} s" if key == "prunings" else ""
-            lines.append([name, what, e["networks"], *errors, took])
-    heads = ["network", "predicted by", "prunings", "within 5%", "within 10%", "RMSPE", "Spearman", "profile took"]
+            of_both = [f"{result['noise']:.1%}" if "noise" in result else "", f"{result['profile']['seconds']:.0f} s"]
+            lines.append([name, what, e["networks"], *errors, *(of_both if key == "prunings" else ["", ""])])
+    heads = ["network", "predicted by", "prunings", "within 5%", "within 10%", "RMSPE", "Spearman"]
+    heads += ["noise of the measurement", "profile took"]
     return table(heads, lines)
 
 

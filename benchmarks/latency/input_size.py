@@ -64,7 +64,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         ]
         full, narrow = {group.name: group.width for group in groups}, narrow_widths(groups, profile)
         unpruned, narrower = shares_of_original(model, [smaller, of_widths(smaller, network, (), narrow)], shape, use)
-        shares, apart = latencies(smaller, network, prunings, shape, use, protocol)
+        shares, noise = latencies(smaller, network, prunings, shape, use, protocol)
         measured = [unpruned * share for share in shares]
         both = [(full, unpruned * profile.original_us), (narrow, narrower * profile.original_us)]
         scaled = scaled_profile(profile, own.layers, network.layers, groups, both)
@@ -74,7 +74,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
             "errors": asdict(prediction_errors(predicted, measured)),
             "unpruned": unpruned,
             "points": list(map(list, zip(predicted, measured, strict=True))),
-            "disagreement": apart,
+            "noise": noise,
         }
     return {"input": own_size, "sizes": sizes, "device": dict(profile.device), "environment": environment()}
 
