@@ -2,8 +2,9 @@
 
 1. A sweep over all widths, every group in its own steps, shows at which widths a group is fast: its candidates.
 2. Latin squares over the candidates give networks in which neighbouring layers have every pair of widths.
-3. Networks whose rounds disagree are timed again. Samples are saved network by network: an interrupted measurement
-continues where it stopped.
+3. Networks whose rounds disagree are timed again while there is time.
+
+Samples are saved network by network: an interrupted measurement continues where it stopped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,8 +46,6 @@ WHOLE = 120
 ORIGINALS = 5
 MOST_AGAIN = 0.25
 TIMES_AGAIN = 2
-# Time of one network in the squares, where some are also timed as a whole, relative to one of the sweep.
-SLOWER = 1.5
 
 
 def find_profile(
@@ -171,7 +170,7 @@ class _Measuring:
         generator = np.random.default_rng(protocol.seed)
         neighbours = {name: [n for n in cost.neighbours(name) if n != name] for name in candidates}
         squares = [latin_square(candidates, neighbours, generator) for _ in range(protocol.squares)]
-        affordable = max(len(squares[0]), int(protocol.limit_s / max(SLOWER * seconds, 1e-9)))
+        affordable = max(len(squares[0]), _affordable(protocol.limit_s / max(seconds, 1e-9), WHOLE + protocol.held_out))
         networks = [network for square in squares for network in square][:affordable] + [self.subject.full] * ORIGINALS
         networks = [networks[i] for i in generator.permutation(len(networks))]
         whole = set(range(0, len(networks), max(1, len(networks) // (WHOLE + protocol.held_out))))
@@ -182,7 +181,7 @@ class _Measuring:
             apart = [of.disagreement for of in self._timed(samples)]
             noisy = sorted((i for i, a in enumerate(apart) if a > protocol.disagreement), key=lambda i: -apart[i])
             again = sorted(noisy[: int(MOST_AGAIN * len(networks))])
-            if not again:
+            if not again or self.log.seconds > protocol.limit_s:
                 break
             title = f"Timing {len(again)} networks again"
             some = {place for place, i in enumerate(again) if i in whole}
@@ -218,3 +217,11 @@ class _Measuring:
                 job, device = subject.job(variants, self.protocol), subject.use.device
                 run_job(device, job, subject.folder, files, limit_s=limit_s, note=note, on_event=keep)
         return [self.log[name] for name in names]
+
+
+def _affordable(profiled: float, whole: int) -> int:
+    """How many networks can be timed in the time in which as many as ``profiled`` are profiled.
+
+    The first ``whole`` are also timed as a whole, which takes about as long again: some runtimes compile them anew.
+    """
+    return int(max(profiled - whole, profiled / 2))

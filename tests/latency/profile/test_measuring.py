@@ -155,6 +155,13 @@ def test_fewer_networks_are_timed_where_all_would_take_too_long_but_one_square_a
     assert profile.errors.networks == 1
 
 
+@pytest.mark.parametrize(("seconds", "networks"), [(1000, 840), (400, 240), (320, 160), (300, 150), (20, 10)])
+def test_networks_that_are_also_timed_as_a_whole_count_twice(seconds, networks):
+    """At a second each, 160 of them twice."""
+    assert measuring._affordable(seconds, 160) == networks
+    assert networks + min(networks, 160) == seconds
+
+
 def measure(protocol: ProfileProtocol) -> None:
     measure_profile(tiny_network(), SHAPE, USE, protocol, Silent())
 

@@ -55,6 +55,13 @@ def test_a_noisy_machine_is_told_and_a_quarter_of_the_networks_is_timed_again_at
     assert profile.disagreement == pytest.approx(1)
 
 
+def test_nothing_is_timed_again_when_the_time_is_up(monkeypatch):
+    bursts(monkeypatch, lambda name: True)
+    told = Told()
+    measure_profile(tiny_network(), SHAPE, USE, TOLD.model_copy(update={"limit_s": 1e-6}), told)
+    assert [bar[0] for bar in told.bars if "again" in bar[0]] == []
+
+
 def test_networks_that_a_burst_hit_are_timed_again_until_they_agree(monkeypatch):
     """Of the squares only the fourth and the eighth are hit, and the fourth once more."""
     bursts(monkeypatch, lambda name: name.startswith(("square/3/", "square/7/", "again 0/0/")))
