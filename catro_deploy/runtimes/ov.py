@@ -52,6 +52,7 @@ class OvRunner:
         self.cache = cache
         self._network: Any = None
         self._compiled: Any = None
+        self._exported: Any = None
         self._request: Any = None
         self._given: NDArray[Any] | None = None
         self._counters = NodeCounters()
@@ -69,11 +70,13 @@ class OvRunner:
             raise self._explain_read(said(error)) from None
         self._require_image()
         self._compile()
+        if self.profiling and self.device == "CPU":
+            self._exported = self._export()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Free the model."""
-        self._network = self._compiled = self._request = self._given = None
+        self._network = self._compiled = self._exported = self._request = self._given = None
 
     @property
     def version(self) -> str:
@@ -131,7 +134,7 @@ class OvRunner:
 
     @contextmanager
     def visit(self) -> Iterator[None]:
-        """Compile the network anew: its counters tell nothing but averages from then on."""
+        """Load the network anew: its counters tell nothing but averages from then on."""
         if self.profiling:
             self._compile()
             self._counters.restart()
@@ -166,7 +169,10 @@ class OvRunner:
         if self.cache is not None:
             config["CACHE_DIR"] = str(self.cache)
         try:
-            self._compiled = core().compile_model(self._network, self.device, config)
+            if self._exported is None:
+                self._compiled = core().compile_model(self._network, self.device, config)
+            else:
+                self._compiled = core().import_model(self._exported, self.device, config)
             self._request = self._compiled.create_infer_request()
         except Exception as error:  # as above
             raise self._explain_compile(said(error)) from None
@@ -177,6 +183,11 @@ class OvRunner:
                 f"OpenVINO {self.version} computes {self.model.name} in {chosen}, though {precision} is asked for.",
                 "Install another version: python3 -m pip install --upgrade openvino",
             )
+
+    def _export(self) -> Any:  # noqa: ANN401 - openvino.Tensor
+        """The compiled network in memory: to load it takes a quarter of the time that compiling a small one takes."""
+        exported = np.frombuffer(self._compiled.export_model().getbuffer(), np.uint8)
+        return self._ov.Tensor(exported, shared_memory=True)
 
     def _precision(self) -> str:
         """That of the file: f16 if its constants are in half precision, else f32; integers say so themselves."""

@@ -16,7 +16,7 @@ DISTURBED = 1.5
 
 
 class NodeCounters:
-    """What the counters said after each inference, a stretch for each time that the network was compiled.
+    """What the counters said after each inference, a stretch for each time that the network was loaded.
 
     A counter is the average, in whole microseconds, of all inferences since then. The first inference, which prepares
     much, is told exactly; the others have what is left in common.
@@ -27,7 +27,7 @@ class NodeCounters:
         self._stretches: list[list[list[float]]] = []
 
     def restart(self) -> None:
-        """The network was compiled anew."""
+        """The network was loaded anew."""
         self._stretches.append([])
 
     def read(self, request: Any) -> None:  # noqa: ANN401 - openvino.InferRequest
