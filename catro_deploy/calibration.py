@@ -48,6 +48,7 @@ class LatencyProtocol(_Protocol):
     min_samples: PositiveInt
     limit_s: PositiveFloat
     block: PositiveInt
+    settling: NonNegativeInt = 2
     bootstrap_resamples: PositiveInt
     seed: NonNegativeInt
 

@@ -89,8 +89,8 @@ class ModelJob(Job[R]):
 class BenchProtocol:
     """How long two models are timed, and the bootstrap of their ratio.
 
-    After ``warmup_s`` they are timed in blocks of ``block`` inferences until ``seconds`` have passed and each has
-    ``min_samples``, or ``limit_s`` have passed.
+    After ``warmup_s`` they are timed in blocks of ``block`` inferences, after ``settling`` that do not count, until
+    ``seconds`` have passed and each has ``min_samples``, or ``limit_s`` have passed.
     """
 
     warmup_s: float
@@ -100,6 +100,7 @@ class BenchProtocol:
     block: int
     bootstrap_resamples: int
     seed: int
+    settling: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Interleaved latencies of two models, and how certain their ratio is.
 
 Both run in one process in the order A B A B ..., a few inferences (a block) at a time, so that whatever slows
-the machine for a while slows both. Percentiles are nearest-rank: each is a time that was measured.
+the machine for a while slows both. The first of a turn, which find the other model in the caches, may be left out.
+Percentiles are nearest-rank: each is a time that was measured.
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ def measure(
         begin = time.perf_counter()
         while time.perf_counter() - begin < protocol.warmup_s:
             for infer in models.values():
-                _block(infer, protocol.block)
+                _block(infer, protocol)
             report(time.perf_counter() - begin)
         start = time.perf_counter()
         samples, elapsed = 0, 0.0
         while elapsed < protocol.limit_s and (elapsed < protocol.seconds or samples < protocol.min_samples):
             for name, infer in models.items():
-                blocks[name].append(_block(infer, protocol.block))
+                blocks[name].append(_block(infer, protocol))
             samples += protocol.block
             elapsed = time.perf_counter() - start
             report(time.perf_counter() - begin)
@@ -87,8 +88,10 @@ def clocked(call: Callable[[], object]) -> Callable[[], float]:
     return once
 
 
-def _block(infer: Callable[[], float], count: int) -> list[float]:
-    return [infer() for _ in range(count)]
+def _block(infer: Callable[[], float], protocol: BenchProtocol) -> list[float]:
+    for _ in range(protocol.settling):
+        infer()
+    return [infer() for _ in range(protocol.block)]
 
 
 @contextmanager

@@ -146,6 +146,7 @@ class Protocol:
     block: PositiveCount
     bootstrap_resamples: PositiveCount
     seed: Count
+    settling: Count = 0
 
 
 @dataclass(frozen=True)

@@ -94,10 +94,11 @@ def how_measured(report: Report) -> str:
 
 
 def _timing(protocol: Protocol) -> str:
+    settled = f" without the first {protocol.settling} of each turn" if protocol.settling else ""
     return (
         f"Both networks ran in one process on the device, interleaved in blocks of {protocol.block} calls (A B "
-        "A B ...), after warm-up, so that a change of clock or load affects both. The speedup is the ratio of median "
-        "latencies; its 95% confidence interval comes from a bootstrap over the turns "
+        f"A B ...){settled}, after warm-up, so that a change of clock or load affects both. The speedup is the ratio "
+        "of median latencies; its 95% confidence interval comes from a bootstrap over the turns "
         f"({count(protocol.bootstrap_resamples)} redraws)."
     )
 

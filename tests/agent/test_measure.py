@@ -57,6 +57,14 @@ def test_models_take_turns_block_by_block():
     assert all(len(block) == 5 for model in blocks.values() for block in model)
 
 
+def test_the_first_inferences_of_each_turn_do_not_count():
+    """Each returns its place among all: in turns of 2 + 3 the first two are missing, of A and of B."""
+    places = itertools.count()
+    protocol = replace(PROTOCOL, settling=2, block=3, min_samples=6, seconds=0.0)
+    blocks = measure(dict.fromkeys("AB", lambda: float(next(places))), protocol, lambda _: None)
+    assert blocks == {"A": [[2, 3, 4], [12, 13, 14]], "B": [[7, 8, 9], [17, 18, 19]]}
+
+
 def test_times_are_microseconds_of_one_inference():
     blocks = measure({"A": clocked(lambda: time.sleep(0.002)), "B": clocked(lambda: None)}, PROTOCOL, lambda _: None)
     us = {name: [us for block in blocks[name] for us in block] for name in "AB"}

@@ -103,6 +103,7 @@ BENCH = {
     "modes": [{"batch": 1}],
     "protocol": {
         "warmup_s": 0.5, "seconds": 1, "min_samples": 9, "limit_s": 2, "block": 1, "bootstrap_resamples": 9, "seed": 0,
+        "settling": 2,
     },
     "beside": False, "soak_s": 1.5,
 }  # fmt: skip
