@@ -15,7 +15,7 @@ from benchmarks.accuracy.equal_latency_tables import machine_tables
 from benchmarks.architectures import peer_tests
 from benchmarks.architectures.peer_tests_tables import peer_tables
 from benchmarks.common import DOCS, read_result, table
-from benchmarks.latency import cost_model, input_size, second_opinion
+from benchmarks.latency import cost_model, input_size, second_opinion, turns
 from benchmarks.precision import int8, openvino_int8
 from benchmarks.precision.openvino_int8_tables import machine_tables as openvino_tables
 from benchmarks.product import prune_whole
@@ -123,6 +123,13 @@ def second_opinion_section() -> list[str]:
     return [*head, second_opinion.results_table(networks)] if networks else []
 
 
+def turns_section() -> list[str]:
+    """One table, if it has been measured."""
+    networks: dict[str, Any] = read_result(turns.RESULT).get("networks", {})
+    head = _head(texts.TURNS, "benchmarks.latency.turns", networks)
+    return [*head, turns.results_table(networks)] if networks else []
+
+
 def networks_runtime(networks: Mapping[str, Any]) -> str:
     """By which runtime, in its version, they were measured."""
     return " and ".join(sorted({str(found["device"]["runtime"]) for found in networks.values()}))
@@ -158,6 +165,7 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
     cost_model_section,
     input_size_section,
     second_opinion_section,
+    turns_section,
     pruning_section,
     peer_tests_section,
 )

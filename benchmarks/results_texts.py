@@ -77,6 +77,13 @@ SECOND_OPINION = """\
 Medians over the repeats of the same networks, measured here (original and pruned interleaved in one process) and by
 OpenVINO's `benchmark_app` (each alone), and how far `benchmark_app` lies from what was measured here, each time."""
 
+TURNS = """\
+## The first inferences of a turn
+
+Original and pruned network take turns of ten inferences. The first ones find the other network in the caches: how long
+their medians are relative to the second half of the turn, and the percentiles with and without ("settled") the first
+two. `bench` leaves those out."""
+
 PRUNING = """## Time and memory of a pruning
 
 From a network and 1,000 images in memory to the pruned ONNX file, with reconstruction, under a latency budget of 0.5x
@@ -117,6 +124,7 @@ that some of them load.
 | `latency.cost_model` | how well a latency profile predicts prunings that it was not fitted to |
 | `latency.input_size` | how well that profile predicts prunings that compute at smaller images |
 | `latency.second_opinion` | how far OpenVINO's `benchmark_app` lies from what is measured here |
+| `latency.turns` | how much longer the first inferences of a turn take when two networks are timed interleaved |
 | `latency.allocation` | time and gap of the greedy and the exact allocation, ResNet-56 and 110 |
 | `latency.depth` | what width, depth and both reach, on published V100 tables and on x86 |
 | `roofline.evaluate` | the estimate for GPUs: fit, held-out errors, published latencies |

@@ -43,15 +43,20 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     """Medians by both, in microseconds, of each network and precision, each time."""
     model, size = untrained(name), NETWORKS[name]
     shape = (3, size, size)
-    network = trace(model, shape)
-    half = {group.name: group.width if group.fixed else max(1, group.width // 2) for group in network.groups}
-    pruned = of_widths(model, network, (), half)
+    pruned = halved(model, shape)
     found: dict[str, list[tuple[float, float]]] = {}
     for _ in range(repeats):
         for precision in PRECISIONS:
             for title, pair in opinions(model, pruned, shape, precision):
                 found.setdefault(f"{title}, {precision}", []).append(pair)
     return {"input": size, "medians_us": found, "environment": environment()}
+
+
+def halved(model: nn.Module, shape: tuple[int, int, int]) -> nn.Module:
+    """A network like ``model`` with half as many channels wherever they can be pruned."""
+    network = trace(model, shape)
+    half = {group.name: group.width if group.fixed else max(1, group.width // 2) for group in network.groups}
+    return of_widths(model, network, (), half)
 
 
 def opinions(
