@@ -31,7 +31,10 @@ CRITERIA = """\
 The same share of all channels of each layer is kept, and all networks are reconstructed alike, so that nothing but the
 choice differs. "catro" (the default) weighs the error of the next layers by what separates the wanted classes' logits,
 "obs" weighs it equally; "ratio" is the trace ratio of what the next layers reconstruct, "paper" the paper's. Cells hold
-agreement with the original on validation images and accuracy on test images, one seed."""
+agreement with the original on validation images (of cat and dog 200) and accuracy on test images, one seed.
+
+In the mean, "catro" leads by agreement without training and "obs" after it; on test images they are level. Of equals,
+the one that knows the wanted classes is the default."""
 
 SEARCH = """\
 ## What a search gains

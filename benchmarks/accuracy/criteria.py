@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
@@ -142,15 +143,27 @@ def judge(pair: str, criterion: str, training: str, args: argparse.Namespace) ->
 
 
 def results_table(rows: Iterable[Mapping[str, Any]]) -> str:
-    """A line for each network and training of which every criterion has been tried."""
+    """A line for each network and training of which every criterion has been tried, and their means by training."""
     found = {(row["pair"], row["training"], row["criterion"]): row for row in rows}
-    lines = []
-    for pair, training in ((pair, training) for pair in PAIRS for training in TRAININGS):
-        if all((pair, training, criterion) in found for criterion in CRITERIA):
-            mine = [found[pair, training, criterion] for criterion in CRITERIA]
-            cells = [f"{row['agreement']:.1%} / {row['accuracy']:.2%}" for row in mine]
-            lines.append([pair, f"{mine[0]['macs_share']:.0%}", training, *cells])
+    whole = {
+        (pair, training): [found[pair, training, criterion] for criterion in CRITERIA]
+        for pair in PAIRS
+        for training in TRAININGS
+        if all((pair, training, criterion) in found for criterion in CRITERIA)
+    }
+    lines = [
+        [pair, f"{mine[0]['macs_share']:.0%}", training, *(_cell([row]) for row in mine)]
+        for (pair, training), mine in whole.items()
+    ]
+    for training in TRAININGS:
+        same = [mine for (_, of), mine in whole.items() if of == training]
+        if len(same) > 1:
+            lines.append([f"mean of {len(same)}", "", training, *(_cell(rows) for rows in zip(*same, strict=True))])
     return table(["network, task", "MACs", "training", *CRITERIA], lines)
+
+
+def _cell(rows: Sequence[Mapping[str, Any]]) -> str:
+    return f"{mean(row['agreement'] for row in rows):.1%} / {mean(row['accuracy'] for row in rows):.2%}"
 
 
 def main() -> None:
