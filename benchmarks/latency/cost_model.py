@@ -91,7 +91,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     profile = known or measure_profile(model, shape, use, protocol, Silent())
     network = trace(model, shape)
     groups = [group for group in network.groups if not group.fixed]
-    cost = TableCost(network.layers, groups, profile.shapes, profile.cells, profile.fit)
+    cost = TableCost(network.layers, groups, profile.shapes, profile.cells, profile.fit, profile.staircases)
     flops = FlopsCost(network.layers, groups)
     full = {group.name: group.width for group in groups}
     generator = np.random.default_rng(1)

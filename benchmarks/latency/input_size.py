@@ -68,7 +68,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         measured = [unpruned * share for share in shares]
         both = [(full, unpruned * profile.original_us), (narrow, narrower * profile.original_us)]
         scaled = scaled_profile(profile, own.layers, network.layers, groups, both)
-        cost = TableCost(network.layers, groups, scaled.shapes, scaled.cells, scaled.fit)
+        cost = TableCost(network.layers, groups, scaled.shapes, scaled.cells, scaled.fit, scaled.staircases)
         predicted = [cost.predict(widths) / profile.original_us for widths in prunings]
         sizes[str(size)] = {
             "errors": asdict(prediction_errors(predicted, measured)),

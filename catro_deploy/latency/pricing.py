@@ -77,7 +77,7 @@ def _is_as_thorough(found: LatencyProfile, protocol: ProfileProtocol) -> bool:
 
 def measured_pricing(network: Network, groups: Sequence[Group], profile: LatencyProfile) -> Pricing:
     """Prices of ``groups`` of ``network`` by a profile of it."""
-    cost = TableCost(network.layers, groups, profile.shapes, profile.cells, profile.fit)
+    cost = TableCost(network.layers, groups, profile.shapes, profile.cells, profile.fit, profile.staircases)
     warnings = []
     if profile.disagreement > NOISY:
         warnings.append(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from catro_deploy.errors import ProfileError
 from catro_deploy.latency.layer_cost import LayerCost
-from catro_deploy.records import CostErrors, Group, Layer
+from catro_deploy.records import CostErrors, Group, Layer, Staircase
 
 __all__ = ["Cell", "Fit", "LayerTable", "TableCost", "fit_whole", "layer_shape", "prediction_errors"]
 
@@ -67,7 +67,8 @@ class TableCost(LayerCost):
     """A CostModel in microseconds, from measured cells.
 
     ``shapes`` gives each layer's shape. Widths without a cell take the nearest cell's time, in proportion to the
-    multiply-accumulates; ``estimated`` names such layers.
+    multiply-accumulates and to how far the group's staircase, if known, lies above them there: 15 channels may take
+    longer than 16. ``estimated`` names such layers.
 
     Raises:
         ProfileError: some layer has no cell at all.
@@ -82,6 +83,7 @@ class TableCost(LayerCost):
         shapes: Mapping[str, str],
         cells: LayerTable,
         fit: Fit,
+        staircases: Mapping[str, Staircase] | None = None,
     ) -> None:
         for layer in layers:
             if not cells.get(shapes.get(layer.name, "")):
@@ -91,6 +93,7 @@ class TableCost(LayerCost):
                 )
         self._cells = {layer.name: cells[shapes[layer.name]] for layer in layers}
         self._fit = fit
+        self._staircases = staircases or {}
         super().__init__(layers, groups, self._latency_us, overhead=fit.fixed_us)
 
     def estimated(self, widths: Mapping[str, int]) -> list[str]:
@@ -103,11 +106,33 @@ class TableCost(LayerCost):
         widths = (in_width, out_width)
         nearest = widths if widths in cells else min(cells, key=lambda pair: _distance(pair, widths))
         share = widths[1] / nearest[1] * (1 if layer.groups > 1 else widths[0] / nearest[0])
+        share *= self._above_proportion(layer, widths) if nearest != widths else 1.0
         cell = cells[nearest]
         return max(LEAST_US, self._fit.slope * cell.us * share + self._fit.per_node_us * cell.nodes)
 
+    def _above_proportion(self, layer: Layer, widths: tuple[int, int]) -> float:
+        """The larger factor of both sides, of those that are not at an efficient width of their only group.
 
-def _distance(a: tuple[int, int], b: tuple[int, int]) -> float:
+        Not the product: the staircase was swept with both sides widening together.
+        """
+        factors = []
+        for axis, width in zip(self._axes[layer.name], widths, strict=True):
+            match axis.per_channel:
+                case [(group, channels)] if group in self._staircases:
+                    stairs, units = self._staircases[group], (width - axis.fixed) // channels
+                    factors += [_above_proportion(stairs, units)] if units not in stairs.candidates else []
+        return max(factors, default=1.0)
+
+
+def _above_proportion(stairs: Staircase, width: int) -> float:
+    """How many times as long a group's layers took at ``width`` as in proportion to the nearest efficient width."""
+    widths, times_us = zip(*stairs.swept, strict=True)
+    nearest = min(stairs.candidates, key=lambda candidate: _distance((candidate,), (width,)))
+    us, nearest_us = np.interp([width, nearest], widths, times_us)
+    return float(us / nearest_us * nearest / width) if nearest_us > 0 else 1.0
+
+
+def _distance(a: Sequence[int], b: Sequence[int]) -> float:
     return sum(abs(math.log(x / y)) for x, y in zip(a, b, strict=True))
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from catro_deploy.errors import ProfileError
 from catro_deploy.latency.table import Cell, Fit, TableCost, fit_whole, layer_shape, prediction_errors
-from catro_deploy.records import Group, Layer, Slot
+from catro_deploy.records import Group, Layer, Slot, Staircase
 
 LAYERS = [Layer("stem", 64, 9, 3, 8), Layer("depthwise", 64, 9, 8, 8, groups=8), Layer("head", 1, 1, 8, 5)]
 SHAPES = {"stem": "first", "depthwise": "second", "head": "last"}
@@ -54,6 +54,35 @@ def test_other_widths_are_estimated_from_the_nearest_and_named():
     )
     # 5 is nearer to 4, of which it has 5/4.
     assert cost.by_layer({"stem": 5})["stem"] == pytest.approx(2 * 50 * 5 / 4 - 2)
+
+
+def test_between_efficient_widths_the_staircase_counts():
+    """The layers took 30 us with 7 channels and 16 with 8: 30 / 16 * 8 / 7 times as long as in proportion."""
+    stairs = Staircase(swept=((4, 10.0), (7, 30.0), (8, 16.0)), candidates=(4, 8), period=4)
+    cost = TableCost(LAYERS, groups(), SHAPES, CELLS, FIT, {"stem": stairs})
+    assert cost.by_layer({"stem": 7}) == pytest.approx(
+        {"stem": 2 * 60 * 30 / 16 - 1, "depthwise": 2 * 30 * 30 / 16 - 1, "head": 2 * 7 * 30 / 16 - 3}
+    )
+    for measured in (4, 8):
+        assert cost.by_layer({"stem": measured}) == table().by_layer({"stem": measured})
+    # At 5, which was not swept, it is between: 10 + 20 / 3 us, of which 4 channels took 10.
+    assert cost.by_layer({"stem": 5})["stem"] == pytest.approx(2 * 50 * (10 + 20 / 3) / 10 - 2)
+
+
+def test_of_two_sides_the_larger_factor_counts():
+    layer = Layer("conv", 64, 9, 8, 8)
+    sides = [
+        Group(name, 8, (Slot("conv", axis, tuple(range(8)), tuple(range(8))),), ())
+        for name, axis in (("before", "in"), ("after", "out"))
+    ]
+    stairs = {
+        "before": Staircase(((7, 16.0), (8, 16.0)), (8,), 8),  # 7 take 8/7 times what is in proportion
+        "after": Staircase(((7, 32.0), (8, 16.0)), (8,), 8),  # 7 take twice as much
+    }
+    cost = TableCost([layer], sides, {"conv": "one"}, {"one": {(8, 8): cell(80, 0)}}, Fit(1.0, 0.0, 0.0), stairs)
+    assert cost.predict({"before": 7, "after": 8}) == pytest.approx(80)
+    assert cost.predict({"before": 8, "after": 7}) == pytest.approx(160)
+    assert cost.predict({"before": 7, "after": 7}) == pytest.approx(80 * 7 / 8 * 2)
 
 
 def test_layers_that_are_gone_cost_nothing_and_are_not_estimated():
