@@ -120,11 +120,12 @@ class TableCost(LayerCost):
             match axis.per_channel:
                 case [(group, channels)] if group in self._staircases:
                     stairs, units = self._staircases[group], (width - axis.fixed) // channels
-                    factors += [_above_proportion(stairs, units)] if units not in stairs.candidates else []
+                    if units and units not in stairs.candidates:
+                        factors.append(_swept_factor(stairs, units))
         return max(factors, default=1.0)
 
 
-def _above_proportion(stairs: Staircase, width: int) -> float:
+def _swept_factor(stairs: Staircase, width: int) -> float:
     """How many times as long a group's layers took at ``width`` as in proportion to the nearest efficient width."""
     widths, times_us = zip(*stairs.swept, strict=True)
     nearest = min(stairs.candidates, key=lambda candidate: _distance((candidate,), (width,)))

@@ -58,7 +58,7 @@ def test_models_take_turns_block_by_block():
 
 
 def test_the_first_inferences_of_each_turn_do_not_count():
-    """Each returns its place among all: in turns of 2 + 3 the first two are missing, of A and of B."""
+    """Each inference returns its number: of five in a turn the first two are missing."""
     places = itertools.count()
     protocol = replace(PROTOCOL, settling=2, block=3, min_samples=6, seconds=0.0)
     blocks = measure(dict.fromkeys("AB", lambda: float(next(places))), protocol, lambda _: None)

@@ -85,6 +85,15 @@ def test_of_two_sides_the_larger_factor_counts():
     assert cost.predict({"before": 7, "after": 7}) == pytest.approx(80 * 7 / 8 * 2)
 
 
+def test_a_group_that_is_gone_leaves_the_fixed_channels_of_a_layer():
+    """Of its 8 channels in, 4 are of a group without any."""
+    some = Group("some", 4, (Slot("conv", "in", (4, 5, 6, 7), (0, 1, 2, 3)),), ())
+    stairs = {"some": Staircase(((2, 10.0), (4, 20.0)), (2, 4), 2)}
+    cells = {"one": {(8, 8): cell(80, 0)}}
+    cost = TableCost([Layer("conv", 64, 9, 8, 8)], [some], {"conv": "one"}, cells, Fit(1.0, 0.0, 0.0), stairs)
+    assert cost.predict({"some": 0}) == pytest.approx(40)
+
+
 def test_layers_that_are_gone_cost_nothing_and_are_not_estimated():
     cost = table()
     assert cost.by_layer({"stem": 0}) == {"stem": 0, "depthwise": 0, "head": 0}
