@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import torch
 from torch import nn
 
 from benchmarks.common import DOCS, environment, read_result, table, write_result
+from benchmarks.latency.networks import NETWORKS, untrained
 from catro_deploy.agent.events import Event, Sample
 from catro_deploy.agent.jobs import ProfileJob, Variant
 from catro_deploy.calibration import ProfileProtocol, load_profile_protocol
@@ -41,7 +41,6 @@ from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.profile.measuring import find_profile, measure_profile
 from catro_deploy.latency.profile.subject import visits
 from catro_deploy.latency.table import TableCost, prediction_errors
-from catro_deploy.models import build_model
 from catro_deploy.progress import Silent
 from catro_deploy.transports import run_job
 from catro_deploy.transports.execution import Use
@@ -49,9 +48,7 @@ from catro_deploy.transports.registry import HERE
 
 # By runtime: the target, and what results and picture are called.
 TARGETS = {"onnxruntime": ("x86-cpu", "cost_model"), "openvino": ("x86-cpu-openvino", "cost_model_openvino")}
-NETWORKS = {"cifar_resnet20": 32, "torchvision:mobilenet_v2": 96, "torchvision:resnet50": 224}
 TARGETS_MET = {"within_10": 0.99, "rmspe": 0.035}
-CLASSES = 10
 # Each loading puts a network elsewhere in memory, which changes its latency by some percent: so it is timed more often.
 ORIGINALS = 5
 # Times that each network is visited: what is taken for true must be less noisy than what is judged by it.
@@ -69,16 +66,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--protocol", default="standard")
     parser.add_argument("--force", action="store_true")
     return parser.parse_args()
-
-
-def untrained(name: str) -> nn.Module:
-    """The network with random weights and biases; without biases an exporter would leave their additions out."""
-    torch.manual_seed(0)
-    model = build_model(name, CLASSES).eval()
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            nn.init.normal_(module.bias, std=0.1)
-    return model
 
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:

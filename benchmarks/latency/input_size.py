@@ -12,7 +12,6 @@ that are done are not measured again.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -20,8 +19,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from benchmarks.common import environment, read_result, table, write_result
-from benchmarks.latency.cost_model import NETWORKS, latencies, untrained
+from benchmarks.common import environment, table
+from benchmarks.latency.cost_model import latencies
+from benchmarks.latency.networks import NETWORKS, measured_networks, untrained
 from catro_deploy.calibration import load_latency_protocol, load_profile_protocol
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.resizing import resizing
@@ -103,14 +103,7 @@ def results_table(results: dict[str, dict[str, Any]]) -> str:
 def main() -> None:
     """Measure the networks that are missing, print the table."""
     args = arguments()
-    results: dict[str, dict[str, Any]] = read_result(RESULT).get("networks", {})
-    for name in args.networks:
-        if name not in results:
-            print(f"{name} ...", file=sys.stderr, flush=True)
-            results[name] = measure(name, args)
-            results = {known: results[known] for known in SIZES if known in results}
-            write_result(RESULT, {"networks": results})
-    print(results_table(results))
+    print(results_table(measured_networks(RESULT, args.networks, lambda name: measure(name, args))))
 
 
 if __name__ == "__main__":

@@ -9,20 +9,17 @@ Prints a table; writes benchmarks/results/second_opinion.json. Networks that are
 """
 
 import argparse
-import sys
 from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
 from torch import nn
 
-from benchmarks.common import environment, read_result, table, write_result
-from benchmarks.latency.cost_model import NETWORKS, untrained
+from benchmarks.common import environment, table
+from benchmarks.latency.networks import NETWORKS, halved, measured_networks, untrained
 from catro_deploy.agent.jobs import ModelFile
 from catro_deploy.calibration import load_latency_protocol
-from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.latency.candidate import candidate_files
-from catro_deploy.pruning.cutting import of_widths
 from catro_deploy.transports import run_job
 from catro_deploy.transports.execution import Use, bench_job
 
@@ -50,13 +47,6 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
             for title, pair in opinions(model, pruned, shape, precision):
                 found.setdefault(f"{title}, {precision}", []).append(pair)
     return {"input": size, "medians_us": found, "environment": environment()}
-
-
-def halved(model: nn.Module, shape: tuple[int, int, int]) -> nn.Module:
-    """A network like ``model`` with half as many channels wherever they can be pruned."""
-    network = trace(model, shape)
-    half = {group.name: group.width if group.fixed else max(1, group.width // 2) for group in network.groups}
-    return of_widths(model, network, (), half)
 
 
 def opinions(
@@ -92,14 +82,7 @@ def results_table(results: dict[str, dict[str, Any]]) -> str:
 def main() -> None:
     """Measure the networks that are missing, print the table."""
     args = arguments()
-    results: dict[str, dict[str, Any]] = read_result(RESULT).get("networks", {})
-    for name in args.networks:
-        if name not in results:
-            print(f"{name} ...", file=sys.stderr, flush=True)
-            results[name] = measure(name, args.repeats)
-            results = {known: results[known] for known in NETWORKS if known in results}
-            write_result(RESULT, {"networks": results})
-    print(results_table(results))
+    print(results_table(measured_networks(RESULT, args.networks, lambda name: measure(name, args.repeats))))
 
 
 if __name__ == "__main__":

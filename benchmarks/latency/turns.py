@@ -10,7 +10,6 @@ Prints a table; writes benchmarks/results/turns.json. Networks that are done are
 """
 
 import argparse
-import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import environment, read_result, table, write_result
-from benchmarks.latency.cost_model import NETWORKS, untrained
-from benchmarks.latency.second_opinion import halved
+from benchmarks.common import environment, table
+from benchmarks.latency.networks import NETWORKS, halved, measured_networks, untrained
 from catro_deploy.agent.images import random_images
 from catro_deploy.agent.jobs import BenchProtocol
 from catro_deploy.agent.measure import clocked, measure
@@ -93,14 +91,7 @@ def results_table(results: dict[str, dict[str, Any]]) -> str:
 def main() -> None:
     """Measure the networks that are missing, print the table."""
     args = arguments()
-    results: dict[str, dict[str, Any]] = read_result(RESULT).get("networks", {})
-    for name in args.networks:
-        if name not in results:
-            print(f"{name} ...", file=sys.stderr, flush=True)
-            results[name] = time_turns(name)
-            results = {known: results[known] for known in NETWORKS if known in results}
-            write_result(RESULT, {"networks": results})
-    print(results_table(results))
+    print(results_table(measured_networks(RESULT, args.networks, time_turns)))
 
 
 if __name__ == "__main__":
