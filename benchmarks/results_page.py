@@ -7,6 +7,8 @@ Nothing is measured here. Each table stands under the command that made it, with
 
 import argparse
 from collections.abc import Callable, Mapping
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 from benchmarks import results_texts as texts
@@ -109,25 +111,11 @@ def cost_model_section() -> list[str]:
     return parts
 
 
-def input_size_section() -> list[str]:
-    """One table, if it has been measured."""
-    networks: dict[str, Any] = read_result(input_size.RESULT).get("networks", {})
-    head = _head(texts.INPUT_SIZE, "benchmarks.latency.input_size", networks)
-    return [*head, input_size.results_table(networks)] if networks else []
-
-
-def second_opinion_section() -> list[str]:
-    """One table, if it has been measured."""
-    networks: dict[str, Any] = read_result(second_opinion.RESULT).get("networks", {})
-    head = _head(texts.SECOND_OPINION, "benchmarks.latency.second_opinion", networks)
-    return [*head, second_opinion.results_table(networks)] if networks else []
-
-
-def turns_section() -> list[str]:
-    """One table, if it has been measured."""
-    networks: dict[str, Any] = read_result(turns.RESULT).get("networks", {})
-    head = _head(texts.TURNS, "benchmarks.latency.turns", networks)
-    return [*head, turns.results_table(networks)] if networks else []
+def networks_section(text: str, benchmark: ModuleType) -> list[str]:
+    """The table of a ``benchmark`` of networks, if it has been run."""
+    networks: dict[str, Any] = read_result(benchmark.RESULT).get("networks", {})
+    head = _head(text, benchmark.__name__, networks)
+    return [*head, benchmark.results_table(networks)] if networks else []
 
 
 def networks_runtime(networks: Mapping[str, Any]) -> str:
@@ -163,9 +151,9 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
     precision_section,
     openvino_section,
     cost_model_section,
-    input_size_section,
-    second_opinion_section,
-    turns_section,
+    partial(networks_section, texts.INPUT_SIZE, input_size),
+    partial(networks_section, texts.SECOND_OPINION, second_opinion),
+    partial(networks_section, texts.TURNS, turns),
     pruning_section,
     peer_tests_section,
 )
