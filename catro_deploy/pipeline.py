@@ -24,7 +24,7 @@ from catro_deploy.stages.applicable import applicable
 from catro_deploy.stages.decided import as_decided, require_comparable
 from catro_deploy.stages.outside import checkpoint_hash, counts_latency, deciding
 from catro_deploy.stages.replacing import folder_beside, replacement
-from catro_deploy.stages.table import SEARCH, STAGES, VARIANTS, Stage
+from catro_deploy.stages.table import RUNTIMES, SEARCH, STAGES, VARIANTS, Stage
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports.reach import compared_runtimes, reachable, require_latency, require_reachable
 from catro_deploy.transports.registry import HERE, find_device, load_devices
@@ -45,6 +45,8 @@ __all__ = [
 ]
 
 TRAIN = "catro_deploy.stages.train:train"
+# Stage -> the command that runs it, of those that are no commands themselves.
+COMMANDS = {SEARCH: "run", VARIANTS: "run", RUNTIMES: "bench"}
 
 
 def check(settings: Settings) -> None:
@@ -251,7 +253,7 @@ def _require_upstream(stage: Stage, run: RunFolder, table: Sequence[Stage]) -> N
         raise RunFolderError(
             f"{stage.name} needs the results of {', '.join(missing)} in {run.path}: not made yet, or changed or gone "
             "since.",
-            f"Go on with: catro-deploy {'run' if missing[0] in (SEARCH, VARIANTS) else missing[0]} --run {run.path}",
+            f"Go on with: catro-deploy {COMMANDS.get(missing[0], missing[0])} --run {run.path}",
         )
 
 

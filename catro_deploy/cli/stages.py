@@ -35,6 +35,7 @@ ALL = (
     "build",
     "verify",
     "bench",
+    "runtimes",
     "ship",
     "report",
 )

@@ -28,7 +28,7 @@ class Step:
 STEPS = (
     Step("prune", "pruning", ("search", "variants", "prune")),
     Step("finetune", "fine-tuning", ("finetune",)),
-    Step("measure", "measuring", ("export", "quantize", "build", "verify", "bench", "ship", "report")),
+    Step("measure", "measuring", ("export", "quantize", "build", "verify", "bench", "runtimes", "ship", "report")),
 )
 PRUNE, _, MEASURE = STEPS
 

@@ -31,6 +31,18 @@ def test_run_does_everything_and_nothing_twice(catro, the_run):
     assert "report.html" in first.stdout
 
 
+def test_run_and_bench_compare_runtimes_if_asked(catro, the_run):
+    assert catro("run", "--target", "x86-cpu", "--budget", "50%flops", "--runtimes", "auto").exit_code == 0
+    run = RunFolder(the_run())
+    assert diary(run)[-4:] == ["bench", "runtimes", "ship", "report"]
+    run.runtimes.unlink()
+    refused = catro("report")
+    assert refused.exit_code == 2
+    assert "Go on with: catro-deploy bench --run runs/" in refused.stderr
+    assert catro("bench").exit_code == 0
+    assert catro("report").exit_code == 0
+
+
 def test_another_command_gets_another_folder(catro, folder):
     for budget in ("50%flops", "30%flops"):
         assert catro("prune", "--budget", budget).exit_code == 0

@@ -5,15 +5,21 @@ import pytest
 from catro_deploy.cli.work import own_settings
 from catro_deploy.errors import BudgetError, DataError, RunFolderError, SettingsError, TargetError
 from catro_deploy.files import write_text
+from catro_deploy.pipeline import STAGES
 from catro_deploy.progress import Silent
 from catro_deploy.sweep.cells import make_cells, require_unchanged
 from catro_deploy.sweep.matrix import load_matrix
+from catro_deploy.sweep.steps import STEPS
 from catro_deploy.transports.registry import Device, add_device
 
 
 def cells_of(folder, config=None, **axes):
     matrix = load_matrix(None, axes)
     return make_cells(matrix, lambda asked: own_settings(config, dict(asked)), folder / "sweep", Silent())
+
+
+def test_the_steps_of_a_cell_are_all_stages_in_their_order():
+    assert [name for step in STEPS for name in step.stages] == [stage.name for stage in STAGES]
 
 
 def test_each_cell_has_a_name_settings_and_a_folder(tiny):
