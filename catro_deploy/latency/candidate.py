@@ -98,7 +98,7 @@ class CandidateFiles:
         file = self.folder / f"{name}.onnx"
         dynamic = self.use.batch > 1
         export_onnx(network, self.input_shape, file, opset=self.opset, dynamic_batch=dynamic, metadata=self.metadata)
-        convert_(file, precision, self.use.own_precision, self.use.runtime)
+        convert_(file, precision, self.use.own_precision, self.use.runtime, self.use.kept_in_float)
         write_interface(file, self.use.interface)
         return file
 

@@ -1,6 +1,6 @@
 """Networks in a precision for timing only: their outputs do not matter."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from catro_deploy.files import write_bytes
 from catro_deploy.precision.fp16 import write_fp16
+from catro_deploy.precision.graph import layers_of
 from catro_deploy.precision.int8 import for_scales_in_half, form_of, quantised
 from catro_deploy.precision.ranges import Range, find_ranges
 
@@ -21,10 +22,11 @@ IMAGES = 2
 SMALL_BYTES = 1024
 
 
-def convert_(file: Path, precision: str, own: str, runtime: str) -> None:
+def convert_(file: Path, precision: str, own: str, runtime: str, kept_in_float: Collection[str] = ()) -> None:
     """Write the network in float32 that is in ``file`` in ``precision``, as ``runtime`` takes it, in its place.
 
-    In int8 its ranges are those of random images, and what is not quantised is in the target's ``own`` precision.
+    In int8 its ranges are those of random images, and what is not quantised, such as the layers ``kept_in_float``, is
+    in the target's ``own`` precision.
 
     Raises:
         NumericsError: what it computes is not finite, or in half precision something else.
@@ -33,7 +35,8 @@ def convert_(file: Path, precision: str, own: str, runtime: str) -> None:
 
     if precision == "int8":
         proto = for_scales_in_half(onnx.load(file)) if own == "fp16" else onnx.load(file)
-        write_bytes(file, quantised(proto, _ranges(proto), form_of(runtime)).SerializeToString())
+        found = quantised(proto, _ranges(proto), form_of(runtime), keep=_present(kept_in_float, proto))
+        write_bytes(file, found.SerializeToString())
     if "fp16" in (precision, own) and precision != "fp32":
         write_fp16(file, file)
 
@@ -42,26 +45,33 @@ class Integers:
     """Quantises networks of one skeleton, in other widths, in milliseconds, where real quantisation takes seconds.
 
     Ranges are those of the whole network, ``reference``; weights are not quantised, but any bytes of the file that all
-    networks share, and their scales are all equal.
+    networks share, and their scales are all equal. The layers ``kept_in_float`` are not quantised.
     """
 
-    def __init__(self, reference: Path, runtime: str) -> None:
+    def __init__(self, reference: Path, runtime: str, kept_in_float: Collection[str] = ()) -> None:
         import onnx
 
         proto = onnx.load(reference)
         self._ranges: Mapping[str, Range] = _ranges(proto)
         self._form = form_of(runtime)
+        self._keep = _present(kept_in_float, proto)
 
     def convert_(self, file: Path, weights: str) -> None:
         """Write the network in ``file`` in int8, its weights in the file ``weights`` in the same folder."""
         import onnx
 
-        found = quantised(onnx.load(file), self._ranges, self._form, by_channel=False)
+        found = quantised(onnx.load(file), self._ranges, self._form, keep=self._keep, by_channel=False)
         _scale_each_channel_(found.graph)
         for tensor in found.graph.initializer:
             if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.raw_data) > SMALL_BYTES:
                 _put_outside_(tensor, weights)
         write_bytes(file, found.SerializeToString())
+
+
+def _present(layers: Collection[str], proto: Proto) -> list[str]:
+    """Those of ``layers`` that the network has: a recipe may have been made for another."""
+    present = layers_of(proto.graph)
+    return [layer for layer in layers if layer in present]
 
 
 def _ranges(proto: Proto) -> dict[str, Range]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from catro_deploy import resources
+from catro_deploy.calibration import load_int8_recipe
 from catro_deploy.errors import CheckpointError
 from catro_deploy.files import file_hash
 from catro_deploy.settings import Settings
@@ -76,6 +77,8 @@ def pruning(settings: Settings) -> dict[str, Any]:
         used: dict[str, Any] = {"threads": settings.bench.threads, "batch": settings.bench.batch}
         if settings.quantize.is_named:
             used |= {"precision": settings.quantize.precision}
+        if settings.quantize.precision == "int8" and (kept := load_int8_recipe(settings.quantize.recipe).keep):
+            used |= {"kept_in_float": kept}
         if settings.bench.soak is not None:
             used["soak"] = settings.bench.soak
         used |= _interface(settings)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from catro_deploy.agent.jobs import BenchJob, BenchProtocol, ModelFile
 from catro_deploy.agent.results import BenchResult, EngineSettings, Mode
-from catro_deploy.calibration import LatencyProtocol
+from catro_deploy.calibration import LatencyProtocol, load_int8_recipe
 from catro_deploy.graph.onnx.interface import PLAIN, Interface
 from catro_deploy.records import Speedup
 from catro_deploy.settings import Settings
@@ -24,6 +24,7 @@ class Use:
     """The runtime, its precision and threads, and the images at a time; ``device`` is one of the user's, or HERE.
 
     ``precision`` is that of the pruned network; the original is compared with in ``own_precision``, the target's.
+    ``kept_in_float`` are layers that stay in the latter where the network is in int8.
 
     ``engine`` is how engines are built, for runtimes that need them; ``ways`` are those in which inferences are timed,
     without the batch of a ``Mode``; the first is the one that counts. ``interface`` is what networks take and return.
@@ -36,6 +37,7 @@ class Use:
     batch: int
     device: str = HERE
     own_precision: str = "fp32"
+    kept_in_float: Sequence[str] = ()
     engine: EngineSettings | None = None
     ways: Sequence[Mapping[str, bool]] = ({},)
     interface: Interface = PLAIN
@@ -92,10 +94,12 @@ def use_of(target: Target, settings: Settings) -> Use:
         counted = (bench.transfers, bench.cuda_graph)
         every = sorted(itertools.product((False, True), repeat=2), key=lambda mode: mode != counted)
         ways = [{"transfers": transfers, "cuda_graph": graph} for transfers, graph in every]
+    precision = settings.quantize.precision if settings.quantize.is_named else target.precision
     return Use(
         target=target.name,
         runtime=target.runtime,
-        precision=settings.quantize.precision if settings.quantize.is_named else target.precision,
+        precision=precision,
+        kept_in_float=load_int8_recipe(settings.quantize.recipe).keep if precision == "int8" else (),
         own_precision=target.precision,
         threads=bench.threads or target.threads,
         batch=batch,

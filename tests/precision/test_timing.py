@@ -1,5 +1,7 @@
 """Networks in integers for the clock: the same kernels as the real ones, in files of no size."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +11,7 @@ from torch import nn
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of
 from catro_deploy.graph.onnx.export import export_onnx
-from catro_deploy.latency.profile.subject import opened
+from catro_deploy.latency.profile.subject import REFERENCE, opened
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.precision.fused import fused
@@ -18,7 +20,7 @@ from catro_deploy.precision.ranges import find_ranges
 from catro_deploy.precision.timing import convert_
 from catro_deploy.runtimes import open_runner
 from catro_deploy.transports.execution import Use
-from tests.precision.nets import SHAPE, images, network
+from tests.precision.nets import SHAPE, concat, images, network
 
 INT8 = Use("x86-cpu", "onnxruntime", "int8", threads=1, batch=1)
 
@@ -82,6 +84,27 @@ def test_biases_that_a_product_in_half_precision_cannot_hold_stay_what_they_are(
     with open_runner("onnxruntime", file, 1) as runner:
         found = runner.infer(images(1))
     assert found == pytest.approx(model(torch.from_numpy(images(1))).detach().numpy(), rel=0.03, abs=0.01)
+
+
+def quantised_layers(file):
+    """How many layers of ``file`` have quantised weights, and how many layers there are."""
+    graph = onnx.load(file, load_external_data=False).graph
+    dequantised = {node.output[0] for node in graph.node if node.op_type == "DequantizeLinear"}
+    weighted = [node for node in graph.node if node.op_type in {"Conv", "Gemm", "MatMul"}]
+    return sum(node.input[1] in dequantised for node in weighted), len(weighted)
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino", "tensorrt"])
+def test_layers_that_a_recipe_keeps_are_timed_in_floating_point(tmp_path, runtime):
+    kept = ("left", "fc", "another network's")
+    file = tmp_path / "x.onnx"
+    file.write_bytes(network("concat").SerializeToString())
+    convert_(file, "int8", "fp32", runtime, kept)
+    assert quantised_layers(file) == (3, 5)
+    model = concat().eval()
+    with opened(model, trace(model, SHAPE), replace(INT8, runtime=runtime, kept_in_float=kept), 18, print) as subject:
+        narrow = subject.write({group.name: group.width // 2 for group in subject.groups}, "narrow")
+        assert quantised_layers(subject.folder / REFERENCE) == quantised_layers(narrow) == (3, 5)
 
 
 def halved(model):

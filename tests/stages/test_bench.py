@@ -1,3 +1,5 @@
+import json
+import shutil
 import subprocess
 import sys
 
@@ -7,15 +9,16 @@ from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.errors import MissedError, ModelError, RunFolderError, SettingsError, UsageError
 from catro_deploy.files import file_hash
 from catro_deploy.progress import Silent
-from catro_deploy.records import Bench
+from catro_deploy.records import Bench, Quantized
 from catro_deploy.resources import find, names
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import save_plan
-from catro_deploy.runs.records import load
+from catro_deploy.runs.records import load, save
 from catro_deploy.settings import PruneSettings, Settings
+from catro_deploy.settings.deploy import QuantizeSettings
 from catro_deploy.stages.bench import bench
 from tests.onnx_files import write_conv_chain
-from tests.report.made import make_plan
+from tests.report.made import make_plan, make_quantize
 
 SHORT = """
 warmup_s = 0.05
@@ -85,6 +88,32 @@ def test_a_budget_of_latency_that_is_missed_is_said_to_be(tmp_path, protocol):
     with pytest.raises(MissedError, match=r"\b0\.3x\b.*\b0\.\d+ x\b"):
         bench(settings(protocol).model_copy(update={"prune": PruneSettings(budget="0.3x")}), run, Silent())
     assert run.bench.is_file()
+
+
+@pytest.mark.parametrize(
+    ("kept", "recipe_keeps", "hint"),
+    [
+        (("fc", "stem"), [], "2 layers stay in floating point"),
+        (("fc", "stem"), ["fc"], "1 layer stays in floating point"),
+        (("fc",), ["fc"], "run --force"),
+        ((), [], "run --force"),
+    ],
+)
+def test_layers_that_int8_could_not_have_are_why_a_budget_is_missed(tmp_path, protocol, kept, recipe_keeps, hint):
+    run = make_run(tmp_path, LARGE, LARGE | {"layers": 5}, budget="0.3x")
+    shutil.copyfile(run.pruned_onnx, run.onnx("pruned", "int8"))
+    save(make_quantize(shipped="int8", made={"int8": Quantized(kept=kept)}), run)
+    recipe = tmp_path / "mine.toml"
+    standard = find("calibration/int8", "standard").read_text()
+    recipe.write_text(standard.replace("keep = []", f"keep = {json.dumps(recipe_keeps)}"))
+    in_int8 = {
+        "prune": PruneSettings(budget="0.3x"),
+        "quantize": QuantizeSettings(precision="int8", recipe=str(recipe)),
+    }
+    with pytest.raises(MissedError, match=r"\b0\.3x\b") as caught:
+        bench(settings(protocol).model_copy(update=in_int8), run, Silent())
+    assert hint in caught.value.hint
+    assert (f"--recipe {run.calibration}" in caught.value.hint) == ("stay" in hint)
 
 
 def test_too_few_samples_stand_among_the_warnings(tmp_path, protocol):

@@ -35,6 +35,7 @@ def fingerprint(facts: FactsResult, use: Use) -> dict[str, Any]:
         "threads": use.threads,
         "batch": use.batch,
         **interface,
+        **({"kept_in_float": list(use.kept_in_float)} if use.kept_in_float else {}),
     }
 
 

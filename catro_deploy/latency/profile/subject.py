@@ -28,7 +28,7 @@ from catro_deploy.precision.timing import Integers
 from catro_deploy.records import Group, Keep
 from catro_deploy.transports.execution import Use
 
-__all__ = ["Subject", "Widths", "identity", "opened", "visits"]
+__all__ = ["REFERENCE", "Subject", "Widths", "identity", "opened", "visits"]
 
 Widths = Mapping[str, int]
 
@@ -139,7 +139,7 @@ def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Calla
         writer.write({}, folder / REFERENCE)
         free = [group for group in network.groups if not group.fixed]
         cost = LayerCost(network.layers, free, lambda *_: 0.0)
-        integers = Integers(folder / REFERENCE, use.runtime) if use.precision == "int8" else None
+        integers = Integers(folder / REFERENCE, use.runtime, use.kept_in_float) if use.precision == "int8" else None
         if integers is not None:
             integers.convert_(folder / REFERENCE, WEIGHTS)
         attach_(folder / REFERENCE, use.interface)

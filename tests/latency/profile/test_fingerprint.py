@@ -40,7 +40,10 @@ def test_each_deciding_fact_makes_another_fingerprint(fact):
     assert fingerprint(other, USE) != fingerprint(FACTS, USE)
 
 
-@pytest.mark.parametrize("change", [{"threads": 2}, {"batch": 4}, {"precision": "fp16"}, {"interface": RAW}])
+@pytest.mark.parametrize(
+    "change",
+    [{"threads": 2}, {"batch": 4}, {"precision": "fp16"}, {"interface": RAW}, {"kept_in_float": ("stem",)}],
+)
 def test_each_other_use_makes_another_fingerprint(change):
     assert fingerprint(FACTS, replace(USE, **change)) != fingerprint(FACTS, USE)
 
