@@ -6,7 +6,7 @@ from typing import overload
 
 import torch
 
-__all__ = ["MixedImages", "first_images", "split_images"]
+__all__ = ["MixedImages", "first_images", "image_count", "split_images"]
 
 HELD_OUT, MOST_HELD_OUT = 0.25, 192
 """Share and largest number of the images that are held out: on the others the loss would be too small."""
@@ -51,11 +51,16 @@ class MixedImages(Sequence[torch.Tensor]):
 
 def split_images(images: Sequence[torch.Tensor]) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
     """Batches to solve layers from, and held-out batches of the last quarter at most; of fewer than 4, all twice."""
-    total = sum(images.sizes if isinstance(images, MixedImages) else map(len, images))
+    total = image_count(images)
     solved = total - min(int(total * HELD_OUT), MOST_HELD_OUT)
     if solved == total:
         return images, images
     return _part(images, 0, solved), _part(images, solved, total)
+
+
+def image_count(images: Sequence[torch.Tensor]) -> int:
+    """The number of images in batches, none of which is put together for it."""
+    return sum(images.sizes if isinstance(images, MixedImages) else map(len, images))
 
 
 def first_images(images: Sequence[torch.Tensor], count: int) -> Sequence[torch.Tensor]:

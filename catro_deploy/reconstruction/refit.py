@@ -16,6 +16,7 @@ from catro_deploy.graph.cut.kinds import is_transposed
 from catro_deploy.graph.fx.activations import Activations, MemoryLimit
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.reconstruction.graphs import CutGraph, OriginalGraph
+from catro_deploy.reconstruction.images import image_count
 from catro_deploy.reconstruction.rows import Solvable, layer_of
 from catro_deploy.reconstruction.solve import LayerFit, StepSolver
 from catro_deploy.reconstruction.steps import Step, steps_of
@@ -60,34 +61,22 @@ def reconstruct_(
     generator = torch.Generator().manual_seed(seed)
     here = Walk(cut.module, [step.needed for step in steps], images, limit, known)
     there = Walk(original.module, [(nodes[step.target],) for step in steps], images, limit, known)
-    count = sum(len(batch) for batch in images)
+    count = image_count(images)
     fits: dict[str, LayerFit] = {}
     with (progress or Silent()).task("Reconstructing layers", len(steps)) as task, torch.inference_mode():
         for place, step in enumerate(steps):
             layers = [layer_of(cut.module, str(node.target)) for node in step.layers]
             positions = original.shapes[step.layers[0].name][2:].numel()
-            solver = StepSolver(layers, positions, count, generator)
-            kept = cut.keeps.get(str(step.layers[0].target))
+            keep = cut.keeps.get(str(step.layers[0].target))
+            solver = StepSolver(layers, positions, count, generator, None if keep is None else keep.out)
             for values, (target,) in zip(here.values(place), map(dict.values, there.values(place)), strict=True):
-                solver.add([values[node] for node in step.inputs], _aim(step, layers[0], values, target, kept))
+                inputs, given = ([values[node] for node in nodes] for nodes in (step.inputs, step.given))
+                solver.add(inputs, target, given)
             fits |= dict(zip((str(node.target) for node in step.layers), solver.solve_(), strict=True))
             task.advance()
     here.close()
     there.close()
     return Reconstruction(fits, left)
-
-
-def _aim(
-    step: Step, layer: Solvable, values: Mapping[fx.Node, torch.Tensor], target: torch.Tensor, keep: Keep | None
-) -> torch.Tensor:
-    """The target of the sum of the layers of ``step``: the target's kept channels minus what is given."""
-    aim = target
-    if keep is not None and keep.out is not None:
-        axis = -1 if isinstance(layer, nn.Linear) else 1
-        aim = target.index_select(axis, torch.tensor(keep.out, device=target.device))
-    for node in step.given:
-        aim = aim - values[node]
-    return aim
 
 
 def write_back_(model: nn.Module, original: OriginalGraph, cut: CutGraph, found: Reconstruction) -> None:

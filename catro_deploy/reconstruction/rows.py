@@ -88,12 +88,20 @@ def positions_of(module: Solvable, output: Sequence[int], most: int, generator: 
     return torch.randperm(count, generator=generator)[:most].sort().values
 
 
-def outputs_at(module: Solvable, output: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """An ``output`` like that of ``module`` at these positions: (groups, images * positions, outputs of a group)."""
+def outputs_at(
+    module: Solvable, output: torch.Tensor, positions: torch.Tensor, channels: torch.Tensor | None = None
+) -> torch.Tensor:
+    """An ``output`` like that of ``module`` at these positions: (groups, images * positions, outputs of a group).
+
+    If ``output`` has further channels, ``channels`` are those that ``module`` has.
+    """
     positions = positions.to(output.device)
     if isinstance(module, nn.Linear):
-        return output.flatten(1, -2)[:, positions].flatten(0, 1)[None] if output.ndim > 2 else output[None]
-    chosen = _channels_at(output, positions).flatten(0, 1)  # (rows, channels)
+        chosen = output.flatten(1, -2)[:, positions].flatten(0, 1) if output.ndim > 2 else output
+    else:
+        chosen = _channels_at(output, positions).flatten(0, 1)  # (rows, channels)
+    if channels is not None:
+        chosen = chosen.index_select(1, channels)
     return chosen.view(len(chosen), groups_of(module), -1).movedim(1, 0)
 
 

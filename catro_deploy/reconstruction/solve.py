@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from catro_deploy.reconstruction.least_squares import RIDGE, Moments, solve_from_rows
 from catro_deploy.reconstruction.rows import (
@@ -48,38 +49,57 @@ class LayerFit:
 class StepSolver:
     """Accumulates inputs of ``layers`` and targets of the sum of their outputs; solves them in place.
 
-    ``images`` is their total number. The bias is solved for if one of the layers has one.
+    ``images`` is their total number. The bias is solved for if one of the layers has one. ``outputs`` are the channels
+    of the targets that the layers have; None: all.
     """
 
-    def __init__(self, layers: Sequence[Solvable], positions: int, images: int, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        layers: Sequence[Solvable],
+        positions: int,
+        images: int,
+        generator: torch.Generator,
+        outputs: Sequence[int] | None = None,
+    ) -> None:
         self._layers, self._generator = list(layers), generator
         self._matrices = [weight_matrix(layer) for layer in layers]
-        groups, _, outputs = self._matrices[0].shape
+        self._outputs = None if outputs is None else torch.tensor(outputs, device=self._matrices[0].device)
+        groups, _, width = self._matrices[0].shape
         self._sizes = [matrix.shape[1] for matrix in self._matrices]
         columns, rows = sum(self._sizes), images * min(POSITIONS, positions)
         self._ridge = max(RIDGE, SCARCITY * columns / max(1, rows))
         self._by_rows = groups == 1 and columns > min(rows, LARGEST_COLUMNS)
         most = LARGEST_COLUMNS // max(1, images) if self._by_rows else POSITIONS
         self._positions = max(1, min(POSITIONS, most))
-        self._moments = Moments(groups, 0 if self._by_rows else columns, outputs, self._matrices[0].device)
+        self._moments = Moments(groups, 0 if self._by_rows else columns, width, self._matrices[0].device)
         self._rows: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def add(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> None:
-        """Add a batch: each layer's input, and the target of the sum of their outputs."""
+    def add(self, inputs: Sequence[torch.Tensor], target: torch.Tensor, given: Sequence[torch.Tensor] = ()) -> None:
+        """Add a batch: each layer's input, and the target of the sum of their outputs and of what is ``given``."""
         first = self._layers[0]
         positions = positions_of(first, target.shape, self._positions, self._generator)
         row_bytes = sum(self._sizes) * self._matrices[0].shape[0] * len(positions) * target.element_size()
         step = max(1, CHUNK_BYTES // max(1, row_bytes))
+        given = [value.broadcast_to(self._output_shape(target)) for value in given]
         for start in range(0, len(target), step):
             part = slice(start, start + step)
             rows = torch.cat(
                 [rows_at(layer, value[part], positions) for layer, value in zip(self._layers, inputs, strict=True)], 2
             )
-            goals = outputs_at(first, target[part], positions)
+            goals = outputs_at(first, target[part], positions, self._outputs)
+            for value in given:
+                goals = goals - outputs_at(first, value[part], positions)
             if self._by_rows:
                 self._rows.append((rows[0].clone(), goals[0].clone()))
             else:
                 self._moments.add(rows, goals)
+
+    def _output_shape(self, target: torch.Tensor) -> list[int]:
+        """That of the layers' outputs, which may have fewer channels than ``target``."""
+        shape = list(target.shape)
+        if self._outputs is not None:
+            shape[-1 if isinstance(self._layers[0], nn.Linear) else 1] = len(self._outputs)
+        return shape
 
     def solve_(self) -> list[LayerFit]:
         """Set the layers' new weights and biases."""

@@ -74,10 +74,11 @@ class Suffix:
         """Run ``nodes``, which are behind the place, for each batch; yields the values of ``wanted``."""
         last_use = _last_uses(nodes) | dict.fromkeys(wanted, len(nodes))
         known = {node: self.known[node.name] for node in last_use if node.name in self.known}
-        interpreter = fx.Interpreter(module)
-        for batch, images in enumerate(self._images):
+        interpreter, image = fx.Interpreter(module), module.graph.find_nodes(op="placeholder")[0]
+        for batch in range(len(self._images)):
             env: dict[Any, Any] = {node: lent(kept, batch, node, module) for node, kept in known.items()}
-            env[module.graph.find_nodes(op="placeholder")[0]] = images
+            if image in last_use:
+                env[image] = self._images[batch]  # not before: it may be computed when it is read
             interpreter.env = env
             for place, node in enumerate(nodes):
                 env[node] = interpreter.run_node(node)

@@ -45,11 +45,11 @@ class Walk:
         inside = set(run)
         read = {source for node in run for source in node.all_input_nodes} | set(wanted)
         local = {source: at for at, node in enumerate(run) for source in node.all_input_nodes if source in inside}
-        for batch, images in enumerate(self._images):
+        for batch in range(len(self._images)):
             env = {node: self._kept[node][batch] for node in read if node in self._kept}
             env |= {n: lent(self._known[n], batch, n, self._module) for n in read if n in self._known}
             if self._input in read:
-                env[self._input] = images
+                env[self._input] = self._images[batch]  # not before: it may be computed when it is read
             self._interpreter.env = env
             for at, node in enumerate(run):
                 env[node] = self._interpreter.run_node(node)

@@ -188,3 +188,35 @@ def test_maps_that_are_dead_or_constant_leave_finite_weights(layer, fill):
     assert fit.variance.isfinite().all()
     assert (layer.weight - before).abs().max() < 10 * before.abs().max()
     assert (layer(value) - target).square().mean() <= 1.001  # no worse than before
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1, groups=4)])
+@pytest.mark.parametrize("shape", [(10, 4, 6, 6), (4, 1, 1)], ids=["map", "constant"])
+def test_what_is_given_and_channels_that_are_gone_do_not_count(layer, shape):
+    value, given = drawn(10, layer.in_channels, 6, 6), drawn(*shape, seed=2)
+    whole, kept = drawn(10, 7, 6, 6, seed=1), [0, 2, 3, 6]
+    randomised(layer)
+    solved([layer], [value], whole[:, kept] - given)
+    expected = layer.weight.detach().clone(), layer.bias.detach().clone()
+    randomised(layer)
+    solver = StepSolver([layer], 36, 10, torch.Generator().manual_seed(0), kept)
+    for part in (slice(0, 5), slice(5, 10)):
+        solver.add([value[part]], whole[part], [given[part] if len(shape) == 4 else given])
+    solver.solve_()
+    for found, wanted in zip((layer.weight, layer.bias), expected, strict=True):
+        torch.testing.assert_close(found.detach(), wanted)
+
+
+def test_a_linear_layer_is_solved_for_the_kept_outputs():
+    layer, value, whole, kept = nn.Linear(3, 2), drawn(20, 3), drawn(20, 5, seed=1), [1, 4]
+    given = drawn(20, 2, seed=2)
+    randomised(layer)
+    first = StepSolver([layer], 1, 20, torch.Generator())
+    first.add([value], whole[:, kept] - given)
+    first.solve_()
+    expected = layer.weight.detach().clone()
+    randomised(layer)
+    second = StepSolver([layer], 1, 20, torch.Generator(), kept)
+    second.add([value], whole, [given])
+    second.solve_()
+    torch.testing.assert_close(layer.weight.detach(), expected)

@@ -7,6 +7,7 @@ from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.fx.activations import MemoryLimit
 from catro_deploy.graph.fx.depth import find_branches
 from catro_deploy.reconstruction.graphs import OriginalGraph
+from catro_deploy.reconstruction.images import MixedImages
 from catro_deploy.reconstruction.suffix import Suffix
 from tests.graph.networks import Branches, randomised
 from tests.graph.residual import Written
@@ -87,3 +88,20 @@ def test_all_memory_is_given_back():
         assert limit.left_bytes < 2**20
         suffix.close()
     assert limit.left_bytes == 2**20
+
+
+def test_images_are_put_together_only_for_nodes_that_read_them():
+    module = OriginalGraph.of(randomised(Stream()), SHAPE).module
+    read = []
+
+    def finish(batch: torch.Tensor) -> torch.Tensor:
+        read.append(len(batch))
+        return batch
+
+    suffix = Suffix(module, MixedImages(torch.cat(images(5, batch=3)), range(5), [3, 2], finish), MemoryLimit(2**30))
+    with torch.inference_mode():
+        suffix.advance(len(module.graph.nodes) // 2)
+        assert read == [3, 2]
+        list(suffix.logits())
+    suffix.close()
+    assert read == [3, 2]
