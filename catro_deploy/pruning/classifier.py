@@ -21,6 +21,7 @@ from catro_deploy.pruning.scoring import Scored, score_channels, survey_groups
 from catro_deploy.pruning.selection import choose_channels, chosen_by_readers
 from catro_deploy.pruning.solvers import Problem, measures_worth
 from catro_deploy.reconstruction.images import MixedImages
+from catro_deploy.reconstruction.measurements import Measurements, SharedMeasurements
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.records import Branch, GroupPlan, Keep
 from catro_deploy.settings import PruneSettings, Settings
@@ -28,6 +29,18 @@ from catro_deploy.training.compute import choose_device, choose_hardware
 from catro_deploy.training.normalised import NormalisedBatches
 
 __all__ = ["prune_classifier", "scoring_batch_size"]
+
+# Of [prune]: what decides the order in which channels are removed, and the losses of widths and branches.
+DECIDING = {
+    "criterion",
+    "input_size",
+    "ignore",
+    "samples_per_class",
+    "reconstruct_images",
+    "batch_size",
+    "compute",
+    "seed",
+}
 
 
 def scoring_batch_size(original: Classifier, settings: PruneSettings) -> int:
@@ -49,12 +62,13 @@ def prune_classifier(
     progress: Progress,
     *,
     labelled: bool = True,
+    shared: SharedMeasurements | None = None,
 ) -> Pruned:
     """Choose the channels of ``original`` that stay, by ``batches`` of normalised images, class by class, and cut it.
 
     Of ``settings``, [prune], [profile], [bench] and [export] are used. If images are not ``labelled``, the worth of
     widths is always measured, and channels are chosen by their consumers or by norms; see
-    ``require_pruning_without_labels``.
+    ``require_pruning_without_labels``. Prunings of one checkpoint by the same images may have ``shared`` measurements.
 
     Raises:
         UsageError: settings, network, images or budget are incompatible.
@@ -74,7 +88,9 @@ def prune_classifier(
         # Large matrices are accumulated once per batch, so slightly more images than fit the cache are faster.
         at_once = min(4 * scoring_batch_size(original, settings.prune), settings.prune.batch_size)
         images = _some_images(batches, settings.prune.reconstruct_images, at_once, hardware.memory_format)
-        keeper = Reconstructor(original.model.to(device), network, images, settings.prune, progress)
+        known = {} if shared is None else shared
+        measurements = known.setdefault(_deciding(settings.prune), Measurements())
+        keeper = Reconstructor(original.model.to(device), network, images, settings.prune, progress, measurements)
     return _Pruning(original, whole, network, batches, settings, progress, keeper, labelled).pruned()
 
 
@@ -151,6 +167,11 @@ class _Pruning:
             scored = score_channels(model, rest, self.batches, chosen, self.progress).keeping(scored)
         groups = choose_channels(model, rest, scored, widths, self.batches, chosen, self.progress)
         return [by_readers.get(group.name, group) for group in groups]
+
+
+def _deciding(settings: PruneSettings) -> str:
+    """The settings that decide the measurements of one checkpoint by the same images."""
+    return settings.model_dump_json(include=DECIDING)
 
 
 def _can_measure(network: Network, keeper: Reconstructor) -> bool:

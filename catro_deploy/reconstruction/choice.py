@@ -16,6 +16,7 @@ from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.images import first_images
+from catro_deploy.reconstruction.measurements import Measurements
 from catro_deploy.reconstruction.obs import eliminate
 from catro_deploy.reconstruction.readers import Readers, readers_of
 from catro_deploy.reconstruction.rows import layer_of, set_weight_matrix_, weight_matrix
@@ -40,7 +41,7 @@ class _Inputs:
 
 
 class Eliminations:
-    """For each group the order in which its channels are removed, computed at first use.
+    """For each group the order in which its channels are removed, computed at first use unless it was measured before.
 
     Groups whose consumers cannot be followed have none. The Gram matrices are measured at first use, too, and again if
     they are needed after ``release``.
@@ -54,12 +55,13 @@ class Eliminations:
         criterion: Literal["catro", "obs"],
         progress: Progress,
         seed: int = 0,
+        measurements: Measurements | None = None,
     ) -> None:
+        self.measurements = measurements or Measurements()
         self.readers = {group.name: readers_of(group, original) for group in groups}
         self._original, self._images, self._criterion = original, images, criterion
         self._progress, self._seed = progress, seed
         self._module = original.module
-        self._paths: dict[str, tuple[list[int], list[float]]] = {}
 
     @cached_property
     def _inputs(self) -> _Inputs:
@@ -111,8 +113,9 @@ class Eliminations:
 
     def _path(self, group: Group) -> tuple[list[int], list[float]]:
         """The channels in the order of their removal, and the error after each removal."""
-        if group.name not in self._paths:
+        orders = self.measurements.orders
+        if group.name not in orders:
             consumers = self._inputs.grams.consumers(self.readers[group.name], self._inputs.weights)
             steps = list(eliminate(consumers, group.width))
-            self._paths[group.name] = ([step.dropped for step in steps], [0.0, *(step.error for step in steps)])
-        return self._paths[group.name]
+            orders[group.name] = ([step.dropped for step in steps], [0.0, *(step.error for step in steps)])
+        return orders[group.name]

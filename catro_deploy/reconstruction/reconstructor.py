@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -19,6 +19,7 @@ from catro_deploy.reconstruction.correction import NETWORKS
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.images import first_images, split_images
 from catro_deploy.reconstruction.loss import answers, divergence, divergence_from
+from catro_deploy.reconstruction.measurements import Measurements
 from catro_deploy.reconstruction.readers import readers_of
 from catro_deploy.reconstruction.refit import reconstruct_, write_back_
 from catro_deploy.reconstruction.worth import SOLVED_FROM, Losses, LossMeter, images_within
@@ -30,13 +31,17 @@ __all__ = ["Reconstructor"]
 
 @dataclass(frozen=True)
 class Reconstructor:
-    """For ``model`` (eval mode, traced as ``network``), on normalised batches ``images`` and on their device."""
+    """For ``model`` (eval mode, traced as ``network``), on normalised batches ``images`` and on their device.
+
+    ``measurements`` of the same model on the same images are used, and others added to them.
+    """
 
     model: nn.Module
     network: Network
     images: Sequence[torch.Tensor]
     settings: PruneSettings
     progress: Progress
+    measurements: Measurements = field(default_factory=Measurements)
 
     @cached_property
     def graph(self) -> OriginalGraph:
@@ -55,7 +60,8 @@ class Reconstructor:
         """The order in which the channels of each group are removed."""
         groups = [group for group in self.network.groups if self.follows(group)]
         criterion: Literal["catro", "obs"] = "obs" if self.settings.criterion == "obs" else "catro"
-        return Eliminations(self.graph, groups, self._parts[0], criterion, self.progress, self.settings.seed)
+        solved, seed = self._parts[0], self.settings.seed
+        return Eliminations(self.graph, groups, solved, criterion, self.progress, seed, self.measurements)
 
     @cached_property
     def _followed(self) -> frozenset[str]:

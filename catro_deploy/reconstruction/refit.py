@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import fx, nn
+from torch import nn
 
 from catro_deploy.graph.cut.kinds import is_transposed
 from catro_deploy.graph.fx.activations import Activations, MemoryLimit
@@ -21,7 +21,6 @@ from catro_deploy.reconstruction.rows import Solvable, layer_of
 from catro_deploy.reconstruction.solve import LayerFit, StepSolver
 from catro_deploy.reconstruction.steps import Step, steps_of
 from catro_deploy.reconstruction.walk import Walk
-from catro_deploy.records import Keep
 
 __all__ = ["Reconstruction", "reconstruct_", "write_back_"]
 

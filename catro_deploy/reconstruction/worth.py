@@ -28,7 +28,7 @@ MEASURED_WIDTHS = 4
 """Widths of each group that are measured, besides the full one."""
 BRANCH_STEPS = 4
 """Steps that are solved again where a branch is removed: the sum before it, and the layers of the block behind it."""
-MACS = 4e12
+MACS = 3e12
 """Multiply-accumulates by which the number of images is chosen; solving layers and large networks take more."""
 FEWEST_IMAGES, MOST_IMAGES = 24, 192
 """Bounds on the images that the loss is measured on."""
@@ -46,9 +46,8 @@ class Losses:
 
 @dataclass(frozen=True)
 class _Sample:
-    """Batches to solve layers from, and others to measure the loss on, with the original's softened answers."""
+    """Batches to measure the loss on, with the original's softened answers."""
 
-    solved: Sequence[torch.Tensor]
     images: Sequence[torch.Tensor]
     expected: Sequence[torch.Tensor]
 
@@ -61,7 +60,7 @@ class LossMeter:
     """Measures losses of the network ``original``, within ``limit``.
 
     Attributes:
-        eliminations: the order in which the channels of groups are removed.
+        eliminations: the order in which the channels of groups are removed; their ``measurements`` are not repeated.
         images: batches to solve layers from, and others on which the loss is measured.
         macs: multiply-accumulates for one image.
     """
@@ -80,51 +79,59 @@ class LossMeter:
         progress: Progress,
     ) -> Losses:
         """The losses at the ``candidates`` of ``groups``, and without each of ``branches``."""
-        # For each width half of the network runs, for each branch twice; solving its layers takes about as long again.
-        count = images_within(self.macs, passes=len(groups) * MEASURED_WIDTHS / 2 + len(branches) * 2)
-        images = first_images(self.images[1], count)
-        with reused_pages():
-            expected = list(answers(self.original.module, images))
-        sample = _Sample(first_images(self.images[0], SOLVED_FROM * count), images, expected)
-        with progress.task("Measuring the worth of widths", len(groups) + len(branches)) as task:
+        known = self.eliminations.measurements
+        chosen = {group.name: _measured(group.width, candidates[group.name]) for group in groups}
+        new = {name: [w for w in widths if (name, w) not in known.width_losses] for name, widths in chosen.items()}
+        todo = [group for group in groups if new[group.name]]
+        removed = [branch for branch in branches if branch.name not in known.branch_losses]
+        with progress.task("Measuring the worth of widths", len(todo) + len(removed)) as task:
+            # For each width half of the network runs, for each branch twice; solving its layers takes about as long.
             with reused_pages():
-                widths = self._of_widths(groups, candidates, sample, task.advance)
+                count = images_within(self.macs, passes=len(groups) * MEASURED_WIDTHS / 2)
+                self._measure_widths(todo, new, count, task.advance)
+                widths = {one.name: self._between(one, chosen[one.name], candidates[one.name]) for one in groups}
                 self.eliminations.release()  # the orders of all these groups are known; the system gets the memory back
             with reused_pages():
-                return Losses(widths, self._of_branches(branches, sample, task.advance))
+                self._measure_branches(removed, images_within(self.macs, passes=len(branches) * 2), task.advance)
+        return Losses(widths, {branch.name: known.branch_losses[branch.name] for branch in branches})
 
-    def _of_widths(
-        self,
-        groups: Sequence[Group],
-        candidates: Mapping[str, Sequence[int]],
-        sample: _Sample,
-        advance: Callable[[], None],
-    ) -> dict[str, dict[int, float]]:
+    def _sample(self, count: int) -> _Sample:
+        images = first_images(self.images[1], count)
+        return _Sample(images, list(answers(self.original.module, images)))
+
+    def _measure_widths(
+        self, groups: Sequence[Group], widths: Mapping[str, Sequence[int]], count: int, advance: Callable[[], None]
+    ) -> None:
+        if not groups:
+            return
+        sample, known = self._sample(count), self.eliminations.measurements.width_losses
         nodes, readers = self.original.module.graph.nodes, self.eliminations.readers
         place = {str(node.target): at for at, node in enumerate(nodes) if node.op == "call_module"}
         first = {group.name: min(place[r.layer] for r in readers[group.name]) for group in groups}
         suffix = Suffix(self.original.module, sample.images, self.limit)
-        found: dict[str, dict[int, float]] = {}
         for group in sorted(groups, key=lambda group: first[group.name]):
             with torch.inference_mode():
                 suffix.advance(first[group.name])
-            points = {group.width: 0.0}
-            for width in _measured(group.width, candidates[group.name]):
+            for width in widths[group.name]:
                 with self.eliminations.cut_alone_(group, width), torch.inference_mode():
-                    points[width] = sample.loss(suffix.logits())
-            errors = {width: self.eliminations.error(group, width) for width in {*points, *candidates[group.name]}}
-            found[group.name] = _interpolated(points, errors)
+                    known[group.name, width] = sample.loss(suffix.logits())
             advance()
         suffix.close()
-        return found
 
-    def _of_branches(
-        self, branches: Sequence[Branch], sample: _Sample, advance: Callable[[], None]
-    ) -> dict[str, float]:
-        """The loss without each branch; with the layers around it solved again if that helps."""
-        original, limit = self.original, self.limit
-        to_solve, held_out = (Suffix(original.module, batches, limit) for batches in (sample.solved, sample.images))
-        found = {}
+    def _between(self, group: Group, measured: Sequence[int], candidates: Sequence[int]) -> dict[int, float]:
+        """The loss at every candidate, from those at some."""
+        known = self.eliminations.measurements.width_losses
+        points = {group.width: 0.0} | {width: known[group.name, width] for width in measured}
+        errors = {width: self.eliminations.error(group, width) for width in {*points, *candidates}}
+        return _interpolated(points, errors)
+
+    def _measure_branches(self, branches: Sequence[Branch], count: int, advance: Callable[[], None]) -> None:
+        """Measure the loss without each branch; with the layers around it solved again if that helps."""
+        if not branches:
+            return
+        original, limit, sample = self.original, self.limit, self._sample(count)
+        solved = first_images(self.images[0], SOLVED_FROM * count)
+        to_solve, held_out = (Suffix(original.module, batches, limit) for batches in (solved, sample.images))
         for branch in branches:
             cut = original.cut({}, [branch.name])
             steps = steps_of(original, cut)[0][:BRANCH_STEPS]
@@ -133,13 +140,13 @@ class LossMeter:
                 to_solve.move(start)
                 held_out.move(start)
                 before = sample.loss(held_out.logits(cut.module))
-            reconstruct_(original, cut, sample.solved, limit, steps=steps, known=to_solve.known)
+            reconstruct_(original, cut, solved, limit, steps=steps, known=to_solve.known)
             with torch.inference_mode():
-                found[branch.name] = min(before, sample.loss(held_out.logits(cut.module)))
+                after = sample.loss(held_out.logits(cut.module))
+            self.eliminations.measurements.branch_losses[branch.name] = min(before, after)
             advance()
         to_solve.close()
         held_out.close()
-        return found
 
 
 def _first_change(original: OriginalGraph, cut: CutGraph, steps: Sequence[Step]) -> int:

@@ -141,7 +141,7 @@ class Halving:
             return self._kept(tried, folder, began)
 
     def _prune(self, settings: Settings, folder: RunFolder) -> Plan:
-        return prune(settings, folder, self._progress, self._held_out.look)
+        return prune(settings, folder, self._progress, self._held_out.look, self._held_out.shared)
 
     def _train_best(self, step: int, most: int, training: Mapping[str, int]) -> None:
         """Train the nearest ``most`` of those that ended the step before, as long as there is time."""

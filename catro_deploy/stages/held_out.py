@@ -1,6 +1,6 @@
 """The images that decisions before fine-tuning are made by: validation images of the wanted classes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from catro_deploy.assessment.basis import Basis, basis_of
 from catro_deploy.data.base import Split, Subset
 from catro_deploy.errors import DataError
 from catro_deploy.progress import Progress
+from catro_deploy.reconstruction.measurements import SharedMeasurements
 from catro_deploy.records import FirstLook
 from catro_deploy.settings import Settings
 from catro_deploy.stages.first_look import first_look
@@ -26,7 +27,8 @@ Floats = NDArray[np.float32]
 class HeldOut:
     """The validation images of the wanted classes, the original's logits for them, and the basis of decisions.
 
-    ``train`` are the training images of these classes, ``look`` is the first look at the original.
+    ``train`` are the training images of these classes, ``look`` is the first look at the original, ``shared`` what
+    prunings have measured of it.
     """
 
     train: Split
@@ -34,6 +36,7 @@ class HeldOut:
     logits: Floats
     basis: Basis
     look: FirstLook | None = None
+    shared: SharedMeasurements = field(default_factory=dict)
 
 
 def held_out_of(settings: Settings, progress: Progress) -> HeldOut:

@@ -15,6 +15,7 @@ from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.classifier import prune_classifier, scoring_batch_size
 from catro_deploy.pruning.cutting import Cut, Pruned, cut_classifier
+from catro_deploy.reconstruction.measurements import SharedMeasurements
 from catro_deploy.records import FirstLook, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan, save_plan
@@ -28,13 +29,20 @@ from catro_deploy.training.normalised import NormalisedBatches
 __all__ = ["labelled_batches", "prune", "pruning_batches", "unlabelled_batches", "write_pruning"]
 
 
-def prune(settings: Settings, run: RunFolder, progress: Progress, look: FirstLook | None = None) -> Plan:
+def prune(
+    settings: Settings,
+    run: RunFolder,
+    progress: Progress,
+    look: FirstLook | None = None,
+    shared: SharedMeasurements | None = None,
+) -> Plan:
     """Prune the checkpoint's network; write plan.json, original.safetensors and pruned.safetensors.
 
     The original keeps all its channels, but of its logits only those of the wanted classes. A network that
     was tried for this budget or variant is taken over: pruned and measured again it might be another, and miss the
     budget.
-    ``look`` is what a look at the original has shown; without it one is taken.
+    ``look`` is what a look at the original has shown; without it one is taken. Trials of one search have ``shared``
+    measurements.
 
     Raises:
         UsageError: settings, data, checkpoint or budget do not go together.
@@ -47,7 +55,8 @@ def prune(settings: Settings, run: RunFolder, progress: Progress, look: FirstLoo
         return _take_over(original, trial, run)
     batches = pruning_batches(original, settings)
     look = look or first_look(original, settings, progress)
-    pruned = prune_classifier(original, batches, settings, progress, labelled=original.dataset.labelled)
+    labelled = original.dataset.labelled
+    pruned = prune_classifier(original, batches, settings, progress, labelled=labelled, shared=shared)
     return _write(original, replace(pruned, plan=replace(pruned.plan, first_look=look)), run)
 
 

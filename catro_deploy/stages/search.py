@@ -150,7 +150,10 @@ def _prune_and_finetune(
     share: float, tried: Settings, folder: RunFolder, progress: Progress, held_out: HeldOut
 ) -> TriedPoint:
     try:
-        plan = load_plan(folder) if folder.plan.is_file() else prune(tried, folder, progress, held_out.look)
+        if folder.plan.is_file():
+            plan = load_plan(folder)
+        else:
+            plan = prune(tried, folder, progress, held_out.look, held_out.shared)
     except MissedError:
         return TriedPoint(share)
     history = finetune(tried, folder, progress)

@@ -1,6 +1,7 @@
 """What reconstruction does for a pruning: never worse than the cut alone."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 import catro_deploy
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.cut.surgery import apply_keeps_
+from catro_deploy.graph.fx.depth import find_branches
 from catro_deploy.progress import Silent
 from catro_deploy.reconstruction import reconstructor
 from catro_deploy.reconstruction.images import split_images
@@ -98,3 +100,31 @@ def test_on_a_gpu_it_finds_what_it_finds_on_a_cpu(options):
     one, other = (record.plan.reconstruction for record in found)
     assert list(one.explained) == list(other.explained)
     assert other.kl_reconstructed == pytest.approx(one.kl_reconstructed, rel=0.2)
+
+
+class Titles(Silent):
+    """The titles of what took time."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, float] = {}
+
+    def task(self, title, total, done=0):
+        self.seen[title] = total
+        return super().task(title, total, done)
+
+
+def test_what_was_measured_of_a_network_is_not_measured_again():
+    model = calibrated(Stream)
+    first = reconstructor_of(model)
+    groups = [group for group in first.network.groups if first.follows(group)]
+    branches = find_branches(model, first.network)
+    few, more = ({group.name: range(least, group.width + 1) for group in groups} for least in (2, 1))
+    losses = first.losses(few, branches)
+    titles = Titles()
+    again = replace(reconstructor_of(model), measurements=first.measurements, progress=titles)
+    assert again.losses(few, branches[:1]).widths == losses.widths
+    assert all(again.kept(group, 2) == first.kept(group, 2) for group in groups)
+    assert titles.seen == {"Measuring the worth of widths": 0}
+    alone = reconstructor_of(model).losses(more, branches)
+    assert again.losses(more, branches) == alone  # whatever was measured before
+    assert titles.seen["Measuring the worth of widths"] == len(groups)

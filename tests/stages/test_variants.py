@@ -14,6 +14,7 @@ from catro_deploy.data import MemorySplit
 from catro_deploy.errors import BudgetError, MissedError, SettingsError, TargetError
 from catro_deploy.files import write_text
 from catro_deploy.progress import Silent
+from catro_deploy.reconstruction.readers import Readers
 from catro_deploy.records import Bench, Plan, Runtimes, TriedVariant, Variant, Variants
 from catro_deploy.records.report import Report
 from catro_deploy.runs.folder import RunFolder
@@ -210,6 +211,8 @@ def test_a_variant_that_is_not_there_or_met_no_budget_cannot_be_taken(run, take)
 
 @pytest.mark.slow
 def test_from_the_command_to_the_report_and_another_variant(tiny, folder, monkeypatch):
+    collected, collect = [], Readers._measure
+    monkeypatch.setattr(Readers, "_measure", lambda self, *of: collected.append(self) or collect(self, *of))
     shutil.copy(folder / "blocks.safetensors", tiny)
     text = (tiny / "catro.toml").read_text().replace('budget = "50%flops"', 'budget = "0.8x"')
     write_text(tiny / "catro.toml", text)
@@ -228,6 +231,7 @@ def test_from_the_command_to_the_report_and_another_variant(tiny, folder, monkey
     done = command(*whole)
     (path,) = (tiny / "runs").iterdir()
     assert done.exit_code == exit_code_of(path), done.stderr
+    assert len(collected) == 1  # for all variants of both budgets
     run = RunFolder(path)
     found, report, plan = load(Variants, run), load(Report, run), load(Plan, run)
     assert report.variants == found

@@ -1,0 +1,25 @@
+"""What was measured of a network before any of it is cut: the same for every budget, so that prunings can share it."""
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+
+__all__ = ["Measurements", "SharedMeasurements"]
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Of one network on one set of images; filled as they are made.
+
+    Attributes:
+        orders: of each group its channels in the order of their removal, and the error after each removal.
+        width_losses: the loss, in nats, of a group at a width.
+        branch_losses: the loss without a branch.
+    """
+
+    orders: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
+    width_losses: dict[tuple[str, int], float] = field(default_factory=dict)
+    branch_losses: dict[str, float] = field(default_factory=dict)
+
+
+SharedMeasurements = MutableMapping[str, Measurements]
+"""Of one checkpoint and data set, by the settings that decide them."""
