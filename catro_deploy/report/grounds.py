@@ -98,7 +98,7 @@ def _timing(protocol: Protocol) -> str:
     return (
         f"Both networks ran in one process on the device, interleaved in blocks of {protocol.block} calls (A B "
         f"A B ...){settled}, after warm-up, so that a change of clock or load affects both. The speedup is the ratio "
-        "of median latencies; its 95% confidence interval comes from a bootstrap over the turns "
+        "of median latencies; its 95% confidence interval comes from a bootstrap over stretches of successive turns "
         f"({count(protocol.bootstrap_resamples)} redraws)."
     )
 

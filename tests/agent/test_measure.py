@@ -123,6 +123,22 @@ def test_the_interval_holds_the_true_ratio_about_as_often_as_it_says():
     assert hits >= 180  # 95% of 200 are 190; fewer than 180 would be three standard deviations off
 
 
+def test_what_disturbs_many_turns_and_one_network_more_widens_the_interval():
+    """Disturbances last some five turns; drawn turn by turn, the interval would hold the ratio half as often."""
+    generator = np.random.default_rng(6)
+    turns, kept = 250, math.exp(-1 / 5)
+    hits = 0
+    for seed in range(100):
+        disturbance = [generator.normal()]
+        for step in generator.normal(0, math.sqrt(1 - kept**2), turns - 1):
+            disturbance.append(kept * disturbance[-1] + step)
+        original = blocks_around(1250, turns, generator, np.exp(0.03 * np.array(disturbance)))
+        pruned = blocks_around(1000, turns, generator, np.exp(0.10 * np.array(disturbance)))
+        low, high = ratio_interval(original, pruned, 100, seed)
+        hits += low <= 1.25 <= high
+    assert hits >= 75
+
+
 def test_pairing_makes_a_shared_disturbance_cancel():
     """Turns slow down by up to three times, both models alike: the ratio stays known, without the pairs it does not."""
     generator = np.random.default_rng(4)
@@ -137,13 +153,13 @@ def test_pairing_makes_a_shared_disturbance_cancel():
 
 
 def test_the_weighted_bootstrap_is_the_plain_one():
-    """The same draws, done by concatenating the drawn blocks and sorting."""
+    """The same draws of stretches of three turns, done by concatenating the drawn blocks and sorting."""
     generator = np.random.default_rng(5)
     original, pruned = (generator.lognormal(size=(12, 4)).tolist() for _ in range(2))
     draws = np.random.default_rng(7)
     ratios = []
     for _ in range(99):
-        turns = draws.integers(12, size=12)
+        turns = [(start + at) % 12 for start in draws.integers(12, size=4) for at in range(3)]
         both = [sorted(itertools.chain(*(side[t] for t in turns))) for side in (original, pruned)]
         ratios.append(percentile(both[0], 50) / percentile(both[1], 50))
     expected = percentile(sorted(ratios), 2.5), percentile(sorted(ratios), 97.5)
