@@ -10,7 +10,7 @@ import torch
 from catro_deploy.errors import NumericsError
 from catro_deploy.reconstruction.gram import GramSum
 
-__all__ = ["DampedGram", "Moments", "damped", "factored", "solve_from_rows", "with_ridge"]
+__all__ = ["DampedGram", "Moments", "damped", "factored", "r_squared", "solve_from_rows", "with_ridge"]
 
 RIDGE = 1e-3
 """Share of the mean diagonal of the Gram matrix; the weights move less along directions weaker than that."""
@@ -99,9 +99,8 @@ class Moments:
         )
         missed = self._target_mean() - _times(weights, self.mean()) - offset
         error = about_mean.clamp(min=0) + self.count * missed.square()
-        total, lost = float(variance.clamp(min=0).sum()), float(error.sum())
-        rounding = ROUNDING * float(variance.sum() + self.count * self._target_mean().square().sum())
-        return 1 - lost / total if total > rounding else float(lost <= rounding)
+        squares = float(variance.sum() + self.count * self._target_mean().square().sum())
+        return r_squared(float(error.sum()), float(variance.clamp(min=0).sum()), squares)
 
     def output_moments(self, weights: torch.Tensor, columns: slice) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and biased variance over the rows of the contribution of ``columns`` to W'x, both (g, outputs)."""
@@ -176,6 +175,15 @@ def solve_from_rows(
     kernel.diagonal().add_(added)
     found = before + x.mT @ torch.cholesky_solve(t - x @ before, factored(kernel[None])[0])
     return found, target_mean - row_mean @ found
+
+
+def r_squared(error: float, variance: float, squares: float) -> float:
+    """The share of the ``variance`` of targets that is explained; all are sums, ``squares`` is that of the targets'.
+
+    Targets that hardly vary, such as a gate that is always closed, are explained if the error is as small.
+    """
+    rounding = ROUNDING * squares
+    return 1 - error / variance if variance > rounding else float(error <= rounding)
 
 
 def _times(weights: torch.Tensor, row: torch.Tensor) -> torch.Tensor:

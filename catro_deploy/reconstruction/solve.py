@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from catro_deploy.reconstruction.least_squares import RIDGE, Moments, solve_from_rows
+from catro_deploy.reconstruction.least_squares import RIDGE, Moments, r_squared, solve_from_rows
 from catro_deploy.reconstruction.rows import (
     Solvable,
     outputs_at,
@@ -128,8 +128,8 @@ class StepSolver:
         found, offset = solve_from_rows(rows, goals, matrix, bias=bias, ridge=self._ridge)
         goals = goals.double()
         lost = (rows.double() @ found + offset - goals).square().sum()
-        total = (goals - goals.mean(0)).square().sum()
-        return found[None], offset[None], 1 - float(lost / total.clamp(min=1e-300))
+        variance = (goals - goals.mean(0)).square().sum()
+        return found[None], offset[None], r_squared(float(lost), float(variance), float(goals.square().sum()))
 
     def _output_moments(self, found: torch.Tensor, own: slice) -> tuple[torch.Tensor, torch.Tensor]:
         if self._by_rows:

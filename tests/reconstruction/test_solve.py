@@ -142,6 +142,15 @@ def test_the_fewer_rows_the_larger_the_ridge(count):
     assert fit.explained == pytest.approx(float(1 - lost / total))
 
 
+@pytest.mark.parametrize("count", [30, 6])
+@pytest.mark.parametrize("layer", [nn.Linear(8, 3), nn.Linear(8, 3, bias=False)])
+def test_of_targets_that_never_change_all_is_explained_or_nothing(layer, count):
+    """A gate that is always closed: its variance is 0, or what rounding has left, and R^2 must not be -1e268."""
+    target = torch.full((count, 3), 0.1, dtype=torch.float64) * (1 + 1e-16 * drawn(count, 3))
+    found = linear_step(randomised(layer), drawn(count, 8) + 2, target).explained
+    assert found in (0.0, 1.0)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_layer_of_many_columns_is_solved_from_rows_as_it_would_be_directly(monkeypatch, bias):
     direct, by_rows = (randomised(nn.Conv2d(5, 4, 3, padding=1, bias=bias)) for _ in range(2))
