@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from catro_deploy.errors import ModelError
 
-__all__ = ["Observer", "images_at_a_time", "importable_tools", "layers_of", "pieces", "require_float", "sort_"]
+__all__ = [
+    "Observer",
+    "images_at_a_time",
+    "importable_tools",
+    "layers_of",
+    "pieces",
+    "present",
+    "require_float",
+    "sort_",
+]
 
 Floats = NDArray[np.float32]
 
@@ -88,6 +97,12 @@ def layers_of(graph: Any) -> dict[str, str]:  # noqa: ANN401 - onnx.GraphProto
         layer = next((name.removesuffix(end) for name, end in named if name.endswith(end)), node.name)
         found[layer if layer not in found else node.name] = node.name
     return found
+
+
+def present(layers: Iterable[str], graph: Any) -> list[str]:  # noqa: ANN401 - as above
+    """Those of ``layers`` that ``graph`` has: a recipe may have been made for another network."""
+    found = layers_of(graph)
+    return [layer for layer in layers if layer in found]
 
 
 def require_float(proto: Any, name: str) -> None:  # noqa: ANN401 - as above

@@ -8,7 +8,7 @@ import numpy as np
 
 from catro_deploy.files import write_bytes
 from catro_deploy.precision.fp16 import write_fp16
-from catro_deploy.precision.graph import layers_of
+from catro_deploy.precision.graph import present
 from catro_deploy.precision.int8 import for_scales_in_half, form_of, quantised
 from catro_deploy.precision.ranges import Range, find_ranges
 
@@ -35,7 +35,7 @@ def convert_(file: Path, precision: str, own: str, runtime: str, kept_in_float: 
 
     if precision == "int8":
         proto = for_scales_in_half(onnx.load(file)) if own == "fp16" else onnx.load(file)
-        found = quantised(proto, _ranges(proto), form_of(runtime), keep=_present(kept_in_float, proto))
+        found = quantised(proto, _ranges(proto), form_of(runtime), keep=present(kept_in_float, proto.graph))
         write_bytes(file, found.SerializeToString())
     if "fp16" in (precision, own) and precision != "fp32":
         write_fp16(file, file)
@@ -54,7 +54,7 @@ class Integers:
         proto = onnx.load(reference)
         self._ranges: Mapping[str, Range] = _ranges(proto)
         self._form = form_of(runtime)
-        self._keep = _present(kept_in_float, proto)
+        self._keep = present(kept_in_float, proto.graph)
 
     def convert_(self, file: Path, weights: str) -> None:
         """Write the network in ``file`` in int8, its weights in the file ``weights`` in the same folder."""
@@ -66,12 +66,6 @@ class Integers:
             if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.raw_data) > SMALL_BYTES:
                 _put_outside_(tensor, weights)
         write_bytes(file, found.SerializeToString())
-
-
-def _present(layers: Collection[str], proto: Proto) -> list[str]:
-    """Those of ``layers`` that the network has: a recipe may have been made for another."""
-    present = layers_of(proto.graph)
-    return [layer for layer in layers if layer in present]
 
 
 def _ranges(proto: Proto) -> dict[str, Range]:

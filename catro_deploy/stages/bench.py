@@ -71,9 +71,11 @@ def _again(settings: Settings, run: RunFolder) -> str:
     In int8, channels are chosen by the latency with every layer quantised that the recipe does not keep. Those that
     ``quantize`` had to keep as well are in the recipe that it has left in ``run``.
     """
-    made = load(Quantize, run).integers if settings.quantize.precision == "int8" else None
-    kept = [] if made is None else list(made.kept or ())
-    more = [layer for layer in kept if layer not in load_int8_recipe(settings.quantize.recipe).keep]
+    if settings.quantize.precision != "int8":
+        return AGAIN
+    decided = load(Quantize, run)
+    kept = decided.integers.kept if decided.shipped == "int8" and decided.integers else None
+    more = set(kept or ()).difference(load_int8_recipe(settings.quantize.recipe).keep)
     if not more:
         return AGAIN
     which = "1 layer stays" if len(more) == 1 else f"{len(more)} layers stay"

@@ -24,6 +24,7 @@ from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import MissedError, NumericsError
 from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.precision.graph import present
 from catro_deploy.precision.int8 import form_of, quantised
 from catro_deploy.precision.ranges import find_ranges
 from catro_deploy.precision.sensitivity import logits_of as logits_of_onnx
@@ -182,7 +183,7 @@ class Halving:
         )
 
     def _in_int8(self, network: nn.Module, plan: Plan, settings: Settings) -> Floats:
-        """Logits in int8, calibrated, all layers quantised; ``quantize`` may later keep sensitive ones in float."""
+        """Logits in int8, calibrated; ``quantize`` may later keep more layers in float than the recipe does."""
         import onnx
 
         recipe, images = load_int8_recipe(settings.quantize.recipe), self._held_out.images
@@ -194,7 +195,8 @@ class Halving:
         ranges = find_ranges(
             proto, normalise(samples.pixels, plan.mean, plan.std).numpy(), recipe.method, recipe.percentile
         )
-        integers = quantised(proto, ranges, form_of(load_target(settings.prune.target).runtime))
+        form = form_of(load_target(settings.prune.target).runtime)
+        integers = quantised(proto, ranges, form, keep=present(recipe.keep, proto.graph))
         pixels = images.images(np.arange(len(images.labels)))
         return logits_of_onnx(integers, normalise(pixels, plan.mean, plan.std).numpy())
 

@@ -15,7 +15,7 @@ from catro_deploy.errors import DataError, ModelError
 from catro_deploy.files import write_bytes
 from catro_deploy.precision.fp16 import write_fp16
 from catro_deploy.precision.fused import fused
-from catro_deploy.precision.graph import layers_of
+from catro_deploy.precision.graph import layers_of, present
 from catro_deploy.precision.int8 import Form, for_scales_in_half, form_of, quantised, seven_bits
 from catro_deploy.precision.ranges import Range, find_ranges
 from catro_deploy.precision.samples import draw_samples, pixels_sha256
@@ -88,7 +88,7 @@ class _Quantiser:
     @property
     def fixed(self) -> list[str]:
         """The layers that the recipe keeps in floating point."""
-        return [layer for layer in self.recipe.keep if layer in self.layers]
+        return present(self.recipe.keep, self.source.graph)
 
     def network(self, *, keep: Collection[str] = (), only: Collection[str] = ()) -> Proto:
         by_channel = self.recipe.weights == "channel"

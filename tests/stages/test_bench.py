@@ -97,12 +97,14 @@ def test_a_budget_of_latency_that_is_missed_is_said_to_be(tmp_path, protocol):
         (("fc", "stem"), ["fc"], "1 layer stays in floating point"),
         (("fc",), ["fc"], "run --force"),
         ((), [], "run --force"),
+        (None, [], "run --force"),
     ],
 )
 def test_layers_that_int8_could_not_have_are_why_a_budget_is_missed(tmp_path, protocol, kept, recipe_keeps, hint):
     run = make_run(tmp_path, LARGE, LARGE | {"layers": 5}, budget="0.3x")
     shutil.copyfile(run.pruned_onnx, run.onnx("pruned", "int8"))
-    save(make_quantize(shipped="int8", made={"int8": Quantized(kept=kept)}), run)
+    shipped = "fp32" if kept is None else "int8"  # int8 was too inaccurate on the device, with some layers in float
+    save(make_quantize(shipped=shipped, made={"int8": Quantized(kept=("fc",) if kept is None else kept)}), run)
     recipe = tmp_path / "mine.toml"
     standard = find("calibration/int8", "standard").read_text()
     recipe.write_text(standard.replace("keep = []", f"keep = {json.dumps(recipe_keeps)}"))
