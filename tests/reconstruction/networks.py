@@ -13,6 +13,7 @@ from catro_deploy.graph.cut.kinds import is_transposed
 from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of
 from catro_deploy.graph.fx.activations import MemoryLimit
 from catro_deploy.reconstruction.graphs import CutGraph, OriginalGraph
+from catro_deploy.reconstruction.images import MixedImages
 from catro_deploy.reconstruction.refit import Reconstruction, reconstruct_, write_back_
 from catro_deploy.records import Group, Keep
 from tests.graph.networks import Branches, GatedConcat, Grouped, Residual, randomised
@@ -107,6 +108,18 @@ KINDS: dict[str, Callable[[], nn.Module]] = {
 def images(count: int = 160, seed: int = 0, batch: int = 64, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return list(torch.randn(count, *SHAPE, generator=generator).to(dtype).split(batch))
+
+
+def noted_images(sizes: list[int]) -> tuple[MixedImages, list[int]]:
+    """Batches of these sizes, and a list that gets the size of each that is put together."""
+    read: list[int] = []
+
+    def finish(batch: torch.Tensor) -> torch.Tensor:
+        read.append(len(batch))
+        return batch
+
+    count = sum(sizes)
+    return MixedImages(torch.cat(images(count)), range(count), sizes, finish), read
 
 
 def calibrated(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:

@@ -7,11 +7,10 @@ from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.fx.activations import MemoryLimit
 from catro_deploy.graph.fx.depth import find_branches
 from catro_deploy.reconstruction.graphs import OriginalGraph
-from catro_deploy.reconstruction.images import MixedImages
 from catro_deploy.reconstruction.suffix import Suffix
 from tests.graph.networks import Branches, randomised
 from tests.graph.residual import Written
-from tests.reconstruction.networks import SHAPE, Stream, images
+from tests.reconstruction.networks import SHAPE, Stream, images, noted_images
 
 NETWORKS = {"stream": Stream, "branches": Branches, "written in place": Written}
 
@@ -92,13 +91,8 @@ def test_all_memory_is_given_back():
 
 def test_images_are_put_together_only_for_nodes_that_read_them():
     module = OriginalGraph.of(randomised(Stream()), SHAPE).module
-    read = []
-
-    def finish(batch: torch.Tensor) -> torch.Tensor:
-        read.append(len(batch))
-        return batch
-
-    suffix = Suffix(module, MixedImages(torch.cat(images(5, batch=3)), range(5), [3, 2], finish), MemoryLimit(2**30))
+    batches, read = noted_images([3, 2])
+    suffix = Suffix(module, batches, MemoryLimit(2**30))
     with torch.inference_mode():
         suffix.advance(len(module.graph.nodes) // 2)
         assert read == [3, 2]

@@ -6,11 +6,10 @@ from torch import fx
 
 from catro_deploy.graph.fx.activations import MemoryLimit
 from catro_deploy.reconstruction.graphs import OriginalGraph
-from catro_deploy.reconstruction.images import MixedImages
 from catro_deploy.reconstruction.walk import Walk
 from tests.graph.networks import Branches, randomised
 from tests.graph.residual import Written
-from tests.reconstruction.networks import SHAPE, Stream, images
+from tests.reconstruction.networks import SHAPE, Stream, images, noted_images
 
 
 class Noted(fx.Interpreter):
@@ -82,13 +81,7 @@ def test_weights_that_change_between_stops_count_from_there_on():
 def test_images_are_put_together_only_where_the_network_reads_them():
     """Normalising them at every stop would take longer than the layers."""
     module = OriginalGraph.of(randomised(Stream()), SHAPE).module
-    read = []
-
-    def finish(batch: torch.Tensor) -> torch.Tensor:
-        read.append(len(batch))
-        return batch
-
-    batches = MixedImages(torch.cat(images(5, batch=3)), range(5), [3, 2], finish)
+    batches, read = noted_images([3, 2])
     calls = [node for node in module.graph.nodes if node.op == "call_module"]
     walk = Walk(module, [(call,) for call in calls], batches, MemoryLimit(2**30))
     with torch.inference_mode():
