@@ -80,8 +80,8 @@ def _again(settings: Settings, run: RunFolder) -> str:
         return AGAIN
     which = "1 layer stays" if len(more) == 1 else f"{len(more)} layers stay"
     return (
-        f"In int8 {which} in floating point to keep the accuracy, which the predicted latency did not include. Prune "
-        f"again with it included: catro-deploy run --recipe {run.calibration}; or train for int8: --qat-epochs 2"
+        f"In int8 {which} in floating point to keep the accuracy, which the predicted latency did not include. To "
+        f"prune with that included: catro-deploy run --recipe {run.calibration}; or train for int8: --qat-epochs 2"
     )
 
 
