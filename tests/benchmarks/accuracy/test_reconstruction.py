@@ -1,7 +1,11 @@
 """Rows and page of the benchmark of reconstruction."""
 
+import pytest
+
+from benchmarks.accuracy.reconstruction import exceeds
 from benchmarks.accuracy.reconstruction_page import page
 from benchmarks.accuracy.reconstruction_rows import CASES, rows_of
+from catro_deploy.budget import Budget
 
 
 def result(row, accuracy):
@@ -36,3 +40,9 @@ def test_seeds_are_averaged_and_stand_above_the_goal():
     assert ours.split(" | ")[2:] == ["0.496x", "48.0%", "90.00", "-", "91.00 (90.00 to 92.00)", "- |"]
     assert before.split(" | ")[4] == "14.00"  # statistics of its own, where nothing was solved again
     assert goal.split(" | ")[4:] == [">= 84.0", ">= 86.5", ">= 90.2", ">= 91.3 |"]
+
+
+@pytest.mark.parametrize(("interval", "refused"), [((0.60, 0.75), True), ((0.52, 0.75), False), ((0.47, 0.49), False)])
+def test_a_network_that_clearly_misses_its_budget_is_refused(interval, refused):
+    measured = {"latency_ratio": sum(interval) / 2, "latency_ratio_ci95": list(interval)}
+    assert exceeds(measured, Budget.parse("0.5x")) is refused
