@@ -3,7 +3,8 @@
 For a layer with weights W that reads rows x, H is the inverse of the (damped) Gram matrix. Without the columns c of a
 channel the best weights lose tr(W_c' (H_cc)^-1 W_c) of squared error, and are W - H_:c (H_cc)^-1 W_c; the inverse
 becomes H - H_:c (H_cc)^-1 H_c: (Hassibi and Stork, 1993, with a channel's columns instead of one weight). Channels are
-removed one by one, the cheapest first, which gives the order, the error of every width, and the weights.
+removed one by one, the cheapest first, which gives the order and the error of every width. The cost of a channel needs
+no weights, only W_c W_c', which is downdated as well: it is small, however many outputs there are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,8 @@ __all__ = ["Consumer", "Step", "eliminate"]
 
 COMPACTED_BELOW = 0.75
 """The matrices are compacted once this share of their columns is left."""
+COLLECTED = 32
+"""Removed columns whose effects on the matrices are taken off together."""
 
 
 @dataclass(frozen=True)
@@ -40,64 +43,53 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Step:
-    """One removal: the channel, how many are left, and the total error of all removed ones."""
+    """One removal: the channel, and the total error of all removed ones."""
 
     dropped: int
-    left: int
     error: float
-    _states: Sequence["_State"]
-
-    def weights(self) -> list[torch.Tensor]:
-        """Each consumer's best weights (columns, outputs) now, zero at removed columns; float64."""
-        return [state.whole_weights() for state in self._states]
 
 
 def eliminate(consumers: Sequence[Consumer], width: int, smallest: int = 1) -> Iterator[Step]:
-    """Remove ``width`` channels one by one until ``smallest`` are left, the cheapest for all consumers first.
-
-    ``Step.weights`` returns those of the latest step.
-    """
+    """Remove ``width`` channels one by one until ``smallest`` are left, the cheapest for all consumers first."""
     states = [_State(consumer, width) for consumer in consumers]
-    costs = torch.zeros(width, dtype=torch.float64)
-    left, error = width, 0.0
-    while left > smallest:
-        total = sum((state.costs().cpu() for state in states), costs)
-        dropped = int(total.argmin())
-        error += max(0.0, float(total[dropped]))
-        costs[dropped] = torch.inf
-        left -= 1
+    removed = torch.zeros(width, dtype=torch.float64)
+    error = 0.0
+    for _ in range(width - smallest):
+        costs = sum((state.costs().cpu() for state in states), removed)
+        dropped = int(costs.argmin())
+        error += max(0.0, float(costs[dropped]))
+        removed[dropped] = torch.inf
         for state in states:
             state.drop(dropped)
-        yield Step(dropped, left, error, states)
+        yield Step(dropped, error)
 
 
 class _State:
-    """Inverse Gram matrix and weights of one consumer, of the columns that are left."""
+    """Inverse Gram matrix H and weights W of one consumer, and the blocks H_cc and W_c W_c' of each channel.
+
+    What removals take off H and W, half' half and half' own, is collected and taken off together: passing over large
+    matrices is what takes the time. The blocks are always up to date.
+    """
 
     def __init__(self, consumer: Consumer, width: int) -> None:
-        self._inverse = damped(consumer.gram[None]).inverse()[0]
-        self._weights = consumer.weights.double().clone()
         self._scale, self._width = consumer.scale, width
-        self._left = consumer.channels.clone()
-        self._columns = torch.full((width, consumer.columns.shape[1]), -1, device=consumer.columns.device)
-        self._columns[consumer.channels] = consumer.columns
-        self._whole_size = len(self._weights)
-        self._alive = torch.ones(self._whole_size, dtype=torch.bool, device=self._weights.device)
-        self._kept = torch.arange(self._whole_size, device=self._weights.device)  # columns that the matrices still have
-        self._place = self._kept.clone()  # of each column in the matrices
+        self._inverse = damped(consumer.gram[None]).inverse()[0]
+        self._weights = _narrowed(consumer.weights.double())
+        self._half, self._own = self._inverse[:0], self._weights[:0]
+        self._left, self._columns = consumer.channels, consumer.columns  # of the channels that are left
+        self._alive = torch.ones(len(self._inverse), dtype=torch.bool, device=self._inverse.device)
+        own = self._weights[self._columns]
+        self._products = own @ own.mT  # (channels, k, k)
+        self._blocks = self._inverse[self._columns[:, :, None], self._columns[:, None, :]]
 
     def costs(self) -> torch.Tensor:
         """Scaled squared error that removing each channel would add; (width,), 0 for those that are not read."""
-        columns = self._place[self._columns[self._left]]  # (channels, k)
-        blocks = self._inverse[columns[:, :, None], columns[:, None, :]]
-        weights: torch.Tensor = self._weights[columns]
-        if columns.shape[1] > 1:
-            weights = torch.linalg.solve_triangular(torch.linalg.cholesky(blocks), weights, upper=False)
-            found = weights.square().sum((1, 2))
+        if self._blocks.shape[1] > 1:
+            parts = torch.cholesky_solve(self._products, torch.linalg.cholesky(self._blocks))
         else:
-            found = weights.square().sum((1, 2)) / blocks[:, 0, 0]
-        costs = torch.zeros(self._width, dtype=found.dtype, device=found.device)
-        costs[self._left] = found / self._scale
+            parts = self._products / self._blocks
+        costs = torch.zeros(self._width, dtype=parts.dtype, device=parts.device)
+        costs[self._left] = parts.diagonal(dim1=1, dim2=2).sum(1) / self._scale
         return costs
 
     def drop(self, channel: int) -> None:
@@ -105,29 +97,37 @@ class _State:
         still = self._left != channel
         if bool(still.all()):
             return
-        self._left = self._left[still]
-        gone = self._columns[channel]
-        place = self._place[gone]
-        across = self._inverse[:, place]
-        factor = torch.linalg.cholesky(across[place])
-        half = torch.linalg.solve_triangular(factor, across.mT, upper=False)  # (k, columns)
-        own = torch.linalg.solve_triangular(factor, self._weights[place], upper=False)
-        self._weights.addmm_(half.mT, own, alpha=-1)
-        self._inverse.addmm_(half.mT, half, alpha=-1)
-        self._weights[place] = 0
+        gone = self._columns[~still][0]
+        earlier = self._half[:, gone].mT
+        across = self._inverse[gone] - earlier @ self._half  # (k, columns): rows, for H is symmetric
+        factor = torch.linalg.cholesky(across[:, gone])
+        half = torch.linalg.solve_triangular(factor, across, upper=False)
+        own = torch.linalg.solve_triangular(factor, self._weights[gone] - earlier @ self._own, upper=False)
+        # With W - half' own for W, W W' loses half' moved and its transpose.
+        moved = (self._weights @ own.mT).mT - own @ self._own.mT @ self._half - own @ own.mT @ half / 2
+        self._left, self._columns = self._left[still], self._columns[still]
+        halves = half.mT[self._columns]  # (channels, k, k)
+        lost = halves @ moved.mT[self._columns].mT
+        self._products = self._products[still] - lost - lost.mT
+        self._blocks = self._blocks[still] - halves @ halves.mT
+        self._half, self._own = torch.cat([self._half, half]), torch.cat([self._own, own])
         self._alive[gone] = False
-        if int(self._alive.sum()) < COMPACTED_BELOW * len(self._kept):
-            self._compact()
+        if len(self._half) >= COLLECTED:
+            self._take_off()
 
-    def whole_weights(self) -> torch.Tensor:
-        """Weights of all columns, zero where they are removed."""
-        whole = self._weights.new_zeros(self._whole_size, self._weights.shape[1])
-        whole[self._kept] = self._weights
-        return whole
+    def _take_off(self) -> None:
+        self._inverse.addmm_(self._half.mT, self._half, alpha=-1)
+        self._weights.addmm_(self._half.mT, self._own, alpha=-1)
+        if int(self._alive.sum()) < COMPACTED_BELOW * len(self._alive):
+            place = self._alive.cumsum(0) - 1
+            self._columns = place[self._columns]
+            self._inverse = self._inverse[self._alive][:, self._alive]
+            self._weights = self._weights[self._alive]
+            self._alive = self._alive[self._alive]
+        self._half, self._own = self._inverse[:0], self._weights[:0]
 
-    def _compact(self) -> None:
-        inside = self._alive[self._kept]
-        self._inverse = self._inverse[inside][:, inside]
-        self._weights = self._weights[inside]
-        self._kept = self._kept[inside]
-        self._place[self._kept] = torch.arange(len(self._kept), device=self._kept.device)
+
+def _narrowed(weights: torch.Tensor) -> torch.Tensor:
+    """A copy with the same W W', of at most as many outputs as columns."""
+    columns, outputs = weights.shape
+    return torch.linalg.qr(weights.mT, mode="r").R.mT.contiguous() if outputs > columns else weights.clone()

@@ -17,30 +17,26 @@ def consumer(width, k, outputs, seed, scale=1.0, extra=0):
     )
 
 
-def refit(one, gone):
-    """Best weights without the columns of ``gone``, and the error that is left, by solving anew."""
+def refit_error(one, gone):
+    """The error that is left without the columns of ``gone``, by solving anew."""
     size = len(one.gram)
     damped = one.gram + RIDGE * one.gram.diagonal().mean() * torch.eye(size)
     kept = torch.tensor([c for c in range(size) if c not in set(one.columns[list(gone)].flatten().tolist())])
-    weights = torch.zeros_like(one.weights)
-    weights[kept] = torch.linalg.solve(damped[kept][:, kept], damped[kept] @ one.weights)
-    moved = one.weights - weights
-    return weights, float((moved * (damped @ moved)).sum()) / one.scale
+    moved = one.weights.clone()
+    moved[kept] -= torch.linalg.solve(damped[kept][:, kept], damped[kept] @ one.weights)
+    return float((moved * (damped @ moved)).sum()) / one.scale
 
 
-@pytest.mark.parametrize(("k", "extra"), [(1, 0), (3, 0), (2, 4)])
-def test_every_step_is_the_cheapest_of_all_by_refitting_each(k, extra):
-    consumers = [consumer(6, k, 4, 0, extra=extra), consumer(6, 2, 5, 10, scale=3.0)]
+@pytest.mark.parametrize(("k", "extra", "outputs"), [(1, 0, 4), (3, 0, 4), (2, 4, 4), (1, 0, 9), (2, 1, 15)])
+def test_every_step_is_the_cheapest_of_all_by_refitting_each(k, extra, outputs):
+    consumers = [consumer(6, k, outputs, 0, extra=extra), consumer(6, 2, 5, 10, scale=3.0)]
     gone = []
     for step in eliminate(consumers, 6):
         left = [channel for channel in range(6) if channel not in gone]
-        totals = {c: sum(refit(one, [*gone, c])[1] for one in consumers) for c in left}
+        totals = {c: sum(refit_error(one, [*gone, c]) for one in consumers) for c in left}
         assert step.dropped == min(totals, key=totals.get)
         gone.append(step.dropped)
         assert step.error == pytest.approx(totals[step.dropped], rel=1e-6)
-        assert step.left == 6 - len(gone)
-        for one, weights in zip(consumers, step.weights(), strict=True):
-            torch.testing.assert_close(weights, refit(one, gone)[0])
     assert len(gone) == 5
 
 
