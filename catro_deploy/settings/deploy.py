@@ -87,8 +87,8 @@ class VerifySettings(Section):
 
     tolerance: PositiveFloat | None = Field(
         None,
-        description="Largest difference of logits between PyTorch and the runtime; default: 0.001, "
-        "in fp16 3% of the largest logit",
+        description="Largest difference of logits between PyTorch and the runtime; default: 0.001, or 0.01% of the "
+        "largest logit if that is more; in fp16 3% of it",
     )
     max_drop: NonNegativeFloat | None = Field(
         None,

@@ -126,6 +126,19 @@ def test_an_onnx_file_of_other_weights_does_not_pass(run):
     assert content["pruned"]["largest_logit_difference"] == pytest.approx(0.5, abs=1e-4)
 
 
+def test_large_logits_may_differ_by_more(tmp_path):
+    """In float32 logits of a million have a rounding step of 0.06."""
+    networks = [colours.ColourNet(3), colours.ColourNet(3)]
+    for network in networks:
+        network.fc.weight.data *= 1e6 / 3
+    run = colours.make_run(tmp_path, *networks)
+    export(colours.settings(), run, Silent())
+    verify(colours.settings(), run, Silent())
+    content = json.loads(run.verify.read_text())
+    assert content["pruned"]["largest_logit_difference"] > 0.001
+    assert 1 < content["tolerance"] < 1000
+
+
 def test_a_file_of_another_plan_is_refused(run):
     run.plan.write_text(run.plan.read_text().replace('"50%flops"', '"40%flops"'))
     with pytest.raises(ModelError, match="plan_sha256") as caught:
