@@ -42,6 +42,8 @@ PASSED = "passed"
 CLASSES, BATCH, BATCHES = 10, 8, 3
 # Largest deviation, as a share of the largest logit, that is rounding.
 ROUNDING = 1e-4
+# Or in multiples of PyTorch's own deviation from float64: some of these networks amplify rounding.
+ROUNDINGS = 4
 LEAST_LOGIT = 1e-6
 
 
@@ -165,8 +167,11 @@ def _check_pruned(name: str, model: nn.Module, batches: Batches, work: Path, out
     with outcomes.step("onnx"), torch.inference_mode():
         with open_runner("onnxruntime", pruned.export(work / "pruned.onnx"), threads=1) as runner:
             found = torch.from_numpy(runner.infer(images[:1].numpy()))
-        figures["onnx_deviation"] = _deviation(found, pruned.model(images[:1]))
-        _require(figures["onnx_deviation"] <= ROUNDING, f"deviates by {figures['onnx_deviation']:.2g}")
+        figures["onnx_deviation"] = deviation = _deviation(found, pruned.model(images[:1]))
+        if deviation > ROUNDING:
+            exact = copy.deepcopy(pruned.model).double()(images[:1].double())
+            allowed = ROUNDINGS * _deviation(pruned.model(images[:1]), exact)
+            _require(deviation <= allowed, f"deviates by {deviation:.2g}")
     with outcomes.step("train"):
         _train(pruned, batches)
 
