@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -209,15 +210,23 @@ def of_widths(
 
 
 def _check_equal(pruned: nn.Module, reference: nn.Module, images: torch.Tensor) -> None:
-    with torch.inference_mode():
-        expected, found = reference.eval()(images), pruned.eval()(images)
-    deviation = _deviation(expected, found)
+    """Require that both compute the same: in float32 or, where many layers amplify its rounding, in float64."""
+    deviation = _deviation_between(pruned.eval(), reference.eval(), images)
+    if not deviation <= LARGEST_DEVIATION:
+        with suppress(RuntimeError):  # not every network runs in float64
+            exact, expected = copy.deepcopy(pruned).double(), copy.deepcopy(reference).double()
+            deviation = _deviation_between(exact, expected, images.double())
     if not deviation <= LARGEST_DEVIATION:
         raise FaultError(
             f"The pruned network deviates from the masked original by {deviation:.2g} of the largest logit "
             f"(at most {LARGEST_DEVIATION:.0e} is rounding): its channels were coupled wrongly.",
             "Nothing was written. Exclude the unusual part: [prune] ignore in catro.toml.",
         )
+
+
+def _deviation_between(found: nn.Module, expected: nn.Module, images: torch.Tensor) -> float:
+    with torch.inference_mode():
+        return _deviation(expected(images), found(images))
 
 
 def _deviation(expected: torch.Tensor, found: torch.Tensor) -> float:

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from catro_deploy.errors import FaultError, ModelError
 from catro_deploy.graph.coupling.trace import find_head
@@ -35,6 +36,35 @@ def test_answers_that_are_not_numbers_are_no_agreement():
     broken.fc.bias.data[0] = torch.nan
     with pytest.raises(FaultError):
         _check_equal(broken, broken, torch.zeros(2, *SHAPE))
+
+
+class Amplifying(nn.Module):
+    """A convolution of many channels whose outputs pass 1 - 2|x| so often that float32's rounding decides them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv1, self.conv2 = nn.Conv2d(3, 64, 3), nn.Conv2d(64, 8, 3)
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.conv2(torch.relu(self.conv1(x))))
+        for _ in range(24):
+            x = 1 - 2 * x.abs()
+        return self.fc(x.mean((2, 3)))
+
+
+def test_amplified_rounding_is_no_fault():
+    kept = tuple(range(1, 64, 3))
+    images = torch.randn(8, *SHAPE, generator=torch.Generator().manual_seed(0))
+    right = {"conv1": Keep(out=kept), "conv2": Keep(inputs=kept)}
+    reference, pruned = masked(Amplifying(), right), apply_keeps_(Amplifying(), right)
+    with torch.inference_mode():
+        assert float((reference(images) - pruned(images)).abs().max()) > 0.01
+    _check_equal(pruned, reference, images)
+    wrong = {"conv1": Keep(out=kept), "conv2": Keep(inputs=(0, *kept[1:]))}
+    with pytest.raises(FaultError):
+        _check_equal(apply_keeps_(Amplifying(), wrong), reference, images)
 
 
 @functools.cache
