@@ -18,7 +18,14 @@ from benchmarks.architectures.check import (
 )
 from benchmarks.architectures.huggingface import model_name
 from benchmarks.architectures.page import page as scoreboard_page
-from benchmarks.architectures.scoreboard import check_in_own_process, faults, is_done, size_of, wants_latency
+from benchmarks.architectures.scoreboard import (
+    bring_up_to_date,
+    check_in_own_process,
+    faults,
+    is_done,
+    size_of,
+    wants_latency,
+)
 from catro_deploy.models import build_model
 
 ENVIRONMENT = {"processor": "a processor", "python": "3.11", "torch": "2.11", "date": "2026-01-01"}
@@ -163,6 +170,21 @@ def test_a_model_that_takes_too_long_is_ended_and_says_so():
     assert faults(check_in_own_process("torchvision:resnet18", asked(limit=0.01))) == {
         "process": "not done after 0.01 s"
     }
+
+
+@pytest.mark.parametrize(("size", "kept"), [(64, {"latency_share": 0.58}), (32, {})])
+def test_the_latency_of_a_model_is_kept_when_the_rest_is_checked_again(size, kept):
+    before = row(steps={LATENCY: PASSED}, size=64, latency_share=0.58)
+    found = bring_up_to_date("torchvision:resnet18", before, asked(limit=0.01, again=True, size=size))
+    assert (
+        found
+        == {
+            "size": size,
+            "steps": {LATENCY: PASSED} if kept else {},
+            "ended": "not done after 0.01 s",
+        }
+        | kept
+    )
 
 
 @pytest.mark.slow
