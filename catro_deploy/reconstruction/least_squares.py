@@ -20,8 +20,9 @@ FIRST_AID = 1e-9
 """Share of the largest diagonal entry that is added where rounding has made a Gram matrix indefinite, then ten times
 as much until it is enough."""
 
-GRAM_BLOCK = 576
-"""Columns of a Gram matrix that are computed at a time, with those behind them: this saves half of a large matrix."""
+GRAM_BLOCK, GRAM_BLOCKS = 192, 8
+"""Columns of a Gram matrix that are computed at a time, with those behind them, which saves half of a large matrix; and
+the most such blocks, since each has its cost."""
 
 
 class Moments:
@@ -39,7 +40,8 @@ class Moments:
             return torch.zeros(groups, *shape, dtype=torch.float64, device=device)
 
         self.count = 0
-        self._gram, self._cross = GramSum(groups, columns, GRAM_BLOCK, device), zeros(columns, outputs)
+        block = max(GRAM_BLOCK, -(-columns // GRAM_BLOCKS))
+        self._gram, self._cross = GramSum(groups, columns, block, device), zeros(columns, outputs)
         self._row_sum, self._target_sum, self._target_squares = zeros(columns), zeros(outputs), zeros(outputs)
         self._origin, self._target_origin = zeros(1, columns), zeros(1, outputs)
 
