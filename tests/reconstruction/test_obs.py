@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from catro_deploy.reconstruction import obs
 from catro_deploy.reconstruction.least_squares import RIDGE
 from catro_deploy.reconstruction.obs import Consumer, eliminate
 
@@ -27,8 +28,10 @@ def refit_error(one, gone):
     return float((moved * (damped @ moved)).sum()) / one.scale
 
 
+@pytest.mark.parametrize("collected", [1, 5, 32])
 @pytest.mark.parametrize(("k", "extra", "outputs"), [(1, 0, 4), (3, 0, 4), (2, 4, 4), (1, 0, 9), (2, 1, 15)])
-def test_every_step_is_the_cheapest_of_all_by_refitting_each(k, extra, outputs):
+def test_every_step_is_the_cheapest_of_all_by_refitting_each(monkeypatch, k, extra, outputs, collected):
+    monkeypatch.setattr(obs, "COLLECTED", collected)
     consumers = [consumer(6, k, outputs, 0, extra=extra), consumer(6, 2, 5, 10, scale=3.0)]
     gone = []
     for step in eliminate(consumers, 6):
