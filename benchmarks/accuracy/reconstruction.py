@@ -52,7 +52,7 @@ from catro_deploy.stages.prune import prune
 
 RESULT = "reconstruction.json"
 PAGE = DOCS / "reconstruction.md"
-# The least share of the latency, measured again, over that of the budget.
+# How far above its budget, by the interval's lower end, a network may be when it is measured again.
 TOLERANCE = 1.1
 FOLDERS = ("gtsrb", "cifar10", "photographs", "weights")
 
