@@ -26,21 +26,21 @@ def logits(found, inputs):
 
 
 @pytest.mark.parametrize(
-    ("name", "form", "narrow", "first"),
+    ("name", "form", "narrow", "chosen"),
     [
-        ("cifar_resnet20", TENSORRT, False, 22),
-        ("torchvision:mobilenet_v2", X86, False, 2),
-        *itertools.product(["concat"], [X86, TENSORRT], [False, True], [1, 5]),
+        ("cifar_resnet20", TENSORRT, False, slice(6)),
+        ("torchvision:mobilenet_v2", X86, False, slice(-12, -1)),
+        *itertools.product(["concat"], [X86, TENSORRT], [False, True], [slice(1), slice(5)]),
     ],
 )
-def test_it_computes_what_the_integers_do(name, form, narrow, first):
-    """A value near the middle of two integers may fall to either side, and in deep networks few falls become many."""
-    inputs, layers = images(4, seed=1), list(layers_of(network(name).graph))
-    integers = in_form(name, form, only=layers[:first], narrow=narrow)
+def test_it_computes_what_the_integers_do(name, form, narrow, chosen):
+    """A value near the middle of two integers may be rounded to either, by processor: most images agree, not all."""
+    inputs, layers = images(8, seed=1), list(layers_of(network(name).graph))
+    integers = in_form(name, form, only=layers[chosen], narrow=narrow)
     expected = run(integers, inputs)
-    found = logits(aware(network(name), integers), inputs)
-    lost = np.abs(run(network(name), inputs) - expected).mean()
-    assert np.abs(found - expected).mean() < 0.35 * lost + 1e-6
+    differences = np.abs(logits(aware(network(name), integers), inputs) - expected).mean(1)
+    lost = np.abs(run(network(name), inputs) - expected).mean(1)
+    assert np.median(differences) < 0.1 * np.median(lost)
 
 
 def test_all_layers_train_through_the_rounding():
