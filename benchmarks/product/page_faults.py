@@ -1,10 +1,11 @@
-"""What reused pages and small batches save of pruning and training on a CPU.
+"""What reused pages and small batches save of pruning, training and evaluation on a CPU.
 
     OMP_NUM_THREADS=1 python -m benchmarks.product.page_faults [--rounds 3]
 
-Each measurement is a fresh process: pruning (scoring and selection to half the multiply-accumulates) or some steps of
-training, of EfficientNet-Lite0 at 224x224 and, for contrast, ResNet-20 at 32x32, with random weights and drawn images.
-The ways alternate; figures are medians over the rounds. Memory is the peak of the process, images and PyTorch included.
+Each measurement is a fresh process: pruning (scoring and selection to half the multiply-accumulates), some steps of
+training, or the logits of eight batches, of EfficientNet-Lite0 at 224x224 and, for contrast, ResNet-20 at 32x32, with
+random weights and drawn images. The ways alternate; figures are medians over the rounds. Memory is the peak of the
+process, images and PyTorch included.
 Prints a table; writes benchmarks/results/page_faults.json. Needs timm.
 """
 
@@ -34,7 +35,7 @@ from catro_deploy.pruning.scoring import score_channels
 from catro_deploy.pruning.selection import choose_channels
 from catro_deploy.pruning.solvers import Problem
 from catro_deploy.settings import FinetuneSettings, PruneSettings
-from catro_deploy.training import TrainingJob, fit
+from catro_deploy.training import TrainingJob, fit, predict
 from catro_deploy.training.normalised import NormalisedBatches
 
 
@@ -56,7 +57,11 @@ CASES = (
     Case("cifar_resnet20", 32, 10, 1280, 128, training_batch=128, training_steps=20),
 )
 REUSED, SMALL = "reused pages", "small batches"
-WAYS = {"prune": ("before", REUSED, SMALL, f"{REUSED}, {SMALL}"), "train": ("before", REUSED)}
+WAYS = {
+    "prune": ("before", REUSED, SMALL, f"{REUSED}, {SMALL}"),
+    "train": ("before", REUSED),
+    "evaluate": ("before", REUSED),
+}
 MEASURES = ("user_s", "kernel_s", "page_faults", "peak_bytes")
 
 
@@ -88,10 +93,8 @@ def pruning(case: Case, way: str) -> Callable[[], object]:
 
 def training(case: Case) -> Callable[[], object]:
     """Draw images and return what trains the network on them for one epoch, without validation."""
-    model, count = build_model(case.model, case.classes), case.training_batch * case.training_steps
-    pixels = torch.randint(0, 256, (count, 3, case.size, case.size), dtype=torch.uint8)
-    images = MemorySplit(pixels, (torch.arange(count) % case.classes).numpy())
-    none = MemorySplit(pixels[:0], images.labels[:0])
+    model, images = build_model(case.model, case.classes), draw_split(case, case.training_batch * case.training_steps)
+    none = MemorySplit(images.pixels[:0], images.labels[:0])
     settings = FinetuneSettings(epochs=1, batch_size=case.training_batch, compute="cpu", augment="none")
 
     def train() -> None:
@@ -102,12 +105,25 @@ def training(case: Case) -> Callable[[], object]:
     return train
 
 
+def evaluation(case: Case) -> Callable[[], object]:
+    """Draw images and return what computes the network's logits of them."""
+    model, images = build_model(case.model, case.classes), draw_split(case, 8 * case.batch_size)
+    return lambda: predict(model, images, MEAN, STD, case.batch_size)
+
+
+def draw_split(case: Case, count: int) -> MemorySplit:
+    """``count`` images of noise."""
+    pixels = torch.randint(0, 256, (count, 3, case.size, case.size), dtype=torch.uint8)
+    return MemorySplit(pixels, (torch.arange(count) % case.classes).numpy())
+
+
 def measure(case: Case, work: str, way: str) -> dict[str, float]:
     """Do ``work`` in this process, and count what it takes."""
     torch.manual_seed(0)
     if REUSED not in way:
         pages._MALLOC = pages._Malloc(None)  # as without glibc: malloc stays as it is
-    act = pruning(case, way) if work == "prune" else training(case)
+    ways = {"prune": lambda: pruning(case, way), "train": lambda: training(case), "evaluate": lambda: evaluation(case)}
+    act = ways[work]()
     before = resource.getrusage(resource.RUSAGE_SELF)
     act()
     after = resource.getrusage(resource.RUSAGE_SELF)

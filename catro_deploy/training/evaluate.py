@@ -9,6 +9,7 @@ from torch import nn
 
 from catro_deploy.data.base import Split
 from catro_deploy.data.pixels import normalise
+from catro_deploy.memory import reused_pages
 from catro_deploy.training.reading import read_batches
 
 __all__ = ["accuracy", "correct", "predict"]
@@ -34,7 +35,7 @@ def predict(
     was_training = model.training
     model.to(device).eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), reused_pages():
             answers = [
                 model(normalise(pixels.to(device, non_blocking=True), mean, std)).float().cpu()
                 for pixels in read_batches(split, parts, pin=torch.device(device).type == "cuda")

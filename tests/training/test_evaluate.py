@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import nn
 
+from catro_deploy import memory
 from catro_deploy.data.base import MemorySplit
 from catro_deploy.progress import Silent
 from catro_deploy.training.evaluate import accuracy, predict
@@ -24,6 +25,14 @@ def test_predict_keeps_the_order_of_the_images():
     pixels = torch.arange(7, dtype=torch.uint8).view(7, 1, 1, 1)
     logits = predict(nn.Flatten(), MemorySplit(pixels, np.zeros(7, np.int64)), (0.0,), (1 / 255,), batch_size=2)
     torch.testing.assert_close(logits.flatten(), torch.arange(7.0))
+
+
+def test_pages_of_feature_maps_are_reused():
+    found = []
+    network = nn.Flatten()
+    network.register_forward_hook(lambda *_: found.append(memory._MALLOC._open_blocks))
+    predict(network, separable_split(10), MEAN, STD, batch_size=4)
+    assert found == [1, 1, 1]
 
 
 def test_no_images_give_no_logits():
