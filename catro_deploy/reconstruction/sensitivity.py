@@ -6,6 +6,7 @@ g g' weighs the squared error of a reconstruction by what it does to those diffe
 of logits instead of a loss, so that no labels are needed; logits of classes that are not wanted do not count.
 """
 
+import sys
 from collections.abc import Collection, Sequence
 
 import torch
@@ -20,7 +21,7 @@ __all__ = ["logit_directions"]
 MAPS_BYTES = 2**29
 """Bytes of feature maps and their gradients that are held at a time."""
 EPSILON = 1e-6
-"""Least weight of every direction, as a share of the largest eigenvalue."""
+"""Weight of every direction beside its own, as a share of the matrix's norm: a square root then exists."""
 
 
 def logit_directions(
@@ -74,6 +75,6 @@ def _nothing(module: fx.GraphModule, name: str) -> torch.Tensor:
 
 
 def _root(matrix: torch.Tensor) -> torch.Tensor:
-    values, vectors = torch.linalg.eigh(matrix)
-    root: torch.Tensor = vectors * values.clamp(min=EPSILON * max(float(values[-1]), 1e-300)).sqrt()
+    least = max(EPSILON * float(torch.linalg.matrix_norm(matrix)), sys.float_info.min)
+    root: torch.Tensor = torch.linalg.cholesky(matrix + least * torch.eye(len(matrix)).to(matrix))
     return root
