@@ -52,8 +52,10 @@ from catro_deploy.stages.prune import prune
 
 RESULT = "reconstruction.json"
 PAGE = DOCS / "reconstruction.md"
-# How far above its budget, by the interval's lower end, a network may be when it is measured again.
-TOLERANCE = 1.1
+# What a network that is measured again may use of its budget, by the nearer end of the interval.
+LEAST_USED, MOST_USED = 0.8, 1.1
+# Width of that interval, as a share of the measured ratio.
+WIDEST_INTERVAL = 0.1
 FOLDERS = ("gtsrb", "cifar10", "photographs", "weights")
 
 
@@ -93,17 +95,26 @@ def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
                 prune(settings, run, Silent())
         if not ratio.is_file():
             measured = measured_ratio(settings, run)
-            if exceeds(measured, settings.prune.given_budget):
+            if misses(measured, settings.prune.given_budget):
                 run.plan.unlink()  # the next call prunes anew
                 share = measured["latency_ratio"]
                 raise MissedError(f"{row.pruned_name}: {share:.3f}x when measured again: pruning was disturbed.")
+            if is_vague(measured):
+                raise MissedError(f"{row.pruned_name}: its measurement was disturbed.", "Call it again.")
             write_json(ratio, measured)
     return run.path
 
 
-def exceeds(measured: Mapping[str, Any], budget: Budget) -> bool:
-    """Whether a network is slower than ``budget`` by more than what other work on the machine explains."""
-    return bool(measured["latency_ratio_ci95"][0] > TOLERANCE * budget.limit(1.0))
+def misses(measured: Mapping[str, Any], budget: Budget) -> bool:
+    """Whether a network uses more or less than ``budget`` by more than what other work on the machine explains."""
+    low, high = measured["latency_ratio_ci95"]
+    return bool(low > MOST_USED * budget.limit(1.0) or high < LEAST_USED * budget.limit(1.0))
+
+
+def is_vague(measured: Mapping[str, Any]) -> bool:
+    """Whether the interval is too wide for networks to be compared."""
+    low, high = measured["latency_ratio_ci95"]
+    return bool(high - low > WIDEST_INTERVAL * measured["latency_ratio"])
 
 
 def run_row(row: Row, args: argparse.Namespace) -> None:

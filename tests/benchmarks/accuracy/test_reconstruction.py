@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.accuracy.reconstruction import exceeds
+from benchmarks.accuracy.reconstruction import is_vague, misses
 from benchmarks.accuracy.reconstruction_page import page
 from benchmarks.accuracy.reconstruction_rows import CASES, rows_of
 from catro_deploy.budget import Budget
@@ -42,7 +42,18 @@ def test_seeds_are_averaged_and_stand_above_the_goal():
     assert goal.split(" | ")[4:] == [">= 84.0", ">= 86.5", ">= 90.2", ">= 91.3 |"]
 
 
-@pytest.mark.parametrize(("interval", "refused"), [((0.60, 0.75), True), ((0.52, 0.75), False), ((0.47, 0.49), False)])
+@pytest.mark.parametrize(
+    ("interval", "refused"),
+    [((0.60, 0.75), True), ((0.52, 0.75), False), ((0.47, 0.49), False), ((0.35, 0.42), False), ((0.30, 0.39), True)],
+)
 def test_a_network_that_clearly_misses_its_budget_is_refused(interval, refused):
-    measured = {"latency_ratio": sum(interval) / 2, "latency_ratio_ci95": list(interval)}
-    assert exceeds(measured, Budget.parse("0.5x")) is refused
+    assert misses(measured(*interval), Budget.parse("0.5x")) is refused
+
+
+@pytest.mark.parametrize(("interval", "vague"), [((0.47, 0.53), True), ((0.48, 0.52), False)])
+def test_a_wide_interval_is_no_measurement(interval, vague):
+    assert is_vague(measured(*interval)) is vague
+
+
+def measured(low, high):
+    return {"latency_ratio": (low + high) / 2, "latency_ratio_ci95": [low, high]}
