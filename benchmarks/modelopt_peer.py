@@ -53,7 +53,7 @@ def prune_by_fastnas(settings: Settings, run: RunFolder) -> Plan:
             groups = kept_groups(original.model, subnet, network)
             return cut_classifier(original, network, Cut(groups), batches[0], settings).model, groups
 
-        groups = gentlest_cut(original, settings, cut_by, most=1.0)
+        groups = gentlest_cut(original, settings, cut_by, most=1.0).groups
     return write_groups(settings, original, groups, run)
 
 

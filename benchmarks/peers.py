@@ -3,7 +3,8 @@
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -35,10 +36,20 @@ NEARLY_ALL = 0.97
 HESSIAN_IMAGES = 256
 
 
+class Gentlest(NamedTuple):
+    """What the gentlest cut that meets a budget keeps of each group, and which share of the budget it uses."""
+
+    groups: tuple[GroupPlan, ...]
+    used: float
+
+
 def prune_by_peer(
-    settings: Settings, run: RunFolder, round_to: int | None, importance: str = "MagnitudeImportance"
+    settings: Settings, run: RunFolder, round_to: Sequence[int | None], importance: str = "MagnitudeImportance"
 ) -> Plan:
     """Prune by torch-pruning's ``importance`` with one ratio for all layers, the smallest that meets the budget.
+
+    Widths are multiples of the first of ``round_to`` (None: any) with which nearly all of the budget is used, or of
+    that which uses most: where odd widths are slow, only far stronger cuts meet a budget than with round ones.
 
     Raises:
         MissedError: none does.
@@ -47,15 +58,25 @@ def prune_by_peer(
     network = trace(original.model, original.input_shape)
     batches = pruning_batches(original, settings) if needs_gradients(importance) else ()
 
-    def cut_by(ratio: float) -> Candidate:
-        return peer_network(original.model, network, ratio, round_to, importance, batches=batches)
-
-    return write_groups(settings, original, gentlest_cut(original, settings, cut_by, most=0.95), run)
+    found, missed = [], []
+    for multiple in round_to:
+        cut_by = partial(
+            peer_network, original.model, network, round_to=multiple, importance=importance, batches=batches
+        )
+        try:
+            found.append(gentlest_cut(original, settings, cut_by, most=0.95))
+        except MissedError as error:
+            missed.append(error)
+        if found and found[-1].used >= NEARLY_ALL:
+            break
+    if not found:
+        raise missed[0]
+    return write_groups(settings, original, max(found, key=lambda one: one.used).groups, run)
 
 
 def gentlest_cut(
     original: Original, settings: Settings, cut_by: Callable[[float], Candidate | None], most: float
-) -> tuple[GroupPlan, ...]:
+) -> Gentlest:
     """What the gentlest cut that meets the budget keeps, by halving the interval of strengths from 0 to ``most``.
 
     ``cut_by`` gives None where no cut is as strong.
@@ -65,7 +86,7 @@ def gentlest_cut(
     """
     budget = settings.prune.given_budget
     low, high = 0.0, most
-    best: tuple[GroupPlan, ...] = ()
+    best: Gentlest | None = None
     fastest = 1.0
     with open_timer(original, settings, "quick") as timer:
         for _ in range(HALVINGS):
@@ -78,12 +99,12 @@ def gentlest_cut(
             used = result.candidate_us / budget.limit(result.original_us)
             fastest = min(fastest, result.speedup.ratio)
             if used <= 1:
-                best, high = candidate[1], strength
+                best, high = Gentlest(candidate[1], used), strength
             else:
                 low = strength
             if NEARLY_ALL <= used <= 1:
                 break
-    if not best:
+    if best is None:
         raise MissedError(f"not met: {fastest:.2f}x at best")
     return best
 

@@ -179,7 +179,7 @@ def prune_row(row: Row, args: argparse.Namespace) -> str:
                 if row.method in OURS:
                     prune(settings, run, Silent())
                 else:
-                    prune_by_peer(settings, run, PEERS[row.method][1])
+                    prune_by_peer(settings, run, [PEERS[row.method][1]])
         except MissedError as error:
             return error.problem
     return ""

@@ -88,7 +88,7 @@ def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
     with run.lock():
         if not run.plan.is_file():
             if row.pruning in PEERS:
-                prune_by_peer(settings, run, None, PEERS[row.pruning])
+                prune_by_peer(settings, run, (None, 8), PEERS[row.pruning])
             elif row.pruning == FASTNAS:
                 prune_by_fastnas(settings, run)
             else:
