@@ -98,7 +98,9 @@ def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
             if misses(measured, settings.prune.given_budget):
                 run.plan.unlink()  # the next call prunes anew
                 share = measured["latency_ratio"]
-                raise MissedError(f"{row.pruned_name}: {share:.3f}x when measured again: pruning was disturbed.")
+                raise MissedError(
+                    f"{row.pruned_name}: {share:.3f}x when measured again.", "Call it again to prune anew."
+                )
             if is_vague(measured):
                 raise MissedError(f"{row.pruned_name}: its measurement was disturbed.", "Call it again.")
             write_json(ratio, measured)
