@@ -5,7 +5,7 @@ from torch import nn
 
 from catro_deploy.progress import Silent
 from catro_deploy.reconstruction.graphs import OriginalGraph
-from catro_deploy.reconstruction.sensitivity import EPSILON, logit_directions
+from catro_deploy.reconstruction.sensitivity import EPSILON, logit_directions, square_root
 from tests.reconstruction.networks import SHAPE, images
 
 
@@ -81,3 +81,11 @@ def test_what_an_operation_in_place_writes_over_counts_as_it_was():
         layers = [nn.Conv2d(3, 4, 3), nn.ReLU(inplace=inplace), nn.Flatten(), nn.Linear(4 * 36, 3)]
         found.append(directions(nn.Sequential(*layers), 20, "0")["0"])
     torch.testing.assert_close(found[0], found[1])
+
+
+def test_a_negative_eigenvalue_left_by_rounding_counts_a_little():
+    turned, _ = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+    wanted = torch.tensor([3.0, 1.0, EPSILON * 10**0.5], dtype=torch.float64)
+    left = torch.tensor([3.0, 1.0, -5 * EPSILON], dtype=torch.float64)
+    root = square_root(turned * left @ turned.T)
+    torch.testing.assert_close(root @ root.T, turned * wanted @ turned.T, atol=1e-12, rtol=0)
