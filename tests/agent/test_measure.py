@@ -123,6 +123,15 @@ def test_the_interval_holds_the_true_ratio_about_as_often_as_it_says():
     assert hits >= 180  # 95% of 200 are 190; fewer than 180 would be three standard deviations off
 
 
+def test_the_interval_of_a_speedup_contains_it():
+    """Of two turns, redraws have the first, the second or both: their middle ones can lie on one side of the ratio."""
+    generator = np.random.default_rng(0)
+    for seed in range(50):
+        original, pruned = (generator.lognormal(0, 0.1, (2, 3)).tolist() for _ in range(2))
+        found = speedup(original, pruned, replace(PROTOCOL, bootstrap_resamples=20, seed=seed))
+        assert found.ci95[0] <= found.median <= found.ci95[1]
+
+
 def test_what_disturbs_many_turns_and_one_network_more_widens_the_interval():
     """Disturbances last some five turns; drawn turn by turn, the interval would hold the ratio half as often."""
     generator = np.random.default_rng(6)
