@@ -50,6 +50,10 @@ def test_a_network_that_clearly_misses_its_budget_is_refused(interval, refused):
     assert misses(measured(*interval), Budget.parse("0.5x")) is refused
 
 
+def test_a_budget_in_microseconds_is_not_compared_with_a_share():
+    assert not misses(measured(0.6, 0.7), Budget.parse("900us"))
+
+
 @pytest.mark.parametrize(("interval", "vague"), [((0.47, 0.53), True), ((0.48, 0.52), False)])
 def test_a_wide_interval_is_no_measurement(interval, vague):
     assert is_vague(measured(*interval)) is vague
