@@ -12,6 +12,7 @@ from torch import nn
 from catro_deploy import networks
 from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.errors import MissedError
+from catro_deploy.graph.coupling.macs import count_macs
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.latency.candidate import CandidateTimer, candidate_timer
@@ -37,10 +38,10 @@ HESSIAN_IMAGES = 256
 
 
 class Gentlest(NamedTuple):
-    """What the gentlest cut that meets a budget keeps of each group, and which share of the budget it uses."""
+    """What the gentlest cut that meets a budget keeps of each group, and its multiply-accumulates per image."""
 
     groups: tuple[GroupPlan, ...]
-    used: float
+    macs: int
 
 
 def prune_by_peer(
@@ -48,8 +49,8 @@ def prune_by_peer(
 ) -> Plan:
     """Prune by torch-pruning's ``importance`` with one ratio for all layers, the smallest that meets the budget.
 
-    Widths are multiples of the first of ``round_to`` (None: any) with which nearly all of the budget is used, or of
-    that which uses most: where odd widths are slow, only far stronger cuts meet a budget than with round ones.
+    Widths are multiples of that of ``round_to`` (None: any) which leaves the network most multiply-accumulates: where
+    odd widths are slow, only far stronger cuts meet a budget than with round ones.
 
     Raises:
         MissedError: none does.
@@ -67,11 +68,9 @@ def prune_by_peer(
             found.append(gentlest_cut(original, settings, cut_by, most=0.95))
         except MissedError as error:
             missed.append(error)
-        if found and found[-1].used >= NEARLY_ALL:
-            break
     if not found:
         raise missed[0]
-    return write_groups(settings, original, max(found, key=lambda one: one.used).groups, run)
+    return write_groups(settings, original, max(found, key=lambda one: one.macs).groups, run)
 
 
 def gentlest_cut(
@@ -99,7 +98,7 @@ def gentlest_cut(
             used = result.candidate_us / budget.limit(result.original_us)
             fastest = min(fastest, result.speedup.ratio)
             if used <= 1:
-                best, high = Gentlest(candidate[1], used), strength
+                best, high = Gentlest(candidate[1], count_macs(candidate[0], original.input_shape)), strength
             else:
                 low = strength
             if NEARLY_ALL <= used <= 1:
