@@ -131,7 +131,7 @@ def timing(blocks: Sequence[Sequence[float]]) -> Timing:
 def speedup(original: Sequence[Sequence[float]], pruned: Sequence[Sequence[float]], protocol: BenchProtocol) -> Speedup:
     """The original's median over the pruned's, with the 95% confidence interval of ``ratio_interval``.
 
-    Of few turns the redrawn ratios can all lie on one side of the measured one, which the interval then ends at.
+    Where nearly all redrawn ratios lie on one side of the measured one, the interval ends at that.
     """
     ratio = timing(original).p50_us / timing(pruned).p50_us
     low, high = ratio_interval(original, pruned, protocol.bootstrap_resamples, protocol.seed)

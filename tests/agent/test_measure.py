@@ -124,11 +124,11 @@ def test_the_interval_holds_the_true_ratio_about_as_often_as_it_says():
 
 
 def test_the_interval_of_a_speedup_contains_it():
-    """Of two turns, redraws have the first, the second or both: their middle ones can lie on one side of the ratio."""
+    """The ratios of two redraws often lie on one side of the measured one."""
     generator = np.random.default_rng(0)
-    for seed in range(50):
-        original, pruned = (generator.lognormal(0, 0.1, (2, 3)).tolist() for _ in range(2))
-        found = speedup(original, pruned, replace(PROTOCOL, bootstrap_resamples=20, seed=seed))
+    for seed in range(20):
+        original, pruned = (generator.lognormal(0, 0.1, (9, 3)).tolist() for _ in range(2))
+        found = speedup(original, pruned, replace(PROTOCOL, bootstrap_resamples=2, seed=seed))
         assert found.ci95[0] <= found.median <= found.ci95[1]
 
 
