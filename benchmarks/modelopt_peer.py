@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.peers import Candidate, gentlest_cut, write_groups
+from benchmarks.peers import Candidate, TimedWidths, gentlest_cut, write_groups
 from catro_deploy.data.base import Subset
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.pruning.cutting import Cut, cut_classifier
@@ -33,7 +33,7 @@ DIVISOR = 8
 BATCH_SIZE = 256
 
 
-def prune_by_fastnas(settings: Settings, run: RunFolder) -> Plan:
+def prune_by_fastnas(settings: Settings, run: RunFolder, timed: TimedWidths) -> Plan:
     """Prune by FastNAS to the largest share of the FLOPs that meets the budget of latency.
 
     It scores widths by accuracy on validation images, one layer at a time, with new batch norm statistics.
@@ -53,7 +53,7 @@ def prune_by_fastnas(settings: Settings, run: RunFolder) -> Plan:
             groups = kept_groups(original.model, subnet, network)
             return cut_classifier(original, network, Cut(groups), batches[0], settings).model, groups
 
-        groups = gentlest_cut(original, settings, cut_by, most=1.0).groups
+        groups = gentlest_cut(original, settings, cut_by, timed, most=1.0).groups
     return write_groups(settings, original, groups, run)
 
 

@@ -1,9 +1,12 @@
 """torch-pruning's pruner under our budgets: its criteria, our measuring, fine-tuning and run folder."""
 
 import copy
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -12,10 +15,11 @@ from torch import nn
 from catro_deploy import networks
 from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.errors import MissedError
+from catro_deploy.files import write_json
 from catro_deploy.graph.coupling.macs import count_macs
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.fx.features import Labelled
-from catro_deploy.latency.candidate import CandidateTimer, candidate_timer
+from catro_deploy.latency.candidate import CandidateLatency, CandidateTimer, candidate_timer
 from catro_deploy.pruning.cutting import Cut
 from catro_deploy.records import GroupPlan, Plan
 from catro_deploy.runs.folder import RunFolder
@@ -25,7 +29,15 @@ from catro_deploy.stages.prune import pruning_batches, write_pruning
 from catro_deploy.targets import load_target
 from catro_deploy.transports.execution import use_of
 
-__all__ = ["gentlest_cut", "measured_ratio", "open_timer", "prune_by_peer", "prune_to_widths", "write_groups"]
+__all__ = [
+    "TimedWidths",
+    "gentlest_cut",
+    "measured_ratio",
+    "open_timer",
+    "prune_by_peer",
+    "prune_to_widths",
+    "write_groups",
+]
 
 # A network, and what it keeps of each group.
 Candidate = tuple[nn.Module, tuple[GroupPlan, ...]]
@@ -37,6 +49,27 @@ NEARLY_ALL = 0.97
 HESSIAN_IMAGES = 256
 
 
+@dataclass(frozen=True)
+class TimedWidths:
+    """Latencies of cut networks by their widths, kept in ``file``.
+
+    A ratio gives the same widths whichever channels an importance prefers: what was measured for one serves them all.
+    """
+
+    file: Path
+
+    def latencies_us(self, groups: Sequence[GroupPlan], measure: Callable[[], CandidateLatency]) -> tuple[float, float]:
+        """Those of a network that keeps ``groups`` and of the original, measured unless they are known."""
+        known = json.loads(self.file.read_text(encoding="utf-8")) if self.file.is_file() else {}
+        widths = " ".join(str(len(group.kept)) for group in groups)
+        if widths not in known:
+            latency = measure()
+            known[widths] = [latency.candidate_us, latency.original_us]
+            write_json(self.file, known)
+        candidate_us, original_us = known[widths]
+        return candidate_us, original_us
+
+
 class Gentlest(NamedTuple):
     """What the gentlest cut that meets a budget keeps of each group, and its multiply-accumulates per image."""
 
@@ -45,7 +78,11 @@ class Gentlest(NamedTuple):
 
 
 def prune_by_peer(
-    settings: Settings, run: RunFolder, round_to: Sequence[int | None], importance: str = "MagnitudeImportance"
+    settings: Settings,
+    run: RunFolder,
+    round_to: Sequence[int | None],
+    timed: TimedWidths,
+    importance: str = "MagnitudeImportance",
 ) -> Plan:
     """Prune by torch-pruning's ``importance`` with one ratio for all layers, the smallest that meets the budget.
 
@@ -65,7 +102,7 @@ def prune_by_peer(
             peer_network, original.model, network, round_to=multiple, importance=importance, batches=batches
         )
         try:
-            found.append(gentlest_cut(original, settings, cut_by, most=0.95))
+            found.append(gentlest_cut(original, settings, cut_by, timed, most=0.95))
         except MissedError as error:
             missed.append(error)
     if not found:
@@ -74,7 +111,11 @@ def prune_by_peer(
 
 
 def gentlest_cut(
-    original: Original, settings: Settings, cut_by: Callable[[float], Candidate | None], most: float
+    original: Original,
+    settings: Settings,
+    cut_by: Callable[[float], Candidate | None],
+    timed: TimedWidths,
+    most: float,
 ) -> Gentlest:
     """What the gentlest cut that meets the budget keeps, by halving the interval of strengths from 0 to ``most``.
 
@@ -87,16 +128,16 @@ def gentlest_cut(
     low, high = 0.0, most
     best: Gentlest | None = None
     fastest = 1.0
-    with open_timer(original, settings, "quick") as timer:
+    with open_timer(original, settings, "standard") as timer:
         for _ in range(HALVINGS):
             strength = (low + high) / 2
             candidate = cut_by(strength)
             if candidate is None:
                 high = strength
                 continue
-            result = timer.measure(candidate[0])
-            used = result.candidate_us / budget.limit(result.original_us)
-            fastest = min(fastest, result.speedup.ratio)
+            candidate_us, original_us = timed.latencies_us(candidate[1], partial(timer.measure, candidate[0]))
+            used = candidate_us / budget.limit(original_us)
+            fastest = min(fastest, candidate_us / original_us)
             if used <= 1:
                 best, high = Gentlest(candidate[1], count_macs(candidate[0], original.input_shape)), strength
             else:

@@ -30,7 +30,7 @@ import torch
 
 from benchmarks.accuracy.equal_latency_tables import MODEL, SEARCHED, machine_tables
 from benchmarks.common import environment, processor, read_result, write_result
-from benchmarks.peers import open_timer, prune_by_peer
+from benchmarks.peers import TimedWidths, open_timer, prune_by_peer
 from benchmarks.rows import finetune_and_judge, finish_in_own_process
 from catro_deploy.errors import MissedError
 from catro_deploy.files import file_hash
@@ -179,7 +179,9 @@ def prune_row(row: Row, args: argparse.Namespace) -> str:
                 if row.method in OURS:
                     prune(settings, run, Silent())
                 else:
-                    prune_by_peer(settings, run, [PEERS[row.method][1]])
+                    prune_by_peer(
+                        settings, run, [PEERS[row.method][1]], TimedWidths(args.work / f"{row.subject}.widths.json")
+                    )
         except MissedError as error:
             return error.problem
     return ""

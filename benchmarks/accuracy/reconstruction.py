@@ -39,7 +39,7 @@ from benchmarks.accuracy.reconstruction_rows import (
 )
 from benchmarks.common import DOCS, read_result
 from benchmarks.modelopt_peer import prune_by_fastnas
-from benchmarks.peers import measured_ratio, prune_by_peer
+from benchmarks.peers import TimedWidths, measured_ratio, prune_by_peer
 from benchmarks.rows import finetune_and_judge, run_missing
 from catro_deploy.budget import Budget
 from catro_deploy.files import write_json, write_text
@@ -95,18 +95,20 @@ def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
         DisturbedError: the second measurement is too wide, or does not agree with the first.
     """
     run, ratio = RunFolder(folder / row.pruned_name), folder / f"{row.pruned_name}.latency.json"
+    timed = TimedWidths(folder / f"{row.case}.widths.json")
     with run.lock():
         if not run.plan.is_file():
             if row.pruning in PEERS:
-                prune_by_peer(settings, run, ROUND_TO, PEERS[row.pruning])
+                prune_by_peer(settings, run, ROUND_TO, timed, PEERS[row.pruning])
             elif row.pruning == FASTNAS:
-                prune_by_fastnas(settings, run)
+                prune_by_fastnas(settings, run, timed)
             else:
                 prune(settings, run, Silent())
         if not ratio.is_file():
             measured = measured_ratio(settings, run)
             if misses(measured, settings.prune.given_budget):
                 run.plan.unlink()  # the next call prunes anew
+                timed.file.unlink(missing_ok=True)
                 raise DisturbedError(f"{row.pruned_name} used {measured['latency_ratio']:.3f}x when measured again.")
             if is_vague(measured):
                 raise DisturbedError(f"{row.pruned_name} was measured with an interval of {measured}.")
