@@ -1,13 +1,18 @@
 """torch-pruning at widths of ours, and what its importances are given."""
 
+import json
+
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
+from benchmarks import peers
 from benchmarks.accuracy.reconstruction_rows import PEERS
-from benchmarks.peers import peer_network, prune_to_widths, set_squared_gradients_
+from benchmarks.peers import TimedWidths, peer_network, prune_by_peer, prune_to_widths, set_squared_gradients_
 from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.latency.candidate import CandidateLatency
+from catro_deploy.records import GroupPlan, Speedup
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import load_settings
 from tests.tiny import TinyNet
@@ -23,6 +28,36 @@ def test_each_group_keeps_as_many_channels_as_it_is_told(tiny, importance, inner
     first, second = 8 * 8 * 3 * 9 * inner, 8 * 8 * 9 * (inner * 7 + 7 * 7)
     assert plan.pruned_macs == first + second + 7 * 3
     assert run.pruned_weights.is_file()
+
+
+def kept(*widths):
+    return [GroupPlan(f"conv{i}", 16, tuple(range(width)), (f"conv{i}",)) for i, width in enumerate(widths)]
+
+
+def test_what_is_measured_once_for_some_widths_serves_all_importances(tmp_path):
+    latencies = iter([30.0, 20.0])
+
+    def measure():
+        found = next(latencies)
+        return CandidateLatency(found, 100.0, Speedup(100 / found, (1.0, 9.0)), ())
+
+    first, second = TimedWidths(tmp_path / "widths.json"), TimedWidths(tmp_path / "widths.json")
+    assert first.latencies_us(kept(8, 16), measure) == (30, 100)
+    assert first.latencies_us(kept(8, 12), measure) == (20, 100)
+    assert second.latencies_us(kept(8, 16), measure) == (30, 100)
+
+
+def test_the_widths_with_most_multiply_accumulates_that_meet_the_budget_are_taken(tiny, monkeypatch):
+    """Tried is 0.475 alone: 6 and 8 channels stay, or 12, which is no multiple of 8, and 8. Both meet the budget."""
+    monkeypatch.setattr(peers, "HALVINGS", 1)
+    settings = load_settings(tiny / "catro.toml", {"prune": {"budget": "0.5x"}})
+    timed = TimedWidths(tiny / "widths.json")
+    timed.file.write_text(json.dumps({"6 8 3": [40.0, 100.0], "12 8 3": [40.0, 100.0]}))
+    widths = {}
+    for round_to in ((None,), (None, 8), (8, None)):
+        plan = prune_by_peer(settings, RunFolder(tiny / "peer"), round_to, timed)
+        widths[round_to] = [len(group.kept) for group in plan.groups]
+    assert widths == {(None,): [6, 8, 3], (None, 8): [12, 8, 3], (8, None): [12, 8, 3]}
 
 
 def batches():
