@@ -42,9 +42,10 @@ __all__ = [
 # A network, and what it keeps of each group.
 Candidate = tuple[nn.Module, tuple[GroupPlan, ...]]
 
-# Strengths that are tried: halvings of the interval in which the budget is met.
-HALVINGS = 7
-NEARLY_ALL = 0.97
+# Distance of the strengths that are tried: ratios at which widths become multiples of powers of two are among them.
+STEP = 1 / 32
+# Networks that keep more of the multiply-accumulates than this multiple of a budget's share are not timed.
+MOST_MACS = 1.25
 # Images whose squared gradients an importance by the Hessian gets, of all classes together.
 HESSIAN_IMAGES = 256
 
@@ -117,36 +118,30 @@ def gentlest_cut(
     timed: TimedWidths,
     most: float,
 ) -> Gentlest:
-    """What the gentlest cut that meets the budget keeps, by halving the interval of strengths from 0 to ``most``.
+    """What the gentlest cut that meets the budget keeps; strengths up to ``most`` are tried one after the other.
 
+    Latency does not fall steadily with the strength, so that halving an interval would pass over round widths.
     ``cut_by`` gives None where no cut is as strong.
 
     Raises:
         MissedError: none meets it.
     """
     budget = settings.prune.given_budget
-    low, high = 0.0, most
-    best: Gentlest | None = None
+    whole = count_macs(original.model, original.input_shape)
     fastest = 1.0
     with open_timer(original, settings, "standard") as timer:
-        for _ in range(HALVINGS):
-            strength = (low + high) / 2
-            candidate = cut_by(strength)
+        for step in range(1, int(most / STEP) + 1):
+            candidate = cut_by(step * STEP)
             if candidate is None:
-                high = strength
+                break
+            macs = count_macs(candidate[0], original.input_shape)
+            if budget.is_share and macs > MOST_MACS * budget.amount * whole:
                 continue
             candidate_us, original_us = timed.latencies_us(candidate[1], partial(timer.measure, candidate[0]))
-            used = candidate_us / budget.limit(original_us)
+            if candidate_us <= budget.limit(original_us):
+                return Gentlest(candidate[1], macs)
             fastest = min(fastest, candidate_us / original_us)
-            if used <= 1:
-                best, high = Gentlest(candidate[1], count_macs(candidate[0], original.input_shape)), strength
-            else:
-                low = strength
-            if NEARLY_ALL <= used <= 1:
-                break
-    if best is None:
-        raise MissedError(f"not met: {fastest:.2f}x at best")
-    return best
+    raise MissedError(f"not met: {fastest:.2f}x at best")
 
 
 def prune_to_widths(settings: Settings, run: RunFolder, importance: str, widths: Mapping[str, int]) -> Plan:

@@ -29,7 +29,7 @@ accuracy by Wilson's score for the number of test images. The machine did other 
 **ours** is the default of `catro-deploy`, fine-tuned by the recipe `gentle`. **paper** is CATRO as in the paper, with
 Algorithm 2 by multiply-accumulates and without reconstruction, fine-tuned by the recipe `fast`; its share of the
 multiply-accumulates is chosen so that the budget of latency is met. torch-pruning prunes by one ratio for all layers,
-found by halving so that the budget is met. Hessian is its group importance by optimal brain damage, with the squared
+chosen so that the budget is met. Hessian is its group importance by optimal brain damage, with the squared
 gradients of 256 single images; random is one draw. FastNAS of NVIDIA's Model Optimizer scores widths, multiples of 8,
 by accuracy on validation images, and gets the largest share of the multiply-accumulates that meets the budget. Networks
 of both are fine-tuned by a usual recipe (learning rate 0.05, no distillation) and by our gentle one. Untrained networks

@@ -208,7 +208,7 @@ def briefly(tiny, monkeypatch):
     monkeypatch.setitem(CASES, "tiny", Case("Tiny", "tests.tiny:TinyNet", "tiny.safetensors", "cifar10", (), size=16))
     moment = load_latency_protocol(str(tiny / "moment.toml"))
     monkeypatch.setattr(peers, "load_latency_protocol", lambda name: moment)
-    monkeypatch.setattr(peers, "HALVINGS", 1)
+    monkeypatch.setattr(peers, "STEP", 0.45)
     monkeypatch.setattr(reconstruction, "WIDEST_INTERVAL", math.inf)
     return argparse.Namespace(work=tiny / "rows", weights=tiny, cifar10=tiny / "data")
 

@@ -48,8 +48,8 @@ def test_what_is_measured_once_for_some_widths_serves_all_importances(tmp_path):
 
 
 def test_the_widths_with_most_multiply_accumulates_that_meet_the_budget_are_taken(tiny, monkeypatch):
-    """Tried is 0.475 alone: 6 and 8 channels stay, or 12, which is no multiple of 8, and 8. Both meet the budget."""
-    monkeypatch.setattr(peers, "HALVINGS", 1)
+    """At a ratio of 0.475 6 and 8 channels stay, or 12, which is no multiple of 8, and 8. Both meet the budget."""
+    monkeypatch.setattr(peers, "STEP", 0.475)
     settings = load_settings(tiny / "catro.toml", {"prune": {"budget": "0.5x"}})
     timed = TimedWidths(tiny / "widths.json")
     timed.file.write_text(json.dumps({"6 8 3": [40.0, 100.0], "12 8 3": [40.0, 100.0]}))
