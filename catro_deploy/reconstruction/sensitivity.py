@@ -78,7 +78,7 @@ def _nothing(module: fx.GraphModule, name: str) -> torch.Tensor:
 def square_root(matrix: torch.Tensor) -> torch.Tensor:
     """R with R R' equal to a symmetric ``matrix`` (n, n) whose eigenvalues are raised to be above 0.
 
-    By Cholesky's factorisation, or by eigenvectors, ten times as slow, where rounding left a negative eigenvalue
+    By Cholesky's factorisation, or by eigenvectors, which take longer, where rounding left a negative eigenvalue
     beyond EPSILON: sums of products in float32 do.
     """
     least = max(EPSILON * float(torch.linalg.matrix_norm(matrix)), sys.float_info.min)
