@@ -95,12 +95,13 @@ def prune_by_peer(
     """
     original = open_original(settings)
     network = trace(original.model, original.input_shape)
-    batches = pruning_batches(original, settings) if needs_gradients(importance) else ()
+    needed = needs_gradients(importance)
+    gradients = gradients_of(original.model, importance, pruning_batches(original, settings)) if needed else ()
 
     found, missed = [], []
     for multiple in round_to:
         cut_by = partial(
-            peer_network, original.model, network, round_to=multiple, importance=importance, batches=batches
+            peer_network, original.model, network, round_to=multiple, importance=importance, gradients=gradients
         )
         try:
             found.append(gentlest_cut(original, settings, cut_by, timed, most=0.95))
@@ -173,12 +174,12 @@ def peer_network(
     round_to: int | None,
     importance: str = "MagnitudeImportance",
     ratios: Mapping[str, float] | None = None,
-    batches: Sequence[Labelled] = (),
+    gradients: Sequence[torch.Tensor] = (),
 ) -> Candidate:
     """``model`` cut by torch-pruning, and what that kept of each group; some layers have ``ratios`` of their own.
 
-    Importances that look at gradients get those of the cross entropy of ``batches``. A random one draws the same
-    numbers each time.
+    Importances that look at gradients find ``gradients``, one for each parameter. A random one draws the same numbers
+    each time.
     """
     import torch_pruning
 
@@ -193,8 +194,9 @@ def peer_network(
         ignored_layers=[cut.get_submodule(network.head)],
         round_to=round_to,
     )
-    if needs_gradients(importance):
-        (set_squared_gradients_ if "Hessian" in importance else add_gradients_)(cut, batches)
+    if gradients:
+        for parameter, gradient in zip(cut.parameters(), gradients, strict=True):
+            parameter.grad = gradient.clone()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         pruner.step()
@@ -220,28 +222,37 @@ def needs_gradients(importance: str) -> bool:
     return "Taylor" in importance or "Hessian" in importance
 
 
-def add_gradients_(model: nn.Module, batches: Sequence[Labelled]) -> None:
-    """Add up the gradients of the cross entropy of ``batches``, each batch's the mean of its images'."""
+def gradients_of(model: nn.Module, importance: str, batches: Sequence[Labelled]) -> list[torch.Tensor]:
+    """Of the cross entropy of ``batches``, for each parameter of ``model``: what ``importance`` looks at."""
+    return squared_gradients(model, batches) if "Hessian" in importance else summed_gradients(model, batches)
+
+
+def summed_gradients(model: nn.Module, batches: Sequence[Labelled]) -> list[torch.Tensor]:
+    """Sum of the gradients of ``batches``, each batch's the mean of its images'."""
+    parameters = list(model.parameters())
+    sums = [torch.zeros_like(one) for one in parameters]
     for images, label in batches:
-        nn.functional.cross_entropy(model(images), torch.full((len(images),), label)).backward()
+        loss = nn.functional.cross_entropy(model(images), torch.full((len(images),), label))
+        for total, gradient in zip(sums, torch.autograd.grad(loss, parameters), strict=True):
+            total += gradient
+    return sums
 
 
-def set_squared_gradients_(model: nn.Module, batches: Sequence[Labelled]) -> None:
-    """Put the mean squared gradients of single images where gradients stand: the Hessian's diagonal, by Fisher.
+def squared_gradients(model: nn.Module, batches: Sequence[Labelled]) -> list[torch.Tensor]:
+    """Mean of the squared gradients of single images: the Hessian's diagonal, by Fisher.
 
-    ``GroupHessianImportance`` reads them there. Its own ``accumulate_grad`` keeps the last image's alone (1.6.1: it
-    looks up names among parameters).
+    ``GroupHessianImportance`` takes it for gradients. Its own ``accumulate_grad`` keeps the last image's alone (1.6.1:
+    it looks up names among parameters).
     """
     each = max(1, HESSIAN_IMAGES // max(1, len(batches)))
-    parameters = [one for one in model.parameters() if one.requires_grad]
-    squares = [torch.zeros_like(one) for one in parameters]
     single = [(image, label) for images, label in batches for image in images[:each].split(1)]
+    parameters = list(model.parameters())
+    squares = [torch.zeros_like(one) for one in parameters]
     for image, label in single:
         loss = nn.functional.cross_entropy(model(image), torch.tensor([label]))
         for square, gradient in zip(squares, torch.autograd.grad(loss, parameters), strict=True):
             square += gradient.square()
-    for parameter, square in zip(parameters, squares, strict=True):
-        parameter.grad = square / len(single)
+    return [square / len(single) for square in squares]
 
 
 def measured_ratio(settings: Settings, run: RunFolder) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch.func import functional_call, grad, vmap
 
 from benchmarks import peers
 from benchmarks.accuracy.reconstruction_rows import PEERS
-from benchmarks.peers import TimedWidths, peer_network, prune_by_peer, prune_to_widths, set_squared_gradients_
+from benchmarks.peers import TimedWidths, gradients_of, peer_network, prune_by_peer, prune_to_widths
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.latency.candidate import CandidateLatency
 from catro_deploy.records import GroupPlan, Speedup
@@ -73,15 +73,15 @@ def tiny_net():
 @pytest.mark.parametrize("importance", PEERS.values())
 def test_every_importance_prunes_all_groups_by_the_ratio_and_twice_alike(importance):
     model = tiny_net()
-    network = trace(model, (3, 16, 16))
-    cut, groups = peer_network(model, network, 0.5, None, importance, batches=batches())
+    network, gradients = trace(model, (3, 16, 16)), gradients_of(model, importance, batches())
+    cut, groups = peer_network(model, network, 0.5, None, importance, gradients=gradients)
     assert {group.name: len(group.kept) for group in groups} == {"conv1": 6, "conv2": 8, "fc": 3}
     assert cut(torch.zeros(1, 3, 16, 16)).shape == (1, 3)
-    assert peer_network(model, network, 0.5, None, importance, batches=batches())[1] == groups
+    assert peer_network(model, network, 0.5, None, importance, gradients=gradients)[1] == groups
 
 
-def test_the_hessians_diagonal_is_the_mean_of_squares_over_single_images():
-    model = tiny_net()
+def single_gradients(model):
+    """Of each image's cross entropy, by another way: parameter -> image -> gradient."""
     weights = {name: value.detach() for name, value in model.named_parameters()}
     statistics = dict(model.named_buffers())
 
@@ -91,7 +91,16 @@ def test_the_hessians_diagonal_is_the_mean_of_squares_over_single_images():
 
     images = torch.cat([one for one, _ in batches()])
     labels = torch.arange(3).repeat_interleave(5)
-    single = vmap(grad(loss), in_dims=(None, 0, 0))(weights, images, labels)
-    set_squared_gradients_(model, batches())
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter.grad, single[name].square().mean(0), msg=name)
+    return vmap(grad(loss), in_dims=(None, 0, 0))(weights, images, labels).values()
+
+
+def test_the_hessians_diagonal_is_the_mean_of_squares_over_single_images():
+    model = tiny_net()
+    expected = [single.square().mean(0) for single in single_gradients(model)]
+    torch.testing.assert_close(gradients_of(model, "GroupHessianImportance", batches()), expected)
+
+
+def test_taylors_gradients_are_the_sum_of_the_batches_means():
+    model = tiny_net()
+    expected = [single.unflatten(0, (3, 5)).mean(1).sum(0) for single in single_gradients(model)]
+    torch.testing.assert_close(gradients_of(model, "GroupTaylorImportance", batches()), expected)
