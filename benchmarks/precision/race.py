@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from catro_deploy.runtimes import open_runner
 
 PASSES, BURST_S, LEAST = 40, 0.01, 5
-"""In a pass each file runs for so long, or so many times."""
+"""Of a race; in a pass each file runs for that long, and at least that often."""
 
 Files = Mapping[str, tuple[str, Path]]
 """By name: the runtime and the file."""

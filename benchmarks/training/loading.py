@@ -5,7 +5,7 @@
 Both crop at random to 224x224, mirror and normalise; ``augment = "photos"`` also varies colours, and so does a second
 plain loader, with ColorJitter. Files are mosaics of the photographs below FOLDER, saved as JPEG of the sizes of a small
 image, of most of ImageNet's, and of a camera's. All are in the system's cache, and nothing trains meanwhile. The ways
-alternate; ratios are medians over the rounds. For the start, a tree of so many files is opened by fresh processes until
+alternate; ratios are medians over the rounds. For the start, a tree of --files files is opened by fresh processes until
 the first batch is there, the first time without and the second with a kept listing. Prints tables; writes
 benchmarks/results/loading.json.
 """

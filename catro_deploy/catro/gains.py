@@ -71,7 +71,7 @@ class CostModel(Protocol):
 
 
 class Bounded(Protocol):
-    """Something of which a network may use no more than so much, beside the cost that gains are weighed against."""
+    """A resource with a limit of its own, beside the cost that gains are weighed against."""
 
     def predict(self, widths: Mapping[str, int]) -> float:
         """What the whole network uses; never less than one of ``rows`` says."""
@@ -80,7 +80,7 @@ class Bounded(Protocol):
         """Sums of which the largest is what the network uses, on the ``candidates`` of every group.
 
         Raises:
-            BudgetError: a layer hangs on more than two groups.
+            BudgetError: a layer depends on more than two groups.
         """
 
 

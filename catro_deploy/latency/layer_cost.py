@@ -114,7 +114,7 @@ class LayerCost:
         """The same as the only row of a linear program.
 
         Raises:
-            BudgetError: a layer hangs on more than two groups.
+            BudgetError: a layer depends on more than two groups.
         """
         return (self.tables(candidates),)
 

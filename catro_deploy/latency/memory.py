@@ -1,9 +1,9 @@
 """What widths cost in memory of feature maps: at every step of the file's order of execution a sum over the groups.
 
-Each feature map has so many bytes for each channel of each group that it holds, and so many that never change. What is
-held while one node runs is the sum of the maps that are alive then, so that a limit is one row of the linear program
-for each node. Where a branch is removed, the maps of its addition are counted although they are gone: then the model
-says too much, and what counts is the file.
+The bytes of a feature map are a constant, and a term for each channel of the groups that it holds. What is held while
+one node runs is the sum of the maps that are alive then, so that a limit is one row of the linear program for each
+node. Where a branch is removed, the maps of its addition are still counted: the model then overestimates, and the file
+decides.
 """
 
 from collections.abc import Callable, Mapping, Sequence

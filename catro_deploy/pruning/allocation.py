@@ -133,7 +133,7 @@ def by_latency(
     ``measure`` times a candidate on all devices, and counts what its file takes; None where all are estimates.
 
     Raises:
-        BudgetError: an exact allocation is asked for, and a layer hangs on more than two groups.
+        BudgetError: an exact allocation is asked for, and a layer depends on more than two groups.
         MissedError: the budgets cannot be met; the error names the one that was missed, and the nearest network.
     """
     full, settings, first = full_widths(problem.scored), problem.settings, devices[0].pricing

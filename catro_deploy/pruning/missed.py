@@ -15,7 +15,7 @@ __all__ = ["best_of", "cannot", "require_attainable", "what_stays"]
 
 # A profile whose original differs by more from the one measured in the loop does not tell which network is fastest.
 STALE = 0.2
-# Of what keeps a network from a budget, so many reasons are named, of so large a share of its cost.
+# How many reasons why a budget is missed are named, and the least share of the cost that one has.
 MOST_REASONS, LEAST_SHARE = 3, 0.01
 # Sizes are predicted within this.
 UNSURE = 1.1
@@ -123,7 +123,7 @@ def _too_slow(
 def cannot(
     problem: Problem, us: float, share: float, how: Literal["measured", "estimate"], first: Pricing
 ) -> MissedError:
-    """The error of a budget that the fastest network, of so many microseconds, does not meet."""
+    """The error of a budget that the fastest network, which takes ``us``, does not meet."""
     budget = problem.settings.given_budget
     stays = what_stays(problem, first.cost.by_layer(full_widths(problem.scored)), first.original_us)
     return MissedError(

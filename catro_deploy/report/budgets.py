@@ -21,7 +21,7 @@ __all__ = [
     "share_words",
 ]
 
-# Two measurements of one network differ by so much more than their intervals say: caches, clocks, where memory lies.
+# What two measurements of one network differ by beyond their intervals: caches, clocks, placement in memory.
 RUN_TO_RUN = 0.02
 
 
