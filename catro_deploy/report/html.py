@@ -12,7 +12,7 @@ from catro_deploy.report.precision import sensitivity_chart
 from catro_deploy.report.reconstruction import reconstruction_chart
 from catro_deploy.report.recovery import recovery_chart
 from catro_deploy.report.rendering import render
-from catro_deploy.report.tables import Table, records_table
+from catro_deploy.report.tables import Table, pruning_settings_table, records_table
 from catro_deploy.report.variants_chart import variants_chart
 
 __all__ = ["to_html"]
@@ -57,10 +57,10 @@ def record_tables(report: Report) -> list[tuple[str, Table]]:
     records = [
         ("Environment and protocol", report.conditions),
         ("Versions where this report was written", report.versions),
-        ("Settings of the pruning", report.settings),
     ]
     if report.verification:
         kept = ("tolerance", "max_drop", "original", "pruned", "onnxruntime")
         verification = {key: value for key, value in asdict(report.verification).items() if key in kept and value}
         records.insert(1, ("Agreement of PyTorch and the runtime", verification))
-    return [(name, records_table(record, ("What", "Recorded"))) for name, record in records]
+    tables = [(name, records_table(record, ("What", "Recorded"))) for name, record in records]
+    return [*tables, ("Settings of the pruning", pruning_settings_table(report.settings))]

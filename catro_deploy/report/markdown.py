@@ -4,12 +4,12 @@ from catro_deploy.records.report import Report
 from catro_deploy.report.content import CONTENT
 from catro_deploy.report.recovery import recovery_table, recovery_words
 from catro_deploy.report.rendering import render
-from catro_deploy.report.tables import records_table
+from catro_deploy.report.tables import pruning_settings_table, records_table
 
 __all__ = ["to_markdown"]
 
 
 def to_markdown(report: Report) -> str:
     """Write what ``build_report`` returned as Markdown (CommonMark with tables)."""
-    functions = (records_table, recovery_table, recovery_words)
+    functions = (records_table, pruning_settings_table, recovery_table, recovery_words)
     return render("report.md.jinja", report=report, **CONTENT, **{one.__name__: one for one in functions})

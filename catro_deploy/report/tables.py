@@ -30,6 +30,7 @@ __all__ = [
     "class_table",
     "interval_row",
     "percentiles",
+    "pruning_settings_table",
     "records_table",
     "resized_sizes",
     "spent",
@@ -183,6 +184,11 @@ def width_table(report: Report) -> Table:
     return Table(head, rows, frozenset({1, 2, 3, 4, 5}))
 
 
-def records_table(record: Mapping[str, Any], head: tuple[str, str]) -> Table:
-    """Any record as rows of name and value."""
-    return Table(head, tuple((label(key), value(key, content)) for key, content in flatten(record)))
+def records_table(record: Mapping[str, Any], head: tuple[str, str], absent: str = "not recorded") -> Table:
+    """Any record as rows of name and value; ``absent`` where there is no value."""
+    return Table(head, tuple((label(key), value(key, content, absent)) for key, content in flatten(record)))
+
+
+def pruning_settings_table(settings: Mapping[str, Any]) -> Table:
+    """[prune] as it was, with the settings that were left unset."""
+    return records_table(settings, ("Setting", "Value"), "not set")

@@ -155,10 +155,10 @@ def label(key: str) -> str:
     return ": ".join(" ".join(_split_unit(part)[0].split("_")) for part in key.split("."))
 
 
-def value(key: str, content: Any) -> str:  # noqa: ANN401 - whatever a JSON record holds
-    """A recorded value as text, with the unit that the key's ending names."""
+def value(key: str, content: Any, absent: str = "not recorded") -> str:  # noqa: ANN401 - whatever a JSON record holds
+    """A recorded value as text, with the unit that the key's ending names; ``absent`` where there is none."""
     if content is None or content == "" or content == []:
-        return "not recorded" if content is None else "none"
+        return absent if content is None else "none"
     if isinstance(content, bool):
         return "yes" if content else "no"
     if isinstance(content, Sequence) and not isinstance(content, str):

@@ -39,6 +39,11 @@ def test_markdown_has_every_part():
     assert "3 epochs over 9,000 images on cpu in 6 s: validation accuracy 41.00% before, 99.00% after." in text
 
 
+def test_settings_that_were_left_unset_are_not_called_missing_records():
+    text = markdown(settings={"budget": "0.5x", "max_size": None})
+    assert "| max size | not set |" in text
+
+
 def test_class_names_cannot_break_a_table():
     rows = [line for line in markdown().splitlines() if "Stop" in line and line.startswith("|")]
 
