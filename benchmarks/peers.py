@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from catro_deploy import networks
+from catro_deploy.budget import Budget
 from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.errors import MissedError
 from catro_deploy.files import write_json
@@ -59,16 +60,26 @@ class TimedWidths:
 
     file: Path
 
-    def latencies_us(self, groups: Sequence[GroupPlan], measure: Callable[[], CandidateLatency]) -> tuple[float, float]:
-        """Those of a network that keeps ``groups`` and of the original, measured unless they are known."""
+    def latencies_us(
+        self, groups: Sequence[GroupPlan], measure: Callable[[], CandidateLatency], budget: Budget
+    ) -> tuple[float, float]:
+        """Those of a network that keeps ``groups`` and of the original, measured unless they are known.
+
+        What meets ``budget`` is measured twice and the slower counts: many are tried, and noise makes some seem fast.
+        """
         known = json.loads(self.file.read_text(encoding="utf-8")) if self.file.is_file() else {}
-        widths = " ".join(str(len(group.kept)) for group in groups)
-        if widths not in known:
+        times = known.setdefault(" ".join(str(len(group.kept)) for group in groups), [])
+        while not times or (len(times) == 1 and meets(budget, *times[0])):
             latency = measure()
-            known[widths] = [latency.candidate_us, latency.original_us]
+            times.append([latency.candidate_us, latency.original_us])
             write_json(self.file, known)
-        candidate_us, original_us = known[widths]
+        candidate_us, original_us = max(times, key=lambda pair: pair[0] / pair[1])
         return candidate_us, original_us
+
+
+def meets(budget: Budget, candidate_us: float, original_us: float) -> bool:
+    """Whether a network is as fast as ``budget`` asks."""
+    return candidate_us <= budget.limit(original_us)
 
 
 class Gentlest(NamedTuple):
@@ -138,8 +149,8 @@ def gentlest_cut(
             macs = count_macs(candidate[0], original.input_shape)
             if budget.is_share and macs > MOST_MACS * budget.amount * whole:
                 continue
-            candidate_us, original_us = timed.latencies_us(candidate[1], partial(timer.measure, candidate[0]))
-            if candidate_us <= budget.limit(original_us):
+            candidate_us, original_us = timed.latencies_us(candidate[1], partial(timer.measure, candidate[0]), budget)
+            if meets(budget, candidate_us, original_us):
                 return Gentlest(candidate[1], macs)
             fastest = min(fastest, candidate_us / original_us)
     raise MissedError(f"not met: {fastest:.2f}x at best")

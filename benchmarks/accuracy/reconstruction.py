@@ -5,9 +5,9 @@
     python -m benchmarks.accuracy.reconstruction                            # writes the page, runs nothing
 
 Every way to prune is brought to the same share of the original's latency, measured on this machine: torch-pruning by
-one ratio for all layers, the gentlest that meets the budget, with any widths and with multiples of 8 and of 16; the
-network that keeps most multiply-accumulates is taken. One that clearly misses the budget when it is measured again is
-refused. "ours" is the default, "before" the same tool without reconstruction, by the recipe fast. --ablation changes
+one ratio for all layers, the gentlest that meets the budget twice, with any widths and with multiples of 8 and of 16;
+the network that keeps most multiply-accumulates is taken. One that clearly misses the budget when it is measured again
+is refused. "ours" is the default, "before" the same tool without reconstruction, by the recipe fast. --ablation changes
 one thing at a time. --weights holds what CASES name; that of MobileNetV3 is made by `catro-deploy train --data gtsrb
 --size 64 --epochs 8`, with mean and std of DATASETS. Accuracy is that of the weights after the last step on the test
 images; no step is chosen by it. "no training" without reconstruction is judged with statistics of its own in its batch

@@ -10,6 +10,7 @@ from torch.func import functional_call, grad, vmap
 from benchmarks import peers
 from benchmarks.accuracy.reconstruction_rows import PEERS
 from benchmarks.peers import TimedWidths, gradients_of, peer_network, prune_by_peer, prune_to_widths
+from catro_deploy.budget import Budget
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.latency.candidate import CandidateLatency
 from catro_deploy.records import GroupPlan, Speedup
@@ -34,17 +35,20 @@ def kept(*widths):
     return [GroupPlan(f"conv{i}", 16, tuple(range(width)), (f"conv{i}",)) for i, width in enumerate(widths)]
 
 
-def test_what_is_measured_once_for_some_widths_serves_all_importances(tmp_path):
-    latencies = iter([30.0, 20.0])
+def test_what_meets_the_budget_is_measured_twice_and_serves_all_importances(tmp_path):
+    latencies = iter([60.0, 30.0, 45.0, 40.0, 55.0])
 
     def measure():
         found = next(latencies)
         return CandidateLatency(found, 100.0, Speedup(100 / found, (1.0, 9.0)), ())
 
     first, second = TimedWidths(tmp_path / "widths.json"), TimedWidths(tmp_path / "widths.json")
-    assert first.latencies_us(kept(8, 16), measure) == (30, 100)
-    assert first.latencies_us(kept(8, 12), measure) == (20, 100)
-    assert second.latencies_us(kept(8, 16), measure) == (30, 100)
+    half = Budget.parse("0.5x")
+    assert first.latencies_us(kept(12, 16), measure, half) == (60, 100)
+    assert first.latencies_us(kept(8, 16), measure, half) == (45, 100)
+    assert first.latencies_us(kept(8, 12), measure, half) == (55, 100)
+    assert second.latencies_us(kept(8, 16), measure, half) == (45, 100)
+    assert next(latencies, None) is None
 
 
 def test_the_widths_with_most_multiply_accumulates_that_meet_the_budget_are_taken(tiny, monkeypatch):
@@ -52,7 +56,7 @@ def test_the_widths_with_most_multiply_accumulates_that_meet_the_budget_are_take
     monkeypatch.setattr(peers, "STEP", 0.475)
     settings = load_settings(tiny / "catro.toml", {"prune": {"budget": "0.5x"}})
     timed = TimedWidths(tiny / "widths.json")
-    timed.file.write_text(json.dumps({"6 8 3": [40.0, 100.0], "12 8 3": [40.0, 100.0]}))
+    timed.file.write_text(json.dumps({"6 8 3": [[40.0, 100.0]] * 2, "12 8 3": [[40.0, 100.0]] * 2}))
     widths = {}
     for round_to in ((None,), (None, 8), (8, None)):
         plan = prune_by_peer(settings, RunFolder(tiny / "peer"), round_to, timed)
