@@ -5,6 +5,7 @@ A file may say ``extends = "jetson-orin"``: it then holds only what differs from
 
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -139,9 +140,7 @@ def load_target(name_or_path: str | Path) -> Target:
         TargetError: there is no such target, or its file is not valid.
     """
     path = resources.find("targets", str(name_or_path), TargetError)
-    content = _read(path)
-    if "extends" in content:
-        content = _merged(_base(path, content), content)
+    content = _whole(path)
     try:
         return Target.model_validate(content | {"name": path.stem})
     except ValidationError as error:
@@ -199,9 +198,19 @@ def _flat(sources: dict[str, Any]) -> dict[str, Any]:
     return rest | {f"gpu.{figure}": source for figure, source in gpu.items()}
 
 
-def _base(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """The content of the target that ``content`` extends: one of the package's, so there is never a circle."""
-    name = content["extends"]
+def _whole(path: Path, extending: Sequence[Path] = ()) -> dict[str, Any]:
+    """The content of a file, merged over that of the target it extends, which may extend another."""
+    content = _read(path)
+    if "extends" not in content:
+        return content
+    base = _base(path, content["extends"])
+    if base in extending:
+        raise _invalid(path, f"it extends {base.stem!r}, which extends it", content.get("kind"))
+    return _merged(_whole(base, (*extending, base)), content)
+
+
+def _base(path: Path, name: object) -> Path:
+    """The file of the target that the one at ``path`` extends: one of the package's."""
     base = resources.folder("targets") / f"{name}.toml"
     if not isinstance(name, str) or base.parent != resources.folder("targets") or not base.is_file():
         shipped = sorted(file.stem for file in resources.folder("targets").glob("*.toml"))
@@ -209,13 +218,7 @@ def _base(path: Path, content: dict[str, Any]) -> dict[str, Any]:
             f"{path} is not a target: it extends {name!r}, which does not come with catro-deploy.",
             f"These can be extended, by name: {', '.join(shipped)}.",
         )
-    found = _read(base)
-    if "extends" in found:
-        raise TargetError(
-            f"{path} is not a target: it extends {name!r}, which itself extends {found['extends']!r}.",
-            f"Write extends = {found['extends']!r}, and all that differs from it.",
-        )
-    return found
+    return base
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
