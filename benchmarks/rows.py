@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import update_bn
 
-from benchmarks.common import environment, read_result, write_result
+from benchmarks.common import environment, processor, read_result, write_result
 from catro_deploy.data import Subset, open_dataset
 from catro_deploy.data.base import Split
 from catro_deploy.data.pixels import normalise
@@ -78,9 +78,16 @@ def finetune_and_judge(row: Row, settings: Settings, work: Path, progress: Progr
         "rounds": len(plan.latency.rounds) if plan.latency else None,
         "epochs": settings.finetune.epochs,
         "finetune_seconds": history.seconds,
+        "trained_on": trained_on(history.device),
         "settings": settings.model_dump(mode="json", include={"prune", "finetune"}),
     }
     write_json(work / f"{row.name}.json", result)
+
+
+def trained_on(device: str) -> dict[str, str]:
+    """What tells a training's ``device``, ``cpu`` or ``cuda``, from others: its name, and PyTorch's version."""
+    name = torch.cuda.get_device_name() if device == "cuda" else processor()
+    return {"device": name, "torch": torch.__version__}
 
 
 def retake_statistics_(network: nn.Module, train: Split, plan: Plan) -> None:
@@ -95,10 +102,11 @@ def finish_in_own_process(module: str, row: Row, work: Path, flags: Mapping[str,
     """Run ``python -m module --row=... --FLAG=VALUE ...`` and return the result that it wrote beside the row's folder.
 
     Rows run side by side this way, on one thread each; what a row prints goes to a file beside its folder too. A result
-    that is there already, of as many epochs, is taken: a fine-tuning that has ended would begin anew.
+    that is there already is taken, unless flags ask for other epochs: a fine-tuning that has ended would begin anew,
+    and the row may have been trained on another machine.
     """
     written = work / f"{row.name}.json"
-    if written.is_file() and (before := json.loads(written.read_text())).get("epochs") == flags.get("epochs"):
+    if written.is_file() and flags.get("epochs") in (None, (before := json.loads(written.read_text())).get("epochs")):
         return dict(before)
     print(f"{row.name} ...", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", module, f"--row={json.dumps(asdict(row))}", f"--work={work}"]

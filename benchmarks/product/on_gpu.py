@@ -1,13 +1,12 @@
-"""The product on a machine with an NVIDIA GPU: doctor, profile, prune, fine-tune, export, verify, bench, report.
+"""The product on a machine with an NVIDIA GPU: doctor, train, prune, fine-tune, export, verify, bench, report.
 
-    python -m benchmarks.product.on_gpu FOLDER [--wheels FOLDER] [--target x86-gpu] \\
-        [--model torchvision:resnet50 --size 224]
+    python -m benchmarks.product.on_gpu FOLDER [--target x86-gpu-h100] [--batch 32] [--model torchvision:resnet50 \\
+        --size 96] [--config catro.toml]
 
-With --wheels nothing is fetched: a virtual environment in FOLDER, which sees the machine's own packages (torch, CUDA),
-gets catro-deploy and those of its requirements that lie there as wheels. The data are drawn traffic signs.
-A target whose runtime is TensorRT runs in ONNX Runtime with CUDA where TensorRT is not installed. Every command has its
-own time limit; one that fails does not keep the next from being tried. Writes FOLDER/on_gpu.json: commands, exit codes,
-seconds, output, and the run's records. It has never run on a GPU.
+Settings are CONFIG, for drawn traffic signs and a network that is trained first, or those of --config, whose checkpoint
+is there. A target whose runtime is TensorRT runs in ONNX Runtime with CUDA where TensorRT is not installed. Every
+command has its own time limit; one that fails does not keep the next from being tried. Writes FOLDER/on_gpu.json: the
+machine, commands, exit codes, seconds, output, and the run's records.
 """
 
 import argparse
@@ -20,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from benchmarks.common import environment
+
 RECORDS = ("plan.json", "recovery.json", "finetune.json", "verify.json", "bench.json")
 CONFIG = """\
 [model]
@@ -35,20 +35,20 @@ size = {size}
 [train]
 epochs = 2
 [prune]
-target = {target}
 classes = ["speed_limits"]
 budget = "0.6x"
 [finetune]
 epochs = 2
-[profile]
-protocol = "quick"
 [bench]
 protocol = "quick"
 """
 CUDA_TARGET = """\
-extends = "x86-gpu"
+extends = {target}
 title = "CUDA by ONNX Runtime"
 runtime = "onnxruntime-cuda"
+batch = {batch}
+[sources]
+batch = "A choice: as many as the command line says."
 """
 
 
@@ -56,29 +56,21 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--wheels", type=Path)
     parser.add_argument("--target", default="x86-gpu")
+    parser.add_argument("--batch", type=int, default=1, help="images at a time, in ONNX Runtime")
+    parser.add_argument("--config", type=Path)
     parser.add_argument("--model", default="torchvision:resnet50")
-    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--size", type=int, default=96)
     parser.add_argument("--limit-s", type=float, default=300, help="for each command")
     return parser.parse_args()
 
 
-def installed(folder: Path, wheels: Path) -> Path:
-    """The Python of a new environment in ``folder`` with catro-deploy and what lies in ``wheels``."""
-    python = folder / "venv" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", folder / "venv"], check=True)
-    offline = ("-m", "pip", "install", "--quiet", "--no-index", "--find-links", str(wheels))
-    subprocess.run([python, *offline, "--no-build-isolation", str(REPOSITORY)], check=True)
-    return python
-
-
-def run(python: Path, arguments: Sequence[str], folder: Path, limit_s: float) -> dict[str, Any]:
+def run(arguments: Sequence[str], folder: Path, limit_s: float) -> dict[str, Any]:
     """How ``catro-deploy`` ends with these ``arguments`` in ``folder``."""
     print("catro-deploy", *arguments, flush=True)
     start = time.monotonic()
     try:
-        command = [str(python), "-m", "catro_deploy", *arguments]
+        command = [sys.executable, "-m", "catro_deploy", *arguments]
         done = subprocess.run(
             command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit_s
         )
@@ -95,21 +87,28 @@ def main() -> None:
     args = arguments()
     folder = args.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    python = installed(folder, args.wheels.resolve()) if args.wheels else Path(sys.executable)
     target = args.target
-    if target.startswith(("x86-gpu", "jetson")) and importlib.util.find_spec("tensorrt") is None:
-        (folder / "cuda.toml").write_text(CUDA_TARGET)
+    if importlib.util.find_spec("tensorrt") is None:
+        cuda = CUDA_TARGET.format(target=json.dumps(target), batch=args.batch)
+        (folder / "cuda.toml").write_text(cuda)
         target = "./cuda.toml"
-    config = CONFIG.format(model=json.dumps(args.model), size=args.size, target=json.dumps(target))
-    (folder / "catro.toml").write_text(config)
-    commands = [["doctor"], ["train"], ["profile"], ["run", "--run", "run"], ["bench", "--run", "run", "--force"]]
-    outcomes = []
+    config = CONFIG.format(model=json.dumps(args.model), size=args.size)
+    (folder / "catro.toml").write_text(args.config.read_text() if args.config else config)
+    training = [] if args.config else [["train"]]
+    commands = [
+        ["doctor"],
+        *training,
+        ["run", "--run", "run", "--target", target],
+        ["bench", "--run", "run", "--force"],
+    ]
+    found: dict[str, Any] = {"environment": environment(), "target": target, "commands": []}
     for command in commands:
-        outcomes.append(run(python, command, folder, args.limit_s))
-        records = {name: json.loads(file.read_text()) for name in RECORDS if (file := folder / "run" / name).is_file()}
-        found = {"target": target, "model": args.model, "commands": outcomes, "records": records}
+        found["commands"].append(run(command, folder, args.limit_s))
+        found["records"] = {
+            name: json.loads(file.read_text()) for name in RECORDS if (file := folder / "run" / name).is_file()
+        }
         (folder / "on_gpu.json").write_text(json.dumps(found, indent=1))
-    if any(outcome["exit"] != 0 for outcome in outcomes):
+    if any(outcome["exit"] != 0 for outcome in found["commands"]):
         raise SystemExit(1)
 
 
