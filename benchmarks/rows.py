@@ -48,7 +48,8 @@ def finetune_and_judge(row: Row, settings: Settings, work: Path, progress: Progr
     """Fine-tune the pruned network of ``row``; write its accuracies on the test images and its sizes beside its folder.
 
     Accuracies are fractions, sizes shares of the original's. The untrained accuracy is that of the network as it was
-    cut, with statistics of its own in its batch norms, or as it was reconstructed.
+    cut, with statistics of its own in its batch norms, or as it was reconstructed. All are judged on the device of the
+    training.
     """
     run = RunFolder(work / row.name)
     with run.lock():
@@ -62,7 +63,7 @@ def finetune_and_judge(row: Row, settings: Settings, work: Path, progress: Progr
         network = load(run, weights=weights)
         if weights == "pruned" and not settings.prune.reconstruct:
             retake_statistics_(network, train, plan)
-        return accuracy(predict(network, test, plan.mean, plan.std, BATCH_SIZE, torch.device("cpu")), test.labels)
+        return accuracy(predict(network, test, plan.mean, plan.std, BATCH_SIZE, history.device), test.labels)
 
     result = {
         **asdict(row),
