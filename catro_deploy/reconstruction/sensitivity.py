@@ -63,8 +63,9 @@ def logit_directions(
                     watch(str(node.target), -1 if linear else 1, output)
             logits = interpreter.env[order[-1].args[0]]
             draw = torch.randn(logits.shape, generator=generator).to(logits.device)
-            # Only the images need gradients: backpropagation to them passes all layers.
-            torch.autograd.grad(logits, image, draw - draw.mean(1, keepdim=True))
+            # Only the images need gradients: backpropagation to them passes all layers. A product is its first step:
+            # autograd's thread for a GPU has no CUDA context before its first kernel, and cuBLAS would warn of that.
+            torch.autograd.grad((logits * (draw - draw.mean(1, keepdim=True))).sum(), image)
             task.advance()
     return {name: square_root(found[name]) if name in found else _nothing(module, name) for name in layers}
 
