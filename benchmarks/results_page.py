@@ -20,7 +20,7 @@ from benchmarks.common import DOCS, read_result, table
 from benchmarks.latency import cost_model, input_size, second_opinion, turns
 from benchmarks.precision import int8, openvino_int8
 from benchmarks.precision.openvino_int8_tables import machine_tables as openvino_tables
-from benchmarks.product import prune_whole
+from benchmarks.product import on_gpu, prune_whole
 from catro_deploy.files import write_text
 
 PAGE = DOCS / "results.md"
@@ -143,6 +143,30 @@ def peer_tests_section() -> list[str]:
     ]
 
 
+def gpu_section() -> list[str]:
+    """What each command of a run on a GPU said, but for doctor."""
+    rows: Mapping[str, Any] = read_result(on_gpu.RESULT)["rows"]
+    parts = [texts.ON_GPU, _command("benchmarks.product.on_gpu FOLDER --target x86-gpu-h100 --batch 32")]
+    for name, found in rows.items():
+        known = found["environment"]
+        said = [
+            f"$ catro-deploy {' '.join(command['arguments'])}\n{command['output'].strip()}\n# {_ended(command)}"
+            for command in found["commands"]
+            if command["arguments"] != ["doctor"]
+        ]
+        parts += [
+            f"{name}: {known['gpu']}, {known['processor']}, {known['cores']} cores, PyTorch {known['torch']}, "
+            f"{known['date']}",
+            "```console\n" + "\n".join(said) + "\n```",
+        ]
+    return parts
+
+
+def _ended(command: Mapping[str, Any]) -> str:
+    how = "the time limit ended it" if command["exit"] is None else f"exit code {command['exit']}"
+    return f"{how}, {command['seconds']:.0f} s"
+
+
 SECTIONS: tuple[Callable[[], list[str]], ...] = (
     latency_section,
     criteria_section,
@@ -156,6 +180,7 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
     partial(networks_section, texts.TURNS, turns),
     pruning_section,
     peer_tests_section,
+    gpu_section,
 )
 
 

@@ -6,7 +6,8 @@
 Settings are CONFIG, for drawn traffic signs and a network that is trained first, or those of --config, whose checkpoint
 is there. A target whose runtime is TensorRT runs in ONNX Runtime with CUDA where TensorRT is not installed. Every
 command has its own time limit; one that fails does not keep the next from being tried. Writes FOLDER/on_gpu.json: the
-machine, commands, exit codes, seconds, output, and the run's records.
+machine, commands, exit codes, seconds, output, and the run's records. What was kept of such files stands in
+benchmarks/results/on_gpu.json.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from typing import Any
 
 from benchmarks.common import environment
 
+RESULT = "on_gpu.json"
+# What is kept of a run folder.
 RECORDS = ("plan.json", "recovery.json", "finetune.json", "verify.json", "bench.json")
 CONFIG = """\
 [model]
@@ -107,7 +110,7 @@ def main() -> None:
         found["records"] = {
             name: json.loads(file.read_text()) for name in RECORDS if (file := folder / "run" / name).is_file()
         }
-        (folder / "on_gpu.json").write_text(json.dumps(found, indent=1))
+        (folder / RESULT).write_text(json.dumps(found, indent=1))
     if any(outcome["exit"] != 0 for outcome in found["commands"]):
         raise SystemExit(1)
 

@@ -42,6 +42,14 @@ def test_seeds_are_averaged_and_stand_above_the_goal():
     assert goal.split(" | ")[4:] == [">= 84.0", ">= 86.5", ">= 90.2", ">= 91.3 |"]
 
 
+def test_what_a_gpu_trained_is_marked():
+    (row,) = [r for r in rows_of("resnet56-cifar10", (0,)) if (r.pruning, r.training) == ("before", "10 epochs")]
+    on_gpu = result(row, 0.92) | {"trained_on": {"device": "NVIDIA H100 80GB HBM3", "torch": "2.11.0"}}
+    for found, shown in ((on_gpu, "92.00*"), (on_gpu | {"trained_on": {"device": "AMD EPYC"}}, "92.00")):
+        (before,) = [line for line in page({row.name: found}).splitlines() if line.startswith("| before |")]
+        assert before.split(" | ")[-1] == f"{shown} |"
+
+
 @pytest.mark.parametrize(
     ("interval", "refused"),
     [((0.60, 0.75), True), ((0.52, 0.75), False), ((0.47, 0.49), False), ((0.35, 0.42), False), ((0.30, 0.39), True)],
