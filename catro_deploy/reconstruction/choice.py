@@ -68,11 +68,15 @@ class Eliminations:
         layers = sorted({reader.layer for readers in self.readers.values() for reader in readers})
         with reused_pages():
             grams = Readers(self._original, layers, self._images, self._progress, self._seed)
-            weights = {name: weight_matrix(layer_of(self._module, name))[0].double() for name in layers}
+            roots = {}
             if self._criterion == "catro":
                 some = first_images(self._images, DIRECTION_IMAGES)
                 roots = logit_directions(self._original, layers, some, self._progress, self._seed)
-                weights = {name: matrix @ roots[name] for name, matrix in weights.items()}
+            weights = {}
+            for name in layers:
+                matrix = weight_matrix(layer_of(self._module, name))[0].double()
+                # Each root is freed as soon as it is used: of a large network they take twice as much as its weights.
+                weights[name] = matrix @ roots.pop(name) if roots else matrix
         return _Inputs(grams, weights)
 
     def release(self) -> None:

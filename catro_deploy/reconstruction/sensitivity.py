@@ -67,7 +67,8 @@ def logit_directions(
             # autograd's thread for a GPU has no CUDA context before its first kernel, and cuBLAS would warn of that.
             torch.autograd.grad((logits * (draw - draw.mean(1, keepdim=True))).sum(), image)
             task.advance()
-    return {name: square_root(found[name]) if name in found else _nothing(module, name) for name in layers}
+    # Each matrix is freed once its root is known.
+    return {name: square_root(found.pop(name)) if name in found else _nothing(module, name) for name in layers}
 
 
 def _nothing(module: fx.GraphModule, name: str) -> torch.Tensor:
