@@ -18,6 +18,7 @@ benchmarks/results/architectures.json and are not run again. Prints what went wr
 import argparse
 import json
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -135,6 +136,8 @@ def check_in_own_process(name: str, args: argparse.Namespace, part: str = "archi
             done = subprocess.run(command, capture_output=True, text=True, timeout=args.limit, check=False)
         except subprocess.TimeoutExpired:
             return {"size": size, "steps": {}, "ended": f"not done after {args.limit:g} s"}
+    if done.returncode == -signal.SIGKILL:
+        return {"size": size, "steps": {}, "ended": "killed, as the system does when memory runs out"}
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [""])[-1]
         return {"size": size, "steps": {}, "ended": f"ended with exit code {done.returncode}: {last}"}
