@@ -20,10 +20,11 @@ Accuracy on the test images of networks brought to the same share of the origina
 and after little of it. **ours** is the default: channels by what the next layers can make of them, worth measured,
 layers solved again, the gentle recipe. **before** is the same tool without reconstruction, fine-tuned by the recipe
 `fast`. torch-pruning prunes by one ratio for all layers, to any widths or to multiples of 8 or 16, whichever leave more
-multiply-accumulates. Where there are several seeds: their mean, and the least and largest. The share of the latency is
-measured once more after pruning, interleaved with the original, on a machine that other work may run on: it may differ
-from the budget that was met before, as on MobileNetV3, where torch-pruning's networks met 0.5x when they were chosen.
-`-`: not run yet; `*`: trained on an NVIDIA H100 in mixed precision, all others on CPUs in float32.
+multiply-accumulates; on ResNet-56 and on CIFAR-10 at 0.35x multiples were not tried. Where there are several seeds:
+their mean, and the least and largest. The share of the latency is measured once more after pruning, interleaved with
+the original, on a machine that other work may run on: it may differ from the budget that was met before, as on
+MobileNetV3, where torch-pruning's networks met 0.5x when they were chosen. `-`: not run yet; `*`: trained on an NVIDIA
+H100 in mixed precision, all others on CPUs in float32.
 """
 WAYS = {
     "gentle": "gentle",

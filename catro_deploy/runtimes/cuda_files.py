@@ -75,15 +75,28 @@ def _may_open(node: Path) -> bool:
 
 def gpu_build_hint() -> str:
     """How ONNX Runtime's build for NVIDIA GPUs gets onto this machine."""
-    command = "python3 -m pip install onnxruntime-gpu"
+    both = _is_installed("onnxruntime") and _is_installed("onnxruntime-gpu")
+    command = f"python3 -m pip install {'--force-reinstall --no-deps ' if both else ''}onnxruntime-gpu"
+    if both:
+        install = "onnxruntime and onnxruntime-gpu write the same files, and onnxruntime was last. Install"
+    else:
+        install = "Install"
     try:
         release = re.search(r"# R(\d+)", TEGRA_RELEASE.read_text(encoding="utf-8"))
     except OSError:
         arm = platform.machine() == "aarch64"
-        return f"Install the build for NVIDIA GPUs: {command}" + (f", or see {JETSON_INDEX}" if arm else "")
+        return f"{install} the build for NVIDIA GPUs: {command}" + (f", or see {JETSON_INDEX}" if arm else "")
     if release and release[1] == "36":
-        return f"Install NVIDIA's build for JetPack 6 (PyPI has none): {command} --index-url {JETPACK_6}"
-    return f"Install NVIDIA's build for this JetPack, from its folder at {JETSON_INDEX}: {command} --index-url FOLDER"
+        return f"{install} NVIDIA's build for JetPack 6 (PyPI has none): {command} --index-url {JETPACK_6}"
+    return f"{install} NVIDIA's build for this JetPack, from its folder at {JETSON_INDEX}: {command} --index-url FOLDER"
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _folders(package: str) -> list[Path]:

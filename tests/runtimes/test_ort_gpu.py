@@ -100,6 +100,20 @@ def test_where_the_build_for_gpus_is_depends_on_the_machine(tmp_path, monkeypatc
     assert gpu_build_hint().endswith(said) or said in gpu_build_hint()
 
 
+def test_a_build_for_gpus_that_was_overwritten_is_installed_again(tmp_path, monkeypatch):
+    package = tmp_path / "onnxruntime_gpu-1.31.1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime-gpu\nVersion: 1.31.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with (
+        pytest.raises(RuntimeMissingError, match="no CUDAExecutionProvider") as caught,
+        open_runner("onnxruntime-cuda", write_conv_chain(tmp_path / "m.onnx"), 1),
+    ):
+        pass
+    assert "onnxruntime was last" in caught.value.hint
+    assert caught.value.hint.endswith("pip install --force-reinstall --no-deps onnxruntime-gpu")
+
+
 @pytest.mark.parametrize(
     ("runtime", "said"),
     [("onnxruntime-cuda", "'onnxruntime-gpu[cuda,cudnn]';"), ("onnxruntime-tensorrt", "[cuda,cudnn]' 'tensorrt<11';")],
