@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from catro_deploy.budget import MEDIAN, Budget
 from catro_deploy.graph.onnx.footprint import Footprint
@@ -77,7 +78,8 @@ def _timed(budgets: Sequence[Budget], device: Priced, place: int) -> Axis:
     def share(measured: Measured) -> float:
         return max(_share(budget, measured.devices[place]) for budget in budgets)
 
-    return Axis(name, device.pricing.cost, most, share if device.is_measured else None, MARGIN)
+    called: Literal["predicted", "estimate"] = "estimate" if device.pricing.how == "estimate" else "predicted"
+    return Axis(name, device.pricing.cost, most, share if device.is_measured else None, MARGIN, called)
 
 
 def _counted(use: str, model: FlopsCost | SizeCost | PeakMemory, most: float) -> Axis:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from catro_deploy.catro.gains import Allocation, Bounded
 from catro_deploy.errors import BudgetError
@@ -33,6 +34,7 @@ class Axis:
         most: what may be used by the model before anything was measured.
         share: how much of its strictest budget a measured network uses; None where the model is exact.
         margin: the share of a budget that is left free at first.
+        called: what a figure of the model is called.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Axis:
     most: float
     share: Callable[[Measured], float] | None = None
     margin: float = 0.0
+    called: Literal["predicted", "estimate"] = "predicted"
 
     def used(self, widths: Mapping[str, int], measured: Measured) -> float:
         """The share of its strictest budget that a network of these ``widths`` uses."""
@@ -99,7 +102,7 @@ def _round_words(number: int, attempt: Attempt, axes: Sequence[Axis]) -> str:
     if attempt.measured.devices:
         first = attempt.measured.devices[0]
         words += [
-            f"predicted {attempt.allocation.cost:.0f} us, measured {first.candidate_us:.0f} us, "
+            f"{axes[0].called} {attempt.allocation.cost:.0f} us, measured {first.candidate_us:.0f} us, "
             f"{first.speedup.ratio:.3f} of the original"
         ]
     if len(axes) == 1:
