@@ -4,8 +4,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from threading import Lock
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -120,19 +122,28 @@ def finish_in_own_process(module: str, row: Row, work: Path, flags: Mapping[str,
     return result
 
 
-def run_missing(module: str, name: str, rows: Iterable[Row], work: Path, flags: Mapping[str, object]) -> None:
+def run_missing(
+    module: str, name: str, rows: Iterable[Row], work: Path, flags: Mapping[str, object], jobs: int = 1
+) -> None:
     """Run those of ``rows`` that benchmarks/results/``name`` lacks, as ``finish_in_own_process``; keep each at once.
 
-    A row that fails is said and passed over.
+    ``jobs`` run side by side, for a GPU that one training does not fill; latencies are then not to be measured. A row
+    that fails is said and passed over.
     """
     work.mkdir(parents=True, exist_ok=True)
-    for row in rows:
+    writing = Lock()
+
+    def run(row: Row) -> None:
         if row.name in read_result(name).get("rows", {}):
-            continue
+            return
         try:
             result = finish_in_own_process(module, row, work, flags)
         except Exception as error:
             print(f"{row.name}: {error}", file=sys.stderr)
-            continue
-        stored = read_result(name).get("rows", {}) | {row.name: {**result, "environment": environment()}}
-        write_result(name, {"rows": dict(sorted(stored.items()))})
+            return
+        with writing:
+            stored = read_result(name).get("rows", {}) | {row.name: {**result, "environment": environment()}}
+            write_result(name, {"rows": dict(sorted(stored.items()))})
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(run, rows))

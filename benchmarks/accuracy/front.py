@@ -45,6 +45,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--only", type=re.compile, default=re.compile(""), help="rows whose name this pattern finds")
     parser.add_argument("--work", type=Path, default=Path("runs/front"), help="where the run folders go")
+    parser.add_argument("--jobs", type=int, default=1, help="rows at a time; for those that are pruned already")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -76,7 +77,7 @@ def main() -> None:
     rows = rows_of(args.tasks, args.methods, args.budgets, args.trainings, args.seeds)
     missing = [row for row in rows if row.name not in stored and args.only.search(row.name)]
     flags = {name: getattr(args, name) for name in reconstruction.FOLDERS}
-    run_missing(__spec__.name, RESULT, missing, args.work, flags)
+    run_missing(__spec__.name, RESULT, missing, args.work, flags, args.jobs)
     print(write_page(stored_rows()))
 
 

@@ -71,6 +71,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--only", type=re.compile, default=re.compile(""), help="rows whose name this pattern finds")
     parser.add_argument("--work", type=Path, default=Path("runs/reconstruction"), help="where the run folders go")
+    parser.add_argument("--jobs", type=int, default=1, help="rows at a time; for those that are pruned already")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -155,7 +156,7 @@ def main() -> None:
         return
     flags = {name: getattr(args, name) for name in FOLDERS}
     rows = [row for case in args.cases for row in rows_of(case, args.seeds, ablation=args.ablation)]
-    run_missing(__spec__.name, RESULT, [row for row in rows if args.only.search(row.name)], args.work, flags)
+    run_missing(__spec__.name, RESULT, [row for row in rows if args.only.search(row.name)], args.work, flags, args.jobs)
     found: dict[str, Any] = read_result(RESULT).get("rows", {})
     text = page(found)
     write_text(PAGE, text)

@@ -1,0 +1,29 @@
+"""Rows of benchmarks: which are run, and what is kept of them."""
+
+import json
+
+from benchmarks import common, rows
+from benchmarks.accuracy.reconstruction_rows import rows_of
+
+NOWHERE = "no.such.module"  # to run a row by it fails
+
+
+def test_results_of_another_machine_are_taken_and_rows_that_fail_passed_over(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    first, second, failing = rows_of("resnet20-cifar10", (0,))[:3]
+    trained = {"accuracy": 0.9, "epochs": 10, "trained_on": {"device": "NVIDIA H100 80GB HBM3"}}
+    for row in (first, second):
+        (tmp_path / f"{row.name}.json").write_text(json.dumps(trained))
+    rows.run_missing(NOWHERE, "found.json", [first, second, failing], tmp_path, {}, jobs=2)
+    found = json.loads((tmp_path / "found.json").read_text())["rows"]
+    assert found.keys() == {first.name, second.name}
+    assert found[first.name]["trained_on"] == trained["trained_on"]
+    assert f"{failing.name}: Command" in capsys.readouterr().err
+
+
+def test_other_epochs_than_were_asked_for_are_not_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    (row,) = rows_of("resnet20-cifar10", (0,))[:1]
+    (tmp_path / f"{row.name}.json").write_text(json.dumps({"accuracy": 0.9, "epochs": 10}))
+    rows.run_missing(NOWHERE, "found.json", [row], tmp_path, {"epochs": 20})
+    assert not (tmp_path / "found.json").exists()
