@@ -168,14 +168,17 @@ def _quantised(task: str) -> Iterator[str]:
 
 
 def _machines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Where, when and with what the ``rows`` were measured."""
+    """Where, when and with what the ``rows`` were measured, and how many were trained on a GPU."""
+    rows = list(rows)
     known = [row["environment"] for row in rows]
     dates = sorted({one["date"] for one in known})
     machines = sorted({f"{one['processor']}, {one['cores']} cores" for one in known})
     versions = sorted({f"PyTorch {one['torch']}" for one in known})
     more = {f"{name} {found}" for row in rows for name, found in row.get("versions", {}).items()}
     when = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
-    return "; ".join([*machines, ", ".join([*versions, *sorted(more)]), when])
+    trainers = Counter(row["trained_on"]["device"] for row in rows if "trained_on" in row)
+    by_gpu = [f"{count} of {len(rows)} trained on an {gpu}" for gpu, count in trainers.items() if "NVIDIA" in gpu]
+    return "; ".join([*machines, ", ".join([*versions, *sorted(more)]), when, *by_gpu])
 
 
 def _missing(results: Results) -> str:
