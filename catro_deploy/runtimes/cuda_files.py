@@ -75,7 +75,7 @@ def _may_open(node: Path) -> bool:
 
 def gpu_build_hint() -> str:
     """How ONNX Runtime's build for NVIDIA GPUs gets onto this machine."""
-    both = _is_installed("onnxruntime") and _is_installed("onnxruntime-gpu")
+    both = _known_to_pip("onnxruntime") and _known_to_pip("onnxruntime-gpu")
     command = f"python3 -m pip install {'--force-reinstall --no-deps ' if both else ''}onnxruntime-gpu"
     if both:
         install = "onnxruntime and onnxruntime-gpu write the same files, and onnxruntime was last. Install"
@@ -91,7 +91,7 @@ def gpu_build_hint() -> str:
     return f"{install} NVIDIA's build for this JetPack, from its folder at {JETSON_INDEX}: {command} --index-url FOLDER"
 
 
-def _is_installed(package: str) -> bool:
+def _known_to_pip(package: str) -> bool:
     try:
         metadata.version(package)
     except metadata.PackageNotFoundError:
