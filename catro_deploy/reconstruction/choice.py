@@ -75,7 +75,7 @@ class Eliminations:
             weights = {}
             for name in layers:
                 matrix = weight_matrix(layer_of(self._module, name))[0].double()
-                # Each root is freed as soon as it is used: of a large network they take twice as much as its weights.
+                # Each root is freed once it is used.
                 weights[name] = matrix @ roots.pop(name) if roots else matrix
         return _Inputs(grams, weights)
 
