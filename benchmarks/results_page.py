@@ -146,7 +146,7 @@ def peer_tests_section() -> list[str]:
 def gpu_section() -> list[str]:
     """What each command of a run on a GPU said, but for doctor."""
     rows: Mapping[str, Any] = read_result(on_gpu.RESULT)["rows"]
-    parts = [texts.ON_GPU, _command("benchmarks.product.on_gpu FOLDER --target x86-gpu-h100 --batch 32")]
+    parts = [texts.ON_GPU]
     for name, found in rows.items():
         known = found["environment"]
         said = [
@@ -157,6 +157,7 @@ def gpu_section() -> list[str]:
         parts += [
             f"{name}: {known['gpu']}, {known['processor']}, {known['cores']} cores, PyTorch {known['torch']}, "
             f"{known['date']}",
+            _command(found["command"]),
             "```console\n" + "\n".join(said) + "\n```",
         ]
     return parts

@@ -114,7 +114,7 @@ provider, in half precision; TensorRT was not installed. Of EfficientNet-Lite0, 
 measured worth and reconstruction ran on the GPU, and the closed loop timed its first candidate there, interleaved with
 the original, until the time limit ended the command. The rest has not run: no report, no verification of the files on
 the device, no TensorRT engine. What caused PyTorch's warning has been changed since, and has not run on a GPU again.
-Rows of [accuracy by training](reconstruction.md) that were trained on this GPU are named there."""
+Rows of [accuracy by training](reconstruction.md) that were trained on this GPU are marked there."""
 
 SCRIPTS = """\
 ## All benchmarks

@@ -29,7 +29,7 @@ from catro_deploy.settings import Settings
 from catro_deploy.stages.finetune import finetune
 from catro_deploy.training.evaluate import accuracy, predict
 
-__all__ = ["Row", "finetune_and_judge", "finish_in_own_process", "retake_statistics_", "run_missing"]
+__all__ = ["Row", "finetune_and_judge", "finish_in_own_process", "gpu_of", "retake_statistics_", "run_missing"]
 
 BATCH_SIZE = 256
 # Of which batch norms take their statistics again.
@@ -91,6 +91,12 @@ def trained_on(device: str) -> dict[str, str]:
     """What tells a training's ``device``, ``cpu`` or ``cuda``, from others: its name, and PyTorch's version."""
     name = torch.cuda.get_device_name() if device == "cuda" else processor()
     return {"device": name, "torch": torch.__version__}
+
+
+def gpu_of(result: Mapping[str, Any]) -> str | None:
+    """The GPU that trained the row of ``result``, if one did."""
+    device = str(result.get("trained_on", {}).get("device", ""))
+    return device if "NVIDIA" in device else None
 
 
 def retake_statistics_(network: nn.Module, train: Split, plan: Plan) -> None:

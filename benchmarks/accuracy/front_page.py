@@ -9,6 +9,7 @@ from benchmarks.accuracy.front_points import Interval, Point, Verdict, Way, comp
 from benchmarks.accuracy.front_rows import BUDGETS, OURS, TASKS, TRAINED, WAYS, rows_of
 from benchmarks.accuracy.reconstruction_rows import CASES
 from benchmarks.common import DOCS, read_result, table
+from benchmarks.rows import gpu_of
 from catro_deploy.files import write_text
 
 __all__ = ["PAGE", "page", "pictures", "write_page"]
@@ -176,8 +177,8 @@ def _machines(rows: Iterable[Mapping[str, Any]]) -> str:
     versions = sorted({f"PyTorch {one['torch']}" for one in known})
     more = {f"{name} {found}" for row in rows for name, found in row.get("versions", {}).items()}
     when = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
-    trainers = Counter(row["trained_on"]["device"] for row in rows if "trained_on" in row)
-    by_gpu = [f"{count} of {len(rows)} trained on an {gpu}" for gpu, count in trainers.items() if "NVIDIA" in gpu]
+    gpus = Counter(gpu for row in rows if (gpu := gpu_of(row)))
+    by_gpu = [f"{count} of {len(rows)} trained on an {gpu}" for gpu, count in gpus.items()]
     return "; ".join([*machines, ", ".join([*versions, *sorted(more)]), when, *by_gpu])
 
 

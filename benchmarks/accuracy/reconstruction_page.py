@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks.accuracy.reconstruction_rows import ABLATIONS, CASES, COMPARED, TRAININGS
 from benchmarks.common import table
+from benchmarks.rows import gpu_of
 
 __all__ = ["page", "shown_accuracy"]
 
@@ -23,8 +24,8 @@ layers solved again, the gentle recipe. **before** is the same tool without reco
 multiply-accumulates; on ResNet-56 and on CIFAR-10 at 0.35x multiples were not tried. Where there are several seeds:
 their mean, and the least and largest. The share of the latency is measured once more after pruning, interleaved with
 the original, on a machine that other work may run on: it may differ from the budget that was met before, as on
-MobileNetV3, where torch-pruning's networks met 0.5x when they were chosen. `-`: not run yet; `*`: trained on an NVIDIA
-H100 in mixed precision, all others on CPUs in float32.
+MobileNetV3, where torch-pruning's networks met 0.5x when they were chosen. `-`: not run yet; `*`: trained on a GPU in
+mixed precision, all others on CPUs; `trained_on` in the JSON names it.
 """
 WAYS = {
     "gentle": "gentle",
@@ -72,7 +73,7 @@ def _table(
         cells = []
         for training in TRAININGS:
             found = [r for r in mine if r["training"] == training and (r["recipe"] == recipe or training == "none")]
-            mark = "*" if any("NVIDIA" in row.get("trained_on", {}).get("device", "") for row in found) else ""
+            mark = "*" if any(map(gpu_of, found)) else ""
             cells.append(_spread([shown_accuracy(row) for row in found]) + mark)
         shares = f"{mine[0]['latency_ratio']:.3f}x", f"{mine[0]['macs_share']:.1%}"
         lines.append([pruning, WAYS[recipe], *shares, *cells])

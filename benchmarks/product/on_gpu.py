@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import environment
+from catro_deploy.targets import load_target
 
 RESULT = "on_gpu.json"
 # What is kept of a run folder.
@@ -91,7 +92,7 @@ def main() -> None:
     folder = args.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     target = args.target
-    if importlib.util.find_spec("tensorrt") is None:
+    if load_target(target).runtime == "tensorrt" and importlib.util.find_spec("tensorrt") is None:
         cuda = CUDA_TARGET.format(target=json.dumps(target), batch=args.batch)
         (folder / "cuda.toml").write_text(cuda)
         target = "./cuda.toml"
