@@ -1,7 +1,7 @@
 """catro-deploy: prune an image classifier for the device that must run it, and measure the gain on that device.
 
-``catro_deploy.prune(model, loader)`` prunes a module in memory; ``catro_deploy.load(folder)`` builds a pruned network
-again.
+``catro_deploy.prune(model, loader)`` prunes a module in memory; ``catro_deploy.load(folder)`` rebuilds a pruned
+network.
 """
 
 import os

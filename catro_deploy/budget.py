@@ -1,4 +1,4 @@
-"""Budgets, as users write them: one, or several that all must be met."""
+"""Budgets as users write them: one, or several that must all be met."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ from catro_deploy.units import NUMBER, amount_text, read_amount
 __all__ = ["MEDIAN", "Budget", "Budgets", "Use"]
 
 Use = Literal["latency", "MACs", "size", "memory", "energy"]
-"""What may be used: time, multiply-accumulates, bytes of the file, bytes of feature maps at once, energy."""
+"""What a budget limits: time, multiply-accumulates, file size, memory of simultaneous feature maps, energy."""
 
 MEDIAN = 50
 _FORM = re.compile(rf"\s*({NUMBER})\s*(x|%\s*flops)\s*")
@@ -38,7 +38,7 @@ class Budget:
     """What the pruned network may USE.
 
     ``amount`` is a share of the original's latency, size, memory or energy (``x``) or multiply-accumulates (``flops``),
-    or an absolute number of microseconds, bytes or millijoules. Latency counts at a ``percentile``; 50 is the median.
+    or an absolute number of microseconds, bytes or millijoules. Latency is taken at ``percentile``; 50 is the median.
     """
 
     amount: float
@@ -48,10 +48,10 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str, of: Literal["latency", "size", "memory", "energy"] = "latency") -> "Budget":
-        """Read ``0.5x``, ``400us``, ``1.5ms``, ``900us@p99`` or ``9.25%flops``; ``of`` others ``300kB`` or ``3mJ``.
+        """Parse ``0.5x``, ``400us``, ``1.5ms``, ``900us@p99``, ``9.25%flops``; with other ``of``, ``300kB`` or ``3mJ``.
 
         Raises:
-            BudgetError: another form, or a share that is not above 0 and at most 1.
+            BudgetError: ``text`` has another form, or is a share that is not above 0 and at most 1.
         """
         ranked = _PERCENTILE.fullmatch(text) if of == "latency" else None
         percentile = int(ranked[2]) if ranked else MEDIAN
@@ -69,10 +69,10 @@ class Budget:
             raise BudgetError(f"The budget {text!r} cannot be read.", f"Write {_EXAMPLES[of]}.")
         if not 0 < budget.amount <= (1 if budget.is_share else sys.float_info.max):
             raise BudgetError(
-                f"The budget {text!r} is not above 0 and at most what the original uses.", f"Write {_EXAMPLES[of]}."
+                f"The budget {text!r} must be above 0 and at most what the original uses.", f"Write {_EXAMPLES[of]}."
             )
         if percentile < MEDIAN:
-            raise BudgetError(f"The budget {text!r} is of less than the median.", "Try @p90 or @p99.")
+            raise BudgetError(f"The budget {text!r} is for a percentile below the median.", "Try @p90 or @p99.")
         return budget
 
     @property
@@ -82,12 +82,12 @@ class Budget:
 
     @property
     def use(self) -> Use:
-        """What is used."""
+        """What the budget limits."""
         return "MACs" if self.unit == "flops" else self.of
 
     @property
     def is_timed(self) -> bool:
-        """Whether only a device can tell what is used: time or energy."""
+        """Whether usage can only be measured on a device: time or energy."""
         return self.use in ("latency", "energy")
 
     def limit(self, original: float) -> float:
@@ -104,13 +104,13 @@ class Budget:
 
 @dataclass(frozen=True)
 class Budgets:
-    """Budgets of latency and of multiply-accumulates that all must be met, at least one, each once."""
+    """Budgets of latency and of multiply-accumulates that must all be met: at least one, without duplicates."""
 
     parts: tuple[Budget, ...]
 
     @classmethod
     def parse(cls, text: str | Sequence[str]) -> "Budgets":
-        """Read ``0.5x``, ``0.5x, 900us@p99``, or such texts one by one.
+        """Parse ``0.5x``, ``0.5x, 900us@p99``, or a sequence of such texts.
 
         Raises:
             BudgetError: one of them cannot be read.
@@ -120,7 +120,7 @@ class Budgets:
 
     @property
     def main(self) -> Budget:
-        """The one that widths are chosen by, the others being limits beside it: the first of latency, if any is."""
+        """The budget by which widths are chosen: the first latency budget, else the first. The others are limits."""
         return next((one for one in self.parts if one.use == "latency"), self.parts[0])
 
     def __str__(self) -> str:

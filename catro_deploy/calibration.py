@@ -1,4 +1,4 @@
-"""Measuring protocols and quantisation recipes: files of calibration/, whose comments give the reasons."""
+"""Measuring protocols and quantisation recipes: the files in calibration/, whose comments give the reasons."""
 
 import tomllib
 from pathlib import Path
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 SIDES = (2, 3, 5, 7, 11, 13)
-"""Sides of Latin squares of candidates: primes, since modulo a prime two slopes meet exactly once."""
+"""Sides of Latin squares of candidates: primes, since lines of different slope meet exactly once modulo a prime."""
 
 # A bootstrap over ten turns or fewer is unreliable.
 LEAST_TURNS = 10
@@ -79,7 +79,7 @@ class ProfileProtocol(_Protocol):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.candidates not in SIDES:
-            raise ValueError(f"candidates must be one of {', '.join(map(str, SIDES))}, here {self.candidates}")
+            raise ValueError(f"candidates is {self.candidates}, but must be one of {', '.join(map(str, SIDES))}")
         if self.max_runs < self.min_runs:
             raise ValueError(f"max_runs is {self.max_runs}, less than min_runs")
         if self.held_out > self.candidates**2 // 2:
@@ -90,7 +90,7 @@ class ProfileProtocol(_Protocol):
 class Int8Recipe(_Protocol):
     """How a network is quantised to eight-bit integers.
 
-    The recipe of a run has the hash of its images, ``images_sha256``: others are refused.
+    The recipe of a run contains the hash of its images, ``images_sha256``; other images are rejected.
     """
 
     samples_per_class: PositiveInt
@@ -107,7 +107,7 @@ _Kind = TypeVar("_Kind", bound=_Protocol)
 
 
 def load_latency_protocol(name: str) -> LatencyProtocol:
-    """Load a protocol for comparing two networks, by a name or from a user's TOML file.
+    """Load a protocol for comparing two networks, by name or from a user's TOML file.
 
     Raises:
         SettingsError: there is no such protocol, or its file is not valid.
@@ -116,7 +116,7 @@ def load_latency_protocol(name: str) -> LatencyProtocol:
 
 
 def load_profile_protocol(name: str) -> ProfileProtocol:
-    """Load a protocol for timing layers, by a name or from a user's TOML file.
+    """Load a protocol for timing layers, by name or from a user's TOML file.
 
     Raises:
         SettingsError: there is no such protocol, or its file is not valid.
@@ -125,7 +125,7 @@ def load_profile_protocol(name: str) -> ProfileProtocol:
 
 
 def load_int8_recipe(name: str) -> Int8Recipe:
-    """Load a quantisation recipe, by a name or from a user's TOML file.
+    """Load a quantisation recipe, by name or from a user's TOML file.
 
     Raises:
         SettingsError: there is no such recipe, or its file is not valid.

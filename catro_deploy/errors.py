@@ -10,18 +10,18 @@
     │   ├── CheckpointError        a weights file: missing, corrupt, or of another network
     │   ├── MessageError           a job, event or result: damaged, or of another version
     │   ├── ProfileError           a latency profile: missing, damaged, or of another device
-    │   └── RunFolderError         a run folder: missing, half-made, in use by another process
-    ├── MissedError                exit 3: done, but the result misses the request
+    │   └── RunFolderError         a run folder: missing, incomplete, in use by another process
+    ├── MissedError                exit 3: done, but the result does not meet the request
     └── FaultError                 exit 1: the machine or the library failed
-        ├── DeviceError            a remote device that cannot be reached, or refuses
-        ├── NumericsError          NaN or infinity where a number must be
+        ├── DeviceError            a remote device that cannot be reached, or refuses the request
+        ├── NumericsError          NaN or infinity where a finite number is required
         ├── StorageError           a file could not be written: disk full, no permission
         └── RuntimeMissingError    an inference runtime that is not installed or does not work
 
-``CatroWarning`` is not an error: the Python API warns with it of results that are probably not intended.
+``CatroWarning`` is not an error: the Python API issues it for results that are probably not intended.
 
-A message says what was requested, what was found, and what to do next: ``CatroError(problem, hint)`` keeps the last
-part apart, so that the command line can set it in another style.
+A message says what was requested, what was found, and what to do next. ``CatroError(problem, hint)`` keeps the last
+part separate, so that the command line can style it differently.
 """
 
 __all__ = [
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class CatroError(Exception):
-    """Root of the tree. ``hint`` is the next thing to do, a full sentence, or empty."""
+    """Root of the tree. ``hint`` says in a full sentence what to do next, or is empty."""
 
     exit_code = 1
 
@@ -103,11 +103,11 @@ class ProfileError(UsageError):
 
 
 class RunFolderError(UsageError):
-    """A run folder is missing, half-made, or in use."""
+    """A run folder is missing, incomplete, or in use."""
 
 
 class MissedError(CatroError):
-    """Everything was done, but the result misses the request."""
+    """Everything was done, but the result does not meet the request."""
 
     exit_code = 3
 
@@ -117,11 +117,11 @@ class FaultError(CatroError):
 
 
 class DeviceError(FaultError):
-    """A remote device cannot be reached, or refuses."""
+    """A remote device cannot be reached, or refuses the request."""
 
 
 class NumericsError(FaultError):
-    """NaN or infinity where a number must be."""
+    """NaN or infinity where a finite number is required."""
 
 
 class StorageError(FaultError):

@@ -21,7 +21,7 @@ PLAN = "plan.json"
 def users_code(name: str, error: type[UsageError], form: str) -> Iterator[None]:
     """Turn any exception of the factory ``name`` in this block into an ``error`` with the hint ``form``.
 
-    ``form`` says how the factory is called and what it must return. Errors of this package's tree pass through.
+    ``form`` says how the factory is called and what it must return. This package's own errors pass through.
     """
     try:
         yield
@@ -33,24 +33,24 @@ def users_code(name: str, error: type[UsageError], form: str) -> Iterator[None]:
 
 
 def load_factory(name: str, error: type[UsageError]) -> Callable[..., Any]:
-    """Import the factory ``name``, with the working folder on the import path; errors of the import pass through.
+    """Import the factory ``name``, with the working folder on the import path; errors during the import pass through.
 
     Raises:
-        UsageError: of the class ``error``; its module is not there, or has nothing of that name.
+        UsageError: raised as ``error``; the module does not exist, or has no attribute of that name.
     """
     module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())
-    if here not in sys.path:  # last: a user's profile.py must not replace the standard library's
+    if here not in sys.path:  # at the end: a user's profile.py must not shadow the standard library's
         sys.path.append(here)
     try:
         _refuse_run_folders(module_name, error)
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as missing:
         if not missing.name or not f"{module_name}.".startswith(f"{missing.name}."):
-            raise  # one that the factory's module needs
+            raise  # a dependency of the factory's module
         meant = did_you_mean(module_name, [path.stem for path in Path.cwd().glob("*.py")], form=f"{{}}:{attribute}")
         hint = f"{meant} {here} is on the import path.".lstrip()
-        raise error(f"The factory {name} is not there: {missing}.", hint) from None
+        raise error(f"The factory {name} cannot be found: {missing}.", hint) from None
     if not hasattr(module, attribute):
         own = {key: value for key, value in vars(module).items() if getattr(value, "__module__", "") == module_name}
         offered = [key for key, value in own.items() if callable(value) and not key.startswith("_")]
@@ -62,14 +62,14 @@ def load_factory(name: str, error: type[UsageError]) -> Callable[..., Any]:
 
 
 def _refuse_run_folders(module_name: str, error: type[UsageError]) -> None:
-    """Raise ``error`` if the module or a package of it is in a run folder, before any of its code runs.
+    """Raise ``error`` if the module or a parent package is in a run folder, before any of its code runs.
 
     A run folder is data that may come from somebody else, and its plan names the module.
     """
     parts = module_name.split(".")
     for end in range(1, len(parts) + 1):
         name = ".".join(parts[:end])
-        spec = importlib.util.find_spec(name)  # imports the package that contains it, which was checked before
+        spec = importlib.util.find_spec(name)  # imports the parent package, which has already been checked
         places = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
         for place in filter(None, places):
             folder = next((parent for parent in (Path(place), *Path(place).parents) if (parent / PLAN).is_file()), None)

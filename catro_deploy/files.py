@@ -30,7 +30,7 @@ UNFINISHED = ".*.part"
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path``.
 
-    It replaces ``path`` when the block succeeds, else it is deleted.
+    It replaces ``path`` if the block succeeds, otherwise it is deleted.
 
     Raises:
         StorageError: the disk is full, or the folder cannot be written.
@@ -57,13 +57,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path``, whole or not at all."""
+    """Write ``content`` to ``path`` atomically."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 def write_text(path: Path, content: str) -> None:
-    """Write ``content`` to ``path`` as UTF-8, whole or not at all."""
+    """Write ``content`` to ``path`` atomically, as UTF-8."""
     write_bytes(path, content.encode())
 
 
@@ -71,16 +71,16 @@ def write_json(path: Path, content: Any) -> None:  # noqa: ANN401 - whatever JSO
     """Write ``content`` to ``path`` as JSON.
 
     Raises:
-        ValueError: it holds NaN or infinity, which other readers refuse.
+        ValueError: it contains NaN or infinity, which other readers reject.
     """
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def require_regular(path: Path) -> None:
-    """Check that reading ``path`` ends: opening a pipe may wait for ever, and a device may have no end.
+    """Check that reading ``path`` terminates: opening a pipe may block forever, and a device may have no end.
 
     Raises:
-        OSError: something is there that is not a regular file.
+        OSError: ``path`` exists, but is not a regular file.
     """
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file")

@@ -1,8 +1,7 @@
-"""Memory of the process: pages of freed tensors are reused, where malloc would return them to the system.
+"""Process memory: pages of freed tensors are reused instead of being returned to the system, as malloc would do.
 
-PyTorch takes tensors on a CPU from malloc. glibc maps each large one on its own and unmaps it when it is freed, so that
-every feature map of a batch costs a page fault for each 4 KiB, again and again: at 224x224 that takes longer than the
-arithmetic.
+PyTorch allocates CPU tensors with malloc. glibc maps each large one separately and unmaps it when it is freed, so every
+feature map of every batch costs a page fault per 4 KiB: at 224x224 this takes longer than the arithmetic.
 """
 
 import ctypes
@@ -17,9 +16,9 @@ __all__ = ["reused_pages"]
 # Parameters of mallopt, from glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
 REUSING = {MMAP_MAX: 0, TRIM_THRESHOLD: -1}
-"""No block is mapped separately, and free memory at the end of the heap stays."""
-# A call of mallopt ends glibc's adaptation of the thresholds permanently. Its defaults of 128 KiB would then be fixed
-# and map far more than before; these are the adapted values in a program with tensors of 32 MiB.
+"""No block is mapped separately, and free memory at the end of the heap is kept."""
+# A call of mallopt permanently disables glibc's dynamic thresholds. They would then stay at their default of 128 KiB,
+# and far more blocks would be mapped than before; these are the dynamic values of a program with tensors of 32 MiB.
 ORDINARY = {MMAP_THRESHOLD: 32 * 2**20, MMAP_MAX: 65536, TRIM_THRESHOLD: 64 * 2**20}
 CHOSEN_BY_USERS = ("MMAP_MAX", "MMAP_THRESHOLD", "TRIM_THRESHOLD")
 
@@ -28,12 +27,12 @@ CHOSEN_BY_USERS = ("MMAP_MAX", "MMAP_THRESHOLD", "TRIM_THRESHOLD")
 def reused_pages() -> Iterator[None]:
     """Keep the pages of tensors that are freed in this block for reuse; return them to the system at its end.
 
-    For loops on a CPU that free and allocate the same large tensors. It holds for all threads of the process and may be
-    nested, also by several threads. Other C libraries than glibc, and a malloc that was set up by the environment
-    (``MALLOC_MMAP_MAX_``, ``GLIBC_TUNABLES``), stay as they are.
+    For loops on a CPU that free and allocate the same large tensors. It affects all threads of the process, and may be
+    nested, also by several threads. C libraries other than glibc, and a malloc that is configured by the environment
+    (``MALLOC_MMAP_MAX_``, ``GLIBC_TUNABLES``), are left unchanged.
     """
-    # A block instead of a global setting: timed inferences, and programs that use the Python API, should see malloc's
-    # usual behaviour, and free memory.
+    # A block instead of a global setting: timed inferences, and programs that use the Python API, should get malloc's
+    # usual behaviour and find the memory free.
     _MALLOC.enter()
     try:
         yield
@@ -42,7 +41,7 @@ def reused_pages() -> Iterator[None]:
 
 
 class _Malloc:
-    """glibc's malloc, set up for reuse while at least one block is open; nothing happens without ``libc``."""
+    """glibc's malloc, configured for reuse while at least one block is open; without ``libc``, a no-op."""
 
     def __init__(self, libc: ctypes.CDLL | None) -> None:
         self._libc = libc

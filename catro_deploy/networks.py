@@ -1,4 +1,4 @@
-"""Networks of a run folder: factory + plan.json + safetensors, built again without pickle."""
+"""Networks of a run folder: rebuilt from factory + plan.json + safetensors, without pickle."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -27,22 +27,22 @@ def load(
     weights: Literal["finetuned", "pruned", "original"] = "finetuned",
     model: nn.Module | Callable[[int], nn.Module] | None = None,
 ) -> nn.Module:
-    """Build a network of ``run``, or of a folder that ``PrunedModel.save`` wrote, again: in eval mode on the CPU.
+    """Rebuild a network of ``run``, or of a folder that ``PrunedModel.save`` wrote, in eval mode on the CPU.
 
     Args:
         run: the folder.
-        weights: the fine-tuned network (of ``PrunedModel.save``: the network as it was then), the pruned one before
+        weights: the fine-tuned network (for ``PrunedModel.save``: the network as it was saved), the pruned one before
             fine-tuning, or the unpruned one, with outputs for the wanted classes only, in the order of the plan.
         model: replaces the plan's factory: the unpruned network as a module with all its classes, which is copied and
-            whose weights do not matter, or a function of the number of classes that returns one. Needed where a module
-            in memory was pruned.
+            whose weights do not matter, or a function that takes the number of classes and returns such a module.
+            Required if a module in memory was pruned.
 
     Returns:
         A module that maps normalised images (n, channels, height, width) to logits (n, wanted classes).
 
     Raises:
         RunFolderError: the plan or the weights are missing.
-        ModelError: the model's code is not that of the plan, or nothing says how to build the network.
+        ModelError: the model's code differs from the plan's, or neither the plan nor ``model`` can build the network.
         CheckpointError: the weights are not those of the plan.
     """
     folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
@@ -63,7 +63,7 @@ def load(
 
 
 def load_cut(run: RunFolder) -> nn.Module:
-    """Build the network of ``run`` as it was right after the cut, with the original's weights.
+    """Rebuild the network of ``run`` as it was right after the cut, with the original's weights.
 
     Raises:
         As ``load``.

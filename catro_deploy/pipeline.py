@@ -1,7 +1,7 @@
 """Running the stages in order, and skipping those that are up to date.
 
-A stage is skipped if it ended before with the same settings and the same files. When a stage begins, it and the stages
-that read its files are marked as not done: a file of an older attempt never passes for a new one.
+A stage is skipped if it has already finished with the same settings and the same files. When a stage begins, it and the
+stages that read its files are marked as not done, so that a file of an earlier attempt is never mistaken for a new one.
 """
 
 import importlib
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 TRAIN = "catro_deploy.stages.train:train"
-# Stage -> the command that runs it, of those that are no commands themselves.
+# Stage -> the command that runs it, for stages that are not commands themselves.
 COMMANDS = {SEARCH: "run", VARIANTS: "run", RUNTIMES: "bench"}
 
 
@@ -54,7 +54,7 @@ def check(settings: Settings) -> None:
 
     Raises:
         UsageError: the target, the budget or a protocol is invalid, or they are incompatible.
-        TargetError: a budget or variant is to be searched, or a precision decided, on a target that cannot be reached
+        TargetError: searching for a budget or variant, or deciding a precision, needs a target that cannot be reached
             from here.
     """
     target = load_target(settings.prune.target)
@@ -82,10 +82,10 @@ def _check_protocols(settings: Settings) -> None:
 
 
 def with_target_of_device(settings: Settings) -> Settings:
-    """``settings`` with the target of the device that is named, or with the only device of a target elsewhere.
+    """``settings`` with the target of the named device, or with the only device of a target not reachable from here.
 
     Raises:
-        TargetError: there is no such device, or it is another target.
+        TargetError: there is no such device, or it has another target.
     """
     if settings.prune.device == HERE:
         return _with_only_device(settings)
@@ -109,10 +109,10 @@ def _with_only_device(settings: Settings) -> Settings:
 
 
 def with_search(settings: Settings) -> Settings:
-    """``settings`` of a whole run: with an allowed loss of accuracy and no budget, the budget is searched.
+    """``settings`` of a whole run: if a loss of accuracy is allowed and no budget is set, the budget is searched.
 
-    Not on a target that cannot be reached from here. Where variants may differ in precision, the fastest is served that
-    keeps the accuracy.
+    For a target that cannot be reached from here they stay unchanged. If variants may differ in precision, the fastest
+    one that keeps the accuracy is served.
 
     Raises:
         TargetError: the target is not known.
@@ -135,7 +135,7 @@ def _with_pruning(settings: Settings, **changes: object) -> Settings:
 def _require_searchable(settings: Settings, target: Target) -> None:
     if settings.verify.max_drop is None:
         raise SettingsError(
-            "The budget auto is searched by an allowed loss of accuracy, which is not set.",
+            "The budget auto is searched for an allowed loss of accuracy, which is not set.",
             "Set it in points: catro-deploy run --budget auto --max-drop 0.5; or name a budget: --budget 0.5x",
         )
     if not reachable(target, settings.prune.device):
@@ -154,16 +154,16 @@ def run_stages(
     force: bool = False,
     table: Sequence[Stage] = STAGES,
 ) -> MissedError | None:
-    """Run the stages ``names`` of ``table`` in its order, each unless it is done; ``force`` runs them anyway.
+    """Run the stages ``names`` in the order of ``table``, except those that are done; ``force`` runs them anyway.
 
-    The search runs for the budget ``auto`` only, variants are compared where [search] is enabled; the pruning then
-    works with what they found, and the stages after it with what the plan says.
+    The search runs only for the budget ``auto``, and variants are compared only if [search] is enabled. Pruning then
+    uses their results, and the stages after it use the plan.
 
     Returns:
-        The request that was missed, for the caller to raise once the results are shown.
+        The error for a request that was not met, for the caller to raise once the results are shown; else None.
 
     Raises:
-        RunFolderError: another process works in the folder, or an earlier stage has not been run.
+        RunFolderError: another process is using the folder, or an earlier stage has not been run.
         CatroError: whatever a stage raises.
     """
     missed: list[MissedError] = []
@@ -204,15 +204,15 @@ def _note_left_out(skipped: Sequence[str], names: Sequence[str], settings: Setti
     """Note that the stages ``skipped`` cannot run, since their target cannot be reached from here.
 
     Raises:
-        TargetError: all requested stages run there.
+        TargetError: all requested stages run on that target.
     """
     if not skipped:
         return
     target = load_target(settings.prune.target)
-    said = " and ".join([", ".join(skipped[:-1]), skipped[-1]] if len(skipped) > 1 else skipped)
+    listed = " and ".join([", ".join(skipped[:-1]), skipped[-1]] if len(skipped) > 1 else skipped)
     if len(skipped) == len(names):
-        require_reachable(target, settings.prune.device, said)
-    progress.note(f"{said}: left out, {target.name} cannot be reached from here")
+        require_reachable(target, settings.prune.device, listed)
+    progress.note(f"{listed}: left out, {target.name} cannot be reached from here")
 
 
 def _run_stage(
@@ -251,9 +251,9 @@ def _require_upstream(stage: Stage, run: RunFolder, table: Sequence[Stage]) -> N
                 missing.insert(0, earlier.name)
     if missing:
         raise RunFolderError(
-            f"{stage.name} needs the results of {', '.join(missing)} in {run.path}: not made yet, or changed or gone "
-            "since.",
-            f"Go on with: catro-deploy {COMMANDS.get(missing[0], missing[0])} --run {run.path}",
+            f"{stage.name} needs the results of {', '.join(missing)} in {run.path}, which do not exist yet, or have "
+            "been changed or deleted.",
+            f"Continue with: catro-deploy {COMMANDS.get(missing[0], missing[0])} --run {run.path}",
         )
 
 
@@ -273,10 +273,10 @@ def _resolve(function: str) -> Callable[..., object]:
 
 
 def run_folder_name(settings: Settings) -> str:
-    """A folder's name that distinguishes prunings: ``x86-cpu-speed_limits-50pct-flops-1a2b3c4d``.
+    """A folder name that distinguishes pruning runs: ``x86-cpu-speed_limits-50pct-flops-1a2b3c4d``.
 
     Raises:
-        CheckpointError: the trained model is not there.
+        CheckpointError: the trained model does not exist.
     """
     parts = {section: deciding(settings, section) for section in ("model", "data", "prune")}
     classes = "+".join(parts["prune"]["classes"]) or "all"

@@ -42,4 +42,4 @@ class Silent:
         yield _SilentTask()
 
     def note(self, text: str) -> None:
-        """Say nothing."""
+        """Print nothing."""

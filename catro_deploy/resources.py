@@ -87,7 +87,7 @@ def cache_folder() -> Path:
         return user_cache_path(PROGRAM, appauthor=False)
     except RuntimeError:
         raise UsageError(
-            "This user has no home, so there is no cache folder.", "Name a folder: the variable CATRO_CACHE"
+            "This user has no home, so there is no cache folder.", "Set the variable CATRO_CACHE to a folder."
         ) from None
 
 
@@ -97,14 +97,14 @@ def names(kind: Kind) -> tuple[str, ...]:
 
 
 def origin(kind: Kind, path: Path) -> Origin:
-    """Whether ``path``, as ``find`` gave it, came with the package, is one of the user's, or was given as a path."""
+    """Whether ``path``, returned by ``find``, came with the package, is one of the user's, or was given as a path."""
     if path.parent == own_folder(kind):
         return "yours"
     return "shipped" if path.parent == folder(kind) else "file"
 
 
 def find(kind: Kind, name: str, error: type[UsageError] = UsageError) -> Path:
-    """The file of a known ``name``, or the file at that path if ``name`` holds a slash or ends with ``.toml``.
+    """The file of a known ``name``, or the file at that path if ``name`` contains a slash or ends with ``.toml``.
 
     A user's file takes precedence over the package's of the same name.
 
@@ -121,7 +121,7 @@ def find(kind: Kind, name: str, error: type[UsageError] = UsageError) -> Path:
         near = did_you_mean(name, known, alike=ALIKE)
         raise error(
             f"There is no {NOUNS[kind]} {name!r}. {near}".rstrip(),
-            f"Known are: {', '.join(known)}. A path to a TOML file of your own works as well.",
+            f"Known names: {', '.join(known)}. The path of your own TOML file works as well.",
         )
     return known[name]
 

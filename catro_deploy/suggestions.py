@@ -9,9 +9,9 @@ ALIKE = 0.6
 
 
 def similar(name: str, known: Iterable[str], most: int = 1, alike: float = ALIKE) -> list[str]:
-    """Up to ``most`` of ``known`` that resemble ``name``, the best first, and of equal ones the first.
+    """Up to ``most`` of ``known`` that resemble ``name``, best first; ties keep the order of ``known``.
 
-    ``alike`` is the least ratio of difflib, 0 to 1.
+    ``alike`` is the minimum ratio of difflib, 0 to 1.
     """
     ratios = {one: difflib.SequenceMatcher(None, one, name).ratio() for one in known}
     return sorted((one for one in ratios if ratios[one] >= alike), key=lambda one: -ratios[one])[:most]

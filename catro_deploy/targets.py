@@ -1,6 +1,6 @@
 """Targets: the kinds of devices that networks are pruned for, one TOML file each.
 
-A file may say ``extends = "jetson-orin"``: it then holds only what differs from that target of the package.
+A file may contain ``extends = "jetson-orin"``: it then holds only what differs from that target of the package.
 """
 
 import re
@@ -35,15 +35,15 @@ BY_KIND = {
     "gpu": (*ON_GPU, "pytorch"),
     "jetson": (*ON_GPU, "pytorch"),
 }
-# Keys that a file must have even if it extends another.
-OF_ITS_OWN = ("title", "notes")
+# Keys that a file does not inherit from the target that it extends.
+NOT_INHERITED = ("title", "notes")
 FIT_NAME = re.compile(r"\w[\w.+-]*")
 
 
 class GpuFigures(BaseModel):
     """Peak figures of a GPU, without sparsity. A multiply-add counts as two operations.
 
-    ``bandwidth_gb_s`` is that of its memory in 1e9 bytes a second; ``l2_mib`` is None where it is not known.
+    ``bandwidth_gb_s`` is that of its memory in 1e9 bytes per second; ``l2_mib`` is None if it is not known.
     """
 
     model_config = STRICT
@@ -67,7 +67,7 @@ class GpuFigures(BaseModel):
 
 
 class Target(BaseModel):
-    """A kind of device and how networks run on it; ``sources`` has the source of each of its ``figures``.
+    """A kind of device and how networks run on it; ``sources`` gives the source of each of its ``figures``.
 
     A ``gpu`` is NVIDIA's, an ``igpu`` and an ``npu`` are Intel's.
 
@@ -95,7 +95,7 @@ class Target(BaseModel):
 
     @property
     def figures(self) -> dict[str, str | int | float]:
-        """All that needs a source, by the name it has in ``sources``."""
+        """All values that need a source, by their names in ``sources``."""
         threads = {"threads": self.threads} if self.kind == "cpu" else {}
         power_mode = {"power_mode": self.power_mode} if self.power_mode else {}
         gpu = self.gpu.model_dump(exclude_none=True) if self.gpu else {}
@@ -104,7 +104,7 @@ class Target(BaseModel):
 
     @property
     def takes_ir(self) -> bool:
-        """Whether it runs networks by OpenVINO, which has a file format of its own."""
+        """Whether it runs networks with OpenVINO, which has its own file format."""
         return self.runtime.partition("-")[0] == "openvino"
 
     @model_validator(mode="after")
@@ -116,7 +116,7 @@ class Target(BaseModel):
             raise ValueError(f'the runtime of a target of kind "{self.kind}" cannot be {self.runtime}')
         if self.kind == "cpu":
             if "threads" not in self.model_fields_set:
-                raise ValueError('a target of kind "cpu" must say threads')
+                raise ValueError('a target of kind "cpu" must set threads')
             if self.precision != "fp32":
                 raise ValueError('a target of kind "cpu" computes in fp32 in this version')
         elif self.threads != 1:
@@ -134,7 +134,7 @@ class Target(BaseModel):
 
 
 def load_target(name_or_path: str | Path) -> Target:
-    """Load a target by its name or from a file of the user's; the file's stem is the name.
+    """Load a target by name or from a user's file; the file's stem is the name.
 
     Raises:
         TargetError: there is no such target, or its file is not valid.
@@ -151,11 +151,12 @@ def load_target(name_or_path: str | Path) -> Target:
 
 
 def add_target(file: Path, name: str | None = None, *, force: bool = False) -> Path:
-    """Copy the target ``file`` to the user's own, as ``name`` or by its stem; return where it is now.
+    """Copy the target ``file`` to the user's own targets, as ``name`` or by its stem; return the path of the copy.
 
     Raises:
-        TargetError: the file is no target, its name cannot be one, or the user has one of that name and not ``force``.
-        StorageError: it cannot be written.
+        TargetError: the file is not a target, its name is not valid, or the user already has a target of that name and
+            ``force`` is not set.
+        StorageError: the copy cannot be written.
     """
     name = file.stem if name is None else name.removesuffix(".toml")
     if not FIT_NAME.fullmatch(name):
@@ -163,7 +164,7 @@ def add_target(file: Path, name: str | None = None, *, force: bool = False) -> P
     load_target(file.absolute().as_posix())
     place = resources.own_folder("targets")
     if place is None:
-        raise TargetError("This user has no home to keep targets in.", "Name a folder: the variable CATRO_CONFIG")
+        raise TargetError("This user has no home to keep targets in.", "Set the variable CATRO_CONFIG to a folder.")
     copy = place / f"{name}.toml"
     if copy.exists() and not force:
         raise TargetError(
@@ -181,7 +182,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise TargetError(f"{path} cannot be read: {error}.", _example("cpu")) from None
     if "name" in content:
-        raise _invalid(path, "name: the file's name is the target's", content.get("kind"))
+        raise _invalid(path, "name: a target is named after its file", content.get("kind"))
     for table in {"gpu", "sources"} & set(content):
         if not isinstance(content[table], dict):
             raise _invalid(path, f"{table}: Input should be a table", content.get("kind"))
@@ -210,7 +211,7 @@ def _whole(path: Path, extending: Sequence[Path] = ()) -> dict[str, Any]:
 
 
 def _base(path: Path, name: object) -> Path:
-    """The file of the target that the one at ``path`` extends: one of the package's."""
+    """The file of the target that ``path`` extends, which must be one of the package's."""
     base = resources.folder("targets") / f"{name}.toml"
     if not isinstance(name, str) or base.parent != resources.folder("targets") or not base.is_file():
         shipped = sorted(file.stem for file in resources.folder("targets").glob("*.toml"))
@@ -225,7 +226,7 @@ def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """``own`` merged over ``base``. A figure that ``own`` replaces loses its source in ``base``."""
     changed = {*own, *(f"gpu.{figure}" for figure in own.get("gpu", {}))}
     sources = {figure: source for figure, source in base["sources"].items() if figure not in changed}
-    inherited = {key: value for key, value in base.items() if key not in OF_ITS_OWN}
+    inherited = {key: value for key, value in base.items() if key not in NOT_INHERITED}
     merged: dict[str, Any] = inherited | own | {"sources": sources | own.get("sources", {})}
     if "gpu" in merged:
         merged["gpu"] = base.get("gpu", {}) | own.get("gpu", {})

@@ -31,7 +31,7 @@ def toml_text(path: Path) -> str:
     """The text of a file of settings.
 
     Raises:
-        OSError: it cannot be read, is no regular file (a pipe or a device may have no end), or is too large.
+        OSError: it cannot be read, is not a regular file (a pipe or a device may have no end), or is too large.
         UnicodeDecodeError: it is not UTF-8.
     """
     require_regular(path)
@@ -41,7 +41,7 @@ def toml_text(path: Path) -> str:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The document that ``text`` is.
+    """Parse ``text`` as a TOML document.
 
     Raises:
         tomllib.TOMLDecodeError: it is not TOML, or nested too deeply.
@@ -78,7 +78,7 @@ def toml_value(value: bool | int | float | str | Path | Sequence[Any] | Mapping[
 def toml_differences(
     before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[str, str, str]]:
-    """``section.key`` with both values as text, for each key of documents of sections that differs."""
+    """``section.key`` with both values as text, for each key that differs between two documents of sections."""
     for section in dict.fromkeys([*before, *after]):
         old, new = before.get(section, {}), after.get(section, {})
         for key in dict.fromkeys([*old, *new]):
@@ -99,7 +99,7 @@ def toml_mistake(text: str, error: tomllib.TOMLDecodeError) -> tuple[str, str]:
 
 
 def _likely(wrong: str) -> Iterator[str]:
-    """What a line with a mistake may have been meant as, the likeliest first."""
+    """What a line with a mistake was probably meant to be, the most likely first."""
     straight = re.sub("[\u201c\u201d\u201e]", '"', wrong)
     yield straight
     if straight.startswith("["):

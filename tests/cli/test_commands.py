@@ -38,7 +38,7 @@ def test_run_and_bench_compare_runtimes_if_asked(catro, the_run):
     run.runtimes.unlink()
     refused = catro("report")
     assert refused.exit_code == 2
-    assert "Go on with: catro-deploy bench --run runs/" in refused.stderr
+    assert "Continue with: catro-deploy bench --run runs/" in refused.stderr
     assert catro("bench").exit_code == 0
     assert catro("report").exit_code == 0
 

@@ -13,7 +13,7 @@ from catro_deploy.runs.folder import RunFolder
         (("finetune", "--epochs", "many"), "valid integer"),
         (("finetune", "--schedule", "stairs"), "cosine"),
         (("prune", "--budget", "fast"), "50%flops"),
-        (("prune", "--budget", "0%flops"), "not above 0 and"),
+        (("prune", "--budget", "0%flops"), "must be above 0 and"),
         (("prune", "--budget", "1.5x"), "at most what the original uses"),
         (("prune", "--budget", "400"), "400us"),
         (("prune", "--target", "x86"), "Did you mean x86-cpu?"),
