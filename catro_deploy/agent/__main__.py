@@ -1,6 +1,6 @@
 """The agent: reads one order from the standard input, writes events as JSON lines to the standard output.
 
-With arguments it serves a host that is connected by ssh (service.py), or does the jobs of a bundle (carried.py).
+With arguments it serves a host that is connected by ssh (service.py), or runs the jobs of a bundle (carried.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Run the job, or what the arguments say; the exit code is 0, or that of the reported error."""
+    """Run the job, or the command in the arguments; return 0, or the exit code of the reported error."""
     if sys.argv[1:] == ["do"]:
         from catro_deploy.agent.carried import do
 
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def _take_stdout() -> TextIO:
-    """The standard output, reserved for events: output of libraries goes to the standard error from now on."""
+    """Reserve the standard output for events: from now on, output of libraries goes to the standard error."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return channel

@@ -1,4 +1,4 @@
-"""Which function does which job."""
+"""The function that runs each job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["facts", "run"]
 
-# By the job's name; imported on use: most need numpy, and the doctor reports if that is missing.
+# By job name; imported on use: most need numpy, and the doctor job reports if it is missing.
 FUNCTIONS = {
     "bench": "catro_deploy.agent.bench:bench",
     "build": "catro_deploy.agent.build:build",
@@ -29,11 +29,11 @@ FUNCTIONS = {
 
 
 def run(job: Job[R], workspace: Workspace, emit: Emit) -> R:
-    """Do ``job`` in ``workspace``, report events to ``emit``, and return the result.
+    """Run ``job`` in ``workspace``, report events to ``emit``, and return the result.
 
     Raises:
         RuntimeMissingError: numpy is not installed.
-        CatroError: as the job says.
+        CatroError: the job failed; see its function.
     """
     module, function = FUNCTIONS[job.NAME].split(":")
     try:
@@ -48,11 +48,11 @@ def run(job: Job[R], workspace: Workspace, emit: Emit) -> R:
 
 
 def facts(job: FactsJob, workspace: Workspace, emit: Emit) -> FactsResult:
-    """The device's facts, and the version of the runtime after a trial.
+    """The device's facts, and the version of the runtime after a trial run.
 
     Raises:
         RuntimeMissingError: the runtime is not installed, finds no GPU, or may not use it.
-        FaultError: it does not work.
+        FaultError: the runtime does not work.
     """
     from catro_deploy.agent.facts import device_facts
     from catro_deploy.runtimes.trial import try_runtime

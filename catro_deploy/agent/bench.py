@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 PROGRESS_EVERY_S = 0.25
-# Medians of two programs that differ more than this contradict each other.
+# If the medians of two programs differ by more than this share, they contradict each other.
 APART = 0.1
 
 
@@ -47,7 +47,7 @@ def bench(job: BenchJob, workspace: Workspace, emit: Emit) -> BenchResult:
 
     Raises:
         ModelError: a model cannot be run, or is not the expected one.
-        UsageError: a model does not take this batch size.
+        UsageError: a model does not accept this batch size.
         RuntimeMissingError: the runtime is not installed.
     """
     with ExitStack() as stack:
@@ -77,7 +77,7 @@ def bench(job: BenchJob, workspace: Workspace, emit: Emit) -> BenchResult:
 
 
 def _capturable(runners: Mapping[str, Runner], job: BenchJob) -> tuple[tuple[Mode, ...], list[str]]:
-    """The modes of ``job``, without CUDA graphs where none can be captured, and a remark on that."""
+    """The modes of ``job``, without CUDA graphs if one cannot be captured, and a remark on that."""
     try:
         for mode in job.modes:
             for runner in runners.values():
@@ -85,7 +85,7 @@ def _capturable(runners: Mapping[str, Runner], job: BenchJob) -> tuple[tuple[Mod
                     _call(runner, mode, job.protocol.seed)
     except CaptureError as error:
         plain = (replace(mode, cuda_graph=mode.cuda_graph and False) for mode in job.modes)
-        doubt = f"Measured without CUDA graphs, which cannot be captured of these networks: {error.problem}"
+        doubt = f"Measured without CUDA graphs, which cannot be captured for these networks: {error.problem}"
         return tuple(dict.fromkeys(plain)), [doubt]
     return job.modes, []
 
@@ -126,7 +126,7 @@ def _measured(
 
 
 def _with_energy_and_others(result: BenchResult, runners: Mapping[str, Runner], job: BenchJob) -> BenchResult:
-    """``result`` with energy and the times of the runtime's own timer, where the device has them."""
+    """``result`` with energy and the times of the runtime's own benchmark tool, where the device has them."""
     calls = {name: _call(runner, result.mode, job.protocol.seed) for name, runner in runners.items()}
     with open_meter(gpu=on_nvidia(runners["original"].providers)) as meter:
         result = replace(result, energy=energy(calls, meter) if meter else None)
@@ -189,7 +189,7 @@ def _by_trtexec(
 
 
 def _brief(result: ModeResult) -> ModeResult:
-    """``result`` without single samples."""
+    """``result`` without the individual samples."""
     original, pruned = (replace(one, samples_us=None) for one in (result.original, result.pruned))
     return replace(result, original=original, pruned=pruned)
 
@@ -199,7 +199,7 @@ def _median(times_us: list[float]) -> float | None:
 
 
 def _call(runner: Runner, mode: Mode, seed: int, enqueue_us: list[float] | None = None) -> Callable[[], float]:
-    """A function that runs one inference and returns its time, by the GPU's clock in modes of GPUs."""
+    """A function that runs one inference and returns its time, measured by the GPU's clock in GPU modes."""
     images = _images(runner, mode.batch, seed)
     if mode.transfers is not None and mode.cuda_graph is not None:
         assert isinstance(runner, GpuRunner), "modes of a GPU need a runtime on a GPU"
@@ -217,7 +217,7 @@ def _images(runner: Runner, batch: int, seed: int) -> NDArray[Any]:
 
 
 def _seldom(emit: Emit) -> Callable[[float], None]:
-    """Report the seconds passed in all modes, rarely enough not to disturb the measurement."""
+    """A function that emits the elapsed seconds over all modes, rarely enough not to disturb the measurement."""
     began = last = time.perf_counter()
 
     def report(_: float) -> None:

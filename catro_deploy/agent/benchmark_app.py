@@ -1,7 +1,7 @@
-"""OpenVINO's own timer of networks, ``benchmark_app``, which comes with it: a second opinion on what is measured here.
+"""OpenVINO's own benchmark tool, ``benchmark_app``, which comes with it: a second opinion on the measurements.
 
-It times one network at a time, so what the report rests on are turns in one process (see ``measure``); but the two must
-agree. It is run in the same interpreter, where it reports nothing to anybody, and told all that ``OvRunner`` sets.
+It times one network at a time, so the report is based on turns in one process (see ``measure``); but the two must
+agree. It runs with the same interpreter, with its telemetry disabled, and with all options that ``OvRunner`` sets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app_median_us", "faults", "median_us"]
 
-# What ``keep_silent`` does, in a process that knows nothing of this package: on a device it is in the agent's file.
+# What ``keep_silent`` does, in a process that cannot import this package: on a device it is in the agent's file.
 PROGRAM = """
 import sys
 sys.modules["openvino_telemetry"] = None
@@ -40,7 +40,7 @@ def app_median_us(runner: OvRunner, batch: int) -> float:
     command = [
         sys.executable, "-c", PROGRAM, "-m", str(runner.model), "-d", runner.device, "-hint", "none", "-api", "sync",
         "-nireq", "1", "-t", str(SECONDS), "-shape", f"[{shape}]", "-infer_precision", f"{runner.device}:{precision}",
-        # Else it takes what has three channels for a picture, and gives the network another input.
+        # Otherwise it treats an input with three channels as a picture, and feeds the network a different input.
         "-ip", "u8" if runner.input_type == "uint8" else "f32",
     ]  # fmt: skip
     if runner.device == "CPU":
@@ -55,10 +55,12 @@ def app_median_us(runner: OvRunner, batch: int) -> float:
 
 
 def median_us(log: str) -> float:
-    """The median in its ``log``: in microseconds to two digits below 1 ms on average, else in milliseconds.
+    """The median in its ``log``, in microseconds.
+
+    The log has it in microseconds, to two digits, if the average is below 1 ms, otherwise in milliseconds.
 
     Raises:
-        FaultError: there is none.
+        FaultError: the log contains no median.
     """
     found = re.search(r"\] +Median: +([\d.]+) (us|ms)$", log, re.MULTILINE)
     if not found:

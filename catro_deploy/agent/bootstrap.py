@@ -1,14 +1,14 @@
-"""Stores the agent on a device, and starts it only if its hash is right and nobody else can change its folder.
+"""Stores the agent on a device, and starts it only if its hash is correct and no other user can change its folder.
 
 The host sends this source with each call, as an argument of ``python -c``: no file on the device is trusted.
-Arguments: folder, name and SHA-256 of the agent, a token of this host, then what to do:
+Arguments: folder, name and SHA-256 of the agent, a token of this host, then the action:
 
 ``install SIZE OFFSET``
-    Take the agent from the standard input, from byte OFFSET on; the bytes before have arrived.
+    Read the agent from the standard input, from byte OFFSET on; the bytes before it have already arrived.
 ``run VERB ...``
-    Replace this process by the agent. Without the agent, the answer is the event ``missing``.
+    Replace this process with the agent. If the agent is missing, the answer is the event ``missing``.
 
-Any Python from 3.6 on can read this, so that older ones are named.
+Any Python from 3.6 on can parse this, so that an error names the version if it is too old.
 """
 
 import grp
@@ -41,7 +41,7 @@ def main(folder: str, name: str, digest: str, token: str, *action: str) -> None:
     if sys.version_info < (3, 8):  # noqa: UP036 - the rest of the agent cannot be read by older ones
         sys.exit("catro-deploy needs Python 3.8 or later; this is " + sys.version.split()[0])
     os.umask(0o077)
-    sys.stdout.write("\n")  # earlier output of a login shell may lack its end of line
+    sys.stdout.write("\n")  # earlier output of a login shell may not end with a newline
     try:
         _do(_home(folder) / name, digest, token, action)
     except OSError as error:
@@ -57,7 +57,7 @@ def _do(place: Path, digest: str, token: str, action: "tuple[str, ...]") -> None
         place.parent.mkdir(parents=True, exist_ok=True)
         require_own(place.parent)
         if not receive(place, token, digest, int(action[1]), int(action[2]), sys.stdin.buffer):
-            raise Refused("The agent did not arrive whole.", "Run the command again.")
+            raise Refused("The agent did not arrive intact.", "Run the command again.")
         _say({"event": "result", "result": None})
     elif _hash_of(place) != digest:
         _say({"event": "missing", "arrived": arrived_bytes(place, token)})
@@ -72,7 +72,7 @@ def require_own(home: Path) -> None:
     """Ensure that only this user and root can change files in ``home``, and only this user can read its models.
 
     Raises:
-        Refused: another user owns or may write the folder, or one above it up to this user's home or the root.
+        Refused: another user owns or may write to the folder, or one above it up to this user's home or the root.
     """
     for path in (home, home.resolve()):
         for part in _parts(path):
@@ -85,9 +85,10 @@ def require_own(home: Path) -> None:
 
 
 def receive(place: Path, token: str, digest: str, size: int, offset: int, stream: IO[bytes]) -> bool:
-    """Append ``stream`` to what arrived of a file of ``size`` bytes; put it at ``place`` if its SHA-256 is ``digest``.
+    """Append ``stream`` to a partial file of ``size`` bytes; move it to ``place`` if its SHA-256 is ``digest``.
 
-    An incomplete file stays, for the next attempt of the host with this ``token``. Returns whether the file is whole.
+    An incomplete file is kept for the next attempt of the host with this ``token``. Returns whether the file is
+    complete and has this hash.
     """
     part, flags = _part(place, token), os.O_RDWR | os.O_NOFOLLOW
     if offset == 0:
@@ -132,7 +133,7 @@ def _part(place: Path, token: str) -> Path:
 
 
 def _hash_of(path: Path) -> str:
-    """SHA-256 of a file, empty if there is none; a link is none."""
+    """SHA-256 of a file; empty if it does not exist or is a link."""
     try:
         descriptor = os.open(str(path), os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
@@ -145,7 +146,7 @@ def _hash_of(path: Path) -> str:
 
 
 def _parts(path: Path) -> "Iterator[Path]":
-    """``path`` and the folders above it that are there, up to this user's home or the root, both excluded."""
+    """``path`` and the folders above it that exist, up to this user's home or the root, both excluded."""
     top = {Path("/")}
     with suppress(RuntimeError):  # a user without a home
         top |= {Path.home(), Path.home().resolve()}
@@ -165,14 +166,14 @@ def _require(path: Path, fault: str) -> None:
 
 
 def _fault(path: Path, *, above: bool) -> str:
-    """Why other users could change what is in a folder, or is ``above`` it; empty if they cannot."""
+    """Why other users could change what is in the agent's folder, or one ``above`` it; empty if they cannot."""
     trusted = {os.geteuid(), 0} if above else {os.geteuid()}
     if path.is_symlink() and path.lstat().st_uid not in trusted:
         return "another user has put a link there"
     found = path.stat()
     if found.st_uid not in trusted:
         return f"it belongs to {_user(found.st_uid)}"
-    if found.st_mode & stat.S_ISVTX and above:  # others may add to it, but not rename what is there
+    if found.st_mode & stat.S_ISVTX and above:  # others may add files to it, but not rename existing ones
         return ""
     if found.st_mode & stat.S_IWOTH:
         return "all users can write to it"
@@ -189,7 +190,7 @@ def _user(uid: int) -> str:
 
 
 def _is_alone_in(gid: int) -> bool:
-    """Whether a group has no member but this user, as the one that Debian makes for each user."""
+    """Whether this user is the only member of a group, such as the one that Debian creates for each user."""
     try:
         members = {pwd.getpwnam(name).pw_uid for name in grp.getgrgid(gid).gr_mem}
     except KeyError:

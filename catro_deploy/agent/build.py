@@ -37,8 +37,8 @@ def build(job: BuildJob, workspace: Workspace, emit: Emit) -> BuildResult:
     """Build the engine of each model, or find it, and send it in pieces. Rebuilds show the variation between builds.
 
     Raises:
-        UsageError: the runtime knows no engines.
-        ModelError: TensorRT cannot run a network, or it is not the one that was meant.
+        UsageError: the runtime has no engines.
+        ModelError: TensorRT cannot run a network, or it is not the expected one.
         RuntimeMissingError: TensorRT or a GPU is missing.
         FaultError: an engine could not be built.
     """
@@ -66,7 +66,7 @@ def build(job: BuildJob, workspace: Workspace, emit: Emit) -> BuildResult:
 
 
 def _rebuilt_us(onnx: Path, engine: Path, job: BuildJob) -> float:
-    """The median time of an engine that is built without what earlier builds have timed."""
+    """The median time of an engine that is built without the timing cache of earlier builds."""
     with tempfile.TemporaryDirectory(prefix="catro-deploy-build-") as folder:
         again = Path(folder) / engine.name
         again.write_bytes(built(onnx, effective(engine_settings(job)), None))

@@ -39,7 +39,7 @@ CHUNK_BYTES = 1 << 20
 
 
 def do(folder: Path) -> int:
-    """Do the jobs of ``folder`` that are not done yet, show progress, and return the exit code."""
+    """Run the jobs of ``folder`` that are not done yet, show progress, and return the exit code."""
     place = folder / RESULT
     try:
         jobs = _jobs(folder)
@@ -52,15 +52,15 @@ def do(folder: Path) -> int:
     except CatroError as error:
         _say(f"\n{error}\n")
         return error.exit_code
-    _say(f"Done. Carry this file back: {place}\nThere: catro-deploy import {RESULT}\n")
+    _say(f"Done. Copy this file back to the host: {place}\nThen run there: catro-deploy import {RESULT}\n")
     return 0
 
 
 def carried_events(path: Path) -> Iterator[CarriedEvent]:
-    """What is in the file ``path``, which ``do`` wrote.
+    """The events in the file ``path``, which ``do`` wrote.
 
     Raises:
-        MessageError: it cannot be read, is damaged, or of another version.
+        MessageError: it cannot be read, is damaged, or is of another version.
     """
     try:
         lines = _lines(path)
@@ -77,7 +77,7 @@ def carried_events(path: Path) -> Iterator[CarriedEvent]:
 
 
 def job_name(job: Any, files: Mapping[str, str]) -> str:  # noqa: ANN401 - what JSON can hold
-    """The name of a job with this JSON and these ``files`` by SHA-256."""
+    """The name of a job with this JSON and these ``files`` (name to SHA-256)."""
     return hashlib.sha256(json.dumps([job, dict(files)], sort_keys=True).encode()).hexdigest()
 
 
@@ -85,7 +85,7 @@ def _jobs(folder: Path) -> Mapping[str, CarriedJob]:
     """The jobs in ``folder``, by name.
 
     Raises:
-        MessageError: they, or a file of theirs, are missing or damaged.
+        MessageError: the jobs, or one of their files, are missing or damaged.
     """
     try:
         content = parse(_content(folder / JOBS), JOBS)
@@ -146,7 +146,7 @@ def _hash_of(path: Path) -> str:
 def _require_regular(path: Path) -> None:
     """Raise OSError for files that may be endless: pipes and devices."""
     if not path.is_file():
-        os.stat(str(path))  # noqa: PTH116 - what is not there is named as such
+        os.stat(str(path))  # noqa: PTH116 - raises FileNotFoundError if it does not exist
         raise OSError(f"{path} is not a regular file")
 
 

@@ -1,8 +1,8 @@
 """Clocks and throttling while networks are measured.
 
 They are read between turns, when nothing is timed, about four times a second: a thread would compete with inferences
-for Python's interpreter lock, and reading within a turn would be timed. Readings of nvidia-smi come from one running
-process, since starting one takes long enough for a GPU to lower its clock.
+for Python's interpreter lock, and the time of a reading within a turn would count. Readings of nvidia-smi come from one
+running process, since starting one takes long enough for a GPU to lower its clock.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["ClockWatch", "clock_remarks", "watched_clocks"]
 
 EVERY_S, EVERY_MS = 0.25, 250
-# Newer drivers name them reasons of events, older ones reasons of throttling.
+# Newer drivers call them event reasons, older ones throttle reasons.
 REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 FIELDS = ("clocks.sm", "clocks.max.sm", *REASONS)
-# Of nvml.h.
+# From nvml.h.
 REASON_BITS = {
     0x1: "gpu_idle",
     0x2: "applications_clocks_setting",
@@ -42,7 +42,7 @@ REASON_BITS = {
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clocks_setting",
 }
-# Clocks that differ by less are the same; those of CPUs change with the load of other cores.
+# Smaller relative differences between clocks are ignored; CPU clocks change with the load of other cores.
 GPU_CHANGE, CPU_CHANGE = 0.02, 0.1
 
 
@@ -58,13 +58,13 @@ class ClockWatch:
         self._next_s = 0.0
 
     def sample(self, *, counts: bool) -> None:
-        """Read the clocks, unless they were read just now; readings of warm-up are dropped."""
+        """Read the clocks, unless they were just read; readings during warm-up (not ``counts``) are dropped."""
         if time.monotonic() >= self._next_s:
             self._sample(counts=counts)
             self._next_s = time.monotonic() + EVERY_S
 
     def found(self) -> MeasuredClocks:
-        """The readings; called after the last turn, which is read, too."""
+        """The readings, with a last one taken now; to be called after the last turn."""
         self._sample(counts=True)
         if self._count_thermal_events() > self._thermal_events:
             self._throttled.add("cpu_thermal")
@@ -83,7 +83,7 @@ class ClockWatch:
                 self._throttled.update(_reasons(reading))
 
     def _note(self, name: str, current: float | None, highest: float | None, *, counts: bool) -> None:
-        if highest is not None:  # overheating lowers it: the earlier value counts
+        if highest is not None:  # overheating lowers it: the earlier value is kept
             self._highest[name] = max(highest, self._highest.get(name, 0.0))
         if counts and current is not None:
             self._read.setdefault(name, []).append(current)
@@ -159,7 +159,7 @@ def _reasons(reading: dict[str, str]) -> list[str]:
 
 
 def _cpu_clock_mhz(root: Path) -> tuple[float | None, float | None]:
-    """Of the cores that this process may use, the highest clock now, and the highest that is allowed."""
+    """The highest current clock and the highest allowed clock of the cores that this process may use."""
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
     folders = [root / f"sys/devices/system/cpu/cpu{core}/cpufreq" for core in cores]
     current, highest = (

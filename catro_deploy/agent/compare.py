@@ -1,4 +1,4 @@
-"""The job ``compare``: interleaved latencies of the same networks by several runtimes, in one process."""
+"""The job ``compare``: interleaved latencies of the same networks with several runtimes, in one process."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["compare"]
 
 
 def compare(job: CompareJob, workspace: Workspace, emit: Emit) -> CompareResult:
-    """Measure every network of ``job`` by every one of its runtimes that is installed, the first as the reference.
+    """Measure every network of ``job`` with each of its runtimes that is installed; the first is the reference.
 
     Raises:
-        ModelError: a network cannot be run, or is not the one that was meant.
+        ModelError: a network cannot be run, or is not the expected one.
         RuntimeMissingError: none of the runtimes is installed.
     """
     missing: dict[str, str] = {}
@@ -46,7 +46,7 @@ def compare(job: CompareJob, workspace: Workspace, emit: Emit) -> CompareResult:
                 missing[runtime] = error.problem
         if not runners:
             raise RuntimeMissingError(
-                "\n".join(["None of the runtimes can be used.", *missing.values()]), "Install one of them there."
+                "\n".join(["None of the runtimes can be used.", *missing.values()]), "Install one on the device."
             )
         for key, runner in runners.items():
             images = random_images(runner, job.batch, np.random.default_rng(job.protocol.seed))

@@ -1,4 +1,4 @@
-"""The clock of a Jetson's GPU by the kernel's devfreq, which every user can read."""
+"""The clock of a Jetson's GPU, from the kernel's devfreq, which every user can read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GPU = re.compile(r".*\.(gpu|gm20b|gp10b|gv11b|ga10b)|gpu-gpc-\d+")
 
 
 def gpu_clock_mhz(which: str, root: Path = Path("/")) -> float | None:
-    """``cur``, ``min`` or ``max``: what the clock is, and what the governor may set it to; None where there is none.
+    """The current clock (``cur``), or the limits of the governor (``min``, ``max``); None if there is none.
 
     A power mode and overheating lower ``max``.
     """

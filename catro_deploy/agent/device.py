@@ -21,7 +21,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class JetsonFacts:
-    """What only a Jetson has; some of it is readable for root only."""
+    """Facts that only a Jetson has; some of them can be read by root only."""
 
     l4t: Optional[str]
     power_mode: Optional[str]
@@ -31,7 +31,7 @@ class JetsonFacts:
 
 @dataclass(frozen=True)
 class JetsonState:
-    """Of a Jetson: the GPU's clock, watts by rail, and how often current was limited since it started."""
+    """The state of a Jetson: the GPU's clock, watts by rail, and how often current was limited since it started."""
 
     gpu_clock_mhz: Optional[float]
     power_w: Optional[Mapping[str, float]]
@@ -58,7 +58,7 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class GpuState:
-    """A GPU by nvidia-smi; ``throttled`` are the reasons for which its clock was lowered, except harmless ones."""
+    """A GPU as reported by nvidia-smi; ``throttled`` are the reasons for a lowered clock, except harmless ones."""
 
     name: Optional[str]
     driver: Optional[str]
@@ -95,7 +95,7 @@ class ClockRange:
 
 @dataclass(frozen=True)
 class MeasuredClocks:
-    """During a measurement: clocks of the GPU, or of the CPU if networks ran there; reasons for which they fell."""
+    """Clocks of the GPU, or of the CPU if networks ran there, during a measurement, and the reasons for throttling."""
 
     clocks_mhz: Mapping[str, ClockRange]
     throttled: Tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The job ``doctor``: what a device can do, and the commands for what is missing. Needs nothing but Python."""
+"""The job ``doctor``: what a device can do, and the commands for what is missing. It needs only Python."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ RUNTIMES = {
     "tensorrt": ("tensorrt", "tensorrt", "python3-libnvinfer"),
 }
 
-# Polygraphy, which is sent along, needs it; and OpenVINO has wheels for no older one.
+# Polygraphy, which is sent with the agent, needs this version; OpenVINO has no wheels for older ones.
 NEWER_PYTHON = {"tensorrt": (3, 10), "openvino": (3, 10), "openvino-gpu": (3, 10), "openvino-npu": (3, 10)}
 
 
 def examine(job: DoctorJob, workspace: Workspace, emit: Emit) -> DoctorResult:
-    """Check all that the agent may need; ``needed`` is what the job's runtime requires."""
+    """Check everything that the agent may need; ``needed`` marks what the job's runtime requires."""
     return DoctorResult(tuple(_findings(job.runtime)))
 
 
@@ -72,7 +72,7 @@ def _python(runtime: str) -> Finding:
     if sys.version_info >= least:
         return Finding("python", "works", detail, True)
     wanted = ".".join(map(str, least))
-    remedy = f"name one of {wanted} or later: catro-deploy device add --force --python PATH"
+    remedy = f"choose Python {wanted} or later: catro-deploy device add --force --python PATH"
     return Finding("python", "broken", f"{detail}; {runtime} needs {wanted} or later", True, remedy)
 
 
@@ -82,7 +82,7 @@ def _processor(facts: DeviceFacts) -> str:
 
 
 def _package(module: str, pip: str, apt: str | None, needed: bool, jetson: bool) -> Finding:
-    # On a Jetson the packages of JetPack fit its libraries; others from PyPI may not.
+    # On a Jetson the packages of JetPack match its libraries; those from PyPI may not.
     remedy = f"sudo apt-get install {apt}" if apt and jetson else f"python3 -m pip install {pip}"
     keep_silent()
     try:
@@ -97,7 +97,7 @@ def _package(module: str, pip: str, apt: str | None, needed: bool, jetson: bool)
 
 
 def telemetry() -> Finding:
-    """Whether ONNX Runtime keeps to itself what it does; the package sees to that unless the user decided otherwise."""
+    """Whether ONNX Runtime's telemetry is off; this package disables it unless the user decided otherwise."""
     chosen = f"ORT_DISABLE_TELEMETRY={os.environ.get('ORT_DISABLE_TELEMETRY', '')}"
     if chosen.endswith("=1"):
         return Finding("no telemetry", "works", f"ONNX Runtime sends and stores nothing about its use: {chosen}", False)
@@ -127,14 +127,14 @@ def _cuda() -> Finding:
         try_gpu()
     except CatroError as error:
         return Finding("CUDA", "broken", error.problem, True, error.hint)
-    except ImportError as error:  # numpy, which has its own line
+    except ImportError as error:  # numpy is missing, which has its own finding
         return Finding("CUDA", "missing", f"not tried: {error}", True)
     capability, sms = gpu["compute_capability"], gpu["sms"]
     return Finding("CUDA", "works", f"{gpu['gpu']}, compute capability {capability}, {sms} SMs", True)
 
 
 def _tried(runtime: str) -> Finding:
-    """Whether a tiny network runs by the runtime, on the device that it is for."""
+    """Whether the runtime can run a tiny network on the device that it is for."""
     try:
         from catro_deploy.runtimes.trial import try_runtime
 
@@ -151,5 +151,5 @@ def _disk() -> Finding:
     free = shutil.disk_usage(str(there)).free / 2**30
     detail = f"{free:.1f} GiB free in {there}"
     if free < LEAST_FREE_GIB:
-        return Finding("disk", "broken", detail, False, "free some, or: catro-deploy device add --force --folder")
+        return Finding("disk", "broken", detail, False, "free some space, or: catro-deploy device add --force --folder")
     return Finding("disk", "works", detail, False)

@@ -1,10 +1,11 @@
-"""Energy of an inference, where the device reports its power: by a Jetson's sensors, or nvidia-smi.
+"""Energy of an inference, where the device reports its power: from a Jetson's sensors, or from nvidia-smi.
 
-Power is sampled some ten times a second, for which single inferences are far too short: each model runs back to back
-for some seconds, alternately, and the energy of a turn is divided by its inferences. On most GPUs the driver reports
-power as an average over one second (Ampere and later, except GA100: nvidia-smi --help-query-gpu), so the instantaneous
-power is asked for where the driver has it, and the first second of a turn, which the average of the turn before reaches
-into, does not count. What else the device does is included; what it draws when it idles is reported beside it.
+Power is sampled about ten times a second, for which single inferences are far too short: the models run alternately,
+each back to back for some seconds, and the energy of a turn is divided by its number of inferences. On most GPUs the
+driver reports power as an average over one second (Ampere and later, except GA100: nvidia-smi --help-query-gpu). So the
+instantaneous power is requested where the driver has it, and the first second of a turn, in which the average still
+includes the previous turn, does not count. Whatever else the device does is included; its idle power is reported as
+well.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ TURNS, TURN_S, IDLE_S = 3, 4.0, 1.0
 SETTLE_S = 1.25
 EVERY_S, EVERY_MS = 0.05, 100
 SENSOR = "ina3221"
-# The rail of the whole module, on boards that have one; on the others all rails together are that.
+# The rail of the whole module, on boards that have one; on the others it is the sum of all rails.
 WHOLE = ("VDD_IN", "POM_5V_IN", "VIN")
-# The first that has a value counts.
+# The first that has a value is used.
 POWER_FIELDS = ("power.draw.instant", "power.draw")
 
 
 class Meter:
-    """Watts from ``read``; ``rails`` says of what."""
+    """Watts from ``read``; ``rails`` names what draws them."""
 
     def __init__(self, rails: str, read: Callable[[], float | None]) -> None:
         self.rails = rails
@@ -64,7 +65,7 @@ class Meter:
 def open_meter(root: Path = Path("/"), program: str = NVIDIA_SMI, *, gpu: bool = True) -> Iterator[Meter | None]:
     """A meter that samples during the block; None on a device that does not report its power.
 
-    A Jetson reports that of the board; nvidia-smi that of the GPU, which counts only if networks run on the ``gpu``.
+    A Jetson reports that of the board; nvidia-smi that of the GPU, which is used only if networks run on the ``gpu``.
     """
     rails = _rails(root)
     if rails:
@@ -94,7 +95,7 @@ def _newest(query: NvidiaQuery) -> Callable[[], float | None]:
 
 
 def energy(calls: Mapping[str, Callable[[], object]], meter: Meter) -> Energy | None:
-    """Energy of an inference of ``original`` and ``pruned``, which ``calls`` run; None if the meter has no reading."""
+    """Energy per inference of ``original`` and ``pruned``, which ``calls`` run; None if the meter has no reading."""
     time.sleep(SETTLE_S)
     meter.mean_w()
     time.sleep(IDLE_S)
@@ -113,7 +114,7 @@ def energy(calls: Mapping[str, Callable[[], object]], meter: Meter) -> Energy | 
 
 
 def _repeated(infer: Callable[[], object], seconds: float) -> tuple[float, int]:
-    """Infer for ``seconds``, once at least; return how long that was, and how often."""
+    """Infer for ``seconds``, at least once; return the elapsed seconds and the number of inferences."""
     began, count = time.monotonic(), 0
     while count == 0 or time.monotonic() - began < seconds:
         infer()
@@ -149,7 +150,7 @@ def _sampled(meter: Meter) -> Iterator[Meter]:
 
 
 def _rails(root: Path) -> dict[str, tuple[Path, Path]]:
-    """Files of millivolts and milliamperes by rail: the module's, or all if there is none for that."""
+    """Files of millivolts and milliamperes by rail: that of the whole module, or all rails if it has none."""
     found = {}
     for chip in sorted((root / "sys/class/hwmon").glob("hwmon*")):
         if _text(chip / "name") != SENSOR:

@@ -1,7 +1,7 @@
-"""TensorRT engines of this device, each built once: for an ONNX file, in a version of TensorRT, on a GPU, by settings.
+"""TensorRT engines of this device, each built once per ONNX file, version of TensorRT, GPU, and settings.
 
-Networks are strongly typed, so that precision is what the ONNX file says and nothing else. What a DLA cannot run falls
-back to the GPU, which is counted; ``batches`` count for ONNX files with a dynamic batch.
+Networks are strongly typed, so the precision is exactly that of the ONNX file. Layers that a DLA cannot run fall back
+to the GPU, and are counted; ``batches`` are used for ONNX files with a dynamic batch.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["built", "effective", "engine_of", "layers_of", "placed"]
 
 MIB = 1 << 20
-# Share of memory shared with the processor that TensorRT may use to try kernels. Its own default is
-# all of it, and on such boards the system ends what takes that.
+# Fraction of memory shared with the processor that TensorRT may use to try kernels. Its own default is
+# all of it, and on such boards the system kills a process that takes that much.
 WORKSPACE_SHARE = 0.25
 SHOWN = 6
 DLA_LIMITS = (
@@ -45,9 +45,9 @@ def engine_of(onnx: Path, settings: EngineSettings, home: Path, emit: Emit) -> P
     """The engine of ``onnx``, with its sidecar, built now if there is none below ``home``.
 
     Raises:
-        ModelError: TensorRT cannot run the network, or the DLA none of its layers.
-        UsageError: the network takes any number of images, and a DLA is wanted.
-        RuntimeMissingError: TensorRT or a GPU is missing, or a DLA that the settings want.
+        ModelError: TensorRT cannot run the network, or the DLA can run none of its layers.
+        UsageError: the network takes any number of images, and a DLA is requested.
+        RuntimeMissingError: TensorRT or a GPU is missing, or a DLA that the settings request.
         FaultError: it could not be built.
         StorageError: the disk is full.
     """
@@ -82,7 +82,7 @@ def engine_of(onnx: Path, settings: EngineSettings, home: Path, emit: Emit) -> P
 
 
 def effective(settings: EngineSettings) -> EngineSettings:
-    """``settings`` with the workspace that they leave open, on boards where TensorRT's own default is too much."""
+    """``settings`` with a workspace limit if they have none, on boards where TensorRT's own default is too much."""
     shared = shared_memory_bytes()
     if settings.workspace_mib is not None or shared is None:
         return settings
@@ -90,7 +90,7 @@ def effective(settings: EngineSettings) -> EngineSettings:
 
 
 def built(onnx: Path, settings: EngineSettings, timing_cache: Path | None) -> bytes:
-    """A new engine of ``onnx``; kernels that the ``timing_cache`` knows are not timed again.
+    """A new engine of ``onnx``; kernels in the ``timing_cache`` are not timed again.
 
     Raises:
         As ``engine_of``.
@@ -108,7 +108,7 @@ def built(onnx: Path, settings: EngineSettings, timing_cache: Path | None) -> by
         if content is None:
             raise FaultError(
                 f"TensorRT {trt.__version__} could not build the engine of {onnx.name}.",
-                "If memory ran out, end what else runs on the GPU, or give it less: [build] workspace_mib."
+                "If memory ran out, stop other programs on the GPU, or reduce [build] workspace_mib."
                 + typing_hint(trt),
             )
         if timing_cache is not None:
@@ -119,7 +119,7 @@ def built(onnx: Path, settings: EngineSettings, timing_cache: Path | None) -> by
 
 
 def layers_of(engine: Path) -> Any:  # noqa: ANN401 - JSON, as TensorRT makes it
-    """The engine by TensorRT's inspector: its layers after all fusions, with types and formats."""
+    """The engine as TensorRT's inspector describes it: its layers after all fusions, with types and formats."""
     found, _ = loaded(engine)
     trt = import_tensorrt()
     text = found.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
@@ -146,15 +146,15 @@ def _config(trt: Any, builder: Any, network: Any, settings: EngineSettings, timi
             )
         if builder.num_DLA_cores <= settings.dla:
             raise RuntimeMissingError(
-                f"DLA core {settings.dla} is wanted; this device has {builder.num_DLA_cores}, as far as TensorRT "
-                f"{trt.__version__} knows.",
-                "Leave out [build] dla. TensorRT 10.8 to 11.4.0 know no DLA at all.",
+                f"DLA core {settings.dla} is requested; this device has {builder.num_DLA_cores} according to TensorRT "
+                f"{trt.__version__}.",
+                "Leave out [build] dla. TensorRT 10.8 to 11.4.0 do not support DLA at all.",
             )
     if given.shape[0] < 0:
         shapes = [(batch, *tuple(given.shape)[1:]) for batch in settings.batches]
         options["profiles"] = [Profile().add(given.name, shape, shape, shape) for shape in shapes]
     config = create_config(builder, network, **options)
-    if settings.dla is not None:  # not by Polygraphy's use_dla: that asks for precision constraints before TensorRT 11
+    if settings.dla is not None:  # not Polygraphy's use_dla: it requests precision constraints before TensorRT 11
         config.default_device_type = trt.DeviceType.DLA
         config.DLA_core = settings.dla
         config.set_flag(trt.BuilderFlag.GPU_FALLBACK)
@@ -162,7 +162,7 @@ def _config(trt: Any, builder: Any, network: Any, settings: EngineSettings, timi
 
 
 def _placement(engine: Path, name: str) -> str:
-    """The part of a new ``engine`` that the DLA runs, by TensorRT's inspector.
+    """Which part of a new ``engine`` the DLA runs, according to TensorRT's inspector.
 
     Other layers silently fall back to the GPU.
 
@@ -195,13 +195,13 @@ def _refusal(onnx: Path, parser: Any, trt: Any) -> ModelError:  # noqa: ANN401 -
     ]
     return ModelError(
         "\n".join(lines),
-        "Replace that operation in the network, or export for another opset ([export] opset): TensorRT 10 knows 9 "
+        "Replace that operation in the network, or export for another opset ([export] opset): TensorRT 10 supports 9 "
         f"to 20.{typing_hint(trt)}",
     )
 
 
 def _is_whole(engine: Path) -> bool:
-    """Whether it is there, and what its sidecar says it is."""
+    """Whether it exists and has the hash in its sidecar."""
     try:
         sidecar: dict[str, Any] = json.loads(sidecar_of(engine).read_text(encoding="utf-8"))
         return bool(hashlib.sha256(engine.read_bytes()).hexdigest() == sidecar["engine_sha256"])

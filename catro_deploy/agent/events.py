@@ -1,4 +1,4 @@
-"""What the agent reports while it does a job."""
+"""Events that the agent reports while it runs a job."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ class NodeTimes:
 class Sample(Event):
     """The times of one variant of a network, a value for each round; ``seconds`` is the time of measuring it.
 
-    ``nodes`` are in the order of execution, ``whole_us`` is the network without profiling if that was asked for, and
-    ``reference_us`` the reference network around each visit.
+    ``nodes`` are in the order of execution, ``whole_us`` is the time of the network without profiling, if requested,
+    and ``reference_us`` that of the reference network around each visit.
     """
 
     NAME: ClassVar[str] = "sample"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadMeter", "device_facts", "state"]
 
-# Those that decide how fast a convolution runs, by the names that /proc/cpuinfo gives them on x86 and on Arm.
+# Those that determine the speed of a convolution, by their names in /proc/cpuinfo on x86 and on Arm.
 # fmt: off
 INSTRUCTION_SETS = (
     "sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni",
@@ -32,14 +32,14 @@ INSTRUCTION_SETS = (
 
 
 def device_facts(root: Path = Path("/")) -> DeviceFacts:
-    """What stays the same while a measurement runs. ``root`` is the folder of proc, sys and etc."""
+    """What stays the same while a measurement runs. ``root`` is the folder that contains proc, sys and etc."""
     cpu = _cpuinfo(root)
     flags = cpu.get("flags", cpu.get("Features"))
     sets = None if flags is None else tuple([name for name in INSTRUCTION_SETS if name in flags.split()])
     return DeviceFacts(
         device=_read(root / "sys/class/dmi/id/product_name") or _read(root / "proc/device-tree/model"),
         cpu_model=cpu.get("model name"),
-        cores=os.cpu_count(),  # all cores, not only those of this process: the load is that of all, too
+        cores=os.cpu_count(),  # all cores, not only those of this process: the load also refers to all
         instruction_sets=sets,
         governor=_read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         highest_clock_mhz=_mhz(_read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq")),
@@ -53,7 +53,7 @@ def device_facts(root: Path = Path("/")) -> DeviceFacts:
 
 
 def state(root: Path = Path("/")) -> DeviceState:
-    """What changes: clock in MHz, degrees Celsius by sensor, load average of the last minute; of GPUs, if there are."""
+    """What changes: clock in MHz, degrees Celsius by sensor, load average of the last minute, and GPUs, if any."""
     return DeviceState(
         clock_mhz=_clock_mhz(root),
         temperatures_c=_temperatures_c(root),
@@ -64,7 +64,7 @@ def state(root: Path = Path("/")) -> DeviceState:
 
 
 class LoadMeter:
-    """How many cores other processes keep busy from now on, by the kernel's account of CPU time."""
+    """How many cores other processes keep busy from now on, from the kernel's accounting of CPU time."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -95,7 +95,7 @@ def _read(path: Path) -> str | None:
 
 
 def _cpuinfo(root: Path) -> Mapping[str, str]:
-    """The first processor of /proc/cpuinfo."""
+    """The first processor in /proc/cpuinfo."""
     first = (_read(root / "proc/cpuinfo") or "").split("\n\n")[0]
     pairs = (line.partition(":") for line in first.split("\n"))
     return {key.strip(): value.strip() for key, _, value in pairs}

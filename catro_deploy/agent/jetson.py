@@ -24,18 +24,18 @@ SMS_PER_TPC = 2
 def jetson_facts(root: Path = Path("/")) -> JetsonFacts | None:
     """What stays the same while a measurement runs; None on a computer that is not a Jetson.
 
-    Only root can read the number of SMs, of which a power mode may switch some off.
+    Only root can read the number of SMs; a power mode may switch some of them off.
     """
     release = _read(root / "etc/nv_tegra_release")
     if release is None:
         return None
-    clocks = jetson_clocks(_said("jetson_clocks", "--show"))
+    clocks = jetson_clocks(_output("jetson_clocks", "--show"))
     tpcs = clocks.get("gpu_tpcs")
     lowest, highest = (gpu_clock_mhz(which, root) for which in ("min", "max"))
     readable = None if lowest is None or highest is None else (lowest, highest)
     return JetsonFacts(
         l4t=l4t_release(release),
-        power_mode=power_mode(_said("nvpmodel", "-q")),
+        power_mode=power_mode(_output("nvpmodel", "-q")),
         gpu_clock_range_mhz=clocks["gpu"][:2] if "gpu" in clocks else readable,
         gpu_sms=None if tpcs is None else SMS_PER_TPC * tpcs,
     )
@@ -45,17 +45,17 @@ def jetson_state(root: Path = Path("/")) -> JetsonState | None:
     """What changes while a measurement runs; None on a computer that is not a Jetson."""
     if not (root / "etc/nv_tegra_release").is_file():
         return None
-    said = tegrastats(_first_line("tegrastats", "--interval", "100"))
-    clock_mhz = said.get("gpu_clock_mhz")
+    stats = tegrastats(_first_line("tegrastats", "--interval", "100"))
+    clock_mhz = stats.get("gpu_clock_mhz")
     return JetsonState(
         gpu_clock_mhz=gpu_clock_mhz("cur", root) if clock_mhz is None else clock_mhz,
-        power_w=said["power_w"] or None,
+        power_w=stats["power_w"] or None,
         overcurrent_events=_overcurrent_events(root),
     )
 
 
 def l4t_release(text: str) -> str | None:
-    """``36.4.7`` of the first line of /etc/nv_tegra_release."""
+    """``36.4.7`` from the first line of /etc/nv_tegra_release."""
     found = re.search(r"# R(\d+) \(release\), REVISION: ([\d.]+)", text)
     return f"{found[1]}.{found[2]}" if found else None
 
@@ -63,9 +63,9 @@ def l4t_release(text: str) -> str | None:
 def jetson_clocks(text: str) -> dict[str, Any]:
     """The figures of ``jetson_clocks --show``.
 
-    They are ``gpu`` and ``emc`` clocks (lowest, highest, current, in MHz), ``gpu_tpcs``.
+    They are the ``gpu`` and ``emc`` clocks (lowest, highest, current, in MHz) and ``gpu_tpcs``.
 
-    Thor's GPU has a line for each of its clocks; that of the GPC counts.
+    Thor's GPU has a line for each of its clocks; that of the GPC is used.
     """
     found: dict[str, Any] = {}
     pattern = r"^(GPU|gpu-gpc-0|EMC) +MinFreq=(\d+) +MaxFreq=(\d+) +CurrentFreq=(\d+)"
@@ -77,9 +77,9 @@ def jetson_clocks(text: str) -> dict[str, Any]:
 
 
 def tegrastats(line: str) -> dict[str, Any]:
-    """One line of tegrastats: ``temperatures_c`` and ``power_w`` by name, now; ``gpu_load`` and ``gpu_clock_mhz``.
+    """One line of tegrastats: present ``temperatures_c`` and ``power_w`` by name, ``gpu_load`` and ``gpu_clock_mhz``.
 
-    A rail's figures are now/average, since JetPack 7 now/average/peak, with or without their unit, mW.
+    A rail's figures are now/average, since JetPack 7 now/average/peak, with or without the unit mW.
     """
     behind_memory = line.partition("CPU [")[2].partition("]")[2] or line
     temperatures = {name: float(c) for name, c in re.findall(r"(\w+)@(-?[\d.]+)C\b", behind_memory)}
@@ -98,7 +98,7 @@ def _overcurrent_events(root: Path) -> int | None:
     return sum(int(one) for one in counts if one and one.isdigit()) if counts else None
 
 
-def _said(*command: str) -> str:
+def _output(*command: str) -> str:
     """The output of a command; empty if it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
@@ -108,7 +108,7 @@ def _said(*command: str) -> str:
 
 
 def _first_line(*command: str) -> str:
-    """The first line of a command that never ends; empty if it is missing or silent."""
+    """The first line of a command that never exits; empty if it is missing or prints nothing."""
     try:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             timer = threading.Timer(PATIENCE_S, process.kill)

@@ -78,7 +78,7 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class ModelJob(Job[R]):
-    """A job that opens ``models``; TensorRT builds their engines first, as ``engine`` says."""
+    """A job that opens ``models``; TensorRT first builds their engines according to ``engine``."""
 
     threads: int
     engine: Optional[EngineSettings]
@@ -89,8 +89,8 @@ class ModelJob(Job[R]):
 class BenchProtocol:
     """How long two models are timed, and the bootstrap of their ratio.
 
-    After ``warmup_s`` they are timed in blocks of ``block`` inferences, after ``settling`` that do not count, until
-    ``seconds`` have passed and each has ``min_samples``, or ``limit_s`` have passed.
+    After ``warmup_s`` they are timed in blocks of ``block`` inferences, each after ``settling`` that do not
+    count. Timing ends when ``seconds`` have passed and each model has ``min_samples``, or when ``limit_s`` have passed.
     """
 
     warmup_s: float
@@ -107,8 +107,8 @@ class BenchProtocol:
 class BenchJob(ModelJob[BenchResult]):
     """Time the models ``original`` and ``pruned``, interleaved, in each of the ``modes``.
 
-    ``beside`` also asks for energy, and for the times of trtexec or benchmark_app, where available. For ``soak_s``
-    seconds the pruned model then runs alone, back to back.
+    ``beside`` also requests energy, and the times of trtexec or benchmark_app, where available. The pruned model then
+    runs alone, back to back, for ``soak_s`` seconds.
     """
 
     NAME: ClassVar[str] = "bench"
@@ -122,7 +122,7 @@ class BenchJob(ModelJob[BenchResult]):
 
 @dataclass(frozen=True)
 class CompareJob(Job[CompareResult]):
-    """Time all ``models`` by all ``runtimes``, interleaved; the first by the first is the reference."""
+    """Time all ``models`` with all ``runtimes``, interleaved; the first of each gives the reference."""
 
     NAME: ClassVar[str] = "compare"
     RESULT: ClassVar[Type[Any]] = CompareResult
@@ -136,7 +136,7 @@ class CompareJob(Job[CompareResult]):
 
 @dataclass(frozen=True)
 class BuildJob(ModelJob[BuildResult]):
-    """Build the engine of each model, and ``rebuilds`` times again from nothing, timed with ``batch`` images."""
+    """Build the engine of each model, and again from scratch ``rebuilds`` times, timed with ``batch`` images."""
 
     NAME: ClassVar[str] = "build"
     RESULT: ClassVar[Type[Any]] = BuildResult
@@ -149,7 +149,7 @@ class BuildJob(ModelJob[BuildResult]):
 class VerifyJob(ModelJob[VerifyResult]):
     """Run each model on all ``images``, a .npy file of uint8 (n, channels, height, width).
 
-    Pixels are scaled to 0..1, less ``mean``, over ``std``, one value for each channel, unless the model does so itself.
+    Pixels are scaled to 0..1, minus ``mean``, divided by ``std`` (one value per channel), unless the model does this.
     """
 
     NAME: ClassVar[str] = "verify"
@@ -163,7 +163,7 @@ class VerifyJob(ModelJob[VerifyResult]):
 
 @dataclass(frozen=True)
 class Variant:
-    """A network to be profiled; as a ``whole``, without profiling, too."""
+    """A network to be profiled; if ``whole``, it is also timed as a whole, without profiling."""
 
     name: str
     file: str
@@ -172,7 +172,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class VisitProtocol:
-    """Variants loaded ``together``, visited in ``rounds``; a visit takes ``block_ms`` within bounds of inferences."""
+    """Variants loaded ``together``, visited in ``rounds``; a visit takes ``block_ms`` within limits on inferences."""
 
     together: int
     rounds: int
@@ -206,7 +206,7 @@ class FactsJob(Job[FactsResult]):
 
 @dataclass(frozen=True)
 class DoctorJob(Job[DoctorResult]):
-    """Check all that the agent may need; ``needed`` is what the runtime requires."""
+    """Check everything that the agent may need; ``needed`` marks what the runtime requires."""
 
     NAME: ClassVar[str] = "doctor"
     RESULT: ClassVar[Type[Any]] = DoctorResult
@@ -214,7 +214,7 @@ class DoctorJob(Job[DoctorResult]):
 
 @dataclass(frozen=True)
 class Workspace:
-    """Folders on the device: ``folder`` of the job's files, ``home`` of what the agent makes and keeps."""
+    """Folders on the device: ``folder`` holds the job's files, ``home`` what the agent creates and keeps."""
 
     folder: str
     home: str
@@ -230,7 +230,7 @@ class Order:
 
 @dataclass(frozen=True)
 class StartRequest:
-    """A job for a device reached by ssh: its files by SHA-256, its time limit, and who asks."""
+    """A job for a device reached by ssh: its files (name to SHA-256), its time limit, and who requests it."""
 
     job: Job[Any]
     files: Mapping[str, str]
@@ -240,7 +240,7 @@ class StartRequest:
 
 @dataclass(frozen=True)
 class CarriedJob:
-    """A job in a bundle, and its files by SHA-256; its ``title`` is shown while it runs."""
+    """A job in a bundle, and its files (name to SHA-256); its ``title`` is shown while it runs."""
 
     title: str
     job: Job[Any]
@@ -267,14 +267,14 @@ class Bundle(Carried):
 
 @dataclass(frozen=True)
 class BundleResults(Carried):
-    """The first line of what is carried back; each further line is a ``CarriedEvent``."""
+    """The first line of the file that is carried back; each further line is a ``CarriedEvent``."""
 
     NAME: ClassVar[str] = "results"
 
 
 @dataclass(frozen=True)
 class CarriedEvent:
-    """An event of the job of this name: a part of its answer or, as the last one, its result."""
+    """An event of the job named ``job``: a part of its answer or, as the last one, its result."""
 
     job: str
     event: Mapping[str, Any]

@@ -19,7 +19,7 @@ POLL_S = 0.5
 
 @contextmanager
 def locked(path: Path, text: str, *, wait: bool = False) -> Iterator[bool]:
-    """Whether ``path`` could be locked for the block; the file then holds ``text``.
+    """Lock ``path`` for the block, and yield whether that succeeded; the file then contains ``text``.
 
     Raises:
         OSError: it cannot be written, or is a link.
@@ -39,7 +39,7 @@ def locked(path: Path, text: str, *, wait: bool = False) -> Iterator[bool]:
 
 @contextmanager
 def alone(path: Path, who: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """Hold the device that ``path`` stands for as ``who``; while another does, ``tell`` once who that is.
+    """Hold the device of the lock file ``path`` as ``who``; if another holds it, call ``tell`` once with its name.
 
     Raises:
         OSError: the file cannot be written, or is a link.

@@ -1,7 +1,8 @@
 """Interleaved latencies of two models, and how certain their ratio is.
 
-Both run in one process in the order A B A B ..., a few inferences (a block) at a time, so that whatever slows
-the machine for a while slows both. The first of a turn, which find the other model in the caches, may be left out.
+Both run in one process in the order A B A B ..., a few inferences (a block) at a time, so that whatever slows down
+the machine for a while affects both. The first inferences of a turn, when the other model is in the caches, may be
+left out.
 Percentiles are nearest-rank: each is a time that was measured.
 """
 
@@ -39,24 +40,24 @@ __all__ = [
     "timing",
 ]
 
-# Above these a remark is added.
+# Limits above which a remark is added.
 NOISY_CV = 0.15
-# On a GPU, by its own clock, trtexec's limits for scatter and for the host's share of the time.
+# On a GPU, timed by its own clock: trtexec's limits for scatter and for the host's share of the time.
 NOISY_GPU_CV, HOST_BOUND = 0.025, 0.8
 DRIFT = 0.05
 BUSY_SHARE = 0.25
-# ONNX Runtime's name of the CPU, and OpenVINO's of it and of Intel's devices: the clocks of none are NVIDIA's to tell.
+# ONNX Runtime's name for the CPU, and OpenVINO's for it and for Intel's devices: no NVIDIA tool reports their clocks.
 NOT_NVIDIA = ("CPUExecutionProvider", "CPU", "GPU", "NPU")
 
 
 def measure(
     models: Mapping[str, Callable[[], float]], protocol: BenchProtocol, report: Callable[[float], None]
 ) -> dict[str, list[list[float]]]:
-    """Latencies in microseconds of each model: blocks in the order of time, in a block single inferences.
+    """Latencies of each model in microseconds: blocks in chronological order, each with its single inferences.
 
     A model is a function that runs one inference and returns its time: see ``clocked``. The measurement ends when
-    ``seconds`` have passed and each model has ``min_samples``, or after ``limit_s``. ``report`` gets the seconds since
-    the start, including warm-up, after each turn.
+    ``seconds`` have passed and each model has ``min_samples``, or after ``limit_s``. ``report`` is called after each
+    turn with the seconds since the start, including warm-up.
     """
     blocks: dict[str, list[list[float]]] = {name: [] for name in models}
     with no_garbage_collection():
@@ -77,7 +78,7 @@ def measure(
 
 
 def clocked(call: Callable[[], object]) -> Callable[[], float]:
-    """``call`` timed by the clock of this computer: its result is dropped, its microseconds are returned."""
+    """``call`` timed by the clock of this computer: returns the microseconds it took, and drops its result."""
     clock = time.perf_counter_ns
 
     def once() -> float:
@@ -113,7 +114,7 @@ def percentile(ascending: Sequence[float], percent: float) -> float:
 
 
 def timing(blocks: Sequence[Sequence[float]]) -> Timing:
-    """Percentiles, mean and all samples in the order of time, in microseconds; coefficient of variation."""
+    """Percentiles, mean and all samples in chronological order, in microseconds; coefficient of variation."""
     samples = [sample for block in blocks for sample in block]
     ascending = sorted(samples)
     mean = float(np.mean(samples))
@@ -131,7 +132,7 @@ def timing(blocks: Sequence[Sequence[float]]) -> Timing:
 def speedup(original: Sequence[Sequence[float]], pruned: Sequence[Sequence[float]], protocol: BenchProtocol) -> Speedup:
     """The original's median over the pruned's, with the 95% confidence interval of ``ratio_interval``.
 
-    Where nearly all redrawn ratios lie on one side of the measured one, the interval ends at that.
+    If nearly all resampled ratios are on one side of the measured one, the interval ends at the measured one.
     """
     ratio = timing(original).p50_us / timing(pruned).p50_us
     low, high = ratio_interval(original, pruned, protocol.bootstrap_resamples, protocol.seed)
@@ -143,9 +144,10 @@ def ratio_interval(
 ) -> tuple[float, float]:
     """The 95% percentile-bootstrap interval of the ratio of medians, original over pruned.
 
-    Turns stay together: a block of the original with the following block of the pruned network. So do successive turns,
-    since what disturbs a machine lasts longer than one: drawn are stretches of as many as the square root of all turns
-    (the moving-block bootstrap of Kuensch, 1989, on a circle as in Politis and Romano, 1992).
+    A turn is drawn as a whole: a block of the original with the following block of the pruned network. Successive turns
+    also stay together, since a disturbance of the machine lasts longer than one turn: the bootstrap draws stretches of
+    turns, each as long as the square root of the number of turns (the moving-block bootstrap of Kuensch, 1989, on a
+    circle as in Politis and Romano, 1992).
     """
     turns = len(original)
     stretch = max(1, round(math.sqrt(turns)))
@@ -162,7 +164,7 @@ def ratio_interval(
 
 
 class _WeightedMedian:
-    """The nearest-rank median of blocks that count ``weights`` times each; sorts once for all redraws."""
+    """The nearest-rank median of blocks, each counted ``weights`` times; sorts only once for all resamples."""
 
     def __init__(self, blocks: Sequence[Sequence[float]]) -> None:
         values = np.concatenate([np.asarray(block) for block in blocks])
@@ -187,7 +189,7 @@ def remarks(
     for name, times in timings.items():
         if times.n < protocol.min_samples:
             found.append(
-                f"The {name} model has {times.n} samples of the {protocol.min_samples} wanted: "
+                f"The {name} model has {times.n} samples of the {protocol.min_samples} required: "
                 f"no more fitted into {protocol.limit_s:g} s."
             )
         enqueue_us = times.enqueue_p50_us
@@ -195,12 +197,12 @@ def remarks(
             found.append(f"The {name} model's times scatter: their coefficient of variation is {times.cv:.0%}.")
         if enqueue_us is not None and enqueue_us > HOST_BOUND * times.p50_us:
             found.append(
-                f"The {name} model waits for the host, which takes {enqueue_us:.0f} us to hand over an "
+                f"The {name} model waits for the host, which takes {enqueue_us:.0f} us to enqueue an "
                 f"inference{'' if graph else ': as a CUDA graph it may be faster (--cuda-graph)'}."
             )
     low, high = ratio.ci95
     if low <= 1 <= high:
-        found.append(f"The interval {low:.3f} to {high:.3f} holds 1: no difference in speed is shown.")
+        found.append(f"The interval {low:.3f} to {high:.3f} contains 1: it shows no difference in speed.")
     found += _remarks_on_drift(*(_drift(timings[name].samples_us or ()) for name in ("original", "pruned")))
     return found + clock_remarks(facts, gpu=on_nvidia(facts.providers)) + _remarks_on_load(facts)
 
@@ -219,7 +221,7 @@ def _remarks_on_drift(original: float, pruned: float) -> list[str]:
         return [f"The machine {became} by {abs(original):.0%} while measuring; both networks were affected alike."]
     return [
         f"The medians moved by {original:+.0%} (original) and {pruned:+.0%} (pruned) from the first to the last third "
-        "of the measurement: the speedup is less sure. Measure again: catro-deploy bench --force"
+        "of the measurement: the speedup is less certain. Measure again: catro-deploy bench --force"
     ]
 
 
@@ -238,7 +240,7 @@ def _remarks_on_load(facts: BenchFacts) -> list[str]:
 
 
 def load_remarks(cores: int | None, others: float | None) -> list[str]:
-    """What of ``cores`` others kept busy during a measurement, a sentence if it is much; None: not known."""
+    """A remark if other processes kept many of ``cores`` busy during a measurement: ``others``, None if not known."""
     if cores and others is not None and others > BUSY_SHARE * cores:
         return [f"Other processes kept {others:.1f} of {_counted(cores)} busy during the measurement."]
     return []

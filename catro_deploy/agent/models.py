@@ -1,4 +1,4 @@
-"""Model files of a job, opened by its runtime: directly, or as this device's engine."""
+"""Model files of a job, opened with its runtime: directly, or as an engine of this device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPENVINO = "openvino"
 
 
 def open_model(job: ModelJob[Any], file: str, workspace: Workspace, emit: Emit) -> Runner:
-    """A runner for the ONNX ``file`` in the folder of ``workspace``, to be used in a ``with``.
+    """A runner for the ONNX ``file`` in the folder of ``workspace``, to be used in a ``with`` statement.
 
     Raises:
         UsageError: there is no such runtime.
@@ -42,7 +42,7 @@ def open_model(job: ModelJob[Any], file: str, workspace: Workspace, emit: Emit) 
 
 
 def _cached(job: ModelJob[Any], model: Path, home: Path) -> Runner:
-    """A runner whose compiled network OpenVINO keeps: for a CPU it compiles in a fraction of a second."""
+    """A runner whose compiled network OpenVINO caches; for a CPU it compiles in a fraction of a second."""
     from catro_deploy.runtimes.ov import OvGpuRunner, OvNpuRunner
 
     cache = home / OPENVINO
@@ -53,7 +53,7 @@ def _cached(job: ModelJob[Any], model: Path, home: Path) -> Runner:
 
 
 def _by_provider(job: ModelJob[Any], model: Path, home: Path) -> Runner:
-    """A runner whose engine ONNX Runtime builds, or finds where it kept it."""
+    """A runner whose engine ONNX Runtime builds, or loads from its cache."""
     from catro_deploy.agent.ort_engines import provider_options
     from catro_deploy.runtimes.ort_gpu import OrtTensorrtRunner
 
@@ -69,8 +69,8 @@ def engine_settings(job: ModelJob[Any]) -> EngineSettings:
     """How engines of ``job`` are built.
 
     Raises:
-        MessageError: it does not say.
+        MessageError: the job does not specify it.
     """
     if job.engine is None:
-        raise MessageError(f"The job {job.NAME} has engine = null. With {job.runtime} it must say how to build.")
+        raise MessageError(f"The job {job.NAME} has engine = null. With {job.runtime} it must specify how to build.")
     return job.engine

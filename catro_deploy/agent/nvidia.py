@@ -1,4 +1,4 @@
-"""The GPUs of a computer by nvidia-smi (which Jetsons do not have)."""
+"""The GPUs of a computer as reported by nvidia-smi (which Jetsons do not have)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["gpus", "number", "nvidia_smi"]
 PATIENCE_S = 20
 # Harmless reasons for a lower clock: idle, or a user's setting.
 HARMLESS = ("gpu_idle", "applications_clocks_setting", "display_clocks_setting")
-# By driver: gpu_power_readings since 530, an instantaneous power next to the average since 545.
+# These depend on the driver: gpu_power_readings since 530, an instantaneous power next to the average since 545.
 POWER = ("gpu_power_readings", "power_readings")
 DRAWS = ("instant_power_draw", "power_draw", "average_power_draw")
 
 
 def gpus(command: Sequence[str] = ("nvidia-smi", "-q", "-x")) -> list[GpuState]:
-    """The GPUs of this computer in their present state; none where there is no nvidia-smi, or it does not work."""
+    """The GPUs of this computer in their present state; empty if nvidia-smi is missing or does not work."""
     try:
         done = subprocess.run(list(command), capture_output=True, check=False, timeout=PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired):
@@ -31,7 +31,7 @@ def gpus(command: Sequence[str] = ("nvidia-smi", "-q", "-x")) -> list[GpuState]:
 
 
 def nvidia_smi(xml: bytes) -> list[GpuState]:
-    """The GPUs in the output of ``nvidia-smi -q -x``; nothing if it is not that. Missing values are None."""
+    """The GPUs in the output of ``nvidia-smi -q -x``; empty if ``xml`` is something else. Missing values are None."""
     try:
         log = ElementTree.fromstring(xml)
     except ElementTree.ParseError:
@@ -65,7 +65,7 @@ def _reasons(gpu: ElementTree.Element) -> list[str]:
 
 
 def number(text: str | None) -> float | None:
-    """67.03 of ``67.03 W``; None of ``N/A``."""
+    """67.03 for ``67.03 W``; None for ``N/A``."""
     try:
         return float((text or "").split()[0])
     except (IndexError, ValueError):

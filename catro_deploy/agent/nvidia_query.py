@@ -1,4 +1,4 @@
-"""``nvidia-smi --query-gpu`` as a running process, whose readings are fetched without waiting for them."""
+"""``nvidia-smi --query-gpu`` as a running process, whose readings are fetched without blocking."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NvidiaQuery:
 def nvidia_query(names: Sequence[str], every_ms: int, program: str = NVIDIA_SMI) -> Iterator[NvidiaQuery | None]:
     """Readings, during the block, of those fields of ``names`` that the driver knows.
 
-    None where there is no nvidia-smi, or it knows none of them: drivers add and rename fields.
+    None if nvidia-smi is missing, or knows none of them: drivers add and rename fields.
     """
     known = _known(names, program)
     if not known:

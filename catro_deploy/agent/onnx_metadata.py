@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["onnx_metadata"]
 
-# Of onnx.proto: ModelProto.metadata_props, StringStringEntryProto.key and .value.
+# From onnx.proto: ModelProto.metadata_props, StringStringEntryProto.key and .value.
 METADATA_PROPS, KEY, VALUE = 14, 1, 2
 # Wire types of protocol buffers.
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
@@ -33,7 +33,7 @@ def onnx_metadata(path: Path) -> dict[str, str]:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Numbers and contents of the fields of a message that have a length; others are passed over."""
+    """Numbers and contents of the fields of a message that have a length; others are skipped."""
     place = 0
     while place < len(message):
         tag, place = _varint(message, place)
@@ -53,7 +53,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 
 def _varint(message: memoryview, place: int) -> tuple[int, int]:
-    """A number, seven bits a byte, and the place behind it."""
+    """A number, seven bits per byte, and the position after it."""
     value, shift = 0, 0
     while True:
         byte = message[place]

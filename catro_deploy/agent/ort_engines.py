@@ -1,8 +1,8 @@
 """Options of ONNX Runtime's TensorRT provider: how it builds engines, and where it keeps them.
 
-It names a cached engine by the network's structure: one with other weights, such as the same network after fine-tuning,
-would get the engine of the first (onnxruntime issues 6455 and 32254). So each ONNX file has its own folder, for this
-ONNX Runtime on this device. TensorRT's timing cache is shared.
+It names a cached engine after the network's structure: a network with other weights, such as the same one after
+fine-tuning, would get the engine of the first (onnxruntime issues 6455 and 32254). So each ONNX file has its own
+folder, for this ONNX Runtime on this device. TensorRT's timing cache is shared.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ MIB = 1 << 20
 
 
 def provider_options(onnx: Path, settings: EngineSettings, version: str, home: Path) -> dict[str, str]:
-    """Options for the engine of ``onnx`` by ONNX Runtime ``version``; its folder is made.
+    """Options for the engine of ``onnx`` with ONNX Runtime ``version``; its folder is created.
 
     Raises:
-        UsageError: a DLA is wanted, which the provider uses in weakly typed networks only.
+        UsageError: a DLA is requested, which the provider uses in weakly typed networks only.
         StorageError: the disk is full.
     """
     if settings.dla is not None:
         raise UsageError(
-            f"DLA core {settings.dla} is wanted; ONNX Runtime uses one only if TensorRT may choose the precision.",
+            f"DLA core {settings.dla} is requested; ONNX Runtime uses one only if TensorRT may choose the precision.",
             'Leave out [build] dla, or use a target with runtime = "tensorrt".',
         )
     options = {"trt_builder_optimization_level": str(settings.level)}
@@ -49,7 +49,7 @@ def provider_options(onnx: Path, settings: EngineSettings, version: str, home: P
     for folder in (engines, timings):
         with storage_errors(home):
             folder.mkdir(parents=True, exist_ok=True)
-            os.utime(str(folder))  # used files are not deleted
+            os.utime(str(folder))  # marks it as used, so that it is not deleted
     return {
         **options,
         "trt_engine_cache_enable": "1",

@@ -18,7 +18,7 @@ PIECE_BYTES = 1 << 20
 
 
 def pieces(content: bytes) -> Iterator[str]:
-    """``content`` in order, each piece in base64."""
+    """``content`` as pieces in order, each in base64."""
     for start in range(0, len(content), PIECE_BYTES):
         yield base64.b64encode(content[start : start + PIECE_BYTES]).decode()
 

@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 __all__ = ["log_of", "log_softmax"]
 
-# Softmax in float32 underflows not far below: what is smaller counts as this.
+# Softmax in float32 underflows not far below this: smaller values are raised to it.
 SMALLEST = np.float32(1e-30)
 
 
 def log_of(probabilities: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Their logarithms, none below that of ``SMALLEST``."""
+    """The logarithms of ``probabilities``, none below that of ``SMALLEST``."""
     found: NDArray[np.float32] = np.log(np.maximum(probabilities.astype(np.float32), SMALLEST))
     return found
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What ``log_of`` gives for the softmax of ``logits`` (n, classes)."""
+    """What ``log_of`` returns for the softmax of ``logits`` (n, classes)."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     found: NDArray[np.float32] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return np.maximum(found, np.log(SMALLEST))

@@ -40,7 +40,7 @@ def job_events(job: Job[Any], workspace: Workspace, limit_s: float = 3600) -> Ge
     """Run ``job`` in the agent and yield its events, as JSON, as they arrive; the last one is its ``result``.
 
     ``limit_s`` does not include building engines, each of which has its own limit. However it ends - a result, an
-    error, Ctrl-C, or closing the iterator - the process has ended afterwards.
+    error, Ctrl-C, or closing the iterator - the process has terminated afterwards.
 
     Raises:
         CatroError: the agent reported it.
@@ -52,7 +52,7 @@ def job_events(job: Job[Any], workspace: Workspace, limit_s: float = 3600) -> Ge
         deadline = stack.enter_context(_Deadline(limit_s, process))
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(BrokenPipeError), process.stdin:  # an agent that died at once is explained by its stderr
+        with suppress(BrokenPipeError), process.stdin:  # if the agent died at once, its stderr says why
             process.stdin.write(json.dumps(to_json(Order(job, workspace))).encode())
         for line in process.stdout:
             try:
@@ -94,7 +94,7 @@ def _agent(stderr: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 class _Deadline:
-    """Kills ``process`` after ``limit_s`` seconds, in which the building of engines does not count."""
+    """Kills ``process`` after ``limit_s`` seconds, not counting the time for building engines."""
 
     def __init__(self, limit_s: float, process: subprocess.Popen[bytes]) -> None:
         self.expired, self.building = False, False
@@ -108,7 +108,7 @@ class _Deadline:
         self._timer.cancel()
 
     def switch(self, *, building: bool) -> None:
-        """Note that an engine is now being built, or no longer."""
+        """Note whether an engine is now being built."""
         if building == self.building:
             return
         self._timer.cancel()
@@ -135,7 +135,7 @@ def _too_long(limit_s: float, deadline: _Deadline) -> FaultError:
             "Build faster: [build] level = 0 to 2.",
         )
     return FaultError(
-        f"The measurement did not end within {limit_s:g} s and was stopped.",
+        f"The measurement did not finish within {limit_s:g} s and was stopped.",
         "Measure for a shorter time (bench.protocol), or one image at a time (bench.batch).",
     )
 
@@ -143,5 +143,5 @@ def _too_long(limit_s: float, deadline: _Deadline) -> FaultError:
 def _explain_crash(code: int, stderr: IO[bytes]) -> str:
     stderr.seek(0)
     lines = stderr.read().decode(errors="replace").strip().splitlines()[-LAST_LINES:]
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code} and no result"
-    return "\n".join([f"The process that measures {how}.", *lines])
+    how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code} and no result"
+    return "\n".join([f"The measurement process {how}.", *lines])

@@ -1,7 +1,7 @@
-"""Times of a network's nodes in many widths, as the runtime really runs them: fused, and among their neighbours.
+"""Times of a network's nodes at many widths, as the runtime really runs them: fused, and among their neighbours.
 
 Several networks are loaded at a time and visited in rounds of random order, with a reference network between any two: a
-slowdown of the machine shows in its times and is divided out.
+slowdown of the machine shows in the reference's times and is divided out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NEAR = 3
 
 
 def profile(job: ProfileJob, workspace: Workspace, emit: Emit) -> ProfileResult:
-    """Time the nodes of each variant of ``job``, and of those with ``whole`` also the network without profiling.
+    """Time the nodes of each variant of ``job``; for those with ``whole``, also the network without profiling.
 
     Each variant becomes a ``Sample``.
 
@@ -108,7 +108,7 @@ def _profile_some(
 
 
 class _Visitor:
-    """One network, loaded with profiling and, if it is to be timed as a whole, without it too."""
+    """One network, loaded with profiling and, if it is to be timed as a whole, also without."""
 
     def __init__(self, profiled: Runner, plain: Runner | None) -> None:
         self._profiled, self._plain = profiled, plain
@@ -131,14 +131,14 @@ class _Visitor:
             self.whole_us.append(float(low_mean(np.array(times_us))))
 
     def nodes(self) -> tuple[NodeTimes, ...]:
-        """Each node's name and its time in each visit, once all are made."""
+        """Each node's name and its time in each visit; called after the last visit."""
         names, times_us = self._profiled.node_times()
         rounds_us = np.round([low_mean(times_us[visit]) for visit in self._visits], 3)
         return tuple([NodeTimes(name, tuple(rounds_us[:, place].tolist())) for place, name in enumerate(names)])
 
 
 def _level_us(references: Sequence[Sequence[float]], turn: int) -> float:
-    """The reference network's time around ``turn``, over several neighbours, since each has few inferences."""
+    """The reference network's time around ``turn``, over several neighbouring turns, since each has few inferences."""
     around = references[max(0, turn - NEAR + 1) : turn + NEAR + 1]
     return float(low_mean(np.concatenate(around)))
 

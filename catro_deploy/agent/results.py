@@ -49,8 +49,8 @@ class Result(Tagged):
 class BenchFacts:
     """The device, and its state before, ``during`` and after a measurement.
 
-    ``other_load_cores`` is what other processes used; ``properties`` are the runtime's own description of how it
-    computed.
+    ``other_load_cores`` is the number of cores that other processes used; ``properties`` are the runtime's own
+    description of how it computed.
     """
 
     device: DeviceFacts
@@ -65,9 +65,9 @@ class BenchFacts:
 
 @dataclass(frozen=True)
 class Timing:
-    """Latency of one model: percentiles, mean, coefficient of variation, and samples in the order of time.
+    """Latency of one model: percentiles, mean, coefficient of variation, and samples in chronological order.
 
-    ``enqueue_p50_us`` is the median of what the host takes to hand an inference over to a GPU.
+    ``enqueue_p50_us`` is the median time that the host takes to enqueue an inference on a GPU.
     """
 
     p50_us: float
@@ -90,7 +90,7 @@ class Speedup:
 
 @dataclass(frozen=True)
 class Mode:
-    """How inferences are timed: images at a time; on a GPU whether transfers count, and whether it is a CUDA graph."""
+    """How inferences are timed: the batch; on a GPU, whether transfers count, and whether a CUDA graph is used."""
 
     batch: int
     transfers: Optional[bool] = None
@@ -110,7 +110,7 @@ class ModeResult:
 
 @dataclass(frozen=True)
 class ModelEnergy:
-    """Watts and millijoules of an inference; ``spread`` is the spread of the turns, as a share."""
+    """Watts, and millijoules per inference; ``spread`` is the relative spread of the turns."""
 
     watts: float
     mj_per_inference: float
@@ -119,7 +119,7 @@ class ModelEnergy:
 
 @dataclass(frozen=True)
 class Energy:
-    """Energy per inference, and what the ``rails`` draw when the device idles."""
+    """Energy per inference, and the power that the ``rails`` draw when the device idles."""
 
     rails: str
     idle_w: Optional[float]
@@ -129,7 +129,7 @@ class Energy:
 
 @dataclass(frozen=True)
 class SoakWindow:
-    """Latencies of ``n`` inferences that began ``starts_s`` after the soak did."""
+    """Latencies of ``n`` inferences, in a window that begins ``starts_s`` after the start of the soak."""
 
     starts_s: float
     n: int
@@ -139,7 +139,7 @@ class SoakWindow:
 
 @dataclass(frozen=True)
 class Soak:
-    """The pruned network back to back for ``seconds``, in windows; what is sustained is of the last quarter."""
+    """The pruned network, run back to back for ``seconds``, in windows; the sustained times are of the last quarter."""
 
     seconds: float
     sustained_us: float
@@ -169,7 +169,7 @@ class BenchmarkAppTiming:
 
 @dataclass(frozen=True)
 class BenchResult(ModeResult, Result):
-    """Latencies in the first mode; those in the others, without samples, are ``further``."""
+    """Latencies in the first mode; ``further`` holds those in the other modes, without samples."""
 
     NAME: ClassVar[str] = "bench"
 
@@ -183,7 +183,7 @@ class BenchResult(ModeResult, Result):
 
 @dataclass(frozen=True)
 class ComparedTiming:
-    """Latency of one network by one runtime, and how many times as fast it is as the reference."""
+    """Latency of one network with one runtime, and its speedup over the reference."""
 
     runtime: str
     network: str
@@ -193,7 +193,7 @@ class ComparedTiming:
 
 @dataclass(frozen=True)
 class CompareResult(Result):
-    """Latencies by every runtime that is there, ``versions`` of these, and why others are ``missing``."""
+    """Latencies with every runtime that is installed, ``versions`` of these, and why others are ``missing``."""
 
     NAME: ClassVar[str] = "compare"
 
@@ -208,9 +208,10 @@ class CompareResult(Result):
 class EngineSettings:
     """How TensorRT builds an engine.
 
-    ``level`` of optimisation (0 to 5); ``workspace_mib`` (None: what the GPU has, a share of memory that it shares with
-    the processor); ``dla``, a core of the deep learning accelerator (None: the GPU); ``batches``, the usual one
-    first, each with an optimization profile of its own; ONNX Runtime has one profile, from 1 to the largest.
+    ``level`` is the optimisation level (0 to 5); ``workspace_mib`` limits the workspace (None: what the GPU has, or a
+    fraction of memory that it shares with the processor); ``dla`` is a core of the deep learning accelerator (None: the
+    GPU); ``batches`` has the usual one first, each with its own optimization profile; ONNX Runtime has one profile,
+    from 1 to the largest.
     """
 
     level: int
@@ -221,9 +222,9 @@ class EngineSettings:
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """An engine: built from which file, where and how; ``layers`` as TensorRT's inspector lists them.
+    """An engine: which file it was built from, where and how; ``layers`` as TensorRT's inspector lists them.
 
-    ``rebuilds_us`` are the medians of engines that were built again from nothing.
+    ``rebuilds_us`` are the medians of engines that were built again from scratch.
     """
 
     onnx_sha256: str
@@ -247,7 +248,7 @@ class BuildResult(Result):
 
 @dataclass(frozen=True)
 class VerifyResult(Result):
-    """The runtime that computed the logits, which were events."""
+    """The runtime that computed the logits, which were emitted as events."""
 
     NAME: ClassVar[str] = "verify"
 
@@ -256,7 +257,7 @@ class VerifyResult(Result):
 
 @dataclass(frozen=True)
 class ProfileResult(Result):
-    """The runtime that timed the samples, which were events."""
+    """The runtime that timed the samples, which were emitted as events."""
 
     NAME: ClassVar[str] = "profile"
 

@@ -1,18 +1,18 @@
-"""Requests of a host to the agent over ssh, as verbs; the answers are events, the last a ``result`` or ``error``.
+"""Requests of a host to the agent over ssh, as verbs; the answers are events, the last one ``result`` or ``error``.
 
 ================================== ============================ ==========================
 verb                               standard input               result
 ================================== ============================ ==========================
-``lacking TOKEN``                  ``[hash, ...]``              ``{hash: bytes that came}``
+``lacking TOKEN``                  ``[hash, ...]``              ``{hash: bytes arrived}``
 ``put TOKEN HASH SIZE OFFSET``     a file from OFFSET on        None
 ``start NAME``                     a ``StartRequest``           ``{"since": ...}``
 ``follow NAME``                    ``N``                        the job's, from event N on
 ``end NAME``                                                    None
 ================================== ============================ ==========================
 
-``lacking`` names the files that are not here; TOKEN is the host's, for uploads that were cut off.
-A job that was started goes on when the connection is lost, and ``start`` finds one of the same name that is there
-already. One job at a time measures on a device; others wait.
+``lacking`` returns the files that are missing here; TOKEN identifies the host, for uploads that were cut off.
+A started job continues if the connection is lost, and ``start`` finds an existing job of the same name. One job at a
+time measures on a device; others wait.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ ERROR_BYTES = 8192
 
 
 def serve(arguments: list[str], write: Write) -> Any:  # noqa: ANN401 - what JSON can hold
-    """Do what the verb ``arguments[0]`` says and return its result.
+    """Run the verb ``arguments[0]`` with the other arguments, and return its result.
 
     Raises:
-        CatroError: as the verb says.
+        CatroError: the verb failed; see its function.
     """
     verb, *rest = arguments
     if verb not in VERBS:
@@ -75,11 +75,11 @@ def _put(store: Store, write: Write, token: str, digest: str, size: str, offset:
 
 
 def _start(store: Store, write: Write, name: str) -> dict[str, Any]:
-    """Start a job in a process that outlives this one; one of that name that is going on or has ended stays.
+    """Start a job in a process that outlives this one; a job of that name that is running or has finished is kept.
 
     Raises:
         MessageError: the request is damaged, or of another version.
-        FaultError: a file of the job is not here, or the process does not start.
+        FaultError: a file of the job is missing, or the process does not start.
         StorageError: the disk is full.
     """
     asked, folder = read(StartRequest, parse(sys.stdin.read(), "request"), "request"), store.job(name)
@@ -147,7 +147,7 @@ def _follow(store: Store, write: Write, name: str) -> Any:  # noqa: ANN401 - the
         raise FaultError("The device does not know this job any more.", "Run the command again.")
     with (folder / EVENTS).open(encoding="utf-8") as file:
         while True:
-            running = is_locked(folder / LOCK)  # asked before reading: what a job writes last must be seen
+            running = is_locked(folder / LOCK)  # checked before reading, so that the last events are seen
             for line in _whole_lines(file):
                 done -= 1
                 event = json.loads(line)
@@ -188,7 +188,7 @@ VERBS: dict[str, Callable[..., Any]] = {
 
 
 def _has_ended(folder: Path) -> bool:
-    """Whether a job has ended with a result or an error."""
+    """Whether a job has finished, with a result or an error."""
     if not (folder / EVENTS).is_file():
         return False
     with (folder / EVENTS).open(encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""A soak: one model back to back for minutes, to see whether its latency holds once the device is warm."""
+"""A soak: one model runs back to back for minutes, to see whether its latency holds once the device is warm."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 __all__ = ["soaked"]
 
-# Parts of a soak that are reported each, and those at its end whose inferences are the sustained latency.
+# Windows of a soak that are reported, and how many of the last ones give the sustained latency.
 WINDOWS, SUSTAINED = 20, 5
-# So many latencies of a window are kept, the others left out evenly: enough for a 99th percentile.
+# At most this many latencies of a window are kept, evenly spaced: enough for a 99th percentile.
 MOST_SAMPLES = 20000
 
 
 def soaked(infer: Callable[[], float], seconds: float, report: Callable[[float], None]) -> Soak:
     """Infer back to back for ``seconds``; ``infer`` returns the microseconds that it took.
 
-    ``report`` is told after each window how many seconds have passed.
+    ``report`` is called after each window with the seconds that have passed.
     """
     windows, kept = [], []
     with no_garbage_collection():
@@ -44,7 +44,7 @@ def soaked(infer: Callable[[], float], seconds: float, report: Callable[[float],
 
 
 def _window(infer: Callable[[], float], until: float) -> list[float]:
-    """Microseconds of each inference until the clock stands at ``until``, of one at least."""
+    """Microseconds of each inference until the clock reaches ``until``, at least one."""
     times_us = [infer()]
     while time.perf_counter() < until:
         times_us.append(infer())

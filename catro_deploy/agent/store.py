@@ -33,14 +33,14 @@ UNUSED_S = 30 * DAY_S
 
 
 class Store:
-    """Files and jobs below ``home``, which is made when something is put there."""
+    """Files and jobs below ``home``, which is created when something is stored there."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
 
     @classmethod
     def here(cls) -> Store:
-        """That of this agent."""
+        """The store of this agent."""
         chosen = os.environ.get("CATRO_AGENT_HOME")
         return cls(Path(chosen) if chosen else Path(sys.argv[0]).absolute().parent)
 
@@ -51,9 +51,9 @@ class Store:
         return self.home / "files" / digest
 
     def lacking(self, digests: Iterable[str], token: str = "") -> dict[str, int]:
-        """Those of ``digests`` whose files are not here, with the bytes that the host of ``token`` has sent already.
+        """Those of ``digests`` whose files are missing, with the number of bytes already sent by the host of ``token``.
 
-        The others count as used.
+        The others are marked as used.
         """
         lacking = {}
         for digest in digests:
@@ -64,10 +64,10 @@ class Store:
         return lacking
 
     def put(self, token: str, digest: str, size: int, offset: int, content: IO[bytes]) -> None:
-        """Append bytes of the file of ``digest`` from ``offset`` on, and store it when all its ``size`` bytes are here.
+        """Append bytes of the file of ``digest`` from ``offset`` on, and store it when all ``size`` bytes have arrived.
 
         Raises:
-            FaultError: it has another content; or a part was lost on the way, and what is here stays.
+            FaultError: its content is different; or a part was lost on the way, and what has arrived is kept.
             StorageError: the disk is full.
         """
         place = self.file(digest)
@@ -78,7 +78,7 @@ class Store:
         arrived = arrived_bytes(place, token)
         what = f"has {arrived} of its {size} bytes" if arrived else f"has {size} bytes, with another SHA-256"
         raise FaultError(
-            f"A file arrived damaged, or not all of it: it {what}.",
+            f"A file arrived damaged or incomplete: it {what}.",
             "The connection may have been cut. Run the command again.",
         )
 
@@ -89,9 +89,9 @@ class Store:
         return self.home / "jobs" / name
 
     def tidy(self) -> None:
-        """Delete files and jobs that were not used for long, and leftovers of killed uploads.
+        """Delete files and jobs that have not been used for a long time, and leftovers of killed uploads.
 
-        Nothing is deleted while a job runs: if the clock was set, its files may look old.
+        Nothing is deleted while a job runs: if the clock was changed, its files may look old.
         """
         now, jobs = time.time(), list((self.home / "jobs").glob("*"))
         if any(is_locked(folder / LOCK) for folder in jobs):
@@ -119,5 +119,5 @@ def storage_errors(home: Path) -> Iterator[None]:
         free = shutil.disk_usage(there).free
         raise StorageError(
             f"{home} could not be written: {error.strerror or error}; {free / 2**20:.0f} MiB are free there.",
-            "Free some space on the device, or let it keep its files elsewhere: catro-deploy device add --folder",
+            "Free some space on the device, or store its files elsewhere: catro-deploy device add --folder",
         ) from None

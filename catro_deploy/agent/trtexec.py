@@ -1,7 +1,7 @@
-"""NVIDIA's own timer of engines, ``trtexec``, run where it is installed, as a second opinion on the measurements.
+"""NVIDIA's own benchmark tool for engines, ``trtexec``, run where it is installed, for a second opinion.
 
 It times one engine at a time, so the report is based on turns in one process (see ``measure``); but the two must agree.
-Its defaults differ between versions: every relevant flag is given, of those that all versions accept.
+Its defaults differ between versions: every relevant flag that all versions accept is given.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["compute_times_us", "faults", "find_trtexec", "trtexec_times_us", "version"]
 
-# Where TensorRT's packages put it, outside of the PATH.
+# Where TensorRT's packages install it, outside of the PATH.
 USUAL_PLACES = ("/usr/src/tensorrt/bin/trtexec", "/usr/local/tensorrt/bin/trtexec")
-# Without transfers and as a CUDA graph: what its flags can say in every version, for each only turns one thing on.
+# Without transfers and as a CUDA graph: the flags of every version can express this, since each only enables something.
 FLAGS = (
     "--warmUp=200", "--iterations=100", "--duration=3", "--avgRuns=10", "--infStreams=1", "--noDataTransfers",
     "--useCudaGraph", "--useSpinWait",
@@ -34,17 +34,17 @@ LAST_FAULTS = 6
 
 
 def find_trtexec() -> str | None:
-    """Where it is, None if it is not installed."""
+    """The path of trtexec, None if it is not installed."""
     return shutil.which("trtexec") or next((place for place in USUAL_PLACES if Path(place).is_file()), None)
 
 
 def trtexec_times_us(binary: str, engine: Path, shapes: str) -> tuple[list[float], str]:
-    """Microseconds of computing of single inferences of ``engine``, and the version of ``binary``.
+    """Compute times of single inferences of ``engine`` in microseconds, and the version of ``binary``.
 
-    ``shapes`` are those of the input, such as ``image:1x3x32x32``; empty if the engine has but one.
+    ``shapes`` are those of the input, such as ``image:1x3x32x32``; empty if the engine has only one.
 
     Raises:
-        FaultError: it failed.
+        FaultError: trtexec failed.
     """
     with tempfile.TemporaryDirectory(prefix="catro-deploy-trtexec-") as folder:
         times = Path(folder) / "times.json"
@@ -60,10 +60,10 @@ def trtexec_times_us(binary: str, engine: Path, shapes: str) -> tuple[list[float
 
 
 def compute_times_us(text: str) -> list[float]:
-    """The GPU's computing times from the output of ``--exportTimes``.
+    """The GPU's compute times in microseconds, from the output of ``--exportTimes``.
 
     Raises:
-        FaultError: it is something else.
+        FaultError: ``text`` is something else.
     """
     try:
         records: Sequence[dict[str, Any]] = json.loads(text)
@@ -73,7 +73,7 @@ def compute_times_us(text: str) -> list[float]:
 
 
 def version(log: str) -> str:
-    """``10.16.1`` of ``[TensorRT v101601]``, and ``8.4.1`` of ``[TensorRT v8401]``; empty if the log says none."""
+    """``10.16.1`` for ``[TensorRT v101601]``, and ``8.4.1`` for ``[TensorRT v8401]``; empty if the log has none."""
     found = re.search(r"\[TensorRT v(\d{4,6})\]", log)
     if not found:
         return ""

@@ -25,9 +25,9 @@ __all__ = ["verify"]
 
 
 def verify(job: VerifyJob, workspace: Workspace, emit: Emit) -> VerifyResult:
-    """Run each model of ``job`` on all images; the logits are events, so that no more than a batch is in memory.
+    """Run each model of ``job`` on all images; the logits are emitted as events: no more than a batch is in memory.
 
-    Of a model that ends in softmax they are the logarithms of its probabilities.
+    For a model that ends in softmax they are the logarithms of its probabilities.
 
     Raises:
         ModelError: a model cannot be run, or is not the expected one.

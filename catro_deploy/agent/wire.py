@@ -1,7 +1,7 @@
 """Frozen dataclasses as JSON and back. Fields are validated on reading; an error names the field.
 
 A field may be a bool, int, float, str, Any, Optional, a Tuple, a Mapping from str, or a dataclass. A field that is None
-by default is left out where it is None. Types are written so that Python 3.8 can evaluate them.
+by default is left out if it is None. Types are written so that Python 3.8 can evaluate them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from catro_deploy.errors import MessageError
 __all__ = ["FORMAT", "Tagged", "parse", "read", "to_json"]
 
 FORMAT = 4
-"""Version of jobs and results. Sides with different versions refuse each other's."""
+"""Version of jobs and results. Sides with different versions reject each other's messages."""
 
 T = TypeVar("T")
 
-SAME_VERSION = "Use the same version of catro-deploy on both machines. A bundle is made again by: catro-deploy bundle"
+SAME_VERSION = "Use the same version of catro-deploy on both machines. Make a bundle again with: catro-deploy bundle"
 LONGEST_VALUE = 60
 PLAIN = {bool: "true or false", int: "an integer", float: "a finite number", str: "a string"}
 
@@ -42,7 +42,7 @@ class Tagged:
 
 
 def to_json(value: Any) -> Any:  # noqa: ANN401 - what JSON can hold
-    """``value``, a dataclass or what one may contain, in the types of JSON."""
+    """Convert ``value``, a dataclass or what one may contain, to the types of JSON."""
     if is_dataclass(value):
         content = {one.name: getattr(value, one.name) for one in fields(value)}
         written = {name: to_json(content[name]) for name in content if not _is_left_out(value, name, content[name])}
@@ -69,10 +69,10 @@ def parse(text: Union[str, bytes], what: str) -> Any:  # noqa: ANN401 - what JSO
 
 
 def read(kind: Type[T], data: Any, what: str = "message") -> T:  # noqa: ANN401 - what JSON can hold
-    """The dataclass ``kind`` that ``data`` holds; ``what`` names it in errors, if it has no name of its own.
+    """Read ``data`` as the dataclass ``kind``; ``what`` names it in errors if it has no name itself.
 
     Raises:
-        MessageError: a field is missing, not known, or of a type that is not allowed; or the format is another.
+        MessageError: a field is missing, not known, or of a type that is not allowed; or the format is different.
     """
     found: T = _read_dataclass(kind, data, what, "")
     return found
@@ -89,7 +89,8 @@ def _read_dataclass(kind: Any, data: Any, what: str, where: str) -> Any:  # noqa
     inside = f"{where}." if where else ""
     if unknown := [name for name in data if name not in allowed]:
         known = ", ".join(allowed) or "none"
-        raise MessageError(f"The {what} has an unknown field {inside}{unknown[0]}. Allowed are: {known}.", SAME_VERSION)
+        problem = f"The {what} has an unknown field {inside}{unknown[0]}. Allowed fields: {known}."
+        raise MessageError(problem, SAME_VERSION)
     hints = _hints(kind)
     content = {}
     for name, one in allowed.items():
@@ -122,7 +123,7 @@ def _read_value(kind: Any, data: Any, what: str, where: str) -> Any:  # noqa: AN
 
 
 def _chosen(kind: Any, data: Dict[str, Any]) -> Any:  # noqa: ANN401
-    """Which of the kinds of ``kind`` it is that ``data`` holds."""
+    """The one of the kinds of ``kind`` that ``data`` holds."""
     if kind.FORMAT is not None and data.get("format") != kind.FORMAT:
         raise MessageError(
             f"The {kind.KEY} has format {_short(data.get('format'))}; this version of catro-deploy reads format "
@@ -158,7 +159,7 @@ def _is_left_out(value: Any, name: str, content: Any) -> bool:  # noqa: ANN401
 
 def _wrong(what: str, where: str, data: Any, kind: Any) -> MessageError:  # noqa: ANN401
     field = f"{where} = " if where else "the content "
-    return MessageError(f"The {what} has {field}{_short(data)}. Allowed is {_described(kind)}.", SAME_VERSION)
+    return MessageError(f"The {what} has {field}{_short(data)}. Expected {_described(kind)}.", SAME_VERSION)
 
 
 def _described(kind: Any) -> str:  # noqa: ANN401

@@ -52,7 +52,7 @@ def test_the_agent_is_installed_for_its_user_alone_and_run(tmp_path):
 
 
 def test_an_agent_that_was_cut_off_is_continued(tmp_path):
-    assert call(tmp_path, "install", len(AGENT), 0, stdin=AGENT[:20])["problem"] == "The agent did not arrive whole."
+    assert call(tmp_path, "install", len(AGENT), 0, stdin=AGENT[:20])["problem"] == "The agent did not arrive intact."
     assert call(tmp_path, "run", "verb") == {"event": "missing", "arrived": 20}
     assert call(tmp_path, "install", len(AGENT), 20, stdin=AGENT[20:])["event"] == "result"
     assert [path.name for path in tmp_path.iterdir()] == ["agent.pyz"]

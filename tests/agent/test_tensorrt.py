@@ -242,7 +242,7 @@ def test_what_cannot_be_captured_is_measured_without_cuda_graphs(tmp_path, monke
     modes = (Mode(1, transfers=False, cuda_graph=True), Mode(1, transfers=False, cuda_graph=False))
     result, _ = done(job_for(tmp_path, BenchJob, modes=modes), tmp_path)
     assert (result.mode, result.further) == (modes[1], ())
-    assert result.warnings[0].startswith("Measured without CUDA graphs, which cannot be captured of these networks")
+    assert result.warnings[0].startswith("Measured without CUDA graphs, which cannot be captured for these networks")
 
 
 @pytest.mark.usefixtures("tensorrt")

@@ -113,19 +113,19 @@ BENCH = {
     ("damage", "says"),
     [
         (lambda job: job.pop("threads"), "The job bench lacks threads: an integer."),
-        (lambda job: job.update(threads="two"), 'The job bench has threads = "two". Allowed is an integer.'),
-        (lambda job: job.update(threads=True), "The job bench has threads = true. Allowed is an integer."),
-        (lambda job: job.update(threads=1.0), "The job bench has threads = 1.0. Allowed is an integer."),
-        (lambda job: job.update(beside=0), "The job bench has beside = 0. Allowed is true or false."),
+        (lambda job: job.update(threads="two"), 'The job bench has threads = "two". Expected an integer.'),
+        (lambda job: job.update(threads=True), "The job bench has threads = true. Expected an integer."),
+        (lambda job: job.update(threads=1.0), "The job bench has threads = 1.0. Expected an integer."),
+        (lambda job: job.update(beside=0), "The job bench has beside = 0. Expected true or false."),
         (lambda job: job["protocol"].pop("block"), "The job bench lacks protocol.block: an integer."),
         (
             lambda job: job["protocol"].update(seconds=float("nan")),
-            "The job bench has protocol.seconds = NaN. Allowed is a finite number.",
+            "The job bench has protocol.seconds = NaN. Expected a finite number.",
         ),
-        (lambda job: job["protocol"].update(seconds=10**400), "Allowed is a finite number."),
+        (lambda job: job["protocol"].update(seconds=10**400), "Expected a finite number."),
         (lambda job: job["models"]["pruned"].pop("file"), "The job bench lacks models.pruned.file: a string."),
         (lambda job: job["modes"].append({}), "The job bench lacks modes[1].batch: an integer."),
-        (lambda job: job["modes"][0].update(speed=1), "has an unknown field modes[0].speed. Allowed are: batch, "),
+        (lambda job: job["modes"][0].update(speed=1), "has an unknown field modes[0].speed. Allowed fields: batch, "),
         (lambda job: job.update(engine={}), "The job bench lacks engine.level: an integer."),
         (lambda job: job.update(job="dance"), 'The job "dance" is not one of: bench, compare, build, verify'),
         (lambda job: job.update(job=["bench"]), "is not one of: bench"),
@@ -155,8 +155,8 @@ def test_the_result_of_another_job_is_refused():
 def test_a_damaged_result_names_its_field():
     answer = to_json(DoctorResult((Finding("numpy", "works", "2.0", True),)))
     answer["findings"][0]["needed"] = "yes"
-    assert 'The result doctor has findings[0].needed = "yes". Allowed is true or false.' in refused(Result, answer)
-    assert "Allowed is an object with device, runtime" in refused(FactsResult, [1])
+    assert 'The result doctor has findings[0].needed = "yes". Expected true or false.' in refused(Result, answer)
+    assert "Expected an object with device, runtime" in refused(FactsResult, [1])
 
 
 @pytest.mark.parametrize(("text", "says"), [("{", r"\bfile\b.*JSON"), (b"\xff", "JSON"), ("[" * 10**5, "nested")])

@@ -64,7 +64,7 @@ def test_there_and_back_again(run, tmp_path):
     assert not (run / ".images.npy").exists()
     done = on_the_device(run, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Carry this file back: " in done.stdout
+    assert "Copy this file back to the host: " in done.stdout
     result = tmp_path / "catro-bundle" / "result.json"
     taken = command("import", str(result))
     assert taken.exit_code == exit_code_of(run, "verify", "bench"), taken.stderr

@@ -123,7 +123,7 @@ def test_too_few_samples_stand_among_the_warnings(tmp_path, protocol):
         SHORT.replace("min_samples = 100", "min_samples = 1000000").replace("limit_s = 5.0", "limit_s = 0.4")
     )
     content = bench(settings(protocol), make_run(tmp_path, LARGE, SMALL), Silent())
-    assert any("of the 1000000 wanted" in warning for warning in content.warnings)
+    assert any("of the 1000000 required" in warning for warning in content.warnings)
 
 
 def test_a_batch_that_the_files_do_not_take_needs_another_export(tmp_path, protocol):

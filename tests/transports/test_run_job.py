@@ -124,7 +124,7 @@ def damaged(path: Path, damage) -> None:
     ("damage", "says"),
     [
         (lambda result: result["speedup"].pop("ci95"), "lacks speedup.ci95: a list; each item is a finite number; 2"),
-        (lambda result: result["pruned"].update(n="many"), 'has pruned.n = "many". Allowed is an integer.'),
+        (lambda result: result["pruned"].update(n="many"), 'has pruned.n = "many". Expected an integer.'),
         (lambda result: result.update(format=FORMAT + 1), f"this version of catro-deploy reads format {FORMAT}"),
         (lambda result: result.update(result="other"), 'The result "other" is not one of: bench'),
     ],
@@ -167,8 +167,8 @@ def test_results_are_refused_by_file_and_key(bundle, content, says):
     ("line", "says"),
     [
         ({"job": "a"}, "The file lacks event: an object"),
-        ({"job": 3, "event": {}}, "has job = 3. Allowed is a string."),
-        ({"job": "a", "event": []}, "has event = []. Allowed is an object"),
+        ({"job": 3, "event": {}}, "has job = 3. Expected a string."),
+        ({"job": "a", "event": []}, "has event = []. Expected an object"),
         ({"job": "a", "event": {"event": "note", "text": "x"}}, "an event that is not a result"),
     ],
 )
