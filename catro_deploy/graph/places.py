@@ -13,7 +13,7 @@ NOT_THE_USERS = (str(Path(torch.__file__).parent) + os.sep, str(Path(__file__).p
 
 
 def users_place() -> tuple[str, tuple[int, int]]:
-    """File and line of the user's code that is running, and which of its instructions."""
+    """File and line of the user's code that is running, and an identifier of the instruction."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
         frame = frame.f_back
@@ -21,7 +21,7 @@ def users_place() -> tuple[str, tuple[int, int]]:
 
 
 def users_line(error: BaseException) -> str:
-    """File, number and text of the last line of the user's code that ``error`` passed; empty if there is none."""
+    """File, number and text of the last line of user code that ``error`` passed through; empty if there is none."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(NOT_THE_USERS)
     ]

@@ -1,6 +1,6 @@
 """A network that resizes its images before its first layer.
 
-It takes the images that the network took before, so that nothing around it changes, and computes on smaller ones.
+It takes the same images as the network did before, so that nothing around it changes, but computes on smaller ones.
 """
 
 import copy
@@ -13,7 +13,7 @@ from torch.nn import functional
 __all__ = ["resizing"]
 
 MODE = "bilinear"
-"""Without antialiasing, which TensorRT does not have."""
+"""Without antialiasing, which TensorRT does not support."""
 
 _Model = TypeVar("_Model", bound=nn.Module)
 

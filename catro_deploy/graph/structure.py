@@ -15,8 +15,8 @@ PLAIN = (bool, int, float, str, type(None), torch.dtype)
 def structure(model: nn.Module, input_shape: tuple[int, int, int]) -> str:
     """A line for each tensor operation of ``model`` (eval mode) on an image: its name, sizes, and earlier tensors.
 
-    Modules with the same names and sizes but other operations, such as another activation, differ in it; values of
-    weights do not count.
+    Modules with the same names and sizes but different operations, such as another activation, differ in these lines;
+    values of weights do not matter.
     """
     image = torch.zeros(1, *input_shape, device=next(model.parameters()).device)
     recorder = _Recorder()
@@ -31,7 +31,7 @@ class _Recorder(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
-        self._seen: list[torch.Tensor] = []  # kept, for else another tensor might get the same id
+        self._seen: list[torch.Tensor] = []  # kept alive: another tensor might otherwise get the same id
         self._numbers: dict[int, int] = {}
 
     def __torch_function__(

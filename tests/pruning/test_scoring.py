@@ -18,7 +18,7 @@ def test_channels_without_a_score_stay():
     network = trace(model, (3, 8, 8))
     scored = score_channels(model, network, batches(), PruneSettings(d_min=1), Silent())
     assert {group.name for group in scored.prunable} == {"stem", "block.0", "last"}
-    assert scored.fixed["block.1.conv"].startswith("block.1 cannot be looked into: TraceError")
+    assert scored.fixed["block.1.conv"].startswith("block.1 is not traced: TraceError")
 
 
 def test_a_dead_group_stays_and_the_others_are_scored():

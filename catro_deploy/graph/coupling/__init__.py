@@ -1,1 +1,1 @@
-"""Which channels are coupled: labels are followed through every operation of a forward."""
+"""Which channels are coupled, found by following labels through every operation of a forward pass."""

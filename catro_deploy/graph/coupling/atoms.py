@@ -28,7 +28,7 @@ class Atoms:
         self._ties: dict[int, tuple[int, str]] = {}
 
     def fresh(self, count: int) -> Labels:
-        """New labels, each an atom of its own."""
+        """New labels, each its own atom."""
         first = len(self._parents)
         self._parents.extend(range(first, first + count))
         return np.arange(first, first + count, dtype=np.int64)
@@ -45,7 +45,7 @@ class Atoms:
         return np.array([CONSTANT if label == CONSTANT else self.root(label) for label in labels.tolist()], np.int64)
 
     def join(self, left: Labels, right: Labels, reason: str) -> None:
-        """Merge each pair of labels into one atom; one that meets a CONSTANT must stay, for ``reason``."""
+        """Merge each pair of labels into one atom; a label paired with CONSTANT must stay, for ``reason``."""
         for one, other in set(zip(left.tolist(), right.tolist(), strict=True)):
             if CONSTANT in (one, other):
                 self.fix((one, other), reason)

@@ -1,10 +1,10 @@
 """Which channels are coupled, found by running the model once and following every tensor operation.
 
-Each index of an axis of a parameter or buffer gets a label; each operation of the forward (as torch dispatches it, so
-that functional calls, methods and users' own modules are all the same) maps the labels of its inputs to labels of its
+Each index of an axis of a parameter or buffer gets a label. Each operation of the forward (as torch dispatches it, so
+that functional calls, methods and users' own modules are treated alike) maps the labels of its inputs to labels of its
 outputs. Convolutions and linear layers join the labels of their input with those of their weights' inputs, and return
 the labels of their weights' outputs; elementwise operations join the labels of all operands; views carry labels along.
-An operation without a rule, or one that mixes channels without weights, keeps all its inputs as they are.
+An operation without a rule, or one that mixes channels without weights, fixes all channels of its inputs.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +22,7 @@ __all__ = ["Coupling", "couple"]
 
 @dataclass(frozen=True)
 class Coupling:
-    """The ``atoms`` of a model, the labels of its parameters, buffers and sizes, and of its logits (maybe none)."""
+    """The ``atoms`` of a model, the labels of its parameters, buffers and sizes, and those of its logits, if any."""
 
     atoms: Atoms
     leaves: Mapping[Leaf, Labels]
@@ -32,7 +32,7 @@ class Coupling:
 def couple(model: nn.Module, image: torch.Tensor, not_sizes: Collection[str] = ()) -> Coupling:
     """Run ``model`` (eval mode) on ``image`` (1, channels, height, width) and follow its channels.
 
-    Numbers that a module holds as sizes of what it splits or reshapes follow the channels too, except those named
+    Numbers that a module holds as sizes of what it splits or reshapes change with the channels too, except those in
     ``not_sizes``.
     """
     follower = Follower(model, rule_of, not_sizes)

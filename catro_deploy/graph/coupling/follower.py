@@ -1,4 +1,4 @@
-"""Labels of tensors, followed through every operation that torch dispatches while a model runs. rules.py has rules."""
+"""Labels of tensors, followed through every operation that torch dispatches while a model runs (rules: rules.py)."""
 
 import os
 import sys
@@ -25,7 +25,7 @@ Side = Literal["out", "in"]
 Axes = dict[int, Labels]
 """Labels of the axes of a tensor; an axis without labels is constant: all its indices stay."""
 Given = dict[str, Any]
-"""Arguments of an operation, by the names of its schema."""
+"""Arguments of an operation, by their names in its schema."""
 LabelledTensors = list[tuple[torch.Tensor, Axes]]
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -44,17 +44,17 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Tracked:
-    """Labels of a tensor's ``axes`` that have them; ``weight`` if it was computed from parameters alone."""
+    """Labels of those ``axes`` of a tensor that have any; ``weight``: whether parameters alone determine it."""
 
     axes: Mapping[int, Labels] = field(default_factory=dict)
     weight: bool = False
 
 
 class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows labels through every operation, as ``rule_of`` it says.
+    """Follows labels through every operation, by the rule that ``rule_of`` returns for it.
 
-    ``leaves`` has the labels of each side of the parameters and buffers that were seen, and of the numbers that follow
-    the channels, except those named ``not_sizes``.
+    ``leaves`` holds the labels of each side of the parameters and buffers seen so far, and of the numbers that change
+    with the channels, except those in ``not_sizes``.
     """
 
     def __init__(self, model: nn.Module, rule_of: Callable[[Any], "Rule"], not_sizes: Collection[str] = ()) -> None:
@@ -87,7 +87,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def places(self, model: nn.Module) -> Iterator[None]:
-        """Track which module is running, to say where channels must stay."""
+        """Track which module is running, to report where channels must stay."""
         hooks = []
         for name, module in model.named_modules():
             hooks.append(module.register_forward_pre_hook(lambda *_, name=name: self._inside.append(name)))
@@ -99,7 +99,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 hook.remove()
 
     def of(self, tensor: torch.Tensor) -> Tracked:
-        """The labels of ``tensor``; a parameter or buffer that is seen for the first time gets new ones."""
+        """The labels of ``tensor``; a parameter or buffer seen for the first time gets new ones."""
         found: Tracked | None = self._tracked.get(tensor)  # type: ignore[no-untyped-call]
         if found is None:
             name = self._names.get(id(tensor))
@@ -107,9 +107,9 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
     def label_weight(self, weight: torch.Tensor, outputs: Labels, inputs: Labels) -> None:
-        """Label both sides of the ``weight`` of a grouped convolution, whose axes do not show all that it reads.
+        """Label both sides of the ``weight`` of a grouped convolution, whose axes do not cover all of its inputs.
 
-        A weight that is computed belongs to the module that is running. One outside the known kinds of modules has
+        A computed weight is attributed to the module that is running. A weight outside the known kinds of modules has
         outputs only.
         """
         name = self._names.get(id(weight), f"{self._inside[-1]}.weight" if self._inside else "")
@@ -124,9 +124,9 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.leaves.pop(Leaf(name, "in"), None)
 
     def follow_stored_size(self, *parts: Labels) -> bool:
-        """Follow the number, or list of several, that the running module stores as the size of ``parts``, if any.
+        """Follow the number, or list of numbers, that the running module stores as the size of ``parts``, if any.
 
-        Such a number is taken for that size from now on, and changes with it.
+        From then on, such a number is treated as that size and changes with it.
         """
         module = self._owners[self._inside[-1] if self._inside else ""]
         sizes = {} if supports(module) else sizes_of(module)
@@ -135,16 +135,17 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
             name = f"{self._inside[-1]}.{attribute}".lstrip(".") if self._inside else attribute
             if several == lengths and name not in self._not_sizes:
                 labels = np.concatenate(parts)
-                self.atoms.join(self.leaves.setdefault(Leaf(name, "out"), labels), labels, self.why("it is a size"))
+                reason = self.why("a stored size counts constant channels")
+                self.atoms.join(self.leaves.setdefault(Leaf(name, "out"), labels), labels, reason)
                 found = True
         return found
 
     def fix(self, labels: Labels, what: str) -> None:
-        """Keep the atoms of ``labels``, because of ``what`` is done at this place."""
+        """Fix the atoms of ``labels``, because of ``what`` at this place in the forward."""
         self.atoms.fix(labels.tolist(), self.why(what))
 
     def join(self, left: Labels, right: Labels, what: str) -> None:
-        """Merge each pair of labels; where one of them is constant, ``what`` is why the other must stay."""
+        """Merge each pair of labels; if one of them is constant, ``what`` is the reason why the other must stay."""
         self.atoms.join(left, right, self.why(what))
 
     def tie(self, left: Labels, right: Labels, what: str) -> None:
@@ -152,7 +153,7 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.atoms.tie(left, right, self.why(what))
 
     def why(self, what: str) -> str:
-        """``what`` and the place in the user's code that is being run."""
+        """``what`` and the place in the user's code that is running."""
         module = self._inside[-1] if self._inside else ""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith(LIBRARY):
@@ -179,11 +180,11 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 Rule = Callable[[Follower, Given, Any], LabelledTensors]
-"""Sets the labels of the axes of the tensors in a result."""
+"""Returns the labels of the axes of the tensors in a result."""
 
 
 def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - an OpOverload
-    """Arguments by the names that the schema of the operation gives them, defaults filled in."""
+    """Arguments by their names in the schema of the operation, with defaults filled in."""
     schema = func._schema.arguments
     given = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
     return given | {argument.name: value for argument, value in zip(schema, args, strict=False)} | dict(kwargs)

@@ -1,4 +1,4 @@
-"""Groups of channels, from the atoms that a followed run of the model has found."""
+"""Groups of channels, from the atoms found by following a run of the model."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ _Key = tuple[str, Side]
 
 
 def groups_of(model: nn.Module, coupling: Coupling, order: Mapping[str, int]) -> list[Group]:
-    """The atoms of ``coupling`` that have the same places in the same modules, group by group.
+    """Group the atoms of ``coupling`` that have the same places in the same modules.
 
-    ``order`` has the place in the order of execution of each convolution and linear layer. Groups are named after their
-    first producer; several of the same one are numbered from the second on (``name#2``).
+    ``order`` maps each convolution and linear layer to its position in the order of execution. Groups are named after
+    their first producer; groups with the same producer are numbered from the second on (``name#2``).
     """
     places = _places(model, coupling)
     where: dict[int, dict[_Key, list[int]]] = {}
@@ -66,7 +66,7 @@ def _first_index(group: Group) -> int:
 def _places(model: nn.Module, coupling: Coupling) -> dict[_Key, Labels]:
     """Labels by module and side, or by the name of a tensor or size outside the kinds of modules that can be cut."""
     modules = dict(model.named_modules())
-    names: dict[int, list[str]] = {}  # of a parameter that several modules share
+    names: dict[int, list[str]] = {}  # several for a parameter that modules share
     for name, tensor in (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)):
         names.setdefault(id(tensor), []).append(name)
     aliases = {several[0]: several for several in names.values()}
@@ -74,7 +74,7 @@ def _places(model: nn.Module, coupling: Coupling) -> dict[_Key, Labels]:
     for leaf, labels in coupling.leaves.items():
         for name in aliases.get(leaf.tensor, [leaf.tensor]):
             owner = name.rpartition(".")[0]
-            if owner in modules:  # else a module that has a second name
+            if owner in modules:  # otherwise this is a second name of a module
                 found.setdefault((owner if supports(modules[owner]) else name, leaf.side), labels)
     return found
 

@@ -1,4 +1,4 @@
-"""The convolutions and linear layers of a module, as they run."""
+"""The convolutions and linear layers of a module, recorded from a run."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +24,9 @@ FUNCTIONS = (functional.conv1d, functional.conv2d, functional.conv3d, functional
 def list_layers(model: nn.Module, input_shape: tuple[int, int, int]) -> list[Layer]:
     """Run ``model`` once and list its convolutions and linear layers in the order of execution.
 
-    One that is called several times is listed once, with the positions of all its calls. A functional one has the name
-    of the parameter that is its weight. One that reads or returns several tensors, as an octave convolution does, has
-    no feature map and is left out.
+    A layer that is called several times is listed once, with the positions of all its calls. A functional layer has the
+    name of the parameter that is its weight. A layer that reads or returns several tensors, such as an octave
+    convolution, has no feature map and is left out.
 
     Raises:
         ModelError: the model fails on such images, or has no such layer.
@@ -65,7 +65,7 @@ def list_layers(model: nn.Module, input_shape: tuple[int, int, int]) -> list[Lay
 
 def _layer(name: str, module: nn.Module, image: torch.Tensor, output: torch.Tensor) -> Layer:
     out, inputs = channels(module)
-    # A transposed convolution multiplies each input with the whole kernel, others do so for each output.
+    # A transposed convolution applies the whole kernel to each input, others apply it for each output.
     positions = image[0].numel() // inputs if is_transposed(module) else output[0].numel() // out
     kernel = math.prod(getattr(module, "kernel_size", (1,)))
     stride = int(max(getattr(module, "stride", (1,))))

@@ -15,7 +15,7 @@ __all__ = ["count_macs"]
 def count_macs(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
     """Multiply-accumulates of ``model`` (eval mode) for one image of ``input_shape`` (channels, height, width).
 
-    Convolutions and matrix products count, as torch.utils.flop_counter has them; recurrent layers, which it leaves out,
+    Convolutions and matrix products are counted by torch.utils.flop_counter. Recurrent layers, which it leaves out,
     count each weight once per time step.
     """
     recurrent = 0
@@ -40,7 +40,7 @@ def count_macs(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
 
 @contextmanager
 def _plain_attention() -> Iterator[None]:
-    """Run torch's attention as separate products: not every release counts its kernels for CPUs."""
+    """Run torch's attention as separate products, since not every release counts its CPU kernels."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

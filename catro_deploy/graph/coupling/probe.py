@@ -17,11 +17,11 @@ from catro_deploy.records import Group, Keep
 __all__ = ["stubborn"]
 
 Cut = Mapping[Group, tuple[int, ...]]
-"""Which channels groups keep; others keep all."""
+"""Which channels each group keeps; groups that are not listed keep all."""
 Trouble = Callable[[Cut], str]
 
 LARGEST_DEVIATION = 1e-3
-"""Largest deviation that is rounding, as a share of the largest logit, after cuts throughout a network."""
+"""Largest deviation that counts as rounding, as a share of the largest logit, after cuts throughout a network."""
 
 
 def stubborn(
@@ -32,9 +32,9 @@ def stubborn(
 ) -> dict[str, str]:
     """Which of ``groups`` of ``model`` (eval mode) cannot lose channels, and why.
 
-    Each loses a different number of them, since a forward may rely on two groups having equal widths. Shapes are
-    checked first, without computing values; then numbers that the forward reads, which its graphs hold as constants;
-    then the values.
+    Each group loses its own random number of channels, since a forward may rely on two groups having equal widths.
+    Shapes are checked first, without computing values; then the numbers that the forward reads, which its graphs hold
+    as constants; then the values.
     """
     draw = random.Random(0)
     narrow = {group: spread(group, draw.randint(1, group.width - 1)) for group in groups if group.width > 1}
@@ -48,7 +48,7 @@ def stubborn(
 
 
 def _refusals(trouble: Trouble, cut: Cut) -> dict[str, str]:
-    """The smallest groups found whose exclusion removes all ``trouble``."""
+    """The smallest set of groups found whose exclusion removes all ``trouble``, each with its reason."""
     reasons = _culprits(trouble, cut)
     if not reasons or not trouble({group: kept for group, kept in cut.items() if group.name not in reasons}):
         return reasons
@@ -63,7 +63,7 @@ def _refusals(trouble: Trouble, cut: Cut) -> dict[str, str]:
 
 
 def _culprits(trouble: Trouble, cut: Cut) -> dict[str, str]:
-    """Groups that fail alone, found by bisection; of two halves that fail only together, the last group."""
+    """Groups that fail alone, found by bisection; if two halves fail only together, the last group."""
     found = trouble(cut) if cut else ""
     if not found:
         return {}
@@ -84,26 +84,26 @@ class _Shapes:
         try:
             with torch.no_grad():
                 self._expected = _shapes(self._model(self._image))
-        except Exception:  # whatever a forward raises that looks at values
+        except Exception:  # whatever a forward that reads values raises
             self._model = None
 
     def trouble(self, cut: Cut) -> str:
-        """What fails when groups keep only those channels; empty if nothing does."""
+        """What fails if groups keep only the channels in ``cut``; empty if nothing does."""
         if self._model is None:
             return ""
         try:
             with torch.no_grad():
                 found = _shapes(_cut_model(self._model, cut, self._sizes)(self._image))
-        except Exception as error:  # whatever the forward raises when sizes that it holds do not fit any more
+        except Exception as error:  # whatever the forward raises when sizes that it holds no longer fit
             return f"without some of them the forward fails: {str(error).splitlines()[0]}"
         return "" if found == self._expected else "without some of them the logits have another shape"
 
 
 class _Numbers:
-    """Traces cut copies of a model: does the forward branch, loop or index as it did?
+    """Traces cut copies of a model to check that the forward branches, loops and indexes as before.
 
-    Besides the requested cut, one channel less and a single one are tried, because of conditions such as ``> 16`` and
-    ``% 2``.
+    Besides the requested cut, it tries to remove one channel and all channels but one, because of conditions such as
+    ``> 16`` and ``% 2``.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class _Numbers:
         self._expected = self._read(self._model)
 
     def trouble(self, cut: Cut) -> str:
-        """Which number changes when groups keep only those channels; empty if none does."""
+        """Which number changes if groups keep only the channels in ``cut``; empty if none does."""
         if not self._expected:
             return ""
         fewest = {group: spread(group, 1) for group in cut}
@@ -125,13 +125,13 @@ class _Numbers:
         found = self._read(_cut_model(self._model, cut, self._sizes))
         for expected, number in zip(self._expected, found, strict=False):
             if (expected.place, expected.value) != (number.place, number.value):
-                return f"the forward reads how many they are as a number ({expected.place})"
+                return f"the forward reads their count as a number ({expected.place})"
         return ""
 
     def _read(self, model: nn.Module) -> Sequence[Number]:
         try:
             return evaluation_graph(model, (), self._sizes, self._shape).numbers
-        except ModelError:  # it has no graph
+        except ModelError:  # it cannot be traced
             return ()
 
 
@@ -143,12 +143,12 @@ class _Values:
         self._image = image.to(next(model.parameters()).device)
 
     def trouble(self, cut: Cut) -> str:
-        """What fails when groups keep only those channels; empty if nothing does."""
+        """What fails if groups keep only the channels in ``cut``; empty if nothing does."""
         with torch.no_grad():
             expected = masked(self._model, _keeps(cut, self._sizes))(self._image)
             try:
                 output = _cut_model(self._model, cut, self._sizes)(self._image)
-            except Exception as error:  # as above, of a model that could not be run without values
+            except Exception as error:  # as above, for a model that cannot run without values
                 return f"without some of them the forward fails: {str(error).splitlines()[0]}"
         if _shapes(output) != _shapes(expected):
             return "without some of them the logits have another shape"
@@ -157,7 +157,7 @@ class _Values:
 
 def _deviates(found: torch.Tensor, expected: torch.Tensor) -> str:
     if not torch.isfinite(expected).all():
-        return ""  # weights are not finite: scoring the channels names the layer
+        return ""  # the weights are not finite: scoring the channels will name the layer
     deviation = (found - expected).abs().max() / expected.abs().max().clamp(min=1e-12)
     return "" if deviation <= LARGEST_DEVIATION else "without some of them the forward computes something else"
 

@@ -18,7 +18,7 @@ _RULES: dict[str, Rule] = dict(VIEW_RULES)
 
 
 def rule_of(func: Any) -> Rule:  # noqa: ANN401 - an OpOverload
-    """The rule of an operation; else that of elementwise operations, or that of unknown ones."""
+    """The rule of an operation; if it has none, that of elementwise or of unknown operations."""
     name = func.overloadpacket.__name__
     known = _RULES.get(name) if func.namespace == "aten" else None
     if known is not None:
@@ -37,7 +37,7 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
 def _unknown(follower: Follower, given: Given, result: Any, *, name: str) -> LabelledTensors:  # noqa: ANN401
     for tensor in tensors_in(given):
         for labels in follower.of(tensor).axes.values():
-            follower.fix(labels, f"what {name} makes of them is not known,")
+            follower.fix(labels, f"{name} has an unknown effect on them")
     return []
 
 
@@ -64,7 +64,7 @@ def _same(follower: Follower, given: Given, result: Any) -> LabelledTensors:  # 
 
 
 def _spatial(follower: Follower, given: Given, result: Any, *, positions: int) -> LabelledTensors:  # noqa: ANN401
-    """Each map by itself: the last axes are positions."""
+    """Operations on each feature map separately: the last axes are positions."""
     source = next(tensors_in(given))
     last = range(source.ndim - positions, source.ndim)
     return [(out, _without(follower, source, last, "they are taken as positions")) for out in tensors_in(result)]
@@ -116,7 +116,7 @@ def _grouped(follower: Follower, inputs: Labels, given: Given, out_channels: int
 
 
 def _contract(follower: Follower, left: Labels, right: Labels, weighted: bool) -> None:
-    """Labels that are summed over: one atom if one side is a weight, whose part is removed with it."""
+    """Labels that are summed over: joined if one side is a weight, which is cut with the other; else both must stay."""
     if weighted:
         follower.join(left, right, "they meet weights or channels that cannot be cut")
     else:
@@ -190,12 +190,12 @@ def _layer_norm(follower: Follower, given: Given, result: Any) -> LabelledTensor
 
 @_rule("_softmax", "_log_softmax", "cumsum", "flip", "roll", "sort")
 def _along(follower: Follower, given: Given, result: Any) -> LabelledTensors:  # noqa: ANN401
-    """Operations along axes, whose labels then must stay; the shape does not change."""
+    """Operations along axes: the labels of these axes must stay; the shape does not change."""
     source = given["self"]
     axes = dict(follower.of(source).axes)
     for axis in _dims(given.get("dim", given.get("dims")), source.ndim):
         if axis in axes:
-            follower.fix(axes[axis], "they are taken in their order, or all together,")
+            follower.fix(axes[axis], "they are used in order or all together")
     return [(out, axes) for out in tensors_in(result)]
 
 
@@ -216,7 +216,7 @@ def _reduction(follower: Follower, given: Given, result: Any) -> LabelledTensors
 
 
 def _joined(follower: Follower, tensors: Iterable[torch.Tensor], ndim: int, what: str) -> Axes:
-    """Labels of the axes of tensors that are broadcast to ``ndim`` axes, after those that meet have been joined."""
+    """Labels of the axes of tensors that are broadcast to ``ndim`` axes; labels that meet are joined."""
     axes: dict[int, list[Labels | None]] = {}
     sizes: dict[int, int] = {}
     for tensor in tensors:

@@ -1,9 +1,9 @@
 """A module's layers with their shapes, and the groups of coupled channels.
 
 Coupled channels are found by following them through a run of the model (couple.py) and recorded as index maps, so that
-a plan can be applied and read again without a run. Every group that seems free is then cut as a check: a forward may
-hold sizes that no run shows (``x[:, :64]``, ``view(-1, 512)``), and a number that a module holds may equal its number
-of channels by chance.
+a plan can be applied and read again without a run. Every group that seems free is then cut as a trial: a forward may
+contain hard-coded sizes that no run shows (``x[:, :64]``, ``view(-1, 512)``), and a number that a module holds may
+equal its number of channels by chance.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -80,7 +80,7 @@ def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[
     those that the forward cannot lose; such groups have the reason in ``fixed``.
 
     Raises:
-        ModelError: the model fails on such images, or a name in ``ignore`` is not there.
+        ModelError: the model fails on such images, or a name in ``ignore`` is not that of a module.
     """
     layers = list_layers(model, input_shape)
     order = _order(model, layers)
@@ -103,7 +103,7 @@ def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[
 
 
 def find_head(model: nn.Module, input_shape: tuple[int, int, int]) -> str:
-    """The layer that makes the logits of ``model``, without a whole trace.
+    """The layer that computes the logits of ``model``, found without a full trace.
 
     Raises:
         ModelError: the model fails on images of ``input_shape`` (channels, height, width).
@@ -113,7 +113,7 @@ def find_head(model: nn.Module, input_shape: tuple[int, int, int]) -> str:
 
 
 def _order(model: nn.Module, layers: Sequence[Layer]) -> dict[str, int]:
-    """Places in the order of execution of the layers that are modules: others have no feature map."""
+    """Positions in the order of execution of the layers that are modules; others have no feature map."""
     modules = dict(model.named_modules())
     return {layer.name: place for place, layer in enumerate(layers) if layer.name in modules}
 

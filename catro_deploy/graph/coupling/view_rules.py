@@ -14,7 +14,7 @@ __all__ = ["VIEW_RULES"]
 
 
 def _view(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
-    """Axes are split and merged: a block of old axes becomes a block of new ones of as many elements."""
+    """Axes are split and merged: a block of old axes becomes a block of new axes with the same number of elements."""
     source = next(tensors_in(given))
     axes = follower.of(source).axes
     new: Axes = {}
@@ -35,7 +35,7 @@ def _view(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTen
 
 
 def _blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """The smallest blocks of axes, longer than 1, that hold equally many elements before and after."""
+    """The smallest blocks of axes longer than 1 that hold the same number of elements before and after."""
     old = [axis for axis, size in enumerate(before) if size > 1]
     new = [axis for axis, size in enumerate(after) if size > 1]
     blocks = []
@@ -48,9 +48,9 @@ def _blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int]
 
 
 def _axis_of(follower: Follower, grid: Labels) -> tuple[int, Labels]:
-    """The axis of ``grid`` that its labels vary along, and the labels there.
+    """The axis of ``grid`` along which its labels vary, and the labels on it.
 
-    Where channels were split over several axes, as ``view(n, groups, channels // groups, ...)`` does, the last of them
+    If channels are split over several axes, as by ``view(n, groups, channels // groups, ...)``, the last of these axes
     shrinks when channels are removed, by the same number in each row: the labels of a column become one atom.
     """
     varying = [axis for axis in range(grid.ndim) if (np.take(grid, [0], axis) != grid).any()] or [0]
@@ -103,7 +103,7 @@ def _stack(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTe
 
 
 def _beside(follower: Follower, known: Sequence[Mapping[int, Labels]], besides: int | None = None) -> Axes:
-    """The axes of concatenated tensors except the axis ``besides``: aligned labels are joined."""
+    """Labels of the axes of concatenated tensors except the axis ``besides``; aligned labels are joined."""
     axes: Axes = {}
     for axis in {axis for mine in known for axis in mine} - {besides}:
         axes[axis] = next(mine[axis] for mine in known if axis in mine)
@@ -113,7 +113,7 @@ def _beside(follower: Follower, known: Sequence[Mapping[int, Labels]], besides: 
 
 
 def _split(follower: Follower, given: Given, result: Sequence[torch.Tensor]) -> LabelledTensors:
-    """Parts shrink with the numbers that are their sizes; with one size, or constants, equal parts shrink equally."""
+    """Parts shrink with held numbers that are their sizes; with one size, or constants, equal parts shrink equally."""
     axes = dict(follower.of(given["self"]).axes)
     along = given["dim"] % given["self"].ndim
     whole = axes.pop(along, None)
@@ -132,21 +132,22 @@ def _split(follower: Follower, given: Given, result: Sequence[torch.Tensor]) -> 
 
 
 def _held(follower: Follower, parts: Sequence[Labels], *, together: bool) -> bool:
-    """Whether the module holds a size for each of ``parts``, in one list or alone; not so if they are not ``together``.
+    """Whether the module holds a size for each of ``parts``, in one list or separately.
 
-    Else a single number, or one that is computed, is the size of all parts.
+    ``together``: whether the operation is given one size for each part. If not, a single number, held or computed, is
+    the size of all parts, and the result is False.
     """
     if not together:
         follower.follow_stored_size(parts[0])
         return False
     if follower.follow_stored_size(*parts):
         return True
-    each = [follower.follow_stored_size(part) for part in parts]  # each: those that are stored must follow
+    each = [follower.follow_stored_size(part) for part in parts]  # not lazily: every stored size must be followed
     return all(each)
 
 
 def _slice(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
-    """A part ends at a number that the module holds, or is taken for one of equal parts; others must stay."""
+    """A slice may shrink if the module holds its bounds or if it is one of equal parts; else all channels must stay."""
     axes = dict(follower.of(given["self"]).axes)
     along = given["dim"] % given["self"].ndim
     if along in axes and result.shape[along] < len(axes[along]):
@@ -175,7 +176,7 @@ def _without_axis(follower: Follower, given: Given, result: Any) -> LabelledTens
 
 
 def _padded(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
-    """Zeros that a forward pads channels with are constant in number."""
+    """The number of zeros with which a forward pads channels is constant."""
     axes = dict(follower.of(given["self"]).axes)
     pad = [*given["pad"], *[0] * (2 * result.ndim - len(given["pad"]))]
     for axis, labels in axes.items():
@@ -187,7 +188,7 @@ def _padded(follower: Follower, given: Given, result: torch.Tensor) -> LabelledT
 
 
 def _pixel_shuffle(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
-    """All channels that become the positions of one are one atom."""
+    """All channels that become positions of the same output channel are one atom."""
     axes, channels = follower.of(given["self"]).axes, result.ndim - 3
     if channels not in axes or result.shape[channels] == 1:
         for labels in axes.values():

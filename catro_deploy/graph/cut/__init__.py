@@ -1,1 +1,1 @@
-"""Taking channels out of modules."""
+"""Removing channels from modules."""

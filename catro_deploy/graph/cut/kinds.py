@@ -1,4 +1,4 @@
-"""The kinds of modules whose channels can be cut: how many they have, where their weights hold them."""
+"""The kinds of modules whose channels can be cut: how many channels they have, and on which axes of their weights."""
 
 from collections.abc import Sequence
 
@@ -15,15 +15,15 @@ KINDS = Conv | Transposed | Norm | nn.Linear | nn.GroupNorm | nn.PReLU
 
 
 def supports(module: nn.Module) -> bool:
-    """Whether channels can be taken out of ``module``: one of the kinds or a subclass, whose weight is its own.
+    """Whether channels can be removed from ``module``: it is of one of the kinds or a subclass, and has its own weight.
 
-    A weight that a parametrisation computes (weight_norm, spectral_norm) is not.
+    A weight that a parametrisation computes (weight_norm, spectral_norm) does not count as its own.
     """
     return isinstance(module, KINDS) and "weight" in module._parameters
 
 
 def channels(module: nn.Module) -> tuple[int, int]:
-    """Channels (out, in) of a module of one of the kinds; (0, 0) of others."""
+    """Channels (out, in) of a module of one of the kinds; (0, 0) for others."""
     match module:
         case nn.Linear():
             return module.out_features, module.in_features
@@ -38,7 +38,7 @@ def channels(module: nn.Module) -> tuple[int, int]:
 
 
 def groups_of(module: nn.Module) -> int:
-    """The number of groups that ``module`` computes independently, each kept or removed whole."""
+    """The number of groups that ``module`` computes independently; each is kept or removed as a whole."""
     if isinstance(module, nn.GroupNorm):
         return module.num_groups
     return module.groups if isinstance(module, Conv | Transposed) else 1
@@ -50,9 +50,9 @@ def is_transposed(module: nn.Module) -> bool:
 
 
 def axes(shape: Sequence[int]) -> tuple[int, int]:
-    """Axes (out, in) of a tensor of none of the kinds: its only one longer than 1, or the first of several; the second.
+    """Axes (out, in) of a tensor outside the kinds: its only axis longer than 1, or the first of several; and axis 1.
 
-    A feature map of a batch of its own, such as (1, channels, height, width), has its channels second.
+    A feature map with its own batch axis, such as (1, channels, height, width), has its channels on axis 1.
     """
     long = [axis for axis, size in enumerate(shape) if size > 1]
     return (long[0] if len(long) == 1 else next((axis for axis in long if axis < 2), 0)), 1
@@ -61,7 +61,7 @@ def axes(shape: Sequence[int]) -> tuple[int, int]:
 def resize_(module: nn.Module, keep: Keep) -> None:
     """Update the attributes that hold the size of a ``module`` that was cut.
 
-    Its tensors show what is left, or ``keep`` where it has none.
+    The size is taken from its tensors, or from ``keep`` if it has none.
     """
     tensors = (module._parameters.get("weight"), *module.buffers(recurse=False))
     shape = next((tensor.shape for tensor in tensors if tensor is not None and tensor.ndim), None)

@@ -14,11 +14,11 @@ from catro_deploy.graph.cut.kinds import supports
 __all__ = ["layer_widths", "resize_stored_", "sizes_of", "stored_sizes"]
 
 WIDTHS = ("in_channels", "out_channels", "in_features", "out_features", "num_features", "num_channels")
-"""How layers of torch call the numbers of their channels."""
+"""Attributes in which torch's layers hold their numbers of channels."""
 
 
 def sizes_of(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    """The positive numbers, and the lists of such, that ``module`` itself holds, by their attributes."""
+    """The positive integers, and the lists of them, that ``module`` itself holds, by attribute."""
     found = {}
     for attribute, value in vars(module).items():
         several = value if isinstance(value, list | tuple) else (value,)
@@ -39,13 +39,13 @@ def stored_sizes(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[nn.M
 
 
 def layer_widths(model: nn.Module) -> set[str]:
-    """The numbers of channels that the layers in ``model`` hold: a cut changes them with the layers' weights."""
+    """Names of the channel counts that the layers in ``model`` hold: a cut changes them with the layers' weights."""
     layers = [(name, vars(module)) for name, module in model.named_modules() if name and supports(module)]
     return {f"{name}.{width}" for name, held in layers for width in WIDTHS if type(held.get(width)) is int}
 
 
 def resize_stored_(module: nn.Module, attribute: str, kept: Sequence[int]) -> None:
-    """Set ``attribute`` to the number of its channels that are ``kept``; for a list, in each part."""
+    """Set ``attribute`` to the number of its channels that are ``kept``; for a list, to the number in each part."""
     value = getattr(module, attribute)
     ends = np.cumsum(sizes_of(module)[attribute])
     left = np.bincount(np.searchsorted(ends, kept, side="right"), minlength=len(ends)).tolist()

@@ -1,6 +1,6 @@
-"""Taking channels out of modules, and the masked network that the result must equal.
+"""Removing channels from modules, and the masked network that the result must equal.
 
-What is cut is named by a module, or by the full name of a parameter, buffer or size that belongs to none of the KINDS.
+What is cut is named by its module, or by the full name of a parameter, buffer or size outside the KINDS.
 """
 
 import copy
@@ -22,7 +22,7 @@ Indices = tuple[int, ...]
 def keeps_of(
     groups: Sequence[Group], kept: Mapping[str, Sequence[int]], sizes: Mapping[str, tuple[int, int]]
 ) -> dict[str, Keep]:
-    """What each module keeps when each group in ``kept`` keeps those channels; ``sizes`` are (out, in) channels."""
+    """What each module keeps if each group in ``kept`` keeps the given channels; ``sizes`` are (out, in) channels."""
     dropped: dict[tuple[str, str], set[int]] = {}
     for group in groups:
         gone = set(range(group.width)) - set(kept.get(group.name, range(group.width)))
@@ -39,7 +39,7 @@ def keeps_of(
 
 
 def spread(group: Group, width: int) -> Indices:
-    """``count`` evenly spaced channels of ``group``, as a sample."""
+    """``width`` evenly spaced channels of ``group``, as a sample."""
     return tuple(place * group.width // width for place in range(width))
 
 
@@ -57,7 +57,7 @@ def further(before: Keep | None, after: Keep) -> Keep:
 
 
 def apply_keeps_(model: nn.Module, keeps: Mapping[str, Keep]) -> nn.Module:
-    """Take out of ``model``, in place, all channels that ``keeps`` does not name; the model is returned.
+    """Remove from ``model``, in place, all channels that ``keeps`` does not keep, and return the model.
 
     A tensor that several modules share is cut once and stays shared.
 
@@ -83,16 +83,16 @@ def apply_keeps_(model: nn.Module, keeps: Mapping[str, Keep]) -> nn.Module:
             touched.setdefault(full_name.rpartition(".")[0], Keep())
     done: set[nn.Module] = set()
     for name, keep in touched.items():
-        if modules[name] not in done:  # it may be there under a second name
+        if modules[name] not in done:  # it may have a second name
             resize_(modules[name], keep)
             done.add(modules[name])
     return model
 
 
 def masked(model: nn.Module, keeps: Mapping[str, Keep]) -> nn.Module:
-    """A copy of ``model`` in full width in which nothing reads a removed channel: its weights there are zero.
+    """A copy of ``model`` at full width in which nothing reads a removed channel: the weights that would are zero.
 
-    In a grouped convolution nothing is zero: no group that stays reads a channel of one that is removed.
+    In a grouped convolution nothing is zeroed: no group that stays reads a channel of a removed group.
     """
     copied = copy.deepcopy(model)
     modules, places = dict(copied.named_modules(remove_duplicate=False)), _places(copied)
@@ -114,11 +114,11 @@ def masked(model: nn.Module, keeps: Mapping[str, Keep]) -> nn.Module:
 
 
 Places = Mapping[str, tuple[nn.Module, str]]
-"""Where the tensor of each name is held: the module, and the attribute of it."""
+"""Where the tensor of each name is held: the module, and its attribute."""
 
 
 def _places(model: nn.Module) -> Places:
-    """Of all parameters and buffers; shared ones have several names."""
+    """Places of all parameters and buffers; shared ones have several names."""
     return {
         f"{prefix}.{attribute}" if prefix else attribute: (module, attribute)
         for prefix, module in model.named_modules(remove_duplicate=False)
@@ -132,7 +132,7 @@ def _places(model: nn.Module) -> Places:
 def _cuts_of(
     modules: Mapping[str, nn.Module], places: Places, name: str, keep: Keep
 ) -> Iterator[tuple[torch.Tensor, int, Indices | None]]:
-    """Tensors to cut where ``keep`` is of ``name``, each with an axis and the indices that stay there."""
+    """The tensors to cut for ``keep`` of ``name``, each with an axis and the indices that stay on it."""
     if name in modules and supports(modules[name]):
         yield from _module_cuts(name, modules[name], keep)
     elif name in places:
@@ -143,9 +143,8 @@ def _cuts_of(
         yield tensor, inputs, keep.inputs
     elif name in modules:
         raise ModelError(
-            f"The plan names {name or 'the whole model'}, which is a {type(modules[name]).__name__}, which cannot be "
-            "cut.",
-            "Use the model that the plan was made for. If a parametrisation computes its weight, remove that before.",
+            f"The plan names {name or 'the whole model'}, a {type(modules[name]).__name__}, which cannot be cut.",
+            "Use the model that the plan was made for. If a parametrisation computes its weight, remove it first.",
         )
     else:
         raise ModelError(
@@ -167,7 +166,7 @@ def _module_cuts(name: str, module: nn.Module, keep: Keep) -> Iterator[tuple[tor
 
 
 def _in_whole_groups(name: str, module: nn.Module, keep: Keep) -> Keep:
-    """``keep`` on both sides of a module that computes group by group; each of its groups stays whole or goes."""
+    """``keep`` on both sides of a module that computes group by group; each group is kept or removed as a whole."""
     groups = groups_of(module)
     if groups == 1 or keep == Keep():
         return keep
@@ -179,43 +178,43 @@ def _in_whole_groups(name: str, module: nn.Module, keep: Keep) -> Keep:
     whole = Keep(*(tuple(g * each + i for g in left for i in range(each)) for each in (each_out, each_in)))
     if keep.out not in (None, whole.out) or keep.inputs not in (None, whole.inputs):
         raise ModelError(
-            f"The plan takes apart the groups of {name}: a {type(module).__name__} of {groups} groups of {each_out} "
-            "channels keeps or drops each group whole.",
+            f"The plan splits the groups of {name}: a {type(module).__name__} with {groups} groups of {each_out} "
+            "channels keeps or drops each group as a whole.",
             "Make the plan again with this version: catro-deploy prune",
         )
     return whole
 
 
 class _Cuts:
-    """What stays of each tensor, by its id: for each axis the name that decided it, and the indices."""
+    """What stays of each tensor, by its id: for each axis, the name that decided it and the indices."""
 
     def __init__(self) -> None:
         self._kept: dict[int, dict[int, tuple[str, Indices]]] = {}
         self._results: dict[int, torch.Tensor] = {}
-        # Kept until all is done: the id of a freed tensor may be reused.
+        # Kept alive until all cuts are done: the id of a freed tensor may be reused.
         self._tensors: list[torch.Tensor] = []
 
     def add(self, name: str, tensor: torch.Tensor, axis: int, kept: Indices | None) -> None:
         """Record that ``name`` keeps these indices of an axis of ``tensor``; None keeps all.
 
         Raises:
-            ModelError: nothing stays, the tensor has no such index, or another name says otherwise.
+            ModelError: nothing stays, the tensor has no such index, or another name keeps other indices.
         """
         if kept is None:
             return
         if not kept:
-            raise ModelError(f"The plan leaves no channels to {name}.", "Keep at least one, or drop its whole branch.")
+            raise ModelError(f"The plan leaves no channels in {name}.", "Keep at least one, or drop its whole branch.")
         if axis >= tensor.ndim or max(kept) >= tensor.shape[axis]:
             there = tensor.shape[axis] if axis < tensor.ndim else 0
             raise ModelError(
-                f"The plan keeps channel {max(kept)} of {name}, which has {there} (of shape {tuple(tensor.shape)}).",
+                f"The plan keeps channel {max(kept)} of {name}, which has {there} (shape {tuple(tensor.shape)}).",
                 "Use the model that the plan was made for.",
             )
         self._tensors.append(tensor)
         other, before = self._kept.setdefault(id(tensor), {}).setdefault(axis, (name, kept))
         if before != kept:
             raise ModelError(
-                f"{other} and {name} share a weight, and the plan keeps other channels of each.",
+                f"{other} and {name} share a weight, but the plan keeps different channels of each.",
                 f'Leave them as they are: ignore = ["{other}"] in [prune] of catro.toml.',
             )
 

@@ -1,1 +1,1 @@
-"""Networks as torch.fx graphs: traced, run in parts, without branches, their feature maps within bounded memory."""
+"""Networks as torch.fx graphs: traced, run in parts, without branches, with feature maps in bounded memory."""

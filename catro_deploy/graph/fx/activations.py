@@ -1,4 +1,4 @@
-"""Values of a network kept for later passes, for each batch: in memory up to a limit, then in a file."""
+"""Values of a network, kept for each batch for later passes: in memory up to a limit, then in a file."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,10 +42,10 @@ class _Stored:
 
 
 class Activations:
-    """One value of the network for every batch, in order: a tensor, or tuples, lists and numbers with tensors.
+    """One value of the network for every batch, in order: a tensor, or nested tuples and lists of tensors and numbers.
 
     Values that are ``only_read`` are returned without a copy and may be read until their batch is released; others,
-    which in-place operations may overwrite, are copied. What is stored is always a copy.
+    which in-place operations may overwrite, are copied. The stored value is always a copy.
     """
 
     def __init__(self, limit: MemoryLimit, *, only_read: bool = False) -> None:
@@ -134,7 +134,7 @@ class Activations:
 
 
 def _laid_out(value: torch.Tensor) -> tuple[bool, torch.Tensor]:
-    """Whether ``value`` is of images with channels last, and then a view (n, height, width, channels) of it."""
+    """Whether ``value`` is in channels-last layout, and ``value``, if so as a view (n, height, width, channels)."""
     channels_last = value.ndim == 4 and value.is_contiguous(memory_format=torch.channels_last)
     channels_last = channels_last and not value.is_contiguous()
     return channels_last, value.movedim(1, -1) if channels_last else value
@@ -156,7 +156,7 @@ def map_tensors(
     change: Callable[[torch.Tensor], Any],
     load: Callable[[_Stored], Any] | None = None,
 ) -> Any:  # noqa: ANN401
-    """``value`` with each tensor changed, and each that was stored loaded; all else stays."""
+    """``value`` with ``change`` applied to each tensor and ``load`` to each stored one; all else stays."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, _Stored) and load is not None:

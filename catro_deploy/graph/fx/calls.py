@@ -24,7 +24,7 @@ def adds(node: fx.Node) -> bool:
 
 
 def overwrites(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Whether ``node`` writes over its first input."""
+    """Whether ``node`` overwrites its first input."""
     if node.op == "call_module":
         return bool(getattr(modules[str(node.target)], "inplace", False))
     in_place = node.op == "call_method" and str(node.target).endswith("_") and not str(node.target).endswith("__")
@@ -37,7 +37,7 @@ def is_relu(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
 
 
 def is_rectified(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Whether no value of ``node`` is below zero: the outcome of a ReLU, perhaps pooled or copied."""
+    """Whether no value of ``node`` is below zero: the output of a ReLU, possibly pooled or copied."""
     while _calls(node, (*POOLINGS, torch.clone), nn.MaxPool2d, modules):
         node = node.all_input_nodes[0]
     return is_relu(node, modules)

@@ -1,7 +1,7 @@
 """Depth pruning: residual branches that may be removed as a whole, and the module without them.
 
 A branch is one operand of an addition, with the nodes that only this addition needs, from the point where the two
-operands part. Without it the other operand stays, an identity or a projection.
+operands diverge. Without it, the other operand remains: an identity or a projection.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,19 +21,19 @@ from catro_deploy.records import Branch
 
 __all__ = ["Operand", "cut_branches_", "drop_branches", "find_branches", "named_operands"]
 
-# Backward needs the inputs of these, never their outputs, so outputs may be overwritten.
+# The backward pass needs the inputs of these modules, never their outputs, so the outputs may be overwritten.
 FORGET_OUTPUT = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 TRACE_TOLERANCE = 1e-4
-"""Largest deviation of the graph's logits from the module's, as a share of the largest logit, that is rounding."""
+"""Largest deviation of the graph's logits from the module's that is rounding, as a share of the largest logit."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand of ``addition`` that may be removed: its ``nodes`` and ``modules`` in order, and the producers in
-    ``layers``.
+    """One operand of ``addition`` that may be removed: its ``nodes`` and ``modules`` in order.
 
-    ``tensors`` are the parameters, buffers and sizes that it reads outside modules.
+    ``layers`` are the producers among the modules; ``tensors`` are the parameters, buffers and sizes that it reads
+    outside modules.
     """
 
     addition: fx.Node
@@ -44,22 +44,22 @@ class Operand:
 
     @property
     def other(self) -> fx.Node:
-        """The operand that stays; another node once the branch before is removed."""
+        """The operand that stays; it is another node once the preceding branch is removed."""
         return next(node for node in self.addition.all_input_nodes if node is not self.nodes[-1])
 
 
 def find_branches(model: nn.Module, network: Network) -> tuple[Branch, ...]:
     """Find the residual branches of ``model``, traced as ``network``, that may be removed, in the order of execution.
 
-    Left out are branches
+    These are left out:
 
-    - without a group of their own, such as a single convolution: no width of 0 would mark them as removed;
-    - with a group that must stay as it is, a layer that reads and writes channels from outside, or a module that the
-      network is to ignore;
-    - that contain another branch, and of two removable operands the one with fewer layers (a projection);
-    - whose shape is not that of the other operand.
+    - branches without their own group, such as a single convolution: no width of 0 would mark them as removed;
+    - branches with a group that must stay as it is, a layer that reads and writes channels from outside, or a module
+      that the network is to ignore;
+    - branches that contain another branch, and of two removable operands the one with fewer layers (a projection);
+    - branches whose shape is not that of the other operand.
 
-    Depth is optional: of a model whose forward torch.fx cannot trace there are none.
+    Depth pruning is optional: a model whose forward torch.fx cannot trace has no such branches.
     """
     try:
         module = symbolic(model, network.ignore, list(network.sizes), network.input_shape).module
@@ -98,13 +98,13 @@ def drop_branches(
 ) -> nn.Module:
     """Return a copy of ``model`` without the branches ``names``; with no names, ``model`` itself.
 
-    ``ignore`` (names or prefixes) is what the branches were found with; the numbers among ``sizes`` (names) that its
-    forward reads can be changed in the copy, as those of the model can. Where the forward branches or loops on sizes,
-    those of images of ``input_shape`` (channels, height, width) decide.
+    ``ignore`` (names or prefixes) must be the one with which the branches were found. The numbers among ``sizes``
+    (names) that the forward reads can be changed in the copy, as in the model. If the forward branches or loops on
+    sizes, those of images of ``input_shape`` (channels, height, width) decide.
 
-    The copy is a torch.fx.GraphModule with what its forward needs: parameters and buffers keep their names. Its
+    The copy is a torch.fx.GraphModule with only what its forward needs; parameters and buffers keep their names. Its
     channels have to be traced again, since a group is named after its first producer, which may be removed. A ReLU that
-    then follows another one is removed as well, which changes nothing.
+    then directly follows another one is removed as well, which does not change the output.
 
     Raises:
         ModelError: the forward cannot be traced, or a name is not that of a branch.
@@ -113,7 +113,7 @@ def drop_branches(
         return model
     module = symbolic(model, ignore, sizes, input_shape).module
     cut_branches_(module.graph, names, dict(module.named_modules()))
-    dropped = fx.GraphModule(module, module.graph, type(model).__name__)  # takes over only what the graph still names
+    dropped = fx.GraphModule(module, module.graph, type(model).__name__)  # copies only what the graph still refers to
     return dropped.train(model.training)
 
 
@@ -122,8 +122,8 @@ def cut_branches_(graph: fx.Graph, names: Sequence[str], modules: dict[str, nn.M
 
     Returns:
         The node that replaces each removed addition, before its activation, with the name of that addition; of several
-        in a row, the last. Nothing where the same value is read as it was before that addition, or where an activation
-        keeps it from having all the values that the addition had.
+        in a row, the last one. An addition is left out if other nodes read the replacing value as well, or if an
+        activation keeps it from having all the values that the addition had.
 
     Raises:
         ModelError: a name is not that of a branch.
@@ -151,7 +151,7 @@ def cut_branches_(graph: fx.Graph, names: Sequence[str], modules: dict[str, nn.M
 
 
 def _operands(graph: fx.Graph, modules: dict[str, nn.Module]) -> dict[str, Operand]:
-    """The branches that the graph alone shows, by the name of their last layer, in the order of execution."""
+    """The branches found from the graph alone, by the name of their last layer, in the order of execution."""
     upstream: dict[fx.Node, set[fx.Node]] = {}
     found: list[Operand] = []
     for node in graph.nodes:
@@ -161,14 +161,14 @@ def _operands(graph: fx.Graph, modules: dict[str, nn.Module]) -> dict[str, Opera
             pairs = [(terms[0], terms[1]), (terms[1], terms[0])]
             both = [_operand(node, upstream[term] - upstream[other], modules) for term, other in pairs]
             found += sorted(filter(None, both), key=lambda o: (len(o.layers), len(o.nodes)))[-1:]
-    # A branch that contains another may not be removed with it: the widths of the inner one would not say which.
+    # A branch that contains another may not be removed: widths of 0 in the inner one would not tell which one is gone.
     return {
         outer.layers[-1]: outer for outer in found if not any(set(inner.nodes) < set(outer.nodes) for inner in found)
     }
 
 
 def _operand(addition: fx.Node, alone: set[fx.Node], modules: dict[str, nn.Module]) -> Operand | None:
-    """The operand that depends on ``alone``, on which the other does not; None if it must stay."""
+    """The operand that needs the nodes ``alone``, which the other does not need; None if it must stay."""
     nodes = [node for node in addition.graph.nodes if node in alone and node.op != "get_attr"]
     inside = {*nodes, addition}
     elsewhere = {node.target for node in addition.graph.find_nodes(op="call_module") if node not in inside}
@@ -189,7 +189,7 @@ def _operand(addition: fx.Node, alone: set[fx.Node], modules: dict[str, nn.Modul
 
 
 def _parts(name: str, modules: dict[str, nn.Module]) -> list[str]:
-    """Modules within the module ``name``, which is only called in the graph."""
+    """Submodules of the module ``name``, which the graph only calls as a whole."""
     return [f"{name}.{part}" for part, _ in modules[name].named_modules() if part]
 
 
@@ -220,22 +220,24 @@ def _shapes(module: fx.GraphModule, model: nn.Module, input_shape: tuple[int, in
         not isinstance(expected, torch.Tensor)
         or not (found - expected).abs().max() <= TRACE_TOLERANCE * expected.abs().max()
     ):
-        raise ModelError("A trace of the forward computes something else.", "Look for operations in place in it.")
+        raise ModelError(
+            "The traced graph does not compute what the model does.", "Look for in-place operations in the forward."
+        )
     metas = {node: node.meta.get("tensor_meta") for node in module.graph.nodes}
     return {node: meta.shape for node, meta in metas.items() if hasattr(meta, "shape")}
 
 
 def _before_rectifier(node: fx.Node, modules: dict[str, nn.Module]) -> fx.Node | None:
-    """What the ReLU ``node`` alone reads; None if it is no ReLU, or not the only reader."""
+    """The input of the ReLU ``node``; None if ``node`` is no ReLU, or not the only reader of its input."""
     (source,) = node.all_input_nodes[:1] or (None,)
     return source if source is not None and is_relu(node, modules) and len(source.users) == 1 else None
 
 
 def _simplify_(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Remove ``node``, a clone of the operand that stays, and a ReLU behind it, where they change nothing.
+    """Remove ``node``, a clone of the operand that stays, and a ReLU after it, if they change nothing.
 
     Returns:
-        Whether there was such a ReLU.
+        Whether such a ReLU was removed.
     """
     (source,) = node.all_input_nodes
     users = list(node.users)

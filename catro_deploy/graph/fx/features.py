@@ -1,7 +1,7 @@
-"""Feature maps of a network's layers, all of them in one pass; sequential.py takes them layer by layer.
+"""Feature maps of a network's layers, all of them in one pass; sequential.py computes them layer by layer.
 
 A layer's feature map is what its consumers read: the output of the convolution after the normalisation and activation
-that follow it alone. A layer that is called several times has as many feature maps, whose scatters add.
+that are its only readers. A layer that is called several times has one feature map per call; their scatters are summed.
 """
 
 import operator
@@ -32,7 +32,7 @@ CHANNELWISE_FUNCTIONS = (
     functional.silu, functional.mish, functional.hardswish, functional.hardsigmoid, torch.sigmoid, torch.tanh,
     functional.dropout,
 )  # fmt: skip
-# Neither overwrite their input nor return a view of it, whatever their settings.
+# These neither overwrite their input nor return a view of it, whatever their settings.
 READING_MODULES = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.MaxPool2d, nn.AvgPool2d)
 READING_FUNCTIONS = (operator.add, torch.add, operator.mul, torch.mul, torch.cat)
 
@@ -46,9 +46,10 @@ class FeatureGraph:
     """The graph of a copy of a module in eval mode, and the nodes that hold each producer's feature maps.
 
     Normalisation is folded into the convolutions of the copy, which changes feature maps by rounding only. ``hidden``
-    are the producers without nodes, since the graph only calls a module around them, each with the reason; they have no
-    scatter. ``ignore`` (names or prefixes) is not looked into; the numbers named ``sizes`` may change with the module.
-    Where the forward branches or loops on sizes, those of images of ``input_shape`` (channels, height, width) decide.
+    maps the producers without nodes, because the graph only calls a module around them, to the reason; they have no
+    scatter. Modules in ``ignore`` (names or prefixes) are not traced; the numbers named in ``sizes`` may change with
+    the module. If the forward branches or loops on sizes, those of images of ``input_shape`` (channels, height, width)
+    decide.
 
     Raises:
         ModelError: the model's own forward cannot be traced.
@@ -85,7 +86,7 @@ class FeatureGraph:
         return [[call, *channelwise_after(call, modules)][-1] for call in self.calls[producer]]
 
     def channel_axis(self, producer: str) -> int:
-        """The axis of a producer's feature maps that its channels are on: a linear layer's are last."""
+        """The axis of the channels in a producer's feature maps: the last one for a linear layer."""
         return -1 if isinstance(self.module.get_submodule(producer), nn.Linear) else 1
 
     def is_only_read(self, node: fx.Node) -> bool:
@@ -93,7 +94,7 @@ class FeatureGraph:
         return is_only_read(node, self.module)
 
     def scatters(self, batches: Iterator[Labelled] | Sequence[Labelled]) -> dict[str, Scatter]:
-        """Scatter of every producer's feature maps, in one pass over ``batches``, which come class by class.
+        """Scatter of every producer's feature maps, in one pass over ``batches``, which are ordered by class.
 
         Raises:
             NumericsError: a feature map is not finite.
@@ -124,7 +125,7 @@ class FeatureGraph:
                     self._interpreter.env.pop(source, None)
 
     def values(self) -> dict[fx.Node, Any]:
-        """What nodes behind the last run will read."""
+        """The values that nodes after the last run will read."""
         return dict(self._interpreter.env)
 
 
@@ -141,9 +142,9 @@ def _only_reads(user: fx.Node, module: fx.GraphModule) -> bool:
 
 
 def images_at_once(model: nn.Module, input_shape: tuple[int, int, int], most: int) -> int:
-    """How many images of ``input_shape`` (channels, height, width), at most ``most``, run best together on a CPU.
+    """How many images of ``input_shape`` (channels, height, width), at most ``most``, to run together on a CPU.
 
-    Fewer than ``most`` where the largest feature map would be far larger than a cache, but one for each thread.
+    Fewer than ``most`` if the largest feature map would be far larger than a cache, but at least one for each thread.
 
     Raises:
         ModelError: the model fails on such images, or has no layers.
@@ -159,7 +160,7 @@ def summed(scatters: Sequence[Scatter]) -> Scatter:
 
 
 def channelwise_after(node: fx.Node, modules: Mapping[str, nn.Module]) -> list[fx.Node]:
-    """The normalisations and activations that follow ``node``, each alone, in order."""
+    """The normalisations and activations after ``node``, in order, each the only reader of the one before."""
     found: list[fx.Node] = []
     while len(node.users) == 1:
         (node,) = node.users

@@ -16,7 +16,7 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def folded(model: nn.Module) -> fx.GraphModule:
-    """A copy of ``model`` in eval mode, the same but for rounding, with fewer operations.
+    """A copy of ``model`` in eval mode with fewer operations, equal up to rounding.
 
     Raises:
         ModelError: the model's own forward cannot be traced.
@@ -27,10 +27,10 @@ def folded(model: nn.Module) -> fx.GraphModule:
 
 
 def fold_batch_norm_(module: fx.GraphModule) -> dict[str, str]:
-    """Fold each normalisation that alone follows a convolution into it, in place, in a network in eval mode.
+    """Fold each normalisation that is the only reader of a convolution into it, in place, for a network in eval mode.
 
     Returns:
-        The name of each such convolution with that of its normalisation, which is no longer in ``module``.
+        The name of each such convolution, with that of its normalisation, which is no longer in ``module``.
     """
     modules = dict(module.named_modules())
     norms = {}

@@ -1,8 +1,8 @@
-"""Layers of classes derived from torch's, lowered to torch's own where that computes the same.
+"""Layers of classes derived from torch's, lowered to torch's own where these compute the same.
 
-Convolutions that pad their input themselves (as TensorFlow's "same" needs) become a padding and a convolution,
-normalisations that activate (timm's) a normalisation and an activation. What a class computes is not guessed from its
-name: a convolution's forward is observed, operation by operation; others are compared on random input.
+Convolutions that pad their input themselves (as TensorFlow's "same" needs) become a padding and a convolution, and
+normalisations that activate (timm's) become a normalisation and an activation. What a class computes is not guessed
+from its name: a convolution's forward is observed, operation by operation; others are compared on random input.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ PLAIN = (*CONVOLUTIONS, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3
 def lower_layers_(module: fx.GraphModule, input_shape: tuple[int, int, int]) -> None:
     """Lower the layers of a network in eval mode, in place; names and parameters stay.
 
-    The graph computes the same for images of ``input_shape`` (channels, height, width), and for those alone. Classes
+    The graph computes the same for images of ``input_shape`` (channels, height, width), and only for those. Classes
     that do more are left as they are.
     """
     modules = dict(module.named_modules())
@@ -86,14 +86,14 @@ def _lower_(graph: fx.GraphModule, name: str, calls: Sequence[fx.Node], shape: t
 
 
 def _plain_copy(layer: nn.Module, behind: dict[str, nn.Module]) -> nn.Module:
-    """A layer of torch's own class with the state of ``layer``, which holds the modules ``behind`` it."""
+    """A layer of torch's own class with the state of ``layer``, and with the modules ``behind`` it as its children."""
     plain: nn.Module = _kind(layer).__new__(_kind(layer))
     plain.__dict__ = {**layer.__dict__, "_modules": dict(behind)}
     return plain
 
 
 def _observed(layer: Any, shape: torch.Size) -> tuple[list[int], nn.Module | None]:  # noqa: ANN401 - see _kind
-    """The padding that ``layer`` adds to an input of that shape, and its convolution, if it does nothing else."""
+    """The padding that ``layer`` adds to an input of ``shape``, and its convolution; None if it does anything else."""
     source = image = torch.zeros(shape, device=next(layer.parameters()).device)
     with _Recorder() as recorder:
         result = layer(image)
@@ -101,7 +101,7 @@ def _observed(layer: Any, shape: torch.Size) -> tuple[list[int], nn.Module | Non
     *before, (last, arguments, output) = recorder.calls
     for operation, (given, *amounts), padded in before:
         pads = operation is torch.ops.aten.constant_pad_nd.default and given is source and not border
-        if not pads or any(amounts[1:]):  # or with another value than zero
+        if not pads or any(amounts[1:]):  # or it pads with a value other than zero
             return [], None
         border, source = list(amounts[0]), padded
     if last is not torch.ops.aten.convolution.default or output is not result:

@@ -1,4 +1,4 @@
-"""Memory for tensors that are kept for long, apart from the heap."""
+"""Memory outside the heap for long-lived tensors."""
 
 import mmap
 
@@ -10,15 +10,15 @@ from catro_deploy.graph.fx.ranges import FreeRanges
 __all__ = ["MemoryPool"]
 
 ALIGNED_BYTES = 64
-"""A cache line, and the widest register."""
+"""The size of a cache line, and of the widest register."""
 
 
 class MemoryPool:
-    """At most ``limit_bytes`` for tensors on the CPU, in pages that are taken from the system when they are first used.
+    """At most ``limit_bytes`` for CPU tensors, in pages that are taken from the system when they are first used.
 
-    On the heap they would fragment the memory between tensors that are soon freed: the small headers of other tensors
-    settle in the holes, so that no tensor of that size fits in again, and the holes add up to several times the limit.
-    Tensors in the pool are identified by their offset and have no header.
+    On the heap, these tensors would cause fragmentation among tensors that are soon freed: small headers of other
+    tensors settle in the holes, so that no tensor of the same size fits there again, and the holes add up to several
+    times the limit. Tensors in the pool are identified by their offset and have no header.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -27,7 +27,7 @@ class MemoryPool:
         self._pages: mmap.mmap | None = None
 
     def store(self, value: torch.Tensor) -> int | None:
-        """Copy ``value`` and return where the copy begins; None if no free range is large enough.
+        """Copy ``value`` and return the offset of the copy; None if no free range is large enough.
 
         Raises:
             StorageError: the system does not have that much memory.
@@ -58,7 +58,7 @@ class MemoryPool:
                 size = f"{self._limit_bytes / 2**30:.3g} GiB"
                 raise StorageError(
                     f"{size} of memory for feature maps cannot be allocated: {error.strerror}.",
-                    "Allow less of it: --activation-memory.",
+                    "Lower --activation-memory.",
                 ) from None
         return self._pages
 

@@ -6,7 +6,7 @@ __all__ = ["FreeRanges"]
 
 
 class FreeRanges:
-    """Which parts of a file or of memory are in use; ``end_bytes`` is how far it was ever used."""
+    """Which parts of a file or of memory are in use; ``end_bytes`` is the largest extent ever used."""
 
     def __init__(self) -> None:
         self.end_bytes = 0
@@ -15,11 +15,11 @@ class FreeRanges:
 
     @property
     def free_bytes(self) -> int:
-        """All free ranges together."""
+        """Total size of the free ranges."""
         return sum(self._sizes.values())
 
     def take(self, size_bytes: int) -> int:
-        """Where ``size_bytes`` are placed: the first free range that is large enough, else the end."""
+        """Allocate ``size_bytes`` in the first free range that is large enough, else at the end; return the offset."""
         for place, start in enumerate(self._starts):
             if (left := self._sizes[start] - size_bytes) >= 0:
                 del self._starts[place], self._sizes[start]

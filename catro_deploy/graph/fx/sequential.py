@@ -1,7 +1,7 @@
-"""Layer by layer with pruned inputs: each group of channels is decided when its first producer has run.
+"""Channel selection layer by layer, on pruned inputs: each group is decided when its first producer has run.
 
-Each decision needs a pass over all batches. A pass continues from the values that an earlier one kept, the checkpoint;
-where keeping more would cost more than computing it again, as with the large first maps of many images, less is kept.
+Each decision needs a pass over all batches. A pass continues from the checkpoint, the values that an earlier pass kept.
+Where keeping more would cost more than recomputing it, as with the large first maps of many images, less is kept.
 """
 
 import time
@@ -38,16 +38,16 @@ def select_in_order(
 ) -> None:
     """Prune the module of ``graph``, group by group in the order of execution; the graph must not be used afterwards.
 
-    Each group is decided when its first producer has run, at all its calls, on inputs that are pruned already:
-    ``decide`` is given that producer's scatter, of full size, and returns the channels to keep. ``sizes`` are the
-    (out, in) channels before.
+    Each group is decided when all calls of its first producer have run, on inputs that are already pruned: ``decide``
+    is called with that producer's scatter, at full width, and returns the channels to keep. ``sizes`` are the (out, in)
+    channels before pruning.
     """
     by_producer: dict[str, list[Group]] = {}
     for group in sorted(groups, key=lambda group: graph.place[graph.calls[group.producers[0]][0]]):
         by_producer.setdefault(group.producers[0], []).append(group)
     module = graph.module
-    there = {name for name, _ in (*module.named_modules(), *module.named_parameters(), *module.named_buffers())}
-    there |= stored_sizes(module, sizes).keys()
+    present = {name for name, _ in (*module.named_modules(), *module.named_parameters(), *module.named_buffers())}
+    present |= stored_sizes(module, sizes).keys()
     walk = _Walk(graph, batches, limit)
     decided: dict[str, Sequence[int]] = {}
     keeps: dict[str, Keep] = {}
@@ -60,7 +60,7 @@ def select_in_order(
             steps = {
                 name: further(before.get(name), keep)
                 for name, keep in keeps.items()
-                if before.get(name) != keep and name in there
+                if before.get(name) != keep and name in present
             }
             apply_keeps_(module, steps)
             walk.cut(producer, steps[producer].out)
@@ -69,7 +69,7 @@ def select_in_order(
 
 
 class _Walk:
-    """Passes over all batches, each from the checkpoint that the ones before left."""
+    """Passes over all batches, each starting from the checkpoint that earlier passes left."""
 
     def __init__(self, graph: FeatureGraph, batches: Sequence[Labelled], limit: MemoryLimit) -> None:
         self._graph = graph
@@ -106,7 +106,7 @@ class _Walk:
                 if halt == stop:
                     for node, kept in outgoing.items():
                         kept.append(values[node])
-            for node in done:  # not before, for some of ``values`` may be views of it
+            for node in done:  # not earlier, since some of ``values`` may be views of it
                 self._kept[node].release(batch)
         for node in done:
             self._kept.pop(node).close()
@@ -126,7 +126,7 @@ class _Walk:
             value.close()
 
     def _read(self, end: int) -> list[fx.Node]:
-        """What of the checkpoint a pass to ``end`` reads: the input of a residual block is not, until its add."""
+        """The part of the checkpoint that a pass to ``end`` reads: not a residual block's input before its addition."""
         read = {source for node in self._graph.nodes[self._at : end] for source in node.all_input_nodes}
         return [node for node in self._kept if node in read]
 
@@ -143,10 +143,10 @@ class _Walk:
         return [node for node in nodes if self._graph.last_use[node] >= place and node is not self._graph.input]
 
     def _checkpoint(self, first: int, end: int, complete: bool) -> int:
-        """Where the next passes start: the place that saves most time.
+        """Where the next passes start: the place that saves the most time.
 
-        That may be anywhere to ``first``, the call that is measured next, or at its feature map's ``end`` if all that
-        ran until there is decided then (``complete``).
+        That may be any place up to ``first``, the call that is measured next, or the ``end`` of its feature map if all
+        that ran until there is decided by then (``complete``).
         """
         taken_s, value_bytes = self._survey(end)
         file_speed = self._limit.file.bytes_per_second
@@ -162,7 +162,7 @@ class _Walk:
         return best
 
     def _survey(self, end: int) -> tuple[dict[int, float], dict[fx.Node, int]]:
-        """By the first batch, for all: seconds from the checkpoint to each place, and the bytes of each value."""
+        """From the first batch, for all: seconds from the checkpoint to each place, and the bytes of each value."""
         graph, count = self._graph, len(self._batches)
         taken_s, value_bytes = {self._at: 0.0}, {}
         start = time.perf_counter()
@@ -172,7 +172,7 @@ class _Walk:
         return taken_s, value_bytes
 
     def _file_bytes(self, place: int, value_bytes: Mapping[fx.Node, int]) -> tuple[int, int]:
-        """The bytes that a checkpoint at ``place`` writes to a file, and those that need no longer be read from it."""
+        """The bytes that a checkpoint at ``place`` writes to a file, and those that no longer need to be read."""
         done = [value for node, value in self._kept.items() if self._graph.last_use[node] < place]
         new_bytes = sum(value_bytes[node] for node in self._live(place) if node not in self._kept)
         free_bytes = self._limit.left_bytes + sum(value.claimed_bytes for value in done)
@@ -180,7 +180,7 @@ class _Walk:
 
 
 def _widened(scatter: Scatter, present: Sequence[int] | None, size: int) -> Scatter:
-    """``scatter`` of the channels that are ``present``, with zeros for those of ``size`` that are already removed."""
+    """``scatter`` of the ``present`` channels, widened to ``size`` channels with zeros for those already removed."""
     if present is None:
         return scatter
     between, within = np.zeros(size), np.zeros(size)

@@ -1,6 +1,6 @@
-"""A temporary file for what does not fit into memory, whose freed ranges are reused.
+"""A temporary file for what does not fit into memory; its freed ranges are reused.
 
-Overwriting existing pages is many times as fast as allocating new ones.
+Overwriting existing pages is many times faster than allocating new ones.
 """
 
 import io
@@ -19,12 +19,12 @@ __all__ = ["SpillFile"]
 
 EXPECTED_BYTES_PER_SECOND = 3e8
 """Assumed speed of a file until it has been measured."""
-TELLING_BYTES = 2**26
+MEASURED_FROM_BYTES = 2**26
 """Bytes to move before the speed of a file counts as measured."""
 
 
 class SpillFile:
-    """Bytes in a file of ``folder`` without a name, so that it is removed however the process ends.
+    """Bytes in an unnamed file in ``folder``, which is removed however the process ends.
 
     The file is read and written rather than mapped, since mapped pages count as memory of the process.
     """
@@ -38,23 +38,23 @@ class SpillFile:
 
     @property
     def bytes_per_second(self) -> float:
-        """How fast it is written and read, by what was measured so far."""
-        if self._moved_bytes < TELLING_BYTES:
+        """Speed of writing and reading, as measured so far."""
+        if self._moved_bytes < MEASURED_FROM_BYTES:
             return EXPECTED_BYTES_PER_SECOND
         return self._moved_bytes / max(self._moving_s, 1e-9)
 
     @property
     def size_bytes(self) -> int:
-        """How long the file has become."""
+        """Size to which the file has grown."""
         return self._ranges.end_bytes
 
     @property
     def room_bytes(self) -> int:
-        """What can still be stored, in the file's free ranges and on the disk."""
+        """How much can still be stored, in the file's free ranges and on the disk."""
         return self._ranges.free_bytes + shutil.disk_usage(self._folder).free
 
     def store(self, content: memoryview) -> int:
-        """Write ``content``, of bytes, and return its offset.
+        """Write ``content``, a view of bytes, and return its offset.
 
         Raises:
             StorageError: the disk is full.
@@ -69,14 +69,13 @@ class SpillFile:
         except OSError as error:
             raise StorageError(
                 f"Feature maps need {content.nbytes / 2**20:.1f} MiB more in {self._folder}: {error.strerror}.",
-                "Free some space, set TMPDIR to a larger disk, allow more --activation-memory, or take fewer "
-                "--samples-per-class.",
+                "Free some space, set TMPDIR to a larger disk, raise --activation-memory or lower --samples-per-class.",
             ) from None
         self.written_bytes += content.nbytes
         return start
 
     def load(self, start: int, into: memoryview) -> None:
-        """Fill ``into``, of bytes, with what is at ``start``.
+        """Fill ``into``, a view of bytes, with the content at ``start``.
 
         Raises:
             StorageError: the file is too short.
@@ -87,7 +86,7 @@ class SpillFile:
             while into:
                 count = file.readinto(into)
                 if not count:
-                    raise StorageError("The temporary file of feature maps was cut short.", "Run the stage again.")
+                    raise StorageError("The temporary file of feature maps was truncated.", "Run the stage again.")
                 into = into[count:]
 
     def free(self, start: int, size_bytes: int) -> None:

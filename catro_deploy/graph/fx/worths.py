@@ -60,7 +60,7 @@ def _probe_(module: fx.GraphModule, operand: Operand, modules: dict[str, nn.Modu
     for probe in (before, after):
         module.add_module(probe, nn.Identity())
     with graph.inserting_before(addition):
-        # A copy, since an activation may write over what it is given.
+        # A copy, since an activation may overwrite its input.
         without = {addition: graph.call_module(before, (graph.call_function(torch.clone, (operand.other,)),))}
         for node in activations:
             without[node] = graph.node_copy(node, lambda source: without.get(source, source))
@@ -71,7 +71,7 @@ def _probe_(module: fx.GraphModule, operand: Operand, modules: dict[str, nn.Modu
 
 
 def _log_ratio(scatter: Scatter) -> float:
-    """Logarithm of the trace ratio of all channels, bounded so that a dead stream, or a perfect one, is finite."""
+    """Logarithm of the trace ratio of all channels, bounded so that it is finite for a dead or a perfect stream."""
     between, within = float(scatter.between.sum()), float(scatter.within.sum())
     ratio = between / within if within > 0 else (LARGEST_RATIO if between > 0 else 0.0)
     return math.log(min(max(ratio, 1 / LARGEST_RATIO), LARGEST_RATIO))

@@ -1,1 +1,1 @@
-"""ONNX graphs: written, followed back to layers, and resized."""
+"""ONNX graphs: written, mapped back to layers, and resized."""

@@ -1,4 +1,4 @@
-"""A network as an ONNX file that computes the same, checked before it takes its place."""
+"""A network as an ONNX file that computes the same, checked before it is moved into place."""
 
 import copy
 import json
@@ -24,14 +24,14 @@ from catro_deploy.runtimes import open_runner
 
 __all__ = ["export_onnx", "plan_metadata"]
 
-# Logits of the ONNX file against PyTorch's, relative to the largest logit where that is above 1.
+# Allowed difference of the ONNX file's logits from PyTorch's, relative to the largest logit if that is above 1.
 AGREEMENT = 1e-4
-# Or in multiples of how far PyTorch's own are from the exact ones: two orders of summing may err to both sides.
+# Or as a multiple of the error of PyTorch's own logits: two orders of summation may err in opposite directions.
 ROUNDINGS = 4
-# What protobuf can write.
+# Limit of protobuf.
 LARGEST_FILE_BYTES = 2**31
 NO_OPERATOR = r"No ONNX function found for <OpOverload\(op='([\w.]+)'"
-# Parts of the exporter's messages, and what a forward that they are about depends on.
+# Fragments of the exporter's messages, and what the forward then depends on.
 CONTROL_FLOW = {
     "data-dependent": "the values of the images",
     "inferred a static shape": "how many images there are",
@@ -50,12 +50,12 @@ def export_onnx(
 ) -> None:
     """Write ``model`` (eval mode, CPU) to ``path``: input ``image`` (batch, *input_shape), output ``logits``.
 
-    The batch is 1, or any with ``dynamic_batch``. BatchNorm is folded. The file takes its place only after
-    ONNX's checker has passed it and ONNX Runtime has computed the same logits from it as PyTorch.
+    The batch size is 1, or any with ``dynamic_batch``. BatchNorm is folded. The file is moved into place only after it
+    has passed ONNX's checker and ONNX Runtime has computed the same logits from it as PyTorch.
 
     Raises:
-        ModelError: PyTorch or ONNX cannot express the network, or not in this opset, or it is too large.
-        NumericsError: ONNX Runtime computes other logits, by more than rounding, or NaN.
+        ModelError: PyTorch or ONNX cannot express the network, at all or in this opset, or it is too large.
+        NumericsError: ONNX Runtime's logits differ by more than rounding, or are NaN.
     """
     import onnx
 
@@ -67,7 +67,7 @@ def export_onnx(
     try:
         onnx.checker.check_model(proto, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ModelError(f"The network gives no valid ONNX: {error}", "Try another export.opset.") from error
+        raise ModelError(f"The network does not export to valid ONNX: {error}", "Try another export.opset.") from error
     with replacing(path) as temporary:
         temporary.write_bytes(proto.SerializeToString())
         _check_agreement(model, images, temporary, path.name)
@@ -83,23 +83,23 @@ def _require_to_fit(model: nn.Module) -> None:
 
 
 class Described(Protocol):
-    """What of a plan goes into the metadata."""
+    """The part of a plan that goes into the metadata."""
 
     @property
     def model(self) -> str:
-        """Factory of the network; empty if there is none."""
+        """Factory of the network; empty if it has none."""
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names in the order of the logits."""
+        """Class names in the order of the logits."""
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """What images were normalised with."""
+        """Mean of the normalisation of images."""
 
     @property
     def std(self) -> tuple[float, ...]:
-        """Likewise."""
+        """Standard deviation of the normalisation of images."""
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -107,7 +107,7 @@ class Described(Protocol):
 
 
 def plan_metadata(plan: Described, plan_sha256: str, network: str, interface: Interface = PLAIN) -> dict[str, str]:
-    """What someone who has only the ONNX file must know to feed it and to read its answer; ``network`` names it.
+    """What is needed to run the ONNX file alone and to interpret its outputs; ``network`` is the network's name.
 
     Unknown normalisation, and a network without a factory, are left out.
     """
@@ -162,7 +162,7 @@ def _to_proto(model: nn.Module, images: torch.Tensor, opset: int, dynamic_batch:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporter's messages to its own developers; failures are raised anyhow."""
+    """Silence the exporter's messages for its own developers; failures are raised anyway."""
     loggers = [logging.getLogger(name) for name in CHATTY_LOGGERS]
     levels = [logger.level for logger in loggers]
     try:
@@ -177,7 +177,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _refusal(error: Exception) -> ModelError:
-    """What the exporter failed on, by the innermost cause, which it wraps in pages of advice to its developers."""
+    """The error for a failed export, from its innermost cause, which the exporter wraps in pages of advice."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -185,23 +185,23 @@ def _refusal(error: Exception) -> ModelError:
     if missing := re.search(NO_OPERATOR, text):
         return ModelError(
             f"The network cannot be exported: ONNX has no operator for {missing[1]}.",
-            "Write it with operations that ONNX has, or compute it outside of the network.",
+            "Rewrite it with operations that ONNX has, or compute it outside the network.",
         )
     for sign, words in CONTROL_FLOW.items():
         if sign in text:
             return ModelError(
                 f"The network cannot be exported: its forward depends on {words}{users_line(cause)}.",
-                "An ONNX graph takes one path: make the choice by torch.where, or outside of the forward.",
+                "An ONNX graph has a single path: make the choice with torch.where, or outside the forward.",
             )
     first = (text.splitlines() or [""])[0]
     return ModelError(
         f"The network cannot be exported: {type(cause).__name__}: {first}{users_line(cause)}",
-        "The exporter runs the forward on tensors without values; it must run there, too.",
+        "The exporter runs the forward on tensors without values; the forward must support that.",
     )
 
 
 def _lower_batch_norm_(proto: Any) -> None:  # noqa: ANN401 - onnx.ModelProto
-    """Replace each BatchNormalization that was not folded into a convolution by a factor and a summand per channel."""
+    """Replace each BatchNormalization that was not folded into a convolution by a Mul and an Add per channel."""
     from onnx import numpy_helper
 
     graph = proto.graph
@@ -256,10 +256,10 @@ def _check_agreement(model: nn.Module, images: torch.Tensor, file: Path, name: s
     allowed = AGREEMENT * max(1.0, float(expected.abs().max()))
     if difference > allowed:
         allowed = max(allowed, ROUNDINGS * _rounding(model, images, expected))
-    if not difference <= allowed:  # NaN is not
+    if not difference <= allowed:  # also if it is NaN
         raise NumericsError(
-            f"{name} computes other logits than PyTorch: {difference:.3g} apart, of {allowed:.3g} allowed.",
-            "If this is nan, the weights are: look at finetune.json, and lower finetune.learning_rate.",
+            f"The logits of {name} deviate by {difference:.3g} from PyTorch's; {allowed:.3g} is allowed.",
+            "If this is nan, the weights are, too: check finetune.json, and lower finetune.learning_rate.",
         )
 
 

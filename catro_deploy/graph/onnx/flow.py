@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 __all__ = ["Flow", "Kept", "UnknownError", "cut_constant_", "is_whole", "retarget_", "sizes_of", "whole"]
 
 Kept = tuple[NDArray[np.bool_], ...]
-"""Of one tensor: for each axis, which of its indices in full width are left."""
+"""For each axis of one tensor, which of its indices at full width are left."""
 
 
 @dataclass
 class Flow:
-    """The tensors of a network, and its changed constants: new shapes of float ones, new values of others.
+    """The tensors of a network, and its changed constants: new shapes for float constants, new values for others.
 
-    ``full`` holds the shape in full width of every tensor, an unknown batch as 1.
+    ``full`` holds the shape of every tensor at full width, with an unknown batch size as 1.
     """
 
     arrays: Mapping[str, NDArray[Any]]
@@ -28,11 +28,11 @@ class Flow:
 
 
 class UnknownError(Exception):
-    """The output is not known. It is caught: tensors of which nothing is removed need no rule."""
+    """The output is unknown. It is caught: tensors from which nothing is removed need no rule."""
 
 
 def whole(shape: Sequence[int]) -> Kept:
-    """A tensor of ``shape`` of which nothing is removed."""
+    """A tensor of ``shape`` from which nothing is removed."""
     return tuple(np.ones(size, bool) for size in shape)
 
 
@@ -42,7 +42,7 @@ def is_whole(kept: Kept) -> bool:
 
 
 def cut_constant_(name: str, kept: Sequence[NDArray[np.bool_]], flow: Flow) -> None:
-    """Record how a constant is cut that is broadcast with a tensor with these last axes."""
+    """Record how to cut a constant that is broadcast with a tensor whose last axes are ``kept``."""
     array = flow.arrays[name]
     masks = [mask if size > 1 else np.ones(1, bool) for size, mask in zip(array.shape, kept, strict=True)]
     if array.dtype == np.float32 and array.size > 1:
@@ -52,7 +52,7 @@ def cut_constant_(name: str, kept: Sequence[NDArray[np.bool_]], flow: Flow) -> N
 
 
 def retarget_(name: str, kept: Kept, flow: Flow) -> None:
-    """Record the value of a constant that is the output's shape; 0 and -1 leave an axis to the runtime."""
+    """Record the new value of a constant that is the output's shape; 0 and -1 leave an axis to the runtime."""
     target = flow.arrays[name]
     if len(target) != len(kept):
         raise UnknownError

@@ -1,13 +1,13 @@
-"""What an ONNX file takes: bytes of storage, and the memory of feature maps while its nodes run in their order.
+"""The footprint of an ONNX file: bytes of storage, and memory for feature maps while its nodes run in order.
 
-That memory is the least that a runtime needs which runs one node after the other, and
+That memory is the minimum for a runtime that runs one node after the other and
 
-- drops a feature map after the last node that reads it;
-- lets an operation from element to element (an activation, an addition) overwrite an input of the same size that nobody
-  reads afterwards, and copies nothing for a view (a reshape);
-- computes with integers where the file has them: a map that is quantised is held in a byte a value.
+- frees a feature map after the last node that reads it;
+- lets an elementwise operation (an activation, an addition) overwrite an input of the same size that is not read
+  afterwards, and copies nothing for a view (a reshape);
+- computes with integers where the file has them: a quantised map is held in one byte per value.
 
-Weights, and what a convolution needs for itself while it runs, do not count. The image counts, and the logits.
+Weights are not counted, nor is the workspace of a convolution. The image and the logits are counted.
 """
 
 import math
@@ -21,7 +21,7 @@ __all__ = ["Extent", "FeatureMap", "Footprint", "feature_maps", "footprint_of", 
 Proto = Any
 """An onnx.ModelProto, which has no annotations."""
 Node = Any
-"""An onnx.NodeProto, which has none either."""
+"""An onnx.NodeProto, which has no annotations either."""
 
 VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"}
 QUANTISING = {"QuantizeLinear", "DequantizeLinear"}
@@ -44,7 +44,7 @@ class Extent:
 class FeatureMap:
     """Memory that several ``tensors`` share one after the other, held from node ``first`` to node ``last``.
 
-    The image is there from node 0 on. ``is_quantised`` if one of them is in integers of one byte.
+    The image is held from node 0 on. ``is_quantised``: whether one of them consists of one-byte integers.
     """
 
     tensors: tuple[str, ...]
@@ -53,11 +53,11 @@ class FeatureMap:
     is_quantised: bool = False
 
     def elements(self, extents: Mapping[str, Extent]) -> int:
-        """How many values it has."""
+        """Number of its values."""
         return max((extents[name].elements for name in self.tensors if name in extents), default=0)
 
     def held_bytes(self, extents: Mapping[str, Extent]) -> int:
-        """What it takes."""
+        """Bytes that it takes."""
         value_bytes = max((extents[name].value_bytes for name in self.tensors if name in extents), default=0)
         return self.elements(extents) * (1 if self.is_quantised else value_bytes)
 
@@ -71,7 +71,7 @@ class Footprint:
 
 
 def footprint_of(path: Path, batch: int = 1) -> Footprint:
-    """What the ONNX file ``path`` takes, for ``batch`` images at a time."""
+    """The footprint of the ONNX file ``path`` for ``batch`` images at a time."""
     import onnx
 
     return Footprint(path.stat().st_size, peak_bytes(onnx.load(path), batch))
@@ -102,10 +102,10 @@ def tensor_extents(proto: Proto, batch: int = 1) -> dict[str, Extent]:
 
 
 def feature_maps(proto: Proto, extents: Mapping[str, Extent]) -> list[FeatureMap]:
-    """The feature maps of the network, in the order in which they come to be."""
+    """The feature maps of the network, in the order in which they are created."""
     graph = proto.graph
     constants = _constants(graph)
-    images = {value.name for value in graph.input}  # the caller's, who gives them as they are
+    images = {value.name for value in graph.input}  # they belong to the caller, which passes them as they are
     owner = {name: name for name in images}
     moving = [(at, node) for at, node in enumerate(graph.node) if node.output[0] not in constants]
     for _, node in moving:
@@ -140,7 +140,7 @@ def _taken_over(
     last: Mapping[str, int],
     extents: Mapping[str, Extent],
 ) -> dict[str, str]:
-    """Feature maps that are written over another one, and which that is."""
+    """Feature maps that overwrite another one, each with the one that it overwrites."""
     found: dict[str, str] = {}
     for at, node in moving:
         made = node.output[0]

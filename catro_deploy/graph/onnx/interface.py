@@ -1,8 +1,8 @@
-"""What an ONNX network takes and returns: normalised images or raw pixels; logits or probabilities, and the largest.
+"""What an ONNX network takes and returns: normalised images or raw pixels; logits or probabilities, and the top ones.
 
 Preprocessing is one Cast, a Transpose for NHWC, and one BatchNormalization, which scales and shifts each channel in a
-single pass. The Cast comes first, for TensorRT feeds uint8 to nothing else (NVIDIA/TensorRT issue 3985). The first
-output has all classes whatever else is returned, so that the network can be verified.
+single pass. The Cast comes first, since TensorRT feeds uint8 to no other layer (NVIDIA/TensorRT issue 3985). The first
+output has all classes, whatever else is returned, so that the network can be verified.
 """
 
 import copy
@@ -38,17 +38,17 @@ LARGEST_PIXEL = 255
 BEFORE, AFTER = "preprocess/", "postprocess/"
 TOP_K = f"{AFTER}k"
 TOP = ("top_values", "top_classes")
-"""Names of the outputs of the largest, and of the indices of their classes."""
+"""Names of the outputs for the largest values, and for the indices of their classes."""
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
-# Of normalised pixels, relative to the largest: float32 rounds differently if scale and shift are folded.
+# Allowed difference of normalised pixels, relative to the largest: folded scale and shift round differently in float32.
 AGREEMENT = 1e-5
 
 
 @dataclass(frozen=True)
 class Interface:
-    """The type and layout of the input, and what is returned; ``mean`` and ``std`` are of pixels in 0..1.
+    """The type and layout of the input, and what is returned; ``mean`` and ``std`` are those of pixels in 0..1.
 
-    With ``top_k`` there are two outputs more, (batch, top_k): the largest logits or probabilities, and their classes.
+    With ``top_k`` there are two more outputs, (batch, top_k): the largest logits or probabilities, and their classes.
     """
 
     input: Literal["float", "uint8"] = "float"
@@ -60,25 +60,25 @@ class Interface:
 
     @classmethod
     def of(cls, settings: ExportSettings, mean: Sequence[float], std: Sequence[float]) -> "Interface":
-        """What ``settings`` ask for, for a network of images normalised by ``mean`` and ``std``."""
+        """The interface that ``settings`` request, for a network of images normalised by ``mean`` and ``std``."""
         return cls(settings.input, settings.layout, settings.output, tuple(mean), tuple(std), settings.top_k)
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is that of the network itself: normalised NCHW images to logits."""
+        """Whether this is the interface of the network itself: normalised NCHW images to logits."""
         plain = PLAIN.input, PLAIN.layout, PLAIN.output, PLAIN.top_k
         return (self.input, self.layout, self.output, self.top_k) == plain
 
     @property
     def words(self) -> str:
-        """One line, such as ``uint8 NHWC pixels, normalised inside the network; softmax``."""
+        """A description in one line, such as ``uint8 NHWC pixels, normalised inside the network; softmax``."""
         images = "uint8 {} pixels, normalised inside the network" if self.input == "uint8" else "float32 {}, normalised"
         top = f" and top {self.top_k}" if self.top_k else ""
         return f"{images.format(self.layout.upper())}; {self.output}{top}"
 
 
 PLAIN = Interface()
-"""That of the network itself."""
+"""The interface of the network itself."""
 
 
 def with_interface(proto: Proto, interface: Interface) -> Proto:
@@ -103,7 +103,7 @@ def with_interface(proto: Proto, interface: Interface) -> Proto:
 
 
 def without_interface(proto: Proto) -> Proto:
-    """What ``with_interface`` was given to make ``proto``."""
+    """The network from which ``with_interface`` made ``proto``."""
     found = copy.deepcopy(proto)
     graph = found.graph
     before = [node for node in graph.node if node.name.startswith(BEFORE)]
@@ -123,7 +123,7 @@ def without_interface(proto: Proto) -> Proto:
 
 
 def attach_(path: Path, interface: Interface) -> None:
-    """Give the network in ``path`` this ``interface``; weights in other files stay there."""
+    """Give the network in ``path`` this ``interface``; weights in external files stay there."""
     if interface.is_plain:
         return
     import onnx
@@ -133,11 +133,11 @@ def attach_(path: Path, interface: Interface) -> None:
 
 
 def write_interface(path: Path, interface: Interface) -> None:
-    """Give the network in ``path`` this ``interface``, after ONNX's checker and a comparison of the preprocessing.
+    """Give the network in ``path`` this ``interface``, once ONNX's checker and a check of the preprocessing pass.
 
     Raises:
-        ModelError: the network that results is not valid.
-        NumericsError: pixels are normalised otherwise than by the pipeline, or other classes are named the top ones.
+        ModelError: the resulting network is not valid.
+        NumericsError: pixels are normalised differently from the pipeline, or the top classes are wrong.
     """
     if interface.is_plain:
         return
@@ -147,7 +147,7 @@ def write_interface(path: Path, interface: Interface) -> None:
     try:
         onnx.checker.check_model(found, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ModelError(f"With preprocessing the network is no valid ONNX: {error}") from error
+        raise ModelError(f"With preprocessing, the network is not valid ONNX: {error}") from error
     if interface.input == "uint8":
         _check_normalisation(found, interface, path.name)
     if interface.top_k:
@@ -190,7 +190,7 @@ def _preprocessing(name: str, interface: Interface) -> tuple[list[Any], list[Any
 
 
 def _folded(interface: Interface) -> dict[str, NDArray[np.float32]]:
-    """Parameters by which BatchNormalization normalises pixels in 0..255."""
+    """Parameters with which BatchNormalization normalises pixels in 0..255."""
     mean, std = (np.array(values, np.float64) for values in (interface.mean, interface.std))
     parameters = {
         "scale": 1 / (LARGEST_PIXEL * std),
@@ -211,14 +211,14 @@ def _softmax(name: str, interface: Interface) -> list[Any]:
 
 
 def _top_node(name: str) -> Any:  # noqa: ANN401 - onnx.NodeProto
-    """What finds the largest of the output ``name``, in falling order."""
+    """The node that finds the largest values of the output ``name``, in descending order."""
     from onnx import helper
 
     return helper.make_node("TopK", [name, TOP_K], list(TOP), f"{AFTER}TopK", axis=-1, largest=1, sorted=1)
 
 
 def _add_top_outputs_(graph: Any, top_k: int) -> Any:  # noqa: ANN401 - onnx.GraphProto, onnx.TensorProto
-    """Give ``graph`` the two outputs of ``_top_node``; returned is how many there are, at most one for each class."""
+    """Give ``graph`` the two outputs of ``_top_node``; return their size as a constant, at most one per class."""
     from onnx import TensorProto, numpy_helper
 
     batch, classes = graph.output[0].type.tensor_type.shape.dim
@@ -236,7 +236,7 @@ def _rename_inputs_(graph: Any, old: str, new: str) -> None:  # noqa: ANN401 - o
 
 
 def _retype_(value: Any, uint8: bool, order: Sequence[int] | None) -> None:  # noqa: ANN401 - onnx.ValueInfoProto
-    """Let ``value`` be of pixels or of floats, and its dimensions in another ``order``."""
+    """Change ``value`` to pixels or floats, and its dimensions to another ``order``."""
     from onnx import TensorProto
 
     tensor = value.type.tensor_type
@@ -248,7 +248,7 @@ def _retype_(value: Any, uint8: bool, order: Sequence[int] | None) -> None:  # n
 
 
 def _check_normalisation(proto: Proto, interface: Interface, name: str) -> None:
-    """Require that every value of a pixel is normalised as the pipeline does it."""
+    """Require that every pixel value is normalised as in the pipeline."""
     import onnx
     import onnxruntime
     import torch
@@ -271,12 +271,12 @@ def _check_normalisation(proto: Proto, interface: Interface, name: str) -> None:
     expected = normalise(torch.from_numpy(pixels), interface.mean, interface.std).numpy()
     apart = float(np.abs(found - expected).max())
     allowed = AGREEMENT * max(1.0, float(np.abs(expected).max()))
-    if not apart <= allowed:  # NaN is not
-        raise NumericsError(f"{name} normalises pixels differently: {apart:.3g} apart, of {allowed:.3g} allowed.")
+    if not apart <= allowed:  # also if it is NaN
+        raise NumericsError(f"{name} normalises pixels with a deviation of {apart:.3g}; {allowed:.3g} is allowed.")
 
 
 def _check_top(proto: Proto, name: str) -> None:
-    """Require that for an image of noise the top classes are those of the largest values."""
+    """Require that, for an image of noise, the top classes are those with the largest values."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -288,4 +288,4 @@ def _check_top(proto: Proto, name: str) -> None:
     largest = -np.sort(-values, axis=1)[:, : top_values.shape[1]]
     named = np.take_along_axis(values, top_classes, 1)
     if not (np.array_equal(top_values, largest) and np.array_equal(named, largest)):
-        raise NumericsError(f"{name} names other classes as the top {top_values.shape[1]} than those of its outputs.")
+        raise NumericsError(f"{name} returns top {top_values.shape[1]} classes other than those of its outputs.")

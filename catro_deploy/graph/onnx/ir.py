@@ -1,4 +1,4 @@
-"""An ONNX network as OpenVINO's IR, a ``.xml`` file and a ``.bin`` beside it, that says how to feed it."""
+"""An ONNX network as OpenVINO IR: an ``.xml`` file with a ``.bin`` beside it, and metadata on its input."""
 
 import json
 import tempfile
@@ -14,25 +14,25 @@ from catro_deploy.runtimes.ov_library import core, import_openvino
 
 __all__ = ["ir_of", "write_ir"]
 
-# A pixel's largest value: OpenVINO's tools normalise pixels, where the pipeline normalises shares of this.
+# A pixel's largest value: OpenVINO's tools normalise pixels, while the pipeline normalises fractions of this.
 LARGEST_PIXEL = 255
 
 
 def ir_of(file: Path) -> tuple[Path, Path]:
-    """Where the IR of the ONNX ``file`` is, or would be: its graph and its weights."""
+    """Paths of the IR of the ONNX ``file``, whether or not it exists: its graph and its weights."""
     return file.with_suffix(".xml"), file.with_suffix(".bin")
 
 
 def write_ir(file: Path) -> tuple[Path, Path]:
-    """Write the ONNX ``file`` as IR beside it, checked to compute the same; return both files.
+    """Write the ONNX ``file`` as IR beside it, check that it computes the same, and return both files.
 
     Weights stay as they are: OpenVINO's own default would store them in half precision. ``rt_info`` has the metadata
-    of the ONNX file, under ``framework``, and class names and preprocessing in the words of Intel's Model API, under
+    of the ONNX file, under ``framework``, and class names and preprocessing in the format of Intel's Model API, under
     ``model_info``.
 
     Raises:
         RuntimeMissingError: OpenVINO is not installed.
-        ModelError: it cannot read the network.
+        ModelError: OpenVINO cannot read the network.
         NumericsError: the IR computes something else.
         StorageError: the disk is full.
     """
@@ -61,10 +61,10 @@ def write_ir(file: Path) -> tuple[Path, Path]:
 
 
 def model_info(metadata: Mapping[str, str]) -> dict[str, str]:
-    """What Intel's Model API reads, of the ``metadata`` of an ONNX file; nothing of what that does not say.
+    """What Intel's Model API reads, from the ``metadata`` of an ONNX file; what that lacks is left out.
 
-    Source: https://docs.openvino.ai, Model API, Configuration. Names of classes are separated by spaces, so they have
-    none themselves.
+    Source: https://docs.openvino.ai, Model API, Configuration. Class names are separated by spaces, so spaces within
+    them become underscores.
     """
     if "classes" not in metadata:
         return {}
@@ -89,4 +89,6 @@ def _check_agreement(original: Runner, made: Path, name: str) -> None:
         expected, found = original.infer(images), runner.infer(images)
     if not np.array_equal(expected, found):
         apart = float(np.abs(expected - found).max())
-        raise NumericsError(f"{name} computes other logits than the ONNX file that it was made of: {apart:.3g} apart.")
+        raise NumericsError(
+            f"The logits of {name} deviate by {apart:.3g} from those of the ONNX file it was made from."
+        )

@@ -15,9 +15,9 @@ Arrays = Mapping[str, NDArray[Any]]
 
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 SEPARATOR = "::"
-# ONNX Runtime puts this before the name of a matrix product that has taken up its activation.
+# ONNX Runtime prepends this to the name of a matrix product that is fused with its activation.
 FUSED = "fused "
-# Cosine of the angle between weights of one output before and after a factor, in float32.
+# Least cosine of the angle between weights of one output before and after scaling, in float32.
 PARALLEL = 1 - 1e-6
 
 
@@ -28,16 +28,16 @@ def layer_of(name: str) -> str | None:
 
 
 def weight_of(node: Node, arrays: Arrays) -> str | None:
-    """Name of the constant that is the weight of a convolution or matrix product; None if ``node`` is no such one."""
+    """Name of the constant that is the weight of a convolution or matrix product; None if ``node`` is neither."""
     is_weighted = node.op_type in WEIGHTED and node.input[1] in arrays and arrays[node.input[1]].ndim > 1
     return str(node.input[1]) if is_weighted else None
 
 
 def modules_of(graph: Any, arrays: Arrays, modules: Mapping[str, Any], weights: Arrays) -> dict[str, str]:  # noqa: ANN401 - onnx.GraphProto
-    """The module (or parameter outside modules) that each weight is of, as far as it is known.
+    """The module (or parameter outside modules) that each weight belongs to, as far as it is known.
 
-    The exporter names most weights, but renames others and keeps only the names of their biases: a linear layer's on
-    maps. ``weights`` has those of the layers by name, to find the rest by value.
+    The exporter keeps the names of most weights, but renames others and keeps only the names of their biases, as for a
+    linear layer on maps. ``weights`` holds the weights of the layers by name, to find the rest by value.
     """
     found: dict[str, str] = {}
     for node in graph.node:
@@ -53,7 +53,7 @@ def modules_of(graph: Any, arrays: Arrays, modules: Mapping[str, Any], weights: 
 
 
 def _by_value(array: NDArray[Any], weights: Arrays) -> str | None:
-    """The layer of this weight, which may be transposed, or scaled by a factor for each output."""
+    """The layer with this weight, which may be transposed, or scaled by a factor for each output."""
     for name, weight in weights.items():
         if weight.size == array.size and (np.array_equal(weight.T, array) or _is_scaled(weight, array)):
             return name
@@ -72,7 +72,7 @@ def name_nodes_(graph: Any, modules: Mapping[str, str], arrays: Arrays) -> dict[
     """Name nodes and tensors after their layers; return what each layer's nodes do, in the order of execution.
 
     ``modules`` has the module of each weight. A node without one belongs to the layer whose output it works on. The
-    output, too: OpenVINO calls the last node by it.
+    network's output is renamed, too, since OpenVINO names the last node after it.
     """
     layers = {node.output[0]: modules.get(str(weight_of(node, arrays))) for node in graph.node}
     first = next((layer for layer in layers.values() if layer), "the image")
@@ -95,7 +95,7 @@ def name_nodes_(graph: Any, modules: Mapping[str, str], arrays: Arrays) -> dict[
 
 
 def describe(node: Node) -> str:
-    """The operator and what its window is like, such as ``Conv 3x3 strides 2x2``."""
+    """The operator and its window, such as ``Conv 3x3 strides 2x2``."""
     sizes = {attribute.name: tuple(attribute.ints) for attribute in node.attribute}
     words = [node.op_type]
     if "kernel_shape" in sizes:
@@ -107,15 +107,15 @@ def describe(node: Node) -> str:
 
 
 def int_of(node: Node, name: str, default: int = 0) -> int:
-    """A whole number among the attributes of ``node``."""
+    """An integer among the attributes of ``node``; ``default`` if it has no such attribute."""
     return next((int(attribute.i) for attribute in node.attribute if attribute.name == name), default)
 
 
 def ints_of(node: Node, name: str) -> list[int]:
-    """Whole numbers among the attributes of ``node``; none if it has no such attribute."""
+    """A list of integers among the attributes of ``node``; empty if it has no such attribute."""
     return next((list(attribute.ints) for attribute in node.attribute if attribute.name == name), [])
 
 
 def text_of(node: Node, name: str) -> str:
-    """A word among the attributes of ``node``; empty if it has no such attribute."""
+    """A string among the attributes of ``node``; empty if it has no such attribute."""
     return next((attribute.s.decode() for attribute in node.attribute if attribute.name == name), "")

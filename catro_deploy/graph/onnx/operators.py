@@ -1,6 +1,6 @@
 """How ONNX operators map inputs with removed channels to their outputs.
 
-For each tensor the kept indices of each axis are known. An operator without a rule accepts only whole tensors.
+For each tensor, the kept indices of each axis are known. An operator without a rule accepts only whole tensors.
 """
 
 import math
@@ -41,15 +41,15 @@ Rule = Callable[[Node, "Flow"], Sequence[Kept]]
 
 
 def refusal(node: Node, layer: str) -> ModelError:
-    """The error that ``node``, behind ``layer``, cannot be followed."""
+    """The error for a ``node`` after ``layer`` that cannot be followed."""
     return ModelError(
-        f"The network holds a {node.op_type} behind {layer}, whose shapes at other widths are not known.",
+        f"The network has an operator {node.op_type} after {layer} whose shapes at other widths are not known.",
         "Prune by multiply-accumulates: --budget 50%flops.",
     )
 
 
 def follow(node: Node, layer: str, flow: Flow) -> None:
-    """Record in ``flow`` the outputs of ``node``, behind ``layer``, and how its constants are cut.
+    """Record in ``flow`` the outputs of ``node``, after ``layer``, and how its constants are cut.
 
     Raises:
         ModelError: its input has removed channels, and their effect on its output is not known.
@@ -60,7 +60,7 @@ def follow(node: Node, layer: str, flow: Flow) -> None:
         found = rule(node, flow)
         if any(tuple(map(len, kept)) != flow.full[name] for name, kept in zip(outputs, found, strict=False)):
             raise UnknownError
-    except (UnknownError, LookupError, ValueError):  # the arithmetic of shapes fails where they are not as expected
+    except (UnknownError, LookupError, ValueError):  # arithmetic on shapes fails if they are not as expected
         if not all(is_whole(flow.kept[name]) for name in node.input if name in flow.kept):
             raise refusal(node, layer) from None
         found = [whole(flow.full.get(name, ())) for name in outputs]
@@ -72,7 +72,7 @@ def _only_whole(node: Node, flow: Flow) -> Sequence[Kept]:
 
 
 def _elementwise(node: Node, flow: Flow) -> Sequence[Kept]:
-    """Operands are broadcast; constants are cut where the others are."""
+    """Operands are broadcast; constants are cut like the other operands."""
     kept = _broadcast([flow.kept[name] for name in node.input if name in flow.kept], flow.full[node.output[0]])
     for name in node.input:
         if name in flow.arrays:
@@ -92,7 +92,7 @@ def _broadcast(operands: Sequence[Kept], shape: Sequence[int]) -> Kept:
 
 
 def _spatial(node: Node, flow: Flow) -> Sequence[Kept]:
-    """Each channel separately, all its positions."""
+    """Operators on each channel separately, over all its positions."""
     batch, channels, *positions = flow.kept[node.input[0]]
     if not is_whole(tuple(positions)):
         raise UnknownError
@@ -111,7 +111,7 @@ def _transpose(node: Node, flow: Flow) -> Sequence[Kept]:
 
 
 def _concat(node: Node, flow: Flow) -> Sequence[Kept]:
-    """Constants are cut on the other axes, as the tensors that they are concatenated with."""
+    """Constants are cut on the other axes, like the tensors that they are concatenated with."""
     rank = len(flow.full[node.output[0]])
     joined = int_of(node, "axis") % rank
     known = [flow.kept[name] for name in node.input if name in flow.kept]
@@ -169,7 +169,7 @@ def _slice(node: Node, flow: Flow) -> Sequence[Kept]:
 
 
 def _gather(node: Node, flow: Flow) -> Sequence[Kept]:
-    """A Gather from an axis of which nothing is removed."""
+    """A Gather from an axis from which nothing is removed."""
     kept = flow.kept[node.input[0]]
     axis = int_of(node, "axis") % len(kept)
     if not kept[axis].all():
@@ -178,7 +178,7 @@ def _gather(node: Node, flow: Flow) -> Sequence[Kept]:
 
 
 def _gather_nd(node: Node, flow: Flow) -> Sequence[Kept]:
-    """A GatherND from first axes of which nothing is removed."""
+    """A GatherND from leading axes from which nothing is removed."""
     kept, indices = flow.kept[node.input[0]], flow.arrays[node.input[1]]
     *places, axes = indices.shape
     if int_of(node, "batch_dims") or not is_whole(kept[:axes]):
@@ -187,7 +187,7 @@ def _gather_nd(node: Node, flow: Flow) -> Sequence[Kept]:
 
 
 def _reshape(node: Node, flow: Flow) -> Sequence[Kept]:
-    """Reshape, Flatten, Squeeze and Unsqueeze: what is left must be left over as axes are split and put together."""
+    """Reshape, Flatten, Squeeze and Unsqueeze: what is left must be whole indices of the new axes, too."""
     kept = _reshaped(flow.kept[node.input[0]], flow.full[node.output[0]])
     if node.op_type == "Reshape":
         retarget_(node.input[1], kept, flow)

@@ -1,7 +1,7 @@
-"""An ONNX network in any widths, to be timed: its graph as it is served, with random weights.
+"""An ONNX network at any widths, for timing: its graph as it is deployed, with random weights.
 
 Latency does not depend on the weights' values, so networks of all widths share one file of weights and differ only in
-their shapes: some kilobytes each, written in milliseconds, where an export takes seconds.
+their shapes: a few kilobytes each, written in milliseconds, whereas an export takes seconds.
 """
 
 import copy
@@ -25,16 +25,16 @@ __all__ = ["WEIGHTS", "Skeleton"]
 WEIGHTS = "weights.bin"
 """The file of random weights, in the folder of the networks that share it."""
 
-# Keeps activations from fading into denormal numbers, which would run at another speed.
+# Keeps activations from underflowing to denormal numbers, which would run at another speed.
 BIAS = 0.1
 
 
 class Skeleton:
     """The graph of ``proto``, an exported network whose modules have ``sizes`` (out, in) channels.
 
-    Every node belongs to a layer, a convolution or linear layer by its module's name: to itself, or to the one whose
-    output it works on. Two modules must not have the same weights, for the exporter makes one of them. ``weights`` are
-    those of the layers by name, for the exporter does not name all.
+    Every node belongs to a convolution or linear layer, named after its module: a layer's own node to that layer, any
+    other node to the layer whose output it works on. Two modules must not have the same weights, since the exporter
+    merges them. ``weights`` are those of the layers by name, since the exporter does not name all of them.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Skeleton:
                 file.write((generator.standard_normal(shape, dtype=np.float32) * scale).tobytes())
 
     def write(self, keeps: Mapping[str, Keep], path: Path) -> None:
-        """Write the network whose modules keep what ``keeps`` says; WEIGHTS must be in the same folder.
+        """Write the network whose modules keep the channels in ``keeps``; WEIGHTS must be in the same folder.
 
         Raises:
             ModelError: its shapes are not known.
@@ -81,7 +81,7 @@ class Skeleton:
         write_bytes(path, self.resized(keeps).SerializeToString())
 
     def resized(self, keeps: Mapping[str, Keep]) -> Any:  # noqa: ANN401 - onnx.ModelProto
-        """The network whose modules keep what ``keeps`` says, its weights in WEIGHTS.
+        """The network whose modules keep the channels in ``keeps``, with its weights in WEIGHTS.
 
         Raises:
             ModelError: its shapes are not known.
@@ -104,7 +104,7 @@ class Skeleton:
     def adopt_(self, proto: Any, weights: Mapping[str, NDArray[Any]]) -> None:  # noqa: ANN401 - onnx.ModelProto
         """Name the nodes of ``proto`` after their layers, and take its weights from WEIGHTS.
 
-        It is an export of the same network with fewer channels; ``weights`` are those of its layers by name.
+        ``proto`` is an export of the same network with fewer channels; ``weights`` are those of its layers by name.
         """
         from onnx import numpy_helper
 
@@ -123,7 +123,7 @@ class Skeleton:
                 tensor.CopyFrom(_outside(tensor.name, tensor.dims, begin))
 
     def _places(self) -> Iterator[tuple[str, int]]:
-        """Names of the weights in WEIGHTS, and where they begin, in bytes."""
+        """Names of the weights in WEIGHTS, and their offsets in bytes."""
         begin = 0
         for name, array in self._arrays.items():
             if name in self._weights:
@@ -131,7 +131,7 @@ class Skeleton:
                 begin += 4 * array.size
 
     def _follow_(self, graph: Any, keeps: Mapping[str, Keep]) -> Flow:  # noqa: ANN401 - onnx.GraphProto
-        """Follow what is left through ``graph``, whose grouped convolutions get the groups that are left."""
+        """Follow what is left through ``graph``; its grouped convolutions get the number of groups that are left."""
         flow = Flow(self._arrays, self._shapes)
         flow.kept[graph.input[0].name] = whole(self._shapes[graph.input[0].name])
         for node in graph.node:
@@ -148,7 +148,7 @@ class Skeleton:
 
         seen: set[str] = set()
         for place, node in enumerate(self._proto.graph.node):
-            weight = weight_of(node, self._arrays)  # of one module that is used again
+            weight = weight_of(node, self._arrays)  # shared if one module is used again
             for i, name in enumerate(node.input):
                 if name in self._arrays and name in seen and name != weight:
                     node.input[i] = f"{name}.{place}"

@@ -17,21 +17,21 @@ Mask = NDArray[np.bool_]
 
 
 def cut_(node: Node, module: str, sizes: tuple[int, int], keep: Keep, flow: Flow) -> None:
-    """Record in ``flow`` the outputs of ``node``, of a ``module`` of ``sizes`` (out, in), and its constants' shapes.
+    """Record in ``flow`` the outputs of ``node``, of a ``module`` with ``sizes`` (out, in), and its constants' shapes.
 
-    A grouped convolution gets the groups that are left.
+    A grouped convolution gets the number of groups that are left.
 
     Raises:
-        ModelError: what it reads is not what the module keeps, or nothing would be left.
+        ModelError: the channels that it reads are not those that the module keeps, or none would be left.
     """
     groups = int_of(node, "group", 1)
     array = flow.arrays[node.input[1]]
     if _weight_shape(node, sizes, groups, array.shape[2:]) != array.shape or int_of(node, "transA"):
-        follow(node, module, flow)  # it is not used as the module uses it
+        follow(node, module, flow)  # the weight is not used as the module uses it
         return
     out, inputs = _mask(sizes[0], keep.out), _mask(sizes[1], keep.inputs)
     groups_left = groups
-    if groups > 1:  # they stay whole or go
+    if groups > 1:  # each is kept or removed as a whole
         left = out.reshape(groups, -1).any(axis=1) & inputs.reshape(groups, -1).any(axis=1)
         out, inputs = (np.repeat(left, size // groups) for size in sizes)
         groups_left = int(left.sum())

@@ -1,1 +1,1 @@
-"""Forwards as torch.fx graphs: modules that cannot be traced are one call, sizes are numbers where one is needed."""
+"""Forwards as torch.fx graphs: a module that cannot be traced is one call; sizes become numbers where one is needed."""

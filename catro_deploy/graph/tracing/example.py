@@ -1,4 +1,4 @@
-"""Sizes in a graph that is being traced: its nodes computed for example images, without values (on the meta device)."""
+"""Sizes in a graph that is being traced, from running its nodes on example images without values (meta device)."""
 
 import copy
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ BATCHES = (1, 64)
 """A number that differs between batches of these sizes depends on how many images there are."""
 
 
-class UnknownNumber(Exception):  # noqa: N818 - the caller says what it means
+class UnknownNumber(Exception):  # noqa: N818 - the caller decides what it means
     """The number is known only in a run on real images."""
 
 
 class Example:
     """What the nodes of a graph compute from example images of ``input_shape`` (channels, height, width).
 
-    ``sizes`` are the values of numbers that modules hold and that are nodes of the graph.
+    ``sizes`` are the values of those numbers held by modules that are nodes of the graph.
     """
 
     def __init__(self, model: nn.Module, input_shape: tuple[int, int, int], sizes: Mapping[str, Any]) -> None:
@@ -32,10 +32,10 @@ class Example:
         self.running = False
 
     def values(self, node: fx.Node) -> list[Any]:
-        """What ``node`` is for each of BATCHES: tensors without values, numbers, or sequences of those.
+        """The value of ``node`` for each of BATCHES: tensors without values, numbers, or sequences of those.
 
         Raises:
-            UnknownNumber: it depends on values.
+            UnknownNumber: it depends on the values of the images.
         """
         if node not in self._found:
             self._catch_up(node)
@@ -45,10 +45,10 @@ class Example:
         return found
 
     def number(self, node: fx.Node) -> Any:  # noqa: ANN401 - bool, int, float, or a sequence of those
-        """What ``node`` is for images of any number.
+        """The value of ``node`` for any number of images.
 
         Raises:
-            UnknownNumber: it depends on values, or on how many images there are.
+            UnknownNumber: it depends on the values of the images, or on how many there are.
         """
         one, many = self.values(node)
         if _has_tensors(one):
@@ -58,7 +58,7 @@ class Example:
         return one
 
     def length(self, node: fx.Node) -> int:
-        """How many parts ``node`` has for images of any number, a tuple, list or tensor.
+        """The length of ``node``, a tuple, list or tensor, for any number of images.
 
         Raises:
             UnknownNumber: as ``number``.
@@ -69,7 +69,7 @@ class Example:
         return one
 
     def _catch_up(self, end: fx.Node) -> None:
-        """Compute what was traced since the last time, up to ``end``."""
+        """Compute the nodes traced since the last call, up to ``end``."""
         self.running = True
         node = next(iter(end.graph.nodes)) if self._last is None else self._last.next
         try:
@@ -86,10 +86,10 @@ class Example:
         try:
             with torch.no_grad():
                 return [self._run(node, place) for place in range(len(BATCHES))]
-        except Exception:  # whatever a module raises that needs values, or inputs that are not known
+        except Exception:  # whatever a node that needs values or unknown inputs raises
             return None
 
-    def _run(self, node: fx.Node, place: int) -> Any:  # noqa: ANN401 - whatever the node puts out
+    def _run(self, node: fx.Node, place: int) -> Any:  # noqa: ANN401 - whatever the node returns
         args: Any = map_arg(node.args, lambda source: self.values(source)[place])
         kwargs: Any = map_arg(node.kwargs, lambda source: self.values(source)[place])
         match node.op:
@@ -111,7 +111,7 @@ class Example:
         own = self._model.get_submodule(owner)
         if hasattr(own, attribute):
             return getattr(own, attribute)
-        return getattr(self._root, attribute).to("meta")  # a constant that the trace itself has made
+        return getattr(self._root, attribute).to("meta")  # a constant that the trace itself has created
 
 
 def _hollow(model: nn.Module) -> nn.Module:
@@ -129,7 +129,7 @@ def _hollow(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, memo)
 
 
-def _has_tensors(value: Any) -> bool:  # noqa: ANN401 - what a node puts out
+def _has_tensors(value: Any) -> bool:  # noqa: ANN401 - what a node returns
     if isinstance(value, list | tuple):
         return any(map(_has_tensors, value))
     return isinstance(value, torch.Tensor)

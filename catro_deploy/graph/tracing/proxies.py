@@ -1,4 +1,4 @@
-"""Values of a trace that are numbers where a number is needed: in conditions, loops, indices and texts."""
+"""Values of a trace that are numbers where a number is needed: in conditions, loops, indices and strings."""
 
 import operator
 from collections.abc import Callable
@@ -11,7 +11,7 @@ __all__ = ["NumberProxy"]
 
 
 class NumberProxy(fx.Proxy):
-    """A proxy that can be converted to the number that it represents; its tracer knows numbers (tracer.py)."""
+    """A proxy that can be converted to the number that it represents; its tracer provides numbers (tracer.py)."""
 
     tracer: Any
 
@@ -20,29 +20,29 @@ class NumberProxy(fx.Proxy):
         return NumberAttribute(self, name)
 
     def __int__(self) -> int:
-        """As ``int(x.shape[1])`` needs it."""
+        """Support ``int(x.shape[1])``."""
         return int(self.tracer.number(self))
 
     def __index__(self) -> int:
-        """As ``range(x.shape[1])`` needs it."""
+        """Support ``range(x.shape[1])``."""
         return operator.index(self.tracer.number(self))
 
     def __float__(self) -> float:
-        """As ``math.ceil(x.shape[1] / 2)`` needs it."""
+        """Support ``math.ceil(x.shape[1] / 2)``."""
         return float(self.tracer.number(self))
 
     def __round__(self, digits: int | None = None) -> float:
-        """As ``round(x.shape[1] * 0.5)`` needs it."""
+        """Support ``round(x.shape[1] * 0.5)``."""
         rounded: float = round(self.tracer.number(self), digits)
         return rounded
 
     def __len__(self) -> int:
-        """As ``len(x.shape)`` needs it."""
+        """Support ``len(x.shape)``."""
         length: int = self.tracer.length(self)
         return length
 
     def __format__(self, how: str) -> str:
-        """The number in a text, such as a name or a message; never a reason to fail."""
+        """The number in a string, such as a name or a message; the proxy's ``repr`` if the number is unknown."""
         try:
             return format(self.tracer.number(self), how)
         except fx.proxy.TraceError:
@@ -56,7 +56,7 @@ class NumberProxy(fx.Proxy):
         args: tuple[Any, ...] | None = None,
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - a proxy
-        """Record a call in the graph; its arguments do not become constants because torch inspected them before."""
+        """Record a call in the graph; its arguments do not become constants merely because torch inspected them."""
         proxies: list[Any] = []
         fx.node.map_aggregate((args, kwargs), lambda leaf: proxies.append(leaf) if isinstance(leaf, fx.Proxy) else leaf)
         for proxy in proxies[:1]:

@@ -1,6 +1,6 @@
 """A module as a torch.fx graph that can be changed and still trains and evaluates as the module does.
 
-What a trace cannot look into, such as a submodule with control flow that depends on the data, is one call in the graph.
+What cannot be traced, such as a submodule with control flow that depends on the data, is one call in the graph.
 """
 
 import copy
@@ -37,10 +37,10 @@ SIZES = ("size", "dim", "numel", "ndimension", "nelement")
 
 @dataclass(frozen=True)
 class Symbolic:
-    """The graph of a copy of a module, and why some modules are only called in it: names to reasons.
+    """The graph of a copy of a module; ``opaque`` maps the modules that it only calls as a whole to the reasons.
 
-    What remains of the copy keeps the names of its parameters and buffers. ``numbers`` are what the forward has read:
-    constants of the graph, which hold for the sizes that it was traced for.
+    The parameters and buffers that remain in the copy keep their names. ``numbers`` are those that the forward has
+    read: constants of the graph, valid for the sizes for which it was traced.
     """
 
     module: fx.GraphModule
@@ -48,12 +48,12 @@ class Symbolic:
     numbers: Sequence[Number]
 
     def why_hidden(self, name: str) -> str:
-        """Why the graph does not show the calls of the module ``name``, or nothing if it does."""
+        """Why the graph does not show the calls of the module ``name``; empty if it does."""
         if self.module.graph.find_nodes(op="call_module", target=name):
             return ""
         for outer, reason in self.opaque.items():
             if is_inside(name, [outer]):
-                return f"{outer} cannot be looked into: {reason}"
+                return f"{outer} is not traced: {reason}"
         return f"{name} is not called as a module in the forward"
 
 
@@ -63,17 +63,17 @@ def symbolic(
     sizes: Collection[str] = (),
     input_shape: tuple[int, int, int] | None = None,
 ) -> Symbolic:
-    """Trace a copy of ``model`` to train and to evaluate it; ``ignore`` (names or prefixes) is not looked into.
+    """Trace a copy of ``model`` for training and evaluation; modules in ``ignore`` (names or prefixes) are not traced.
 
-    The numbers named ``sizes``, which modules hold, may be changed in the graph module afterwards; others may not.
-    Where the forward branches or loops on sizes, those of images of ``input_shape`` (channels, height, width) decide.
+    The numbers named in ``sizes``, which modules hold, may be changed in the graph module afterwards; others may not.
+    If the forward branches or loops on sizes, those of images of ``input_shape`` (channels, height, width) decide.
 
-    A trace holds what ``self.training`` was at the time, as in ``dropout(x, p, self.training)``. So ``model`` is traced
-    in both modes: booleans that follow the mode read it from the graph module at every call, and a module that follows
-    the mode in another way is only called.
+    A trace contains the value of ``self.training`` at the time, as in ``dropout(x, p, self.training)``. So ``model`` is
+    traced in both modes: booleans that follow the mode read it from the graph module at every call, and a module that
+    follows the mode in another way is called as a whole.
 
     Raises:
-        ModelError: the model's own forward cannot be traced, or the graph would not do what it does.
+        ModelError: the model's own forward cannot be traced, or the graph would not compute the same.
     """
 
     def attempt(opaque: Collection[str]) -> tuple[fx.GraphModule, Sequence[Number]]:
@@ -93,12 +93,12 @@ def evaluation_graph(
     sizes: Collection[str] = (),
     input_shape: tuple[int, int, int] | None = None,
 ) -> Symbolic:
-    """Trace a copy of ``model`` in eval mode; ``ignore`` (names or prefixes) is not looked into.
+    """Trace a copy of ``model`` in eval mode; modules in ``ignore`` (names or prefixes) are not traced.
 
     ``sizes`` and ``input_shape`` as for ``symbolic``.
 
     Raises:
-        ModelError: the model's own forward cannot be traced, or it returns something else than one tensor of logits.
+        ModelError: the model's own forward cannot be traced, or it does not return one tensor of logits.
     """
 
     def attempt(opaque: Collection[str]) -> tuple[fx.GraphModule, Sequence[Number]]:
@@ -108,7 +108,7 @@ def evaluation_graph(
     (module, numbers), opaque = with_opaque_modules(model, ignore, attempt)
     (output,) = module.graph.find_nodes(op="output")
     if not isinstance(output.args[0], fx.Node):
-        kind = type(output.args[0]).__name__.removeprefix("immutable_")  # fx has lists and dicts of its own
+        kind = type(output.args[0]).__name__.removeprefix("immutable_")  # fx has its own lists and dicts
         raise ModelError(
             f"In eval mode {type(model).__name__} returns a {kind}.",
             "A classifier has to return one tensor of logits, (images, classes): wrap it in a module that does.",
@@ -133,12 +133,12 @@ def _traced(
     except Exception as error:  # whatever a user's forward may raise under tracing
         raise tracer.untraceable(error) from error
     if random_states() != before:
-        raise Untraceable("", RANDOM, "Draw them in a submodule, or in a function that torch.fx.wrap hides.")
+        raise Untraceable("", RANDOM, "Draw them in a submodule, or in a function wrapped by torch.fx.wrap.")
     if len(graph.find_nodes(op="placeholder")) != 1:
-        raise Untraceable("", "it takes more than the images.", "Give the rest to the constructor.")
+        raise Untraceable("", "it takes more than the images.", "Pass the rest to the constructor.")
     _read_where_used_(graph, sizes)
     _erase_unused_(graph)
-    for module in root.modules():  # else fx would make parameters of the state of these constants
+    for module in root.modules():  # otherwise fx would add these constants to the state dict
         for key, value in list(vars(module).items()):
             if isinstance(value, torch.Tensor):
                 delattr(module, key)
@@ -147,7 +147,7 @@ def _traced(
 
 
 def _read_where_used_(graph: fx.Graph, sizes: Collection[str]) -> None:
-    """Read each of ``sizes`` just before it is used, not at the start: what changes in between then counts."""
+    """Read each of ``sizes`` just before it is used, not at the start, so that changes in between take effect."""
     for node in [node for node in graph.find_nodes(op="get_attr") if node.target in sizes]:
         for user in list(node.users):
             with graph.inserting_before(user):
@@ -180,12 +180,12 @@ def _follow_mode_(graph: fx.Graph, evaluation: fx.Graph) -> None:
 
 
 def _follows_mode(*nodes: fx.Node | None) -> Untraceable:
-    """Blame the innermost module that made one of ``nodes``, in which the two modes differ."""
+    """Blame the innermost module that created one of ``nodes``, in which the two modes differ."""
     stacks = [_modules_around(node) for node in nodes if node is not None]
     path = max(stacks, key=len)[-1]
     return Untraceable(
         path,
-        "it does other things in training than in evaluation.",
+        "it does different things in training and in evaluation.",
         "Only submodules such as nn.Dropout and arguments such as dropout(training=self.training) may follow the mode.",
     )
 

@@ -1,4 +1,4 @@
-"""torch.fx tracing that calls whole what it cannot look into, and says why and where."""
+"""torch.fx tracing that calls modules that it cannot trace as a whole, and reports why and where."""
 
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,8 +23,8 @@ WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 Found = TypeVar("Found")
 
 
-class Untraceable(Exception):  # noqa: N818 - no fault: the module is called whole instead
-    """The forward of the module ``path`` (empty: of the whole model) cannot be looked into, for ``reason``."""
+class Untraceable(Exception):  # noqa: N818 - no error: the module is called as a whole
+    """The forward of the module ``path`` (empty: of the whole model) cannot be traced, because of ``reason``."""
 
     def __init__(self, path: str, reason: str, remedy: str = "") -> None:
         super().__init__(path, reason)
@@ -44,12 +44,12 @@ class Number:
 
 
 class Tracer(fx.Tracer):
-    """Traces a module for images alone; ``opaque`` modules (names or their prefixes) and layers are called whole.
+    """Traces a module that takes only images; ``opaque`` modules (names or prefixes) and layers are called as a whole.
 
-    Sizes of tensors, and the numbers named ``sizes`` that modules hold, are read at every call of the graph. Where the
-    forward needs a number, as in a condition or a loop, it is given that of images of ``input_shape`` (channels,
-    height, width), and ``numbers`` notes it; without ``input_shape`` such a forward cannot be traced. ``untraceable``
-    is the innermost module in which a trace failed.
+    Sizes of tensors, and the numbers named in ``sizes`` that modules hold, are read at every call of the graph. Where
+    the forward needs a number, as in a condition or a loop, it gets that of images of ``input_shape`` (channels,
+    height, width), which is recorded in ``numbers``; without ``input_shape`` such a forward cannot be traced.
+    ``untraceable`` names the innermost module in which a trace failed.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class Tracer(fx.Tracer):
         self.numbers: list[Number] = []
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Whether ``m`` is called whole: as it has to be, or as a layer that is not a container of others."""
+        """Whether ``m`` is called as a whole: it is opaque, or a layer that is not a container of others."""
         return is_inside(module_qualified_name, self._opaque) or _is_layer(m)
 
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:  # noqa: ANN401 - whatever the module returns
-        """Trace through ``m`` and note whether it is where the trace fails."""
+        """Trace through ``m``, and record whether the trace fails in it."""
         if self._example is not None and self._example.running:
             return forward(*args, **kwargs)
         before = random_states()
@@ -91,7 +91,7 @@ class Tracer(fx.Tracer):
         return outcome
 
     def trace(self, root: nn.Module, concrete_args: dict[str, Any] | None = None) -> fx.Graph:  # type: ignore[override]
-        """Trace ``root``, whose sizes are numbers again afterwards."""
+        """Trace ``root``; its sizes are numbers again afterwards."""
         stored = stored_sizes(root, self._sizes)
         self._values = {name: getattr(owner, attribute) for name, (owner, attribute) in stored.items()}
         if self._input_shape is not None:
@@ -108,9 +108,9 @@ class Tracer(fx.Tracer):
         is_module: bool,
         concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
     ) -> tuple[Any, list[Any]]:
-        """Let every argument behind the images keep its default, on which control flow may then depend.
+        """Let every argument after the images keep its default, so that control flow may depend on it.
 
-        Here the graph begins: sizes become values of it.
+        The graph begins here: sizes become values of it.
         """
         function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
         for place, given in enumerate(args[2:], start=2):
@@ -127,25 +127,25 @@ class Tracer(fx.Tracer):
         return NumberProxy(node, self)
 
     def to_bool(self, obj: fx.Proxy) -> bool:
-        """The outcome of a condition on sizes."""
+        """The result of a condition on sizes."""
         return bool(self.number(obj))
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
-        """Go through the parts of a split or of a shape, if it is known how many there are."""
+        """Iterate over the parts of a split or of a shape, if their number is known."""
         parts: Any = obj
         several = _parts(obj.node, self._values)
         return iter([parts[place] for place in range(self.length(obj) if several is None else several)])
 
     def number(self, obj: fx.Proxy) -> Any:  # noqa: ANN401 - a number
-        """The number that ``obj`` is for the example; it becomes a constant of the graph.
+        """The number that ``obj`` is for the example images; it becomes a constant of the graph.
 
         Raises:
-            TraceError: there is none, or it is not the same for any number of images.
+            TraceError: there is no such number, or it depends on the number of images.
         """
         return self._read(obj, lambda example: example.number(obj.node))
 
     def length(self, obj: fx.Proxy) -> int:
-        """The length of the tuple, list or tensor that ``obj`` is for the example; it becomes a constant of the graph.
+        """The length of ``obj``, a tuple, list or tensor, for the example images; it becomes a constant of the graph.
 
         Raises:
             TraceError: as ``number``.
@@ -154,7 +154,7 @@ class Tracer(fx.Tracer):
         return length
 
     def forget_checks(self) -> None:
-        """Forget numbers that the call which is about to be traced read only to see whether they are numbers."""
+        """Forget the numbers that were read only to check the arguments of the call that is about to be traced."""
         _, instruction = users_place()
         while self.numbers and self.numbers[-1].instruction == instruction:
             self.numbers.pop()
@@ -170,7 +170,7 @@ class Tracer(fx.Tracer):
         return value
 
     def untraceable(self, error: Exception) -> Untraceable:
-        """Which module is to blame for ``error``, which a trace raised."""
+        """The module to blame for ``error``, which a trace raised."""
         if isinstance(error, Untraceable):
             return error
         path = self._innermost[1] if self._innermost is not None and self._innermost[0] is error else ""
@@ -180,13 +180,13 @@ class Tracer(fx.Tracer):
 
 IGNORE = '[prune] ignore = ["layer4"] in catro.toml.'
 CONTROL_FLOW = (
-    "Control flow that depends on the data has to leave this forward: move it into a submodule of its own, which is "
-    f"then called whole, or keep a submodule from being looked into: {IGNORE}"
+    "Move control flow that depends on the data out of this forward, into a separate submodule, which is then called "
+    f"as a whole, or exclude a submodule from tracing: {IGNORE}"
 )
 OTHER_ERROR = (
     "torch.fx runs the forward on proxies of tensors, and this line does not work with them: write it with tensor "
-    "operations, move it into a submodule of its own, which is then called whole, or keep a submodule from being "
-    f"looked into: {IGNORE}"
+    "operations, move it into a separate submodule, which is then called as a whole, or exclude a submodule from "
+    f"tracing: {IGNORE}"
 )
 RANDOM = "it draws random numbers, which a trace would make constant"
 
@@ -194,9 +194,9 @@ RANDOM = "it draws random numbers, which a trace would make constant"
 def with_opaque_modules(
     model: nn.Module, ignore: Sequence[str], attempt: Callable[[Mapping[str, str]], Found]
 ) -> tuple[Found, dict[str, str]]:
-    """Repeat ``attempt`` with one more opaque module each time until it is done; return the reasons as well.
+    """Repeat ``attempt`` with one more opaque module each time until it succeeds; return the reasons as well.
 
-    ``attempt`` is given the opaque modules, each with its reason: first those in ``ignore``.
+    ``attempt`` is called with the opaque modules, each with its reason: at first those in ``ignore``.
 
     Raises:
         ModelError: the whole model would be opaque.
@@ -217,12 +217,12 @@ def random_states() -> tuple[object, bytes]:
 
 
 def is_inside(name: str, modules: Collection[str]) -> bool:
-    """Whether ``name`` is one of ``modules`` or lies within one."""
+    """Whether ``name`` is one of ``modules`` or is inside one."""
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
 def _is_layer(module: nn.Module) -> bool:
-    """Whether a class is a layer of torch, or derives from one without weighted layers of its own inside."""
+    """Whether ``module`` is a layer of torch, or of a class that derives from one and has no weighted layers inside."""
     if type(module).__module__.startswith(LAYERS):
         return type(module).__module__ not in NO_LAYERS
     kinds = [kind.__module__ for kind in type(module).__mro__ if kind.__module__.startswith(LAYERS)]
@@ -231,7 +231,7 @@ def _is_layer(module: nn.Module) -> bool:
 
 
 def _parts(node: fx.Node, sizes: Mapping[str, Any]) -> int | None:
-    """How many parts a split or chunk gives, if it says so; ``sizes`` are those that are values of the graph."""
+    """How many parts a split or chunk returns, if its arguments state it; ``sizes`` are those that are graph values."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     given = [*node.args[1:2], *(node.kwargs[key] for key in ("split_size_or_sections", "chunks") if key in node.kwargs)]
     if name not in ("split", "chunk") or not given:
@@ -243,8 +243,10 @@ def _parts(node: fx.Node, sizes: Mapping[str, Any]) -> int | None:
 
 
 def _refusal(model: nn.Module, failure: Untraceable) -> ModelError:
-    where = f"{failure.path}, a {type(model.get_submodule(failure.path)).__name__}," if failure.path else "the model"
+    where = (
+        f"{failure.path}, a {type(model.get_submodule(failure.path)).__name__}" if failure.path else "the model itself"
+    )
     return ModelError(
-        f"The forward of {type(model).__name__} cannot be traced; {where} is where it fails: {failure.reason}",
+        f"The forward of {type(model).__name__} cannot be traced; it fails in {where}: {failure.reason}",
         failure.remedy or CONTROL_FLOW,
     )

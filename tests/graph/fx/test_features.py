@@ -54,7 +54,7 @@ def test_what_is_called_whole_hides_its_layers():
     model = randomised(Between(ByCount()))
     graph = FeatureGraph(model, ["stem", "block.1.conv", "last"])
     assert list(graph.hidden) == ["block.1.conv"]
-    assert graph.hidden["block.1.conv"].startswith("block.1 cannot be looked into")
+    assert graph.hidden["block.1.conv"].startswith("block.1 is not traced")
     found = graph.scatters(batches())
     assert set(found) == {"stem", "last"}
     same(found["last"], by_hook(model, "last", nn.ReLU()))

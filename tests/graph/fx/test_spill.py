@@ -20,7 +20,7 @@ def test_what_was_stored_is_loaded_and_the_file_has_no_name(tmp_path):
         file.load(start, memoryview(into))
         assert into == content
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(StorageError, match="cut short"):
+    with pytest.raises(StorageError, match="truncated"):
         file.load(second, memoryview(bytearray(7)))
 
 

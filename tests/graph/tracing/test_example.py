@@ -87,7 +87,7 @@ def test_numbers_that_are_of_channels_keep_them(network, free, held):
 @pytest.mark.parametrize("network", [Branching, Viewed])
 def test_the_reason_names_the_line(network):
     reasons = [group.fixed for group in trace(randomised(network()), SHAPE).groups]
-    assert any("reads how many they are as a number (size_networks.py:" in reason for reason in reasons)
+    assert any("reads their count as a number (size_networks.py:" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize("network", [Padding, Looping, Branching, Viewed, LayerWidths])

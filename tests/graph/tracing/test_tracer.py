@@ -86,13 +86,13 @@ def test_ignored_modules_are_not_looked_into():
     traced = evaluation_graph(randomised(Between(nn.Conv2d(6, 6, 1))), ["block"])
     called = {str(node.target) for node in traced.module.graph.find_nodes(op="call_module")}
     assert called == {"stem", "block", "last", "fc"}
-    assert traced.why_hidden("block.0") == "block cannot be looked into: it is to be ignored"
+    assert traced.why_hidden("block.0") == "block is not traced: it is to be ignored"
 
 
 def test_why_a_layer_is_hidden():
     traced = evaluation_graph(randomised(Between(ByCount())))
     reason = traced.why_hidden("block.1.conv")
-    assert reason.startswith("block.1 cannot be looked into: TraceError: ")
+    assert reason.startswith("block.1 is not traced: TraceError: ")
     assert "opaque.py:" in reason
     assert "return x if x.shape[0] < 60 else -x" in reason
 
@@ -107,7 +107,7 @@ class Root(Residual):
 def test_where_the_model_itself_fails():
     with pytest.raises(ModelError) as caught:
         evaluation_graph(Root())
-    assert "The forward of Root cannot be traced; the model is where it fails: TraceError" in caught.value.problem
+    assert "The forward of Root cannot be traced; it fails in the model itself: TraceError" in caught.value.problem
     assert "test_tracer.py:" in caught.value.problem
     assert "if x.mean() > 0:" in caught.value.problem
     assert 'ignore = ["layer4"] in catro.toml' in caught.value.hint

@@ -191,7 +191,7 @@ def test_what_no_rule_is_known_for_is_exported_each_time():
         with open_runner("onnxruntime", narrow, 1) as runner:
             assert np.isfinite(runner.infer(np.ones((1, *SHAPE), np.float32))).all()
     assert len(notes) == 1
-    assert "holds a CumSum behind conv1" in notes[0]
+    assert "operator CumSum after conv1" in notes[0]
     assert "takes seconds each" in notes[0]
 
 
