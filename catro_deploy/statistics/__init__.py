@@ -1,1 +1,1 @@
-"""Statistics of answers on few images: agreement, intervals, chance."""
+"""Statistics of predictions on small image sets: agreement, confidence intervals, chance level."""

@@ -1,4 +1,4 @@
-"""How the answers of classifiers compare: with labels, or with those of another network where there are none."""
+"""Comparison of classifiers' answers with labels or, without labels, with the answers of another network."""
 
 from collections.abc import Iterator, Sequence
 
@@ -24,7 +24,7 @@ __all__ = [
 Floats = NDArray[np.float32] | NDArray[np.float64]
 NO_ANSWER = -1
 BLOCK_VALUES = 1 << 18
-"""Logits that are processed at a time: all of them may be in files larger than memory."""
+"""Number of logits that are processed at a time, since the files that hold them may be larger than memory."""
 
 
 def answers_of(logits: Floats) -> NDArray[np.int64]:
@@ -37,25 +37,25 @@ def answers_of(logits: Floats) -> NDArray[np.int64]:
 
 
 def accuracy_of(logits: Floats, expected: NDArray[np.int64]) -> float:
-    """The share of images that ``logits`` (n, classes) give their ``expected`` class (n,), 0 to 1.
+    """The share of images for which ``logits`` (n, classes) yield the ``expected`` class (n,), 0 to 1.
 
-    A row with a logit that is not finite is never right.
+    A row with a logit that is not finite never counts as correct.
     """
     return share_right(answers_of(logits), expected)
 
 
 def share_right(answers: NDArray[np.int64], expected: NDArray[np.int64]) -> float:
-    """The share of ``answers`` (n,), as ``answers_of`` gives them, that are the ``expected`` classes (n,), 0 to 1."""
+    """The share of ``answers`` (n,), from ``answers_of``, that equal the ``expected`` classes (n,), 0 to 1."""
     return float(((answers == expected) & (answers != NO_ANSWER)).mean())
 
 
 def largest_difference(one: Floats, other: Floats) -> float:
-    """The largest absolute difference of logits, both (n, classes); NaN or infinity where a logit is not finite."""
+    """The largest absolute difference of two sets of logits (n, classes); NaN or infinity if a logit is not finite."""
     return float(np.max([np.abs(one[rows] - other[rows]).max() for rows in _blocks(one)]))
 
 
 def largest_finite(logits: Floats) -> float:
-    """The largest absolute value of those ``logits`` (n, classes) that are finite."""
+    """The largest absolute value among the finite ``logits`` (n, classes)."""
     found = 0.0
     for rows in _blocks(logits):
         values = logits[rows]
@@ -64,23 +64,23 @@ def largest_finite(logits: Floats) -> float:
 
 
 def gains_and_losses(before: Floats, after: Floats, expected: NDArray[np.int64]) -> tuple[int, int]:
-    """How many images ``after`` alone gives their ``expected`` class (n,), and how many ``before`` alone does.
+    """The numbers of images that only ``after`` classifies as ``expected`` (n,), and that only ``before`` does.
 
-    Both logits are (n, classes).
+    Both are logits of shape (n, classes).
     """
     right_before, right_after = (answers_of(logits) == expected for logits in (before, after))
     return int((right_after & ~right_before).sum()), int((right_before & ~right_after).sum())
 
 
 def agreement_of(reference: Floats, logits: Floats) -> Agreement:
-    """How ``logits`` agree with those of a ``reference``; both (n, classes), of the same images, at least one."""
+    """Agreement of ``logits`` with those of a ``reference``; both (n, classes), of the same images, at least one."""
     return Agreement(accuracy_of(logits, answers_of(reference)), mean_kl_nats(reference, logits))
 
 
 def agreement_by_class(reference: Floats, logits: Floats, names: Sequence[str]) -> tuple[ClassAgreement, ...]:
-    """Agreement on the images of each class that the reference's logits give; a class of no image is left out.
+    """Agreement by the class that the reference predicts; classes that it never predicts are left out.
 
-    Both logits are (n, classes), and ``names`` those of their columns.
+    Both sets of logits are (n, classes); ``names`` are the names of their columns.
     """
     expected, given = answers_of(reference), answers_of(logits)
     return tuple(
@@ -93,8 +93,8 @@ def agreement_by_class(reference: Floats, logits: Floats, names: Sequence[str]) 
 def mean_kl_nats(reference: Floats, logits: Floats, scale: float = 1.0) -> float | None:
     """Mean over the images of KL(softmax(reference) || softmax(scale * logits)), in nats; both (n, classes).
 
-    Computed in float64 from logarithms, so that no probability that rounds to 0 is divided by. None where a logit is
-    not finite.
+    Computed in float64 from log-probabilities, to avoid a division by a probability that rounds to 0. None if a logit
+    is not finite.
     """
     divergence = np.empty(len(reference))
     for rows in _blocks(reference):

@@ -15,10 +15,10 @@ __all__ = [
 ]
 
 SIGNIFICANCE = 0.01
-"""Significance level: what is less probable by chance counts as found."""
+"""Significance level: an observation that is less probable than this by chance is significant."""
 
 FLAT = 0.1
-"""A confidence within this share of the way from chance to certainty counts as flat."""
+"""A confidence is flat if it is above chance by less than this share of the distance from chance to certainty."""
 
 NEARLY_ALL = 0.95
 
@@ -26,16 +26,16 @@ Labels = NDArray[np.int64]
 
 
 def is_no_better_than_guessing(right: int, images: int, chance: float) -> bool:
-    """Whether guesses that are right with probability ``chance`` would be as good as this, and this is not good either.
+    """Whether guessing, which is right with probability ``chance``, would explain ``right`` correct answers.
 
-    A one-sided binomial test. Few images prove little: a network that is nearer to all right than to ``chance`` passes.
+    A one-sided binomial test. Since few images prove little, an accuracy nearer to 1 than to ``chance`` always passes.
     """
     halfway = (1 + chance) / 2
     return _at_least(right, images, chance) > SIGNIFICANCE and right < halfway * images
 
 
 def is_below(right: int, images: int, share: float) -> bool:
-    """Whether so few are right that a true accuracy of ``share`` can be ruled out; a one-sided binomial test."""
+    """Whether ``right`` is so low that a true accuracy of ``share`` can be ruled out; a one-sided binomial test."""
     return 1 - _at_least(right + 1, images, share) < SIGNIFICANCE
 
 
@@ -48,7 +48,7 @@ def is_flat(confidence: float, classes: int) -> bool:
 def is_one_sided(answers: Labels) -> bool:
     """Whether nearly all ``answers`` (n,) are the same class, and a share of one half can be ruled out.
 
-    A one-sided binomial test; at least 7 equal answers are needed. An answer of -1 is none.
+    A one-sided binomial test; at least 7 equal answers are needed. An answer of -1 means that there is none.
     """
     given = answers[answers >= 0]
     if not len(given):
@@ -58,16 +58,16 @@ def is_one_sided(answers: Labels) -> bool:
 
 
 def most_frequent_share(labels: Labels) -> float:
-    """The share of the most frequent of ``labels`` (n,): what always answering it would have right."""
+    """The share of the most frequent of ``labels`` (n,): the accuracy of a classifier that always predicts it."""
     return float(np.bincount(labels).max() / len(labels))
 
 
 def fitting_order(answers: Labels, labels: Labels, classes: int) -> tuple[int, ...] | None:
-    """For each output its actual class, if another order of the classes fits far better; else None.
+    """The actual class of each output, if another order of the classes fits far better; else None.
 
-    The order is chosen on every second image and tested on the others: there it must be right significantly more often
-    (a binomial test on the images where the two orders differ), and leave at most half of the errors. ``answers`` and
-    ``labels`` are (n,), each from 0 to ``classes`` - 1; an answer of -1 is ignored.
+    The order is chosen on every second image and tested on the others. There it must be right significantly more often
+    (a binomial test on the images for which only one of the two orders is right), and leave at most half of the errors.
+    ``answers`` and ``labels`` are (n,), each from 0 to ``classes`` - 1; an answer of -1 is ignored.
     """
     tried = _assign(answers[::2], labels[::2], classes)
     others, truth = answers[1::2], labels[1::2]
@@ -81,7 +81,7 @@ def fitting_order(answers: Labels, labels: Labels, classes: int) -> tuple[int, .
 
 
 def _assign(answers: Labels, labels: Labels, classes: int) -> Labels:
-    """The one-to-one order of classes that has most images right; of equals the one nearest to the present order."""
+    """The permutation of classes with the highest accuracy; ties go to the one nearest to the present order."""
     valid = answers >= 0
     table = np.zeros((classes, classes))
     np.add.at(table, (answers[valid], labels[valid]), 1)

@@ -11,7 +11,7 @@ BISECTIONS = 60
 
 
 def wilson(share: float, images: int) -> tuple[float, float]:
-    """Wilson's score interval of a ``share``, 0 to 1, of ``images`` images, at least one."""
+    """Wilson's score interval for a ``share``, 0 to 1, of ``images`` images, at least one."""
     z2 = Z * Z / images
     middle = (share + z2 / 2) / (1 + z2)
     half = Z * math.sqrt(share * (1 - share) / images + z2 / (4 * images)) / (1 + z2)
@@ -19,10 +19,10 @@ def wilson(share: float, images: int) -> tuple[float, float]:
 
 
 def paired_difference(gained: int, lost: int, images: int) -> tuple[float, float]:
-    """Tango's score interval of the difference of two shares of the same ``images``: (gained - lost) / images.
+    """Tango's score interval for the difference of two shares of the same ``images``: (gained - lost) / images.
 
-    ``gained`` are right by the second network only, ``lost`` by the first only. Unlike an interval from the standard
-    error it has a width where no answer differs (Tango, Statistics in Medicine 17, 1998).
+    ``gained`` images are right by the second network only, ``lost`` by the first only. Unlike an interval based on the
+    standard error, it has a nonzero width even if no answer differs (Tango, Statistics in Medicine 17, 1998).
     """
     found = (gained - lost) / images
     low = _root(lambda delta: _score(gained, lost, images, delta) - Z, -1.0, found)
@@ -31,12 +31,12 @@ def paired_difference(gained: int, lost: int, images: int) -> tuple[float, float
 
 
 def largest_unseen_loss(images: int) -> float:
-    """The upper bound of the lost share, by ``paired_difference``, where none of ``images`` images was lost."""
+    """The upper bound of the lost share, by ``paired_difference``, if none of ``images`` images was lost or gained."""
     return -paired_difference(0, 0, images)[0]
 
 
 def _score(gained: int, lost: int, images: int, delta: float) -> float:
-    """How many standard errors the difference is above ``delta``, by their maximum likelihood under it."""
+    """The difference minus ``delta``, in standard errors estimated by maximum likelihood under ``delta``."""
     b = (2 * images - gained + lost) * delta - gained - lost
     c = -lost * delta * (1 - delta)
     q = (math.sqrt(max(0.0, b * b - 8 * images * c)) - b) / (4 * images)
@@ -46,7 +46,7 @@ def _score(gained: int, lost: int, images: int, delta: float) -> float:
 
 
 def _root(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Where a ``falling`` function is 0 between ``low`` and ``high``."""
+    """The root of a ``falling`` function between ``low`` and ``high``."""
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
         if falling(middle) > 0:
