@@ -8,14 +8,14 @@ from annotated_types import Ge, Gt, Interval, Le
 __all__ = ["Count", "Divergence", "NonNegative", "Number", "Points", "Positive", "PositiveCount", "Record", "Share"]
 
 LARGEST = 1e15
-"""Of any number: sums and products of such are finite."""
+"""Limit on the magnitude of any number, so that sums and products of numbers stay finite."""
 
 Number = Annotated[float, Interval(ge=-LARGEST, le=LARGEST)]
 NonNegative = Annotated[float, Interval(ge=0, le=LARGEST)]
 Positive = Annotated[float, Gt(0), Le(LARGEST)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 Divergence = Annotated[float, Interval(ge=0, le=1e39)]
-"""In nats, of logits in float32: those of a training that diverged are large."""
+"""In nats, of float32 logits; large values occur when training diverges."""
 Points = Annotated[float, Interval(ge=-100, le=100)]
 """Percentage points gained or lost."""
 Count = Annotated[int, Ge(0), Le(int(LARGEST))]
@@ -26,8 +26,8 @@ PositiveCount = Annotated[int, Gt(0), Le(int(LARGEST))]
 class Record:
     """The content of one JSON file of a run folder.
 
-    ``format`` is the version of the file's layout; ``FORMAT`` is the only one that this version reads. No key is
-    allowed that is not a field, here or in nested records, and every number must be finite.
+    ``format`` is the version of the file's layout; ``FORMAT`` is the only one that this version reads. Unknown keys are
+    rejected, here and in nested records, and every number must be finite.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {

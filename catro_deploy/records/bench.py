@@ -15,7 +15,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Times:
-    """Percentiles and mean of the latency in microseconds, and its coefficient of variation, of ``n`` calls.
+    """Percentiles and mean of the latency of ``n`` calls, in microseconds, and its coefficient of variation.
 
     ``enqueue_p50_us`` is the median time that the host takes to enqueue one call; None on a CPU.
     """
@@ -31,33 +31,33 @@ class Times:
 
 @dataclass(frozen=True, kw_only=True)
 class Samples(Times):
-    """The same, with every call in the order of time."""
+    """The same, with the latency of every call in chronological order."""
 
     samples_us: Annotated[tuple[Positive, ...], MinLen(1)]
 
 
 @dataclass(frozen=True)
 class Speedup:
-    """The original's median latency over the pruned network's, with its 95% interval: above 1, pruned is faster."""
+    """The original's median latency over the pruned network's, with its 95% interval; above 1: pruned is faster."""
 
     median: Positive
     ci95: tuple[Positive, Positive]
 
     @property
     def ratio(self) -> float:
-        """The pruned network's share of the original's latency."""
+        """The pruned network's latency as a share of the original's."""
         return 1 / self.median
 
     @property
     def ratio_ci95(self) -> tuple[float, float]:
-        """Its 95% interval."""
+        """The 95% interval of ``ratio``."""
         low, high = self.ci95
         return 1 / high, 1 / low
 
 
 @dataclass(frozen=True)
 class Mode:
-    """Images in one call and, on a GPU, whether transfers count and whether the call is one CUDA graph."""
+    """Images per call and, on a GPU, whether transfers are included and whether the call is one CUDA graph."""
 
     batch: PositiveCount
     transfers: bool | None = None
@@ -66,7 +66,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class ModeTimes:
-    """Latencies in one further mode."""
+    """Latencies in an additional mode."""
 
     original: Times
     pruned: Times
@@ -77,7 +77,7 @@ class ModeTimes:
 
 @dataclass(frozen=True)
 class Trtexec:
-    """Latencies by NVIDIA's trtexec, one engine at a time."""
+    """Latencies measured by NVIDIA's trtexec, one engine at a time."""
 
     version: str
     mode: Mode
@@ -87,7 +87,7 @@ class Trtexec:
 
 @dataclass(frozen=True)
 class BenchmarkApp:
-    """Median latencies by OpenVINO's benchmark_app, one network at a time."""
+    """Median latencies measured by OpenVINO's benchmark_app, one network at a time."""
 
     version: str
     mode: Mode
@@ -97,7 +97,7 @@ class BenchmarkApp:
 
 @dataclass(frozen=True)
 class EnergyUse:
-    """Mean power, energy of one inference, and the spread of its repetitions, as a share."""
+    """Mean power, energy per inference, and its spread over repetitions, as a share."""
 
     watts: NonNegative
     mj_per_inference: NonNegative
@@ -106,7 +106,7 @@ class EnergyUse:
 
 @dataclass(frozen=True)
 class Energy:
-    """Energy of both networks, by the power ``rails``; ``idle_w`` is None if the meter reported nothing when idle."""
+    """Energy of both networks from the power ``rails``; ``idle_w`` is None if the meter reported nothing when idle."""
 
     rails: str
     idle_w: NonNegative | None
@@ -116,7 +116,7 @@ class Energy:
 
 @dataclass(frozen=True)
 class SoakWindow:
-    """Latencies of ``n`` inferences that began ``starts_s`` after the soak did."""
+    """Latencies of the ``n`` inferences in the window that starts ``starts_s`` seconds after the start of the soak."""
 
     starts_s: NonNegative
     n: PositiveCount
@@ -126,7 +126,7 @@ class SoakWindow:
 
 @dataclass(frozen=True)
 class Soak:
-    """The pruned network back to back for ``seconds``, in windows; what is sustained is of the last quarter."""
+    """The pruned network run back to back for ``seconds``, in windows; sustained latencies are of the last quarter."""
 
     seconds: Positive
     sustained_us: Positive
@@ -136,7 +136,7 @@ class Soak:
 
 @dataclass(frozen=True)
 class Protocol:
-    """How it was measured: the protocol's ``name`` and its content, see ``calibration/latency``."""
+    """The measurement protocol: its ``name`` and parameters; see ``calibration/latency``."""
 
     name: str
     warmup_s: NonNegative
@@ -153,8 +153,8 @@ class Protocol:
 class Bench(Record):
     """Latencies in the first mode, and in ``further`` ones.
 
-    ``environment`` says where it was measured; its keys depend on the device. ``also`` has the same on further targets
-    that the network is made for, by the names that the user gave them.
+    ``environment`` describes where it was measured; its keys depend on the device. ``also`` holds the same for further
+    targets that the network is made for, keyed by the names that the user gave them.
     """
 
     original: Samples
@@ -172,5 +172,5 @@ class Bench(Record):
     also: "dict[str, Bench]" = field(default_factory=dict)
 
     def on(self, name: str, first: str) -> "Bench | None":
-        """What was measured on the target ``name``, if it was; ``first`` is the one of this record."""
+        """The measurements on the target ``name``, or None; ``first`` is the name of this record's own target."""
         return self if name in ("", first) else self.also.get(name)

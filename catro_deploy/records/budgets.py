@@ -1,4 +1,4 @@
-"""Parts of report.json: what became of budgets, on each target."""
+"""Parts of report.json: the outcome of each budget, on each target."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,14 +15,14 @@ Interval = tuple[float, float]
 class BudgetUsed:
     """How much of the budget the pruned network uses, in the budget's unit.
 
-    Shares of the original for ``flops`` and ``x``, microseconds for ``us``.
+    Amounts are shares of the original for ``flops`` and ``x``, microseconds for ``us``.
 
     Attributes:
-        predicted: when the widths were chosen; None for ``flops``.
-        used: None if it was not measured.
-        ci95: its 95% interval if it was measured: that of the ratio to the original, for ``us`` times the original's
-            latency.
-        outcome: ``unsure`` is above the budget, but within the noise of measurements.
+        predicted: the prediction when the widths were chosen; None for ``flops``.
+        used: the measured or counted amount; None if it was not measured.
+        ci95: the 95% interval of ``used`` if it was measured: that of the ratio to the original, for ``us`` multiplied
+            by the original's latency.
+        outcome: ``unsure`` means above the budget, but within the measurement noise.
     """
 
     unit: Literal["flops", "x", "us", "bytes", "mJ"]
@@ -38,17 +38,17 @@ class BudgetUsed:
 class BudgetFigures:
     """One budget on one target, and what the pruned network uses of it.
 
-    Amounts are microseconds, multiply-accumulates, bytes or millijoules, as ``use`` has them.
+    Amounts are microseconds, multiply-accumulates, bytes or millijoules, depending on ``use``.
 
     Attributes:
-        percentile: of latency.
-        target: which of several; empty if there is one.
-        sustained: at the end of a soak, the original as it was before.
-        most: what is allowed; None where it is a share of what is not known.
-        predicted: by the cost model when widths were chosen.
-        measured: on the target, or of the file that is shipped; None if it was not.
-        share: what is used of the budget, as far as it is known.
-        binding: of no other budget is so large a share used.
+        percentile: the percentile of the latency.
+        target: the target, if there are several; empty if there is one.
+        sustained: whether the amount was measured at the end of a soak; ``original`` is from before it.
+        most: the allowed amount; None if it is a share of an unknown amount.
+        predicted: the prediction of the cost model when the widths were chosen.
+        measured: the amount on the target, or of the shipped file; None if it was not measured.
+        share: the share of the budget that is used; None if unknown.
+        binding: whether the used share is the largest of all budgets.
     """
 
     budget: str
@@ -67,7 +67,7 @@ class BudgetFigures:
 
 @dataclass(frozen=True)
 class DeviceFigures:
-    """What the network does on one of several targets; accuracies are fractions, None where they were not measured."""
+    """Results on one of several targets; accuracies are fractions, None if they were not measured."""
 
     name: str
     runtime: str

@@ -10,9 +10,9 @@ __all__ = ["Build", "Engine", "Place"]
 
 @dataclass(frozen=True)
 class Place:
-    """What an engine is tied to: TensorRT's version and the GPU with its multiprocessors (``sms``).
+    """What an engine is tied to: the version of TensorRT, and the GPU with its number of multiprocessors (``sms``).
 
-    Of a Jetson also the ``module`` and its ``power_mode``.
+    On a Jetson also the ``module`` and its ``power_mode``.
     """
 
     tensorrt: str
@@ -25,10 +25,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Engine:
-    """One engine: what it was built from, where and how, and its layers after TensorRT's fusions.
+    """One engine: its source, where and how it was built, and its layers after TensorRT's fusions.
 
-    ``layers`` is the output of TensorRT's inspector. ``rebuilds_us`` are the medians of engines that were built again
-    from nothing.
+    ``layers`` is the output of TensorRT's engine inspector. ``rebuilds_us`` are the median latencies of engines that
+    were rebuilt from scratch.
     """
 
     onnx_sha256: str
@@ -42,13 +42,13 @@ class Engine:
 
     @property
     def layer_count(self) -> int:
-        """How many layers there are after fusion."""
+        """The number of layers after fusion."""
         found = self.layers.get("Layers")
         return len(found) if isinstance(found, list) else 0
 
     @property
     def dla_parts(self) -> int | None:
-        """How many of these are parts of the network that a DLA runs; None if no DLA was requested."""
+        """How many of these layers are parts of the network that run on a DLA; None if no DLA was requested."""
         found = self.layers.get("Layers")
         if self.settings.get("dla") is None or not isinstance(found, list):
             return None

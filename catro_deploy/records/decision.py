@@ -1,4 +1,4 @@
-"""search.json and quantize.json: what was tried, what was chosen, and by which figures."""
+"""search.json and quantize.json: the candidates that were tried, the choice, and the figures behind it."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,17 +32,18 @@ __all__ = [
     "computes_in_integers",
 ]
 
-# How ONNX Runtime's operators in integers begin.
+# Prefixes of the names of ONNX Runtime's integer operators.
 INTEGER = ("QLinear", "QGemm", "ConvInteger", "MatMulInteger")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The metric of the candidates on the validation images.
+    """The metric by which candidates are compared on the validation images.
 
-    ``metric_reason`` says why it is not accuracy; it is empty if it is. ``original_validation_accuracy`` is None
-    without labels. ``largest_kl_nats`` bounds the divergence, by ``statistics.divergence.scaled_kl_nats``; it is None
-    where divergence is not used."""
+    ``metric_reason`` is the reason why it is not accuracy; empty if it is. ``original_validation_accuracy`` is None
+    without labels. ``largest_kl_nats`` bounds the divergence, as ``statistics.divergence.scaled_kl_nats`` computes it;
+    None if divergence is not used.
+    """
 
     metric: Metric
     metric_reason: str
@@ -56,13 +57,13 @@ class Point:
     """One budget that was tried: a share of the original's latency.
 
     Attributes:
-        share: of the original's latency, as asked.
-        speedup: as measured; None, like all that follow, if no network met the budget.
+        share: the requested share of the original's latency.
+        speedup: the measured speedup; None, like all that follow, if no network met the budget.
         validation_accuracy: after a short fine-tuning, a fraction; None without labels.
-        macs_share: of the original's multiply-accumulates.
-        agreement: the share of validation images that it gives the same class as the original.
-        mean_kl_nats: of its answers from the original's, on them.
-        change_ci95: 95% interval of the change of accuracy from the original's, fractions; None without labels.
+        macs_share: the share of the original's multiply-accumulates.
+        agreement: the share of validation images for which it predicts the same class as the original.
+        mean_kl_nats: the divergence of its answers from the original's on these images.
+        change_ci95: 95% interval of the change in accuracy from the original, fractions; None without labels.
         scaled_kl_nats: as ``mean_kl_nats``, at the best common scale of its logits.
     """
 
@@ -78,12 +79,12 @@ class Point:
 
 @dataclass(frozen=True)
 class TriedPoint(Point, Record):
-    """point.json of a trial's folder: a budget whose trial has ended."""
+    """point.json of a trial's folder: a budget whose trial has finished."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrontPoint(Point):
-    """A point of the front: its ``budget`` as ``--budget`` takes it, the points lost, and whether that is allowed."""
+    """A point of the front: its ``budget`` in the syntax of ``--budget``, the points lost, and if that is allowed."""
 
     budget: str
     drop_points: Points | None
@@ -92,7 +93,7 @@ class FrontPoint(Point):
 
 @dataclass(frozen=True, kw_only=True)
 class Search(Decision, Record):
-    """The smallest ``budget`` that loses at most ``max_drop`` points after ``epochs``, and all that were tried."""
+    """The smallest ``budget`` that loses at most ``max_drop`` points after ``epochs``, and all budgets tried."""
 
     budget: str
     max_drop: NonNegative
@@ -102,11 +103,11 @@ class Search(Decision, Record):
     def __post_init__(self) -> None:
         """Check that a network met the budget."""
         if not any(point.budget == self.budget and point.speedup is not None for point in self.front):
-            raise ValueError("budget must be that of a point of the front that a network met")
+            raise ValueError("budget must be the budget of a front point that a network met")
 
     @property
     def chosen(self) -> FrontPoint:
-        """The point of the budget that was chosen."""
+        """The point of the chosen budget."""
         return next(point for point in self.front if point.budget == self.budget)
 
 
@@ -115,12 +116,12 @@ class Candidate:
     """The pruned network in one precision.
 
     Attributes:
-        score: accuracy on the validation images or, where that is what counts, agreement with the original; a fraction.
-        agreement: the share of validation images that it gives the same class as the original.
-        mean_kl_nats: of its answers from the original's, on them; None where a logit is not finite.
-        speedup: over the original.
-        us: the median of its latency.
-        scaled_kl_nats: its divergence at the best common scale of its logits; None where that does not count.
+        score: accuracy on the validation images or, if that is the metric, agreement with the original; a fraction.
+        agreement: the share of validation images for which it predicts the same class as the original.
+        mean_kl_nats: the divergence of its answers from the original's on these images; None if a logit is not finite.
+        speedup: the speedup over the original.
+        us: its median latency in microseconds.
+        scaled_kl_nats: its divergence at the best common scale of its logits; None if divergence is not used.
     """
 
     score: Share
@@ -147,7 +148,7 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class Qat:
-    """Quantisation-aware fine-tuning: the layers that stay in floating point before and after it; None means all."""
+    """Quantisation-aware fine-tuning: the layers kept in floating point before and after it; None means all layers."""
 
     history: History
     kept_before: tuple[str, ...] | None
@@ -156,7 +157,7 @@ class Qat:
 
 
 def computes_in_integers(operator: str) -> bool:
-    """Whether this is one of a runtime's operators in integers, by its name in ``Quantized.operators``."""
+    """Whether ``operator``, a name in ``Quantized.operators``, is an integer operator of a runtime."""
     return operator.startswith(INTEGER) or operator.endswith("_I8")
 
 
@@ -165,10 +166,10 @@ class Quantized:
     """How a precision was made.
 
     Attributes:
-        kept: the parts that stay in more bits; None if the precision was given up.
-        form, seven_bit_weights, sensitivity, remarks, qat, operators, calibration_images, images_sha256: of int8 only;
-            ``operators`` counts its nodes after optimisation for a CPU, by OpenVINO if it is for that, else by ONNX
-            Runtime, and is empty if it was given up or the runtime is not installed here.
+        kept: the parts that stay in a higher precision; None if the precision was abandoned.
+        form, seven_bit_weights, sensitivity, remarks, qat, operators, calibration_images, images_sha256: for int8 only.
+            ``operators`` counts the nodes after optimisation for a CPU, by OpenVINO if the network is for it, else by
+            ONNX Runtime; it is empty if int8 was abandoned or the runtime is not installed here.
     """
 
     kept: tuple[str, ...] | None
@@ -183,15 +184,16 @@ class Quantized:
 
     @property
     def integer_nodes(self) -> int:
-        """How many of its ``operators`` compute in integers."""
+        """The number of nodes in ``operators`` that compute in integers."""
         return sum(count for name, count in self.operators.items() if computes_in_integers(name))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantize(Decision, Record):
-    """Which precision is served, and why the others (``lost``) are not.
+    """The served precision, and why the others (``lost``) are not served.
 
-    ``asked`` is a precision or ``auto``, ``own`` the target's own; ``least_score`` had to be kept.
+    ``asked`` is the requested precision or ``auto``, ``own`` is the target's own precision, and ``least_score`` is the
+    score that had to be reached.
     """
 
     asked: str
@@ -205,15 +207,15 @@ class Quantize(Decision, Record):
     environment: dict[str, Any]
 
     def outcome(self, precision: Precision) -> str:
-        """``served``, or why it is not."""
+        """``served``, or the reason why the precision is not."""
         return "served" if precision == self.shipped else self.lost.get(precision, "")
 
     @property
     def by_latency(self) -> list[tuple[Precision, Candidate]]:
-        """The candidates, the fastest first."""
+        """The candidates, fastest first."""
         return sorted(self.candidates.items(), key=lambda item: item[1].speedup.ratio)
 
     @property
     def integers(self) -> Quantized | None:
-        """How the network in integers was made; None if that was not tried."""
+        """How the int8 network was made; None if int8 was not tried."""
         return self.made.get("int8")

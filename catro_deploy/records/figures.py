@@ -39,7 +39,7 @@ Interval = tuple[Number, Number]
 
 @dataclass(frozen=True)
 class InputFigures:
-    """The images that both networks take; ``resized_to`` is the size that the pruned one makes of them, if it does."""
+    """The input images of both networks; ``resized_to`` is the size to which the pruned one resizes them, if any."""
 
     shape: tuple[int, int, int]
     layout: Literal["NCHW"]
@@ -50,7 +50,7 @@ class InputFigures:
 
 @dataclass(frozen=True)
 class MacsShare:
-    """Shares of the original's multiply-accumulates; ``budget`` is None if it counts latency."""
+    """Shares of the original's multiply-accumulates; ``budget`` is None if the budget is one of latency."""
 
     used: float
     budget: float | None
@@ -58,7 +58,7 @@ class MacsShare:
 
 @dataclass(frozen=True)
 class ImageFigures:
-    """Images in words: their size, and the original's accuracy on them before anything was pruned."""
+    """The images in words: their size, and the original's accuracy on them before pruning."""
 
     size: str
     original: str | None
@@ -76,14 +76,14 @@ class Milliseconds:
 
 @dataclass(frozen=True, kw_only=True)
 class Latency(Milliseconds):
-    """The same, and the mean."""
+    """The same, with the mean."""
 
     mean: float
 
 
 @dataclass(frozen=True)
 class NetworkFigures:
-    """One network: accuracy on test images (a fraction), size, and latency; None where it was not measured."""
+    """One network: accuracy on test images (a fraction), size, and latency; None if not measured."""
 
     accuracy: float | None
     accuracy_ci95: Interval | None
@@ -108,7 +108,7 @@ class ModeFigures:
 class EngineFigures:
     """One TensorRT engine; ``spread`` is the slowest rebuild over the fastest.
 
-    ``dla_parts`` of the ``layers`` are parts of the network that a DLA runs; None if none was asked for.
+    ``dla_parts`` is how many of the ``layers`` are parts of the network that run on a DLA; None if none was requested.
     """
 
     seconds: float
@@ -130,7 +130,7 @@ class AgreementFigures(PrunedAgreement):
 
 @dataclass(frozen=True)
 class ClassFigures:
-    """Accuracies on the test images of one class, fractions."""
+    """Accuracies on the test images of one class, as fractions."""
 
     name: str
     images: int
@@ -140,7 +140,7 @@ class ClassFigures:
 
 @dataclass(frozen=True)
 class GroupFigures:
-    """One group of coupled channels; a ``width_after`` of 0 is that of a group that was removed."""
+    """One group of coupled channels; a ``width_after`` of 0 means that the group was removed."""
 
     name: str
     layers: tuple[str, ...]
@@ -197,7 +197,7 @@ class LayerTime:
 
 @dataclass(frozen=True)
 class LatencyFigures:
-    """How the widths follow from latency. Staircases come by the time at full width, the longest first."""
+    """How latency determined the widths. Staircases are sorted by their time at full width, longest first."""
 
     how: Literal["measured", "estimate"]
     source: str
@@ -213,7 +213,7 @@ class LatencyFigures:
 
 @dataclass(frozen=True)
 class VerifiedNetwork:
-    """Accuracies by PyTorch and by the runtime, and how these agree."""
+    """Accuracies in PyTorch and in the runtime, and the agreement of the two."""
 
     torch: float | None
     runtime: float | None
@@ -247,7 +247,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts of calls over one common axis; ``beyond`` counts slower ones."""
+    """Counts of calls on a common axis; ``beyond`` counts the calls slower than its end."""
 
     low_ms: float
     high_ms: float

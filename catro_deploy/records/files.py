@@ -1,4 +1,4 @@
-"""Records as JSON files: written and read here, and nowhere else."""
+"""Records as JSON files; they are written and read only here."""
 
 import math
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ __all__ = ["content_of", "read_record", "record_of", "record_text", "write_recor
 R = TypeVar("R", bound=Record)
 
 _ADAPTERS: dict[Any, Any] = {}
-"""Of each kind of record, once it was used."""
+"""The adapter of each kind of record, created on first use."""
 
 
 def record_text(record: Record) -> str:
-    """``record`` as the JSON text of its file.
+    """Return ``record`` as the JSON text of its file.
 
     Raises:
-        ValueError: it holds something that ``read_record`` would refuse.
+        ValueError: the record contains a value that ``read_record`` would reject.
     """
     adapter = _adapter(type(record))
     text: str = adapter.dump_json(record, indent=1, warnings="none").decode() + "\n"
@@ -30,35 +30,35 @@ def record_text(record: Record) -> str:
 
 
 def write_record(record: Record, path: Path) -> None:
-    """Write ``record`` as JSON, whole or not at all.
+    """Write ``record`` as JSON atomically.
 
     Raises:
-        ValueError: it holds something that ``read_record`` would refuse.
+        ValueError: the record contains a value that ``read_record`` would reject.
         StorageError: the file cannot be written.
     """
     write_text(path, record_text(record))
 
 
 def content_of(record: Record) -> dict[str, Any]:
-    """``record`` as plain objects, as in its file."""
+    """Return ``record`` as plain Python objects with the content of its file."""
     content: dict[str, Any] = _adapter(type(record)).dump_python(record, mode="json")
     return content
 
 
 def read_record(kind: type[R], path: Path, hint: str) -> R:
-    """Read a record of this ``kind`` from its file, which exists.
+    """Read a record of this ``kind`` from an existing file.
 
     Raises:
-        RunFolderError: it is damaged, or of another format; ``hint`` says how to make it again.
+        RunFolderError: the file is damaged or has another format; ``hint`` says how to recreate it.
     """
     return record_of(kind, path.read_bytes(), str(path), hint)
 
 
 def record_of(kind: type[R], text: bytes | str, where: str, hint: str) -> R:
-    """The record of this ``kind`` from JSON ``text``; errors name the place ``where``.
+    """Parse a record of this ``kind`` from JSON ``text``; error messages name its source ``where``.
 
     Raises:
-        RunFolderError: it is none, or of another format.
+        RunFolderError: the text is not such a record, or has another format.
     """
     from pydantic import ValidationError
     from pydantic_core import from_json
@@ -68,7 +68,7 @@ def record_of(kind: type[R], text: bytes | str, where: str, hint: str) -> R:
     except ValueError as error:
         raise RunFolderError(f"{where} is not valid JSON ({error}).", hint) from None
     if not isinstance(content, dict):
-        raise RunFolderError(f"{where} holds a {type(content).__name__} where an object must be.", hint)
+        raise RunFolderError(f"{where} contains a {type(content).__name__} instead of an object.", hint)
     if content.get("format") != kind.FORMAT:
         found = content.get("format", "none")
         raise RunFolderError(f"{where}: format is {found!r}; this version reads {kind.FORMAT} only.", hint)
@@ -91,7 +91,7 @@ def _adapter(kind: type[Record]) -> Any:  # noqa: ANN401 - a TypeAdapter of pyda
 
 
 def _allowed(error: Any) -> str:  # noqa: ANN401 - ErrorDetails of pydantic
-    """The allowed value at the place of ``error``."""
+    """What is allowed at the location of ``error``, in words."""
     if error["type"] == "value_error":
         return str(error["ctx"]["error"]).removesuffix(".")
     return {
@@ -106,7 +106,7 @@ def _dotted(key: tuple[int | str, ...]) -> str:
 
 
 def _not_finite(content: object, key: tuple[int | str, ...]) -> Iterator[tuple[int | str, ...]]:
-    """The keys of numbers below ``content`` that are not finite."""
+    """Yield the keys of all non-finite numbers in ``content``, nested ones included."""
     if isinstance(content, dict):
         for name, value in content.items():
             yield from _not_finite(value, (*key, name))

@@ -1,4 +1,4 @@
-"""finetune.json: what a training did, epoch by epoch, and whether its result is used."""
+"""finetune.json: the course of a training, epoch by epoch, and whether its result is used."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,11 +13,11 @@ class Epoch:
     """One pass over the training images.
 
     Attributes:
-        epoch: from 1 on.
+        epoch: number of the epoch, from 1.
         loss: mean over the epoch's steps.
-        learning_rate: of its last step.
+        learning_rate: learning rate of the last step.
         validation_accuracy: a fraction, after the epoch; None without validation images.
-        seconds: training and validation.
+        seconds: duration of training and validation.
     """
 
     epoch: PositiveCount
@@ -32,11 +32,12 @@ class Probe:
     """Learning rates that were tried before the training, each from the same weights and on the same batches.
 
     Attributes:
-        steps: of each learning rate.
-        learning_rates: in ascending order.
-        losses: of each learning rate, the mean over training batches that its steps did not use; None if not finite.
-        loss_before: of the network before any step, on the same batches; None if not finite.
-        chosen: the highest learning rate whose loss is smaller than that; if none is, that of the smallest loss.
+        steps: number of steps at each learning rate.
+        learning_rates: the learning rates in ascending order.
+        losses: for each, the mean loss over training batches that its steps did not use; None if not finite.
+        loss_before: the loss of the network before any step, on the same batches; None if not finite.
+        chosen: the highest learning rate whose loss is below ``loss_before``; if there is none, the one with the
+            smallest loss.
     """
 
     steps: PositiveCount
@@ -51,14 +52,14 @@ class History:
     """All epochs; accuracies are fractions, None without validation images.
 
     Attributes:
-        epochs: in order, those before an interruption included; none if there was no training.
-        validation_accuracy: of the final weights.
-        baseline_validation_accuracy: of the weights before the first epoch.
+        epochs: all epochs in order, including those before an interruption; empty if there was no training.
+        validation_accuracy: accuracy of the final weights.
+        baseline_validation_accuracy: accuracy of the weights before the first epoch.
         seconds: sum over the epochs.
         device: ``cpu`` or ``cuda``, where the last part ran.
         images: number of training images.
-        processes: how many trained together when it ended.
-        probe: how the learning rate was chosen; None if it was given or followed from the number of steps alone.
+        processes: number of processes that trained together at the end.
+        probe: how the learning rate was chosen; None if it was given or was derived from the number of steps alone.
     """
 
     epochs: tuple[Epoch, ...]
@@ -75,7 +76,7 @@ class History:
 class Score:
     """Accuracy (None without labels), agreement with the original and mean KL divergence from it, on validation images.
 
-    The divergence is None where a logit is not finite.
+    The divergence is None if a logit is not finite.
     """
 
     accuracy: Share | None
@@ -85,7 +86,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which network was ``kept``, by ``images`` validation images, with the scores before and after training."""
+    """The network that was ``kept``, and its scores on ``images`` validation images before and after training."""
 
     kept: Literal["pruned", "finetuned"]
     images: Count
@@ -94,7 +95,7 @@ class Choice:
 
     @property
     def harmful(self) -> bool:
-        """Whether fewer answers were right after training than before; of equally good networks either may be kept."""
+        """Whether fewer answers were right after training than before; at equal scores either network may be kept."""
         before, after = self.before, self.after
         if before.accuracy is None or after.accuracy is None:
             return after.agreement < before.agreement
@@ -105,8 +106,8 @@ class Choice:
 class Finetune(History, Record):
     """The history of the fine-tuning, and which network is used.
 
-    ``original_validation_accuracy`` is None without validation images or labels; ``choice`` is None where nothing was
-    compared: without training, or without validation images.
+    ``original_validation_accuracy`` is None without validation images or labels. ``choice`` is None if nothing was
+    compared, that is, without training or without validation images.
     """
 
     original_validation_accuracy: Share | None
@@ -115,7 +116,7 @@ class Finetune(History, Record):
 
     @property
     def discarded(self) -> bool:
-        """Whether training made the network worse, so that the weights from before it are the final ones."""
+        """Whether training made the network worse, so that the weights from before it are final."""
         return self.choice is not None and self.choice.kept == "pruned"
 
     @property

@@ -11,9 +11,9 @@ __all__ = ["FirstLook", "ImageSizes"]
 class ImageSizes:
     """Widths and heights of image files, in pixels.
 
-    ``least`` and ``most`` hold the extremes of each axis, so they may be of different images. Of ``files`` images,
-    ``looked_at`` were read. ``resize`` is the shorter side, or height and width, to which they are resized before the
-    centre is cut out; None: they are resized to the size that the network gets.
+    ``least`` and ``most`` hold the extremes of each axis, which may come from different images. Of ``files`` images,
+    ``looked_at`` were read; ``different`` is the number of distinct sizes. ``resize`` is the shorter side, or height
+    and width, to which images are resized before the centre crop; None: they are resized to the network's input size.
     """
 
     files: Count
@@ -26,11 +26,11 @@ class ImageSizes:
 
     @property
     def side(self) -> int | None:
-        """Width and height of all images, if they are square and of one size."""
+        """The side of all images, in pixels, if they are square and have the same size; else None."""
         return self.least[0] if self.different == 1 and self.square else None
 
     def changes(self, width: int, height: int) -> tuple[str, ...]:
-        """The changes by resizing to ``width`` x ``height``: enlarged, shrunk, squeezed."""
+        """The effects of resizing to ``width`` x ``height``: enlarged, shrunk, squeezed."""
         wanted = (width, height)
         one_shape = self.least == self.most or (self.square and width == height)
         same_ratio = one_shape and self.least[0] * height == self.least[1] * width
@@ -44,18 +44,18 @@ class ImageSizes:
 
 @dataclass(frozen=True)
 class FirstLook:
-    """The original on images of the wanted classes, before anything is pruned.
+    """The original on images of the requested classes, before pruning.
 
     Attributes:
-        images: how many.
-        accuracy: a fraction; None without labels.
-        stated: the accuracy that the checkpoint's file states, None if it states none.
-        sizes: None where the images are not files.
-        warnings: suspicions, with the likely causes.
-        kind: which images they are.
+        images: number of images.
+        accuracy: accuracy as a fraction; None without labels.
+        stated: the accuracy that the checkpoint's file states; None if it states none.
+        sizes: sizes of the image files; None if the images are not files.
+        warnings: suspicions, with their likely causes.
+        kind: the kind of images, in words.
         confidence: mean of the largest softmax output; None with labels.
-        most_frequent: the share of images that are given the most frequent answer; None with labels.
-        invalid: why comparisons with this original are meaningless, half a sentence; empty if they are not.
+        most_frequent: the share of images that get the most frequent answer; None with labels.
+        invalid: why comparisons with this original are meaningless, as a clause; empty if they are meaningful.
     """
 
     images: Count

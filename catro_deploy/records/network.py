@@ -1,4 +1,4 @@
-"""Parts of a network: coupled channels, residual branches, layers. None of them is written to a file but ``Keep``."""
+"""Parts of a network: coupled channels, residual branches, layers. Only ``Keep`` is written to a file."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,7 +20,8 @@ class Slot:
 class Group:
     """Channels that can only be removed together, in every module that produces or reads them.
 
-    ``producers`` are the convolutions and linear layers that make them, as they run. ``fixed`` says why it must stay.
+    ``producers`` are the convolutions and linear layers that compute them, in the order of execution. ``fixed`` is the
+    reason why the group must keep its width; empty if it need not.
     """
 
     name: str
@@ -34,8 +35,8 @@ class Group:
 class Branch:
     """A residual branch that may be removed as a whole, named after its last convolution or linear layer.
 
-    ``groups`` are those whose channels are inside it alone: if the branch is removed, all of them have width 0,
-    otherwise none. ``modules`` are removed with it.
+    ``groups`` are the groups whose channels occur only inside it: if the branch is removed, all of them have width 0,
+    otherwise none has. ``modules`` are removed with it.
     """
 
     name: str
@@ -45,9 +46,9 @@ class Branch:
 
 @dataclass(frozen=True)
 class Layer:
-    """One convolution or linear layer as it runs: ``positions`` outputs of each channel, each of ``kernel`` weights.
+    """One convolution or linear layer as executed: ``positions`` outputs per channel, with ``kernel`` weights each.
 
-    ``stride`` is that of each axis: some ``positions * stride**2`` inputs of each channel are read.
+    ``stride`` is the stride along each axis: about ``positions * stride**2`` inputs of each channel are read.
     """
 
     name: str
@@ -60,13 +61,13 @@ class Layer:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates for one image."""
+        """Multiply-accumulates per image."""
         return self.positions * self.kernel * self.in_channels * self.out_channels // self.groups
 
 
 @dataclass(frozen=True)
 class Keep:
-    """Which channels of one module stay, on each axis; None keeps all."""
+    """The channels of one module that are kept, on each axis; None keeps all."""
 
     out: tuple[int, ...] | None = None
     inputs: tuple[int, ...] | None = None

@@ -10,11 +10,11 @@ __all__ = ["Comparison", "Overview"]
 
 @dataclass(frozen=True)
 class Overview:
-    """The figures of those stages of a run that ended; what is not known is None.
+    """The figures of the finished stages of a run; unknown ones are None.
 
-    Accuracies are fractions, latencies microseconds. ``accuracy_images`` says of which images the accuracies are:
-    before verification, of validation images. ``speedup`` is the original's latency over the pruned network's, with its
-    95% interval if it was measured.
+    Accuracies are fractions, latencies microseconds. ``accuracy_images`` names the images on which the accuracies were
+    measured; before verification, these are the validation images. ``speedup`` is the original's latency over the
+    pruned network's, with its 95% interval if it was measured.
     """
 
     name: str
@@ -44,13 +44,13 @@ class Overview:
 
     @property
     def latency_ratio(self) -> float | None:
-        """The pruned network's share of the original's latency."""
+        """The pruned network's latency as a share of the original's."""
         return None if self.original_us is None or self.pruned_us is None else self.pruned_us / self.original_us
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs, and the settings that differ: name and both values."""
+    """Two runs, and the settings that differ, each as its name and both values."""
 
     earlier: Overview
     this: Overview

@@ -1,4 +1,4 @@
-"""plan.json: which channels stay, why, and what that saves."""
+"""plan.json: the channels to keep, the reasons, and the savings."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -49,10 +49,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Staircase:
-    """The cost of a group's widths: (width, microseconds of the layers that it touches) as swept.
+    """The cost of a group's widths as swept: pairs of width and microseconds of the layers that the group touches.
 
-    In measurements all groups widen together; in estimates the others keep their full widths. ``candidates`` are the
-    efficient widths; ``period`` is the power of two that nearly all of them are multiples of.
+    In measurements all groups are widened together; in estimates the others keep their full widths. ``candidates`` are
+    the efficient widths; ``period`` is the power of two of which nearly all of them are multiples.
     """
 
     swept: tuple[tuple[Count, NonNegative], ...]
@@ -62,7 +62,7 @@ class Staircase:
 
 @dataclass(frozen=True)
 class CostErrors:
-    """Errors of a cost model on ``networks`` held-out networks; fractions within 5% and 10%."""
+    """Errors of a cost model on ``networks`` held-out networks, with the fractions of them within 5% and 10%."""
 
     networks: PositiveCount
     within_5: Share
@@ -73,12 +73,13 @@ class CostErrors:
 
 @dataclass(frozen=True)
 class BudgetPlan:
-    """One budget, and what the network that was taken uses of it.
+    """One budget, and how much of it the chosen network uses.
 
-    Amounts are microseconds, multiply-accumulates, bytes or millijoules, as ``use`` has them. ``predicted`` is by the
-    cost model, ``measured`` on the target or counted off a file that was written like the one to be served; what was
-    neither is None. ``most`` is None where it is a share of an ``original`` that is not known. ``binding``: of no other
-    budget is so large a share used. ``target`` is the device that it was measured on, of several; else empty.
+    Amounts are microseconds, multiply-accumulates, bytes or millijoules, depending on ``use``. ``predicted`` is from
+    the cost model; ``measured`` was measured on the target, or counted from a file that was written like the one to be
+    served. Either is None if not available. ``most`` is None if it is a share of an unknown ``original``. ``binding``:
+    whether the used share is the largest of all budgets. ``target`` is the device that it was measured on if there are
+    several, else empty.
     """
 
     budget: str
@@ -92,18 +93,18 @@ class BudgetPlan:
 
     @property
     def share(self) -> float | None:
-        """The share of the budget that is used, as far as that is known."""
+        """The share of the budget that is used: measured if available, else predicted; None if unknown."""
         used = self.predicted if self.measured is None else self.measured
         return None if used is None or self.most is None else used / self.most
 
 
 @dataclass(frozen=True)
 class LatencyPlan:
-    """How the widths follow from latency on the target. All times in microseconds.
+    """How latency on the target determined the widths. All times are in microseconds.
 
-    ``how`` says whether times come from measurements on the target or from an estimate. ``by_layer`` has each layer's
-    predicted time before and after; a removed layer has 0. ``gap`` is the optimality gap of an exact allocation, as a
-    share; None for another one.
+    ``how`` is whether the times come from measurements on the target or from an estimate. ``by_layer`` holds each
+    layer's predicted time before and after pruning; 0 after for a removed layer. ``gap`` is the optimality gap of an
+    exact allocation, as a share; None for other allocations.
     """
 
     how: Literal["measured", "estimate"]
@@ -121,14 +122,14 @@ class LatencyPlan:
 
 @dataclass(frozen=True)
 class ReconstructionPlan:
-    """How close reconstruction, solving the layers of the cut network again, came to the original.
+    """How close reconstruction, which solves the layers of the cut network again, came to the original.
 
-    ``kl_cut`` and ``kl_reconstructed`` are the mean KL divergence, in nats at temperature 2, of the original's answers,
-    for images of the size that the pruned network computes at, from those of the network right after the cut and after
-    reconstruction, on images held out from solving (of fewer than 4, on all). ``explained`` is R^2 of each solved
-    layer's target, on the images that it was solved from; ``left`` says why other affected layers were not solved.
-    ``loss_predicted`` is the value of ``kl_reconstructed`` that the choice of widths predicted; None without measured
-    worth.
+    ``kl_cut`` and ``kl_reconstructed`` are mean KL divergences, in nats at temperature 2, of the original's answers, on
+    images of the size at which the pruned network computes, from the answers of the network right after the cut and
+    after reconstruction. They are computed on images held out from solving, or on all images if there are fewer than 4.
+    ``explained`` is R^2 of each solved layer's target, on the images that it was solved from; ``left`` gives the reason
+    why each of the other affected layers was not solved. ``loss_predicted`` is the value of ``kl_reconstructed`` that
+    the choice of widths predicted; None without measured worth.
     """
 
     kl_cut: Number
@@ -140,15 +141,16 @@ class ReconstructionPlan:
 
 @dataclass(frozen=True)
 class Plan(Record):
-    """Everything that is needed besides weights to build the pruned network again.
+    """Everything that is needed, besides the weights, to rebuild the pruned network.
 
-    ``dropped`` names the residual branches that were removed; ``groups`` has their groups, too, with no channel kept.
-    ``keeps`` are of the remaining modules. ``budget`` is the one that widths were chosen by; ``budgets`` are all, on
-    each target. ``latency`` is None if the budget counts multiply-accumulates; it is on ``target``, and ``latency_on``
-    the same on further ones. ``search_path`` are Algorithm 2's steps under such a budget: a group and the width that it
-    grows to. ``reconstruction`` and ``first_look`` are None where there was none. ``architecture`` describes a network
-    that is built from a folder, whose name is ``model``; empty for others. ``resized_to`` is the height and width to
-    which the pruned network resizes its images, which have ``input_shape``; None if it does not.
+    ``dropped`` names the residual branches that were removed; ``groups`` includes their groups, with no channel kept.
+    ``keeps`` holds the kept channels of the remaining modules. ``budget`` is the one by which the widths were chosen;
+    ``budgets`` are all budgets, on each target. ``latency`` is for ``target``, and None if the budget counts
+    multiply-accumulates; ``latency_on`` holds the same for further targets. ``search_path`` holds the steps of
+    Algorithm 2 under a budget of multiply-accumulates, each as a group and the width that it grows to.
+    ``reconstruction`` and ``first_look`` are None if there was none. ``architecture`` describes a network that is built
+    from a folder whose name is ``model``; empty for others. ``resized_to`` is the height and width to which the pruned
+    network resizes its images, which have ``input_shape``; None if it does not resize them.
     """
 
     model: str
@@ -181,7 +183,7 @@ class Plan(Record):
     resized_to: tuple[PositiveCount, PositiveCount] | None = None
 
     def __post_init__(self) -> None:
-        """Check the budget, and those settings that are read again."""
+        """Check the budget, and the settings that are read back."""
         for key in ("classes", "ignore"):
             names = self.settings.get(key, [])
             if not isinstance(names, list | tuple) or not all(isinstance(name, str | int) for name in names):
@@ -195,5 +197,5 @@ class Plan(Record):
 
     @property
     def reconstructed(self) -> bool:
-        """Whether the remaining layers were solved again for the original's feature maps."""
+        """Whether the remaining layers were solved again to match the original's feature maps."""
         return self.reconstruction is not None

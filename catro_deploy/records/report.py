@@ -39,8 +39,8 @@ __all__ = ["Report"]
 class Report(Record):
     """The content of the report in all its forms.
 
-    Accuracies and agreements are fractions, latencies milliseconds (microseconds where a name ends in ``_us``, and
-    where a budget counts them), drops percentage points. What was not measured is None or empty.
+    Accuracies and agreements are fractions, drops are percentage points. Latencies are in milliseconds, but in
+    microseconds if a name ends in ``_us`` and in a budget that counts them. What was not measured is None or empty.
     """
 
     name: str
@@ -98,16 +98,16 @@ class Report(Record):
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """Environment and protocol of the measurement, as they are recorded."""
+        """Environment and protocol of the measurement, as recorded."""
         return self.environment | {"protocol": asdict(self.protocol) if self.protocol else {}}
 
     @property
     def latencies(self) -> tuple[Latency, Latency] | None:
-        """Of the original and the pruned network; None if they were not measured."""
+        """The latencies of the original and the pruned network; None if they were not measured."""
         before, after = self.original.latency_ms, self.pruned.latency_ms
         return (before, after) if before and after else None
 
     @property
     def accuracy_change_ci95(self) -> Interval | None:
-        """The 95% interval of the change of accuracy, in points; None where it was not recorded."""
+        """The 95% interval of the change in accuracy, in points; None if it was not recorded."""
         return self.agreement.accuracy_change_ci95 if self.agreement else None

@@ -1,4 +1,4 @@
-"""runtimes.json: the same networks by several runtimes, measured interleaved on the target."""
+"""runtimes.json: the same networks in several runtimes, measured interleaved on the target."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +12,10 @@ __all__ = ["RuntimeRow", "Runtimes"]
 
 @dataclass(frozen=True)
 class RuntimeRow:
-    """One network in a precision by a runtime: median latency, speed against the reference, accuracy on test images.
+    """One network in one precision and runtime: median latency, speedup over the reference, accuracy on test images.
 
-    ``accuracy`` is None without labels; ``files`` are what that runtime reads; ``served`` is what the run ships.
+    ``accuracy`` is None without labels; ``files`` are the files that the runtime reads; ``served`` is whether the run
+    ships this one.
     """
 
     runtime: str
@@ -29,7 +30,7 @@ class RuntimeRow:
 
 @dataclass(frozen=True)
 class Runtimes(Record):
-    """All that was compared; the first row is the reference, ``missing`` are runtimes that are not there, and why."""
+    """Everything that was compared; the first row is the reference, ``missing`` holds the missing runtimes and why."""
 
     rows: tuple[RuntimeRow, ...]
     fastest: Count

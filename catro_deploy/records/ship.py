@@ -11,7 +11,7 @@ __all__ = ["Input", "Port", "Shipped", "ShippedAlso"]
 
 @dataclass(frozen=True)
 class Port:
-    """An input or an output of the network; a dimension that may be any is a name."""
+    """An input or an output of the network; a dynamic dimension is given by a name."""
 
     name: str
     type: str
@@ -22,9 +22,9 @@ class Port:
 class Input(Port):
     """The input, and how its values are computed from pixels.
 
-    ``range`` has the smallest and the largest of them. Images are resized to ``resize``, the shorter side or height and
-    width, then centre-cropped; None: they are resized to the size of the input. ``mean`` and ``std`` normalise pixels
-    of ``type`` uint8 inside the network.
+    ``range`` holds the smallest and the largest value. Images are resized to ``resize``, the shorter side or height and
+    width, then centre-cropped; None: they are resized to the size of the input. If ``type`` is uint8, the network
+    itself normalises the pixels with ``mean`` and ``std``.
     """
 
     layout: Literal["NCHW", "NHWC"]
@@ -37,7 +37,7 @@ class Input(Port):
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
 
     def __post_init__(self) -> None:
-        """Check that the shape is one of images with a mean and std for each channel."""
+        """Check that the shape is that of images, with a mean and a std for each channel."""
         if len(self.shape) != 4 or not all(isinstance(size, int) and size > 0 for size in self.shape[1:]):
             raise ValueError("input.shape must be that of a batch of images")
         if {len(self.mean), len(self.std)} != {self.image_shape[0]}:
@@ -52,7 +52,7 @@ class Input(Port):
 
 @dataclass(frozen=True)
 class ShippedAlso:
-    """The file of the same network for a further target, beside this one."""
+    """The file of the same network for a further target, in the same folder."""
 
     file: str
     precision: Precision
@@ -63,11 +63,11 @@ class ShippedAlso:
 
 @dataclass(frozen=True)
 class Shipped(Record):
-    """The network's file, in the same folder, and all that its user must know; sizes are in bytes.
+    """The network's file, in the same folder, and everything that its user needs to know; sizes are in bytes.
 
-    ``output`` has all classes; ``top`` are the outputs of the largest values and of their classes, if requested.
-    ``memory_bytes`` is the peak memory of feature maps, counted from the file. ``also`` has the file for each further
-    target, by the user's name for it.
+    ``output`` covers all classes; ``top`` are the outputs with the largest values and with their classes, if requested.
+    ``memory_bytes`` is the peak memory of the feature maps, counted from the file. ``also`` holds the file for each
+    further target, keyed by the user's name for it.
     """
 
     file: str

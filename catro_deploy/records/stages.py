@@ -1,4 +1,4 @@
-"""stages.json: which stages of a run folder ended, with which inputs and outputs."""
+"""stages.json: the finished stages of a run folder, with their inputs and outputs."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ __all__ = ["Missed", "StageRecord", "Stages"]
 
 @dataclass(frozen=True)
 class Missed:
-    """What a stage missed of the request, and what to do."""
+    """A part of the request that a stage missed, and what to do about it."""
 
     problem: str
     hint: str
@@ -17,9 +17,9 @@ class Missed:
 
 @dataclass(frozen=True)
 class StageRecord:
-    """A stage that ended: the hash of its ``inputs``, and the hashes of its ``outputs`` by path below the run folder.
+    """A finished stage: the hash of its ``inputs``, and the hashes of its ``outputs`` by path below the run folder.
 
-    ``finished`` is a date and time as in ISO 8601.
+    ``finished`` is a date and time in ISO 8601 format.
     """
 
     inputs: str
@@ -31,6 +31,6 @@ class StageRecord:
 
 @dataclass(frozen=True)
 class Stages(Record):
-    """The stages that ended, in that order."""
+    """The finished stages, in the order in which they finished."""
 
     stages: dict[str, StageRecord]

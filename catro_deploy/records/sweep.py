@@ -1,4 +1,4 @@
-"""sweep.json: the cells of a sweep, what became of each, and when its steps ran where."""
+"""sweep.json: the cells of a sweep, the outcome of each, and when and where its steps ran."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +16,8 @@ CellStatus = Literal["waiting", "running", "done", "missed", "failed"]
 class StepTimes:
     """When a step ran: ``began`` and ``ended`` in seconds since the epoch, by the clock of the machine ``where``.
 
-    ``device`` is what it alone measured on; ``attempt`` counts from 1 and rises where a machine was lost.
+    ``device`` is the device that it had exclusively for its measurements; ``attempt`` counts from 1 and increases each
+    time that a machine is lost.
     """
 
     step: str
@@ -29,12 +30,12 @@ class StepTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class CellFigures:
-    """What came out: scores are fractions, of accuracy or, without labels, of agreement with the original.
+    """The results: scores are fractions, of accuracy or, without labels, of agreement with the original.
 
-    ``latency_ms`` is the median that was measured, with the 95% interval of its ratio to the original, times the
-    original's median; None, as all that follows from it, where nothing was measured. ``decided_by`` is the score on
-    validation images. ``file`` is the network to ship, in the run's folder. ``invalid`` says why the figures mean
-    nothing; empty if they do.
+    ``latency_ms`` is the measured median. Its interval is the 95% interval of the ratio to the original, multiplied by
+    the original's median. Latencies and everything derived from them are None if nothing was measured. ``decided_by``
+    is the score on validation images. ``file`` is the network to ship, relative to the run's folder. ``invalid`` is the
+    reason why the figures are meaningless; empty if they are meaningful.
     """
 
     metric: Metric
@@ -59,9 +60,9 @@ class CellFigures:
 
 @dataclass(frozen=True)
 class CellRecord:
-    """One cell. ``run`` is its folder beside this file; ``classes`` is what its group of classes is called.
+    """One cell. ``run`` is its folder next to this file; ``classes`` is the name of its group of classes.
 
-    ``problems`` are what it missed of what was asked, or why it failed; ``figures`` are None before its end.
+    ``problems`` are the parts of the request that it missed, or why it failed; ``figures`` is None until it finishes.
     """
 
     name: str
@@ -78,7 +79,7 @@ class CellRecord:
 
 @dataclass(frozen=True)
 class SweepRecord(Record):
-    """All cells, in the order of the matrix. ``max_drop``: the points that may be lost, if that was said."""
+    """All cells, in the order of the matrix. ``max_drop`` is the number of points that may be lost, if specified."""
 
     cells: tuple[CellRecord, ...]
     max_drop: NonNegative | None

@@ -1,4 +1,4 @@
-"""The record of a checkpoint that ``train`` made: in its metadata, and next to it as ``<checkpoint>.json``."""
+"""The record of a checkpoint that ``train`` wrote: in its metadata, and next to it as ``<checkpoint>.json``."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ __all__ = ["Trained"]
 class Trained(History, Record):
     """The network, its input and classes (in the order of its logits), and the history of its training.
 
-    ``fingerprint`` is the hash of all settings that decide the weights; ``settings`` are those of the training.
+    ``fingerprint`` is the hash of all settings that determine the weights; ``settings`` are the training settings.
     """
 
     model: str

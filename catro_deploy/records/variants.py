@@ -1,4 +1,4 @@
-"""variants.json: prunings by different settings, to one budget or to several, and which of them is taken."""
+"""variants.json: prunings with different settings, to one or several budgets, and the one that is taken."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "prune.depth": ("auto", "never"),
     "quantize.precision": ("int8",),
 }
-"""Settings that a variant may change, and to what; ``OTHERS`` to values of their own."""
+"""Settings that a variant may change, and the allowed values; those of ``OTHERS`` are given by patterns."""
 
 BUDGET, INPUT_SIZE, TARGET, TEMPERATURE = "prune.budget", "prune.input_size", "prune.target", "prune.temperature"
 OTHERS: Mapping[str, re.Pattern[str]] = {
@@ -28,22 +28,22 @@ OTHERS: Mapping[str, re.Pattern[str]] = {
 }
 
 STEPS = ("reconstructed", "100 steps", "1 epoch")
-"""What a variant goes through; only the best of each step reach the next."""
+"""The steps of a variant; only the best variants of each step reach the next."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One pruning and how near to the original it is, on validation images.
+    """One pruning, and how close it is to the original on validation images.
 
     Attributes:
         changes: the settings that differ from those of the run, as ``section.key``.
-        speedup: over the original in the run's own target, as measured; None if no network met the budget.
-        macs_share: of the original's multiply-accumulates.
+        speedup: measured speedup over the original on the run's own target; None if no network met the budget.
+        macs_share: the share of the original's multiply-accumulates.
         kl_nats: divergence from the original's answers after each step that it reached, at the best common scale of
             its logits.
-        agreement: the share of the images that it gives the same class as the original, after the last of them.
-        validation_accuracy: then, too; None without labels.
-        seconds: that it took.
+        agreement: the share of the images for which it predicts the same class as the original, after the last step.
+        validation_accuracy: accuracy after the last step; None without labels.
+        seconds: the time that it took.
     """
 
     changes: dict[str, str]
@@ -55,7 +55,7 @@ class Variant:
     seconds: NonNegative = 0.0
 
     def __post_init__(self) -> None:
-        """Check that its changes are such."""
+        """Check that the changes are allowed, and that divergences are those of a variant that met the budget."""
         for place, value in self.changes.items():
             known = place in OTHERS and OTHERS[place].fullmatch(value)
             if not known and value not in CHOICES.get(place, ()):
@@ -65,19 +65,19 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """Its changes in words."""
+        """The changes in words."""
         changed = [f"{place.partition('.')[2].replace('_', ' ')} {value}" for place, value in self.changes.items()]
         return ", ".join(changed) or "as set"
 
 
 @dataclass(frozen=True)
 class TriedVariant(Variant, Record):
-    """variant.json of a variant's folder: the steps that have ended."""
+    """variant.json of a variant's folder: the finished steps."""
 
 
 @dataclass(frozen=True)
 class Variants(Record):
-    """All variants, the best first; ``left_out`` are those that were not begun for lack of time."""
+    """All variants, best first; ``left_out`` is the number of variants that were not started for lack of time."""
 
     variants: tuple[Variant, ...]
     validation_images: PositiveCount
@@ -85,6 +85,6 @@ class Variants(Record):
     left_out: Count = 0
 
     def __post_init__(self) -> None:
-        """Check that the first one met the budget."""
+        """Check that the first variant met the budget."""
         if not self.variants or not self.variants[0].kl_nats:
             raise ValueError("the first of variants must have met the budget")

@@ -22,13 +22,13 @@ __all__ = [
 ]
 
 Metric = Literal["accuracy", "agreement"]
-"""The metric that networks are compared by."""
+"""The metric by which networks are compared."""
 Precision = Literal["fp32", "fp16", "int8"]
 
 
 @dataclass(frozen=True)
 class ClassAccuracy:
-    """Accuracy on the test images of one class: a fraction, by PyTorch and by the runtime that will serve."""
+    """Accuracy on the test images of one class, a fraction, in PyTorch and in the runtime that will serve."""
 
     name: str
     images: PositiveCount
@@ -38,10 +38,10 @@ class ClassAccuracy:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Accuracy of one network on the test images, and how PyTorch and the runtime agree; fractions.
+    """Accuracy of one network on the test images, and the agreement of PyTorch and the runtime; fractions.
 
     Without labels there are no accuracies: ``torch`` and ``runtime`` are None, and ``per_class`` is empty.
-    ``largest_logit_difference`` is None where a logit is not finite.
+    ``largest_logit_difference`` is None if a logit is not finite.
     """
 
     torch: Share | None
@@ -53,11 +53,11 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How a network agrees with a reference network on the same images.
+    """Agreement of a network with a reference network on the same images.
 
     Attributes:
-        share: of the images to which both give the same class, 0 to 1.
-        mean_kl_nats: mean over the images of KL(reference || network) of their softmax outputs, in nats; None where a
+        share: the share of images for which both predict the same class, 0 to 1.
+        mean_kl_nats: mean over the images of KL(reference || network) of their softmax outputs, in nats; None if a
             logit is not finite.
     """
 
@@ -67,7 +67,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class ClassAgreement:
-    """How many ``images`` the reference gives the class ``name``, and the ``share`` of them that the network does."""
+    """How many ``images`` the reference assigns to class ``name``, and the ``share`` on which the network agrees."""
 
     name: str
     images: PositiveCount
@@ -78,7 +78,7 @@ class ClassAgreement:
 class PrunedAgreement(Agreement):
     """Agreement of the pruned network with the original on the test images, in total and by the original's answers.
 
-    ``accuracy_change_ci95`` is the 95% interval of what pruning changed accuracy by, in points; None without labels.
+    ``accuracy_change_ci95`` is the 95% interval of the change in accuracy by pruning, in points; None without labels.
     """
 
     per_class: tuple[ClassAgreement, ...] = ()
@@ -87,10 +87,10 @@ class PrunedAgreement(Agreement):
 
 @dataclass(frozen=True)
 class Recovery:
-    """Accuracy, or without labels agreement with the original, of each network on the same test images; fractions.
+    """Accuracy of each network on the same test images or, without labels, agreement with the original; fractions.
 
-    All in PyTorch, in float32. ``reconstructed`` is None if no layer was solved again, ``finetuned`` if no training
-    changed the network.
+    All are computed in PyTorch in float32. ``reconstructed`` is None if no layer was solved again, ``finetuned`` if no
+    training changed the network.
     """
 
     metric: Metric
@@ -116,14 +116,14 @@ class Verdict:
 
     @property
     def lost_points(self) -> float:
-        """The loss that ``max_drop`` limits: the drop of accuracy, or without labels 100% minus the agreement."""
+        """The loss that ``max_drop`` limits: the drop in accuracy or, without labels, 100% minus the agreement."""
         drop, agreement = self.accuracy_drop_points, self.agreement_with_original
         return round(100 * (1 - agreement.share) if drop is None else drop, 9)
 
 
 @dataclass(frozen=True)
 class Precisions:
-    """In which precision each network runs."""
+    """The precision in which each network runs."""
 
     original: Precision
     pruned: Precision
@@ -131,7 +131,7 @@ class Precisions:
 
 @dataclass(frozen=True)
 class ByRuntime:
-    """One network by another runtime: its accuracy, and how it agrees with PyTorch."""
+    """One network in another runtime: its accuracy, and its agreement with PyTorch."""
 
     accuracy: Share | None
     agreement: Share
@@ -140,7 +140,7 @@ class ByRuntime:
 
 @dataclass(frozen=True)
 class OtherRuntime:
-    """Both networks by ONNX Runtime in float32 on this machine, in addition to another runtime or precision."""
+    """Both networks in ONNX Runtime in float32 on this machine, in addition to another runtime or precision."""
 
     runtime: str
     original: ByRuntime
@@ -152,8 +152,8 @@ class Verify(Verdict, Record):
     """The verdict, its images, and the limits.
 
     ``labelled``: whether the test images have labels. ``max_drop`` is the allowed loss in points, if given.
-    ``onnxruntime`` is None where the served network runs by it in float32. ``also`` are the verdicts on further
-    targets, by the user's names for them.
+    ``onnxruntime`` is None if the served network itself runs in ONNX Runtime in float32. ``also`` holds the verdicts on
+    further targets, keyed by the user's names for them.
     """
 
     target: str
@@ -172,4 +172,4 @@ class Verify(Verdict, Record):
     def __post_init__(self) -> None:
         """Check that both networks have the same classes."""
         if len(self.original.per_class) != len(self.pruned.per_class):
-            raise ValueError("original.per_class and pruned.per_class must be of the same classes")
+            raise ValueError("original.per_class and pruned.per_class must have the same classes")
