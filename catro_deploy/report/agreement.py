@@ -1,4 +1,4 @@
-"""Agreement with the original: reported in place of accuracy where there is none, never under that name."""
+"""Agreement with the original: reported instead of accuracy if there are no labels, but never called accuracy."""
 
 from html import escape
 from math import sqrt
@@ -22,7 +22,7 @@ __all__ = [
 METRICS: dict[Metric, str] = {"accuracy": "accuracy", "agreement": "agreement with the original"}
 """The metrics, in words."""
 
-# An original that is this much better on validation than on test images, and significantly, was trained on the former.
+# An original that is significantly better, by this margin, on validation than on test images was trained on the former.
 FAR_POINTS, STANDARD_ERRORS = 1.0, 3.0
 
 
@@ -32,14 +32,15 @@ def metric_words(metric: Metric, by_divergence: bool) -> str:
 
 
 def divergence_words(decision: Decision) -> str:
-    """A sentence on the allowed divergence, with a space before it; empty where it was not used."""
+    """A sentence about the allowed divergence, with a leading space; empty if divergence was not used."""
     most = decision.largest_kl_nats
     if most is None:
         return ""
     return (
-        f" {count(decision.validation_images)} images are too few to count the answers that change, so agreement "
-        f"rules out only what chance does not explain, and the divergence from the original's answers (mean KL, at the "
-        f"best common scale of the logits) may be at most {nats(most)}: what it takes to change as many as are allowed."
+        f" {count(decision.validation_images)} images are too few to count changed answers reliably, so agreement "
+        "rules out only losses that chance cannot explain. In addition, the divergence from the original's answers "
+        f"(mean KL, at the best common scale of the logits) may be at most {nats(most)}: the divergence that changes "
+        "as many answers as allowed."
     )
 
 
@@ -49,7 +50,7 @@ def validation_heading(decision: Decision) -> str:
 
 
 def agreement_table(agreement: AgreementFigures) -> Table:
-    """Agreement with the original on the test images, by the class that the original gives them."""
+    """Agreement with the original on the test images, by the class that the original predicts."""
     rows = tuple((one.name, count(one.images), percent(one.share)) for one in agreement.per_class)
     return Table(("Class, by the original's answer", "Test images", "Same answer"), rows, frozenset({1, 2}))
 
@@ -72,8 +73,8 @@ def agreement_chart(agreement: AgreementFigures) -> str:
     worst = min(classes, key=lambda one: float(one.share))
     least = f"Least agreement: {worst.name}, {percent(worst.share)} of {count(worst.images)} images."
     caption = (
-        "The share of test images to which the pruned network gives the same class as the original, by the original's "
-        f"answer. The images have no labels: this is not an accuracy. {escape(least)} The axis runs from "
+        "The share of test images for which the pruned network predicts the same class as the original, by the "
+        f"original's answer. The images have no labels: this is not an accuracy. {escape(least)} The axis runs from "
         f"{axis.format(axis.low)}% to 100%{'' if axis.low == 0 else ', not from 0'}."
     )
     return svg.figure("Agreement by class", least, parts, f"--rows:{len(classes)}", "rows", caption)
@@ -93,8 +94,8 @@ def basis_warnings(verify: Verify | None, search: Search | None, quantize: Quant
             found.append(f"The {what} was chosen by {metrics}, not by accuracy: {decision.metric_reason}{tested}.")
         elif verify and is_far_above(known, decision.validation_images, verify):
             found.append(
-                f"The {what} was chosen by accuracy on validation images of which the original has {percent(known)} "
-                f"right{tested}: it was probably trained on them, so the loss there says little about new images."
+                f"The {what} was chosen by accuracy on validation images on which the original was probably trained: "
+                f"its accuracy there is {percent(known)}{tested}. The loss there says little about new images."
             )
     return found
 
@@ -102,7 +103,7 @@ def basis_warnings(verify: Verify | None, search: Search | None, quantize: Quant
 def is_far_above(validation: float, validation_images: int | None, verify: Verify) -> bool:
     """Whether the original's accuracy on validation images exceeds that on test images by more than chance explains.
 
-    That is by more than a point, and by three standard errors of the difference of two shares.
+    That is, by more than one point and more than three standard errors of the difference of the two shares.
     """
     test, test_images = verify.original.runtime, verify.test_images
     if test is None or not validation_images:
@@ -112,7 +113,7 @@ def is_far_above(validation: float, validation_images: int | None, verify: Verif
 
 
 def _tested(verify: Verify | None) -> str:
-    """The original's accuracy on test images, for comparison, if it is known."""
+    """The original's accuracy on test images, for comparison, with a leading space; empty if it is unknown."""
     if verify is None or verify.original.runtime is None:
         return ""
-    return f" (of the test images it has {percent(verify.original.runtime)} right)"
+    return f" (the original's accuracy on the test images is {percent(verify.original.runtime)})"

@@ -1,4 +1,4 @@
-"""All budgets of a run: what was asked, predicted and measured, which one binds, and which were missed."""
+"""All budgets of a run: requested, predicted and measured amounts, which one binds, and which were missed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,12 +21,12 @@ __all__ = [
     "share_words",
 ]
 
-# What two measurements of one network differ by beyond their intervals: caches, clocks, placement in memory.
+# By how much two measurements of one network differ beyond their intervals: caches, clocks, memory placement.
 RUN_TO_RUN = 0.02
 
 
 def budget_figures(plan: Plan, bench: Bench | None, shipped: Shipped | None) -> tuple[BudgetFigures, ...]:
-    """Every budget of ``plan``, as far as it was measured, in the order in which they were asked."""
+    """Every budget of ``plan``, with measurements as far as available, in the order of the request."""
     found: list[BudgetFigures] = []
     for one in plan.budgets:
         budget = _parsed(one)
@@ -40,7 +40,7 @@ def budget_figures(plan: Plan, bench: Bench | None, shipped: Shipped | None) -> 
 
 
 def planned_figures(plan: Plan) -> tuple[BudgetFigures, ...]:
-    """Every budget of ``plan`` as the choice of widths left it: measured in the closed loop, or predicted."""
+    """Every budget of ``plan`` after the choice of widths: as measured in the closed loop, or as predicted."""
     return tuple(
         replace(_figures(one, _parsed(one), one.most, one.original, one.measured, 1.0), binding=one.binding)
         for one in plan.budgets
@@ -48,7 +48,7 @@ def planned_figures(plan: Plan) -> tuple[BudgetFigures, ...]:
 
 
 def missed_words(figures: Sequence[BudgetFigures], uses: Sequence[Use]) -> str:
-    """Which budgets of these ``uses`` are missed, in one sentence, the one missed by most first; empty if none is."""
+    """The missed budgets of these ``uses`` in words, the one missed by most first; empty if none is missed."""
     missed = [one for one in figures if one.use in uses and one.outcome == "missed"]
     missed.sort(key=lambda one: -(one.share or 0.0))
     if not missed:
@@ -62,14 +62,14 @@ def missed_words(figures: Sequence[BudgetFigures], uses: Sequence[Use]) -> str:
 
 
 def asked_words(one: BudgetFigures) -> str:
-    """A budget, what it is of, and where: ``900us@p99 of latency on arm-cpu``."""
+    """A budget, the quantity that it limits, and the target: ``900us@p99 of latency on arm-cpu``."""
     of = {"latency": "of latency", "MACs": "", "size": "of size", "memory": "of memory", "energy": "of energy"}[one.use]
     where = f"on {one.target}" if one.target else ""
     return " ".join(filter(None, [one.budget, of, "sustained" if one.sustained else "", where]))
 
 
 def amount_words(amount: float | None, use: Use) -> str:
-    """An amount of what is used, with its unit."""
+    """An amount of the quantity ``use``, with its unit."""
     if amount is None:
         return "not known"
     match use:
@@ -84,7 +84,7 @@ def amount_words(amount: float | None, use: Use) -> str:
 
 
 def share_words(one: BudgetFigures) -> str:
-    """What is used of a budget, in percent."""
+    """The used share of a budget, in percent."""
     return "not known" if one.share is None else percent(one.share)
 
 
@@ -94,13 +94,13 @@ def _parsed(one: BudgetPlan) -> Budget:
 
 
 def _measured(one: BudgetPlan, budget: Budget, bench: Bench | None, shipped: Shipped | None) -> BudgetFigures:
-    """``one`` with what was measured on the target, or of the file that is shipped, in the end."""
+    """``one`` with the final measurements on the target, or with the amounts of the shipped file."""
     original, measured, low = one.original, None, 1.0
     if budget.is_timed and bench is not None:
         used = _timed(budget, bench)
         if used is not None:
             measured, original = used
-            # The least that the interval of the ratio allows, as a share of what was measured.
+            # The lower bound of the interval of the ratio, as a share of the measured ratio.
             low = bench.speedup.ratio_ci95[0] / bench.speedup.ratio if budget.percentile == MEDIAN else 1.0
     elif budget.use == "MACs":
         measured = one.measured
@@ -139,7 +139,7 @@ def _figures(
 
 
 def _sustained(cold: BudgetFigures, soak: Soak) -> BudgetFigures:
-    """The same budget at the end of the soak: what it allows is what it did before."""
+    """The same budget at the end of the soak: the allowed amount is the same as before."""
     share = soak.sustained_us / cold.most if cold.most else None
     return replace(
         cold,
@@ -152,14 +152,14 @@ def _sustained(cold: BudgetFigures, soak: Soak) -> BudgetFigures:
 
 
 def _outcome(share: float, low: float | None) -> Literal["met", "missed", "unsure"]:
-    """``low`` is the least share of what was measured that may be true; None where it was counted."""
+    """``low`` is the lower bound of the true amount, as a share of the measured one; None if it was counted."""
     if share <= 1:
         return "met"
     return "unsure" if low is not None and share * low <= 1 + RUN_TO_RUN else "missed"
 
 
 def _timed(budget: Budget, bench: Bench) -> tuple[float, float] | None:
-    """What the pruned network and the original use; None if it was not measured."""
+    """The amounts that the pruned network and the original use; None if they were not measured."""
     if budget.use == "energy":
         energy = bench.energy
         return (energy.pruned.mj_per_inference, energy.original.mj_per_inference) if energy else None

@@ -1,4 +1,4 @@
-"""The records of a run, combined into one report, of which three forms are written."""
+"""The records of a run, combined into one report, which is written in three forms."""
 
 import platform
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ __all__ = ["RunRecords", "build_report"]
 PACKAGES = ("torch", "torchvision", "onnx", "onnxruntime", "numpy")
 NOT_FINETUNED = "The pruned network was not fine-tuned: all figures are of the network right after pruning."
 NOT_FINETUNED_NOR_VERIFIED = "The pruned network was not fine-tuned, and its accuracy was not measured."
-# What a report holds where nothing was measured.
+# The fields of a report for which nothing was measured.
 NOT_MEASURED: dict[str, Any] = {
     "verdict": "",
     "measured": "",
@@ -65,20 +65,20 @@ NOT_MEASURED: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class RunRecords:
-    """What the stages of a run recorded.
+    """The records of the stages of a run.
 
     Attributes:
         name: the run's name.
-        verify, bench: None where the target cannot be reached, so that nothing was measured.
+        verify, bench: None if the target cannot be reached, so that nothing was measured.
         finetune: None if the pruned network was not fine-tuned.
         search: None if the budget was given and not searched.
-        variants: None if only one was pruned.
-        variant_taken: its number among them.
-        build: None where the runtime needs no engines.
-        runtimes: None if none were to be compared.
+        variants: None if only one variant was pruned.
+        variant_taken: the number of the variant that was taken, from 1.
+        build: None if the runtime needs no engines.
+        runtimes: None if no comparison of runtimes was requested.
         quantize: None if the target's own precision is served by default.
         shipped: None if there is no network to ship yet.
-        unchecked: what was not checked, because the target could not be reached; empty if all was.
+        unchecked: what was not checked because the target could not be reached; empty if everything was checked.
     """
 
     name: str
@@ -110,7 +110,7 @@ def build_report(run: RunRecords) -> Report:
 
 
 def _planned(run: RunRecords) -> Report:
-    """The report of a plan and the optional records; nothing is measured yet."""
+    """The report of a plan and the optional records, without measurements."""
     plan = run.plan
     return Report(
         **NOT_MEASURED,
@@ -191,7 +191,7 @@ def _with_finetune(report: Report, finetune: Finetune) -> Report:
 
 
 def _warnings(run: RunRecords) -> tuple[str, ...]:
-    """The warnings, without repetition: from verification, from decisions, and from the measurement."""
+    """The warnings, without duplicates: from verification, from decisions, and from the measurement."""
     plan, verify, bench, finetune = run.plan, run.verify, run.bench, run.finetune
     choice = finetune.choice if finetune and finetune.discarded else None
     harmed = choice if choice and choice.harmful else None
@@ -212,14 +212,14 @@ def _warnings(run: RunRecords) -> tuple[str, ...]:
 
 
 def _not_shipped(quantize: Quantize) -> list[str]:
-    """Warnings that a requested precision is not served, and from its calibration."""
+    """A warning if the requested precision is not served, and the remarks from calibration."""
     remarks = [remark for how in quantize.made.values() for remark in how.remarks]
     reasons = [reason for precision, reason in quantize.lost.items() if precision == quantize.asked]
     return [*(f"{quantize.asked} was requested and is not served: {reason}." for reason in reasons), *remarks]
 
 
 def _versions() -> dict[str, str]:
-    """What is installed where the report is written; a package that is not there is left out."""
+    """Package versions on the machine that writes the report; packages that are not installed are left out."""
     found = {"catro-deploy": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""The few figures at the top of report.html."""
+"""The key figures at the top of report.html."""
 
 from dataclasses import dataclass
 

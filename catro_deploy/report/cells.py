@@ -1,4 +1,4 @@
-"""The figures of a sweep's cells, which of them no other beats, and what to ship where."""
+"""The figures of a sweep's cells, which of them are not dominated, and what to ship where."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +16,10 @@ __all__ = ["Front", "cell_figures", "fronts"]
 class Front:
     """The cells of one target and one group of classes, in the order of the matrix.
 
-    ``best`` are those that met all that was asked and that no other of these beats: none is as fast and scores higher,
-    or faster and scores as high, on validation images. The fastest comes first. ``shipped`` is the fastest of them that
-    loses no more than is allowed there; None where nothing says what is allowed, or where none does.
+    ``best`` are the cells that met the whole request and that no other such cell dominates on validation images, that
+    is, no other is as fast and scores higher, or is faster and scores as high. The fastest comes first. ``shipped`` is
+    the fastest of them whose loss on validation images is within the allowed one; None if no loss limit was specified,
+    or if no cell is within it.
     """
 
     target: str
@@ -29,14 +30,14 @@ class Front:
 
 
 def cell_figures(report: Report) -> CellFigures:
-    """The figures of a cell that has ended."""
+    """The figures of a finished cell."""
     return CellFigures(
         **_scores(report), **_decided(report), **_latency(report), **_file(report), invalid=invalid_original(report)
     )
 
 
 def _scores(report: Report) -> dict[str, Any]:
-    """On test images: accuracy or, without labels, agreement with the original."""
+    """Scores on test images: accuracy or, without labels, agreement with the original."""
     verified, agreement = report.verification, report.agreement
     if not report.labelled and agreement:
         return {
@@ -61,7 +62,7 @@ def _scores(report: Report) -> dict[str, Any]:
 
 
 def _decided(report: Report) -> dict[str, Any]:
-    """On validation images; not known of integers that were judged by agreement where others are by accuracy."""
+    """Scores on validation images; unknown if the precision was judged by another metric than the report's."""
     quantize, metric = report.quantize, "accuracy" if report.labelled else "agreement"
     score, original = report.validation_accuracy, report.original_validation_accuracy
     if not report.labelled:
@@ -116,7 +117,7 @@ def _front(target: str, classes: str, cells: tuple[CellRecord, ...], max_drop: f
 
 
 def _rating(cell: CellRecord) -> tuple[float, float] | None:
-    """Milliseconds and the score on validation images; None if one of them is not known."""
+    """Milliseconds and the score on validation images; None if either is unknown."""
     figures = cell.figures
     if figures is None or figures.latency_ms is None or figures.decided_by is None:
         return None

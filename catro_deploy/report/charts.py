@@ -1,4 +1,4 @@
-"""Charts of every report, each from plain records to one HTML figure; those of latency are in latency_charts."""
+"""Charts of every report, each an HTML figure made from plain records; those of latency are in latency_charts."""
 
 from collections.abc import Sequence
 from html import escape
@@ -31,7 +31,7 @@ def latency_chart(histogram: Histogram, latencies: tuple[Latency, Latency]) -> s
             parts.append(svg.line(place, base - height - 4, place, base, f"mark {mark}"))
     beyond = histogram.beyond.original + histogram.beyond.pruned
     caption = (
-        "Time of one call against the share of calls, each network to its own peak. Marks: p50 solid, p90 "
+        "Time of one call against the share of calls, each network scaled to its own peak. Marks: p50 solid, p90 "
         f"dashed, p99 dotted. The axis starts at {'0' if low == 0 else f'{ms(low)} ms, not at 0'}"
         + (f"; {count(beyond)} slower calls are beyond its end." if beyond else ".")
     )
@@ -68,17 +68,16 @@ def accuracy_chart(classes: Sequence[ClassFigures]) -> str:
     lost = f"Largest loss: {worst.name}, {minus(points(-loss))} points." if loss > 0 else "No class lost accuracy."
     few = min(classes, key=lambda entry: int(entry.images))
     caption = (
-        "Accuracy on the test images, the change in points at the right. The axis runs from "
+        "Accuracy on the test images; at the right, the change in points. The axis runs from "
         f"{axis.format(axis.low)}% to 100%{'' if axis.low == 0 else ', not from 0'}. {escape(lost)} "
-        f"The smallest class has {count(few.images)} images, so that one of them is "
-        f"{100 / few.images:.2g} points."
+        f"The smallest class has {count(few.images)} images, so one image is {100 / few.images:.2g} points."
     )
     legend = svg.legend(("original", "original"), ("pruned", "pruned"))
     return svg.figure("Accuracy by class", lost, parts, f"--rows:{len(classes)}", "rows", caption, legend)
 
 
 def widths_chart(groups: Sequence[GroupFigures]) -> str:
-    """A bar for each group of coupled layers: what it had as a track, what it keeps filled."""
+    """A bar for each group of coupled layers: the track is the original width, the filled part the kept width."""
     widest = max(group.width_before for group in groups)
     common = widest <= 8 * min(group.width_before for group in groups)
     axis = (
@@ -134,7 +133,7 @@ def finetune_chart(finetune: Finetune) -> str:
     caption = (
         f"{summary} {count(finetune.images)} training images, {count(finetune.seconds)} s on "
         f"{escape(str(finetune.device))}. Validation images are held out from the training set; the test images "
-        "were not used. The vertical axes are zoomed to the values that occurred."
+        "were not used. The vertical axes are zoomed to the range of the values."
     )
     return svg.figure("Fine-tuning", summary, parts, f"height:{top:g}px", "curves", caption)
 

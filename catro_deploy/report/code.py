@@ -1,4 +1,4 @@
-"""Programs for users of a network: how to load it, how to classify images by its ONNX file, how to repeat the run."""
+"""Programs for users of a network: load it, classify images with its ONNX file, reproduce the run."""
 
 import json
 import shlex
@@ -14,7 +14,7 @@ PROVIDERS = {
     "onnxruntime-cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"],
     "onnxruntime-tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"],
 }
-"""ONNX Runtime's providers for the target's runtime; the CPU for other runtimes."""
+"""ONNX Runtime's execution providers by the target's runtime; other runtimes use the CPU provider."""
 
 
 OPENVINO_DEVICES = {"openvino": "CPU", "openvino-gpu": "GPU", "openvino-npu": "NPU"}
@@ -26,11 +26,11 @@ def load_code() -> str:
 
 
 def feeding_words(shipped: Shipped) -> str:
-    """How the program of ``infer_code`` prepares images."""
+    """How the program of ``infer_code`` preprocesses images."""
     given = shipped.input
     order = "channels first (NCHW)" if given.layout == "NCHW" else "channels last (NHWC)"
     if given.type == "uint8":
-        return f"Raw pixels, uint8, {order}; the network normalises them. The file's metadata says so, too."
+        return f"Raw pixels, uint8, {order}; the network normalises them. The file's metadata states this as well."
     return (
         f"Pixels in 0..1, minus the mean, divided by the standard deviation, {order}, float32. "
         "The file's metadata has the same values."
@@ -63,14 +63,14 @@ def _runtime_comments(shipped: Shipped) -> list[str]:
     if shipped.runtime != "tensorrt":
         return [needs]
     return [
-        f"{needs} It runs on any machine by ONNX Runtime; on {shipped.target} the same input goes",
-        f"to the TensorRT engine of {shipped.file}: catro-deploy build makes it, or, there,",
+        f"{needs} It runs on any machine by ONNX Runtime; on {shipped.target} the same input is used",
+        f"for the TensorRT engine of {shipped.file}. Build it with catro-deploy build or, on the device, with",
         f"trtexec --stronglyTyped --onnx={shipped.file} --saveEngine=pruned.engine",
     ]
 
 
 def reproduce_code(report: Report) -> str:
-    """Commands that repeat the run, and those that only measure again."""
+    """Commands that reproduce the run, and those that only repeat the measurement."""
     budget = str(report.settings.get("budget", report.budget))
     targets = [report.target, *(str(name) for name in report.settings.get("also", []))]
     words = ["catro-deploy", "run", *(word for name in targets for word in ("--target", name)), "--budget", budget]

@@ -46,7 +46,7 @@ def compare(earlier: RunFolder, this: RunFolder) -> Comparison:
 def run_before(run: RunFolder) -> RunFolder | None:
     """The newest run of the same network that was finished before ``run``.
 
-    There is none for a cell of a sweep, whose page compares the cells.
+    None for a cell of a sweep, since the page of the sweep compares the cells.
     """
     if not run.finished() or (run.path.resolve().parent / SWEEP).is_file():
         return None
@@ -69,7 +69,7 @@ def _network(run: Run) -> tuple[object, ...]:
 
 
 def comparison_words(comparison: Comparison) -> str:
-    """What is compared, and caveats."""
+    """The runs that are compared, and caveats."""
     earlier, this = comparison.earlier, comparison.this
     words = f"{earlier.name} ({date_words(earlier)}) and {this.name} ({date_words(this)})."
     if earlier.classes != this.classes:
@@ -80,16 +80,16 @@ def comparison_words(comparison: Comparison) -> str:
 
 
 def comparison_table(earlier: Run, this: Run) -> Table:
-    """The figures of both, and by how much the second differs from the first where both were measured alike."""
+    """The figures of both runs, and the change from first to second where both were measured in the same way."""
     rows = [row for row in _rows(earlier, this) if row[1:3] != (NONE, NONE)]
     return Table(("", earlier.name, this.name, "Change"), tuple(rows), frozenset({1, 2, 3}))
 
 
 def before_table(before: Comparison) -> Table:
-    """The same within a report, compared with the run before it: short headings, and only what can differ."""
+    """The same for a report, compared with the previous run: short headings, and only the rows that can differ."""
     whole = comparison_table(before.earlier, before.this)
     rows = tuple(row for row in whole.rows if row[0] not in (LAST_STAGE, FINISHED))
-    return Table(("", "Run before", "This run", "Change"), rows, whole.numeric)
+    return Table(("", "Previous run", "This run", "Change"), rows, whole.numeric)
 
 
 def settings_table(comparison: Comparison) -> Table:
@@ -134,12 +134,12 @@ def comparison_page(comparison: Comparison) -> str:
 
 
 def date_words(run: Run) -> str:
-    """``2026-11-23 16:20``, the end of the last stage."""
+    """The time at which the last stage finished: ``2026-11-23 16:20``."""
     return str(run.date)[:16].replace("T", " ") if run.date else NONE
 
 
 def latency_words(run: Run) -> str:
-    """``0.497x``, with how it was found unless it was measured."""
+    """``0.497x``, followed by its origin unless it was measured."""
     if run.latency_ratio is None:
         return NONE
     return f"{run.latency_ratio:.3f}x" + ("" if run.latency_how == "measured" else f" ({run.latency_how})")
@@ -172,7 +172,7 @@ def _accuracy_rows(earlier: Run, this: Run) -> Iterator[tuple[str, ...]]:
 
 
 def _images(run: Run) -> tuple[object, ...]:
-    """The images that accuracies refer to."""
+    """What identifies the images on which accuracies were measured."""
     return run.accuracy_images, run.test_images, run.classes
 
 

@@ -1,4 +1,4 @@
-"""What the HTML and the Markdown report both show: functions that their templates call by name."""
+"""Content that the HTML and the Markdown report share: functions that their templates call by name."""
 
 from collections.abc import Callable, Mapping
 

@@ -12,7 +12,7 @@ __all__ = ["device_figures", "devices_table"]
 
 
 def device_figures(plan: Plan, bench: Bench | None, verify: Verify | None) -> tuple[DeviceFigures, ...]:
-    """What was measured on each of several targets; nothing where there is one."""
+    """The measurements on each of several targets; empty if there is only one."""
     if bench is None or not bench.also:
         return ()
     budgets = budget_figures(plan, bench, None)
@@ -37,7 +37,7 @@ def device_figures(plan: Plan, bench: Bench | None, verify: Verify | None) -> tu
 
 
 def devices_table(report: Report) -> Table | None:
-    """A column for each of several targets; None if there is one."""
+    """A column for each of several targets; None if there is only one."""
     devices = report.devices
     if not devices:
         return None
@@ -56,7 +56,7 @@ def devices_table(report: Report) -> Table | None:
 
 
 def _budget_rows(report: Report) -> list[tuple[str, ...]]:
-    """A row for each budget: what is used of it, and whether it was met."""
+    """A row for each budget: its used share, and whether it was met."""
     names = dict.fromkeys((budget.budget, budget.sustained) for one in report.devices for budget in one.budgets)
     rows = []
     for name, sustained in names:

@@ -1,4 +1,4 @@
-"""Engines, for runtimes that build them: how they were built, and latency in further modes."""
+"""Engines, for runtimes that build them: how they were built, and the latency in each mode."""
 
 from catro_deploy.records import Mode
 from catro_deploy.records.report import Report
@@ -22,11 +22,12 @@ def mode_table(report: Report) -> Table | None:
 
 
 def mode_words(report: Report) -> str:
-    """How modes were timed, and trtexec's times, if any."""
+    """How the modes were timed, and trtexec's times, if any."""
     graph = report.modes[0].mode.cuda_graph if report.modes else None
-    text = "By the GPU's own clock (CUDA events), interleaved."
+    text = "Timed on the GPU with CUDA events, interleaved."
     if graph is not None:
-        text += f" The first row counts: {'launched as one CUDA graph' if graph else 'launched layer by layer'}."
+        launched = "as one CUDA graph" if graph else "layer by layer"
+        text += f" The first row is the one that counts: launched {launched}."
     if other := report.trtexec:
         original, pruned = (ms(of.p50_us / 1000) for of in (other.original, other.pruned))
         text += (
@@ -57,7 +58,7 @@ def engine_table(report: Report) -> Table | None:
 
 
 def engine_words(report: Report) -> str:
-    """Where the engines run."""
+    """How the engines were built, and the GPU that they are for."""
     place = next(iter(report.engines.values())).place
     module = f" of a {place.module}" if place.module else ""
     mode = f", power mode {place.power_mode}" if place.power_mode else ""

@@ -1,4 +1,4 @@
-"""Uncertainty from few images: intervals of accuracies, and a warning where one image is more than a point."""
+"""Uncertainty from few images: intervals of accuracies, and a warning if there are too few test images."""
 
 from catro_deploy.records import Verify
 from catro_deploy.report.wording import count
@@ -6,17 +6,17 @@ from catro_deploy.statistics.intervals import largest_unseen_loss, wilson
 
 __all__ = ["few_image_warnings", "interval_of"]
 
-# Fewer images than for which one is a point of accuracy.
+# With fewer images, a single one is more than a point of accuracy.
 FEW_IMAGES = 100
 
 
 def interval_of(share: float | None, images: int) -> tuple[float, float] | None:
-    """Wilson's 95% interval of a ``share`` of ``images`` images; None where there is no share, or no image."""
+    """Wilson's 95% interval of a ``share`` of ``images`` images; None without a share or without images."""
     return None if share is None or not images else wilson(share, images)
 
 
 def few_image_warnings(verify: Verify | None) -> list[str]:
-    """A warning that the test images are too few to show the loss, or whether it is within ``max_drop``."""
+    """A warning if there are too few test images to show a small loss, or one within ``max_drop``."""
     if verify is None:
         return []
     images, allowed = verify.test_images, verify.max_drop
@@ -25,6 +25,6 @@ def few_image_warnings(verify: Verify | None) -> list[str]:
         return []
     shown = f"a loss of {allowed:g} points" if allowed else "a small loss"
     return [
-        f"{count(images)} test images cannot show {shown}: one is {100 / images:.2g} points, and even if no answer "
-        f"changed, the 95% interval of the loss would reach {unseen:.2g}."
+        f"{count(images)} test images cannot show {shown}: one image is {100 / images:.2g} points, and even if no "
+        f"answer changed, the 95% interval of the loss would reach {unseen:.2g}."
     ]

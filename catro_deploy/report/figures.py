@@ -1,4 +1,4 @@
-"""Figures of a report, from the records of a run."""
+"""Figures of a report, computed from the records of a run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -56,13 +56,13 @@ BINS = 120
 
 
 def macs_share(plan: Plan) -> MacsShare:
-    """The remaining share of multiply-accumulates, and the budget if it counts them."""
+    """The remaining share of multiply-accumulates, and the budget if it counts these."""
     budget = Budget.parse(plan.budget)
     return MacsShare(plan.pruned_macs / plan.original_macs, budget.amount if budget.unit == "flops" else None)
 
 
 def image_figures(plan: Plan) -> ImageFigures:
-    """The size of the images, and the original's accuracy on those for validation before anything was pruned."""
+    """The size of the images, and the original's accuracy on the validation images before pruning."""
     _, height, width = plan.input_shape
     look = plan.first_look
     return ImageFigures(
@@ -71,12 +71,12 @@ def image_figures(plan: Plan) -> ImageFigures:
 
 
 def network_figures(macs: int, params: int) -> NetworkFigures:
-    """Size of a network of which nothing was measured yet."""
+    """The size of a network, without any measurements."""
     return NetworkFigures(None, None, macs, params, None, None, None)
 
 
 def with_accuracy(network: NetworkFigures, accuracy: float | None, images: int) -> NetworkFigures:
-    """``network`` with its ``accuracy``, a fraction of ``images`` test images; None: they have no labels."""
+    """``network`` with its ``accuracy``, a fraction of ``images`` test images; None if they have no labels."""
     return replace(network, accuracy=accuracy, accuracy_ci95=interval_of(accuracy, images))
 
 
@@ -91,7 +91,7 @@ def _milliseconds(times: Times) -> Milliseconds:
 
 
 def mode_figures(bench: Bench) -> tuple[ModeFigures, ...]:
-    """All modes, the one that counts first; none if there is but one."""
+    """All modes, starting with the one that counts; empty if there is only one."""
     if not bench.further:
         return ()
     return tuple(
@@ -145,7 +145,7 @@ def group_figures(group: GroupPlan) -> GroupFigures:
 
 
 def verification_figures(verify: Verify) -> Verification:
-    """What verification checked, without the figures that are elsewhere in the report."""
+    """The results of verification, without the figures that are elsewhere in the report."""
     return Verification(
         passed=verify.passed,
         problems=verify.problems,
@@ -174,13 +174,13 @@ def dropped_figures(plan: Plan) -> Dropped:
 
 
 def histogram(original_us: Sequence[float], pruned_us: Sequence[float]) -> Histogram:
-    """Counts over one common axis, that leaves the slowest 0.5% of each out so that the rest can be seen."""
+    """Counts on a common axis, which leaves out the slowest 0.5% of each network so that the rest stays visible."""
     ordered = [sorted(original_us), sorted(pruned_us)]
     low = min(samples[0] for samples in ordered)
     high = max(samples[min(len(samples) - 1, int(len(samples) * 0.995))] for samples in ordered)
     margin = (high - low) * 0.03 or low * 0.05
     low, high = max(0.0, low - margin), high + margin
-    if low < high / 2:  # then half of the latency is seen as half
+    if low < high / 2:  # start at 0, so that half the latency looks like half
         low = 0.0
     original, pruned = (_counts(samples, low, high) for samples in ordered)
     beyond = Pair(len(ordered[0]) - sum(original), len(ordered[1]) - sum(pruned))

@@ -1,4 +1,4 @@
-"""How the pruned network was fine-tuned, in words."""
+"""Descriptions of the fine-tuning of the pruned network."""
 
 from catro_deploy.records import Choice, Finetune
 from catro_deploy.report.wording import count, nats, percent
@@ -7,11 +7,11 @@ __all__ = ["finetuning_words", "kept_words", "probe_words"]
 
 
 def finetuning_words(finetune: Finetune) -> str:
-    """The training as a whole, from finetune.json; or that there was none."""
+    """A summary of the training from finetune.json, or a statement that there was none."""
     before, after = finetune.baseline_validation_accuracy, finetune.validation_accuracy
     epochs = len(finetune.epochs)
     if not epochs:
-        return f"No training took place: the weights are those of the pruning, validation accuracy {percent(after)}."
+        return f"No training took place: the weights are those after pruning, validation accuracy {percent(after)}."
     choice = finetune.choice
     reached = choice.after.accuracy if choice else after
     trained = (
@@ -22,7 +22,7 @@ def finetuning_words(finetune: Finetune) -> str:
 
 
 def kept_words(choice: Choice) -> str:
-    """A sentence that the network from before fine-tuning is kept, with the figures that decided it and advice."""
+    """A statement that the weights from before fine-tuning are kept, with the deciding figures and advice."""
     before, after = choice.before, choice.after
     known = [] if after.accuracy is None else [f"accuracy {percent(before.accuracy)} -> {percent(after.accuracy)}"]
     figures = [
@@ -37,7 +37,7 @@ def kept_words(choice: Choice) -> str:
 
 
 def probe_words(finetune: Finetune) -> str:
-    """Which learning rates were tried before the training, and how they did; empty if none were."""
+    """The learning rates that were tried before the training, and their losses; empty if none were."""
     probe = finetune.probe
     if not probe:
         return ""

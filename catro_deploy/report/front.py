@@ -1,4 +1,4 @@
-"""The budgets that a search tried: accuracy on validation images over latency, in words, a table and a chart."""
+"""The budgets that a search tried: accuracy on validation images over latency, as text, table and chart."""
 
 from html import escape
 
@@ -14,7 +14,7 @@ TOP, HEIGHT = 24.0, 150.0
 
 
 def front_line(search: Search) -> str:
-    """What the search found, in one line."""
+    """The result of the search in one line."""
     lost = points(-(search.chosen.drop_points or 0))
     of_what = f" of {METRICS['agreement']}" if search.metric == "agreement" else ""
     return (
@@ -24,9 +24,9 @@ def front_line(search: Search) -> str:
 
 
 def front_words(search: Search) -> str:
-    """What the scores of the front refer to, and what they are not."""
+    """What the scores of the front mean, and what they do not."""
     if search.metric == "accuracy":
-        original = f"where the original has {percent(search.original_validation_accuracy)}"
+        original = f"compared with {percent(search.original_validation_accuracy)} for the original"
     else:
         original = f"and not an accuracy, since {search.metric_reason}"
     metric = METRICS[search.metric]
@@ -41,7 +41,7 @@ def front_words(search: Search) -> str:
 
 
 def front_table(search: Search) -> Table:
-    """Every budget that was tried, the smallest first."""
+    """Every budget that was tried, smallest first."""
     head = ["Budget", "Latency, measured", validation_heading(search), "Points", "MACs used"]
     rows = [_cells(one, search) for one in search.front]
     if search.largest_kl_nats is not None:
@@ -50,11 +50,11 @@ def front_table(search: Search) -> Table:
             row.append("" if one.scaled_kl_nats is None else nats(one.scaled_kl_nats))
     outcomes = (_outcome(one, search) for one in search.front)
     whole = tuple((*row, outcome) for row, outcome in zip(rows, outcomes, strict=True))
-    return Table((*head, "Within the loss allowed"), whole, frozenset(range(1, len(head))))
+    return Table((*head, "Within the allowed loss"), whole, frozenset(range(1, len(head))))
 
 
 def _cells(one: FrontPoint, search: Search) -> list[str]:
-    """The result of a budget, in the order of the columns."""
+    """The results of a budget, in the order of the columns."""
     if one.speedup is None:
         return [one.budget, "no network meets it", "", "", ""]
     score = one.validation_accuracy if search.metric == "accuracy" else one.agreement
@@ -62,14 +62,14 @@ def _cells(one: FrontPoint, search: Search) -> list[str]:
 
 
 def _change(one: FrontPoint) -> str:
-    """Points gained or lost; for accuracy with their interval."""
+    """Points gained or lost; for accuracy, with the 95% interval."""
     change = points(-(one.drop_points or 0))
     bounds = one.change_ci95
     return f"{change} ({change_interval([100 * bound for bound in bounds])})" if bounds else change
 
 
 def front_chart(search: Search) -> str:
-    """Points lost over measured latency; the allowed loss is a line, the chosen budget is named."""
+    """Points lost over measured latency; the allowed loss is a line, the chosen budget is labelled."""
     met = [
         (one, one.speedup.ratio, one.drop_points)
         for one in search.front
@@ -101,7 +101,7 @@ def front_chart(search: Search) -> str:
         + (f" Not drawn, since no network meets it: {escape(', '.join(unmet))}." if unmet else "")
     )
     legend = svg.legend(
-        ("pruned", "within the loss allowed"),
+        ("pruned", "within the allowed loss"),
         ("ring pruned", "beyond it"),
         ("ring original", "original"),
         ("limit", f"{allowed:g} points allowed"),

@@ -1,4 +1,4 @@
-"""The front of a sweep's cells as a picture: scores over measured latency, both with their intervals."""
+"""A chart of the front of a sweep's cells: scores over measured latency, both with their intervals."""
 
 from collections.abc import Callable, Sequence
 from html import escape
@@ -15,10 +15,10 @@ __all__ = ["front_chart", "short_name"]
 TOP, HEIGHT, BELOW = 24.0, 190.0, 44.0
 METRICS = {"accuracy": "Accuracy", "agreement": "Same answer as the original"}
 MARKS = {"fp32": ("dot", 4.0), "fp16": ("diamond", 4.0), "int8": ("ring", 4.0)}
-"""How a cell is drawn, by the precision that is served."""
+"""Shape and radius of a cell's mark, by the served precision."""
 Place = Callable[[float], float]
 Drawn = tuple[CellRecord, CellFigures, float, float]
-"""A cell with its figures, its milliseconds and its score, a fraction."""
+"""A cell with its figures, its latency in milliseconds and its score, a fraction."""
 
 
 def front_chart(front: Front) -> str:
@@ -57,7 +57,7 @@ def front_chart(front: Front) -> str:
 
 
 def _original(figures: Sequence[CellFigures]) -> tuple[float, float] | None:
-    """Milliseconds, the median of its measurements beside each cell, and score of the original."""
+    """The original's latency in milliseconds, the median of its measurements in all cells, and its score."""
     times = [one.original_ms for one in figures if one.original_ms is not None]
     scores = [one.original_score for one in figures if one.original_score is not None]
     return (median(times), scores[0]) if times and scores else None
@@ -74,7 +74,7 @@ def _axes(drawn: Sequence[Drawn], original: tuple[float, float] | None) -> tuple
 
 
 def _whiskers(one: Drawn, x: Place, y: Place) -> list[str]:
-    """The intervals of both figures."""
+    """The intervals of latency and score."""
     _, figures, time, score = one
     parts = []
     if figures.latency_ci95:
@@ -102,7 +102,7 @@ def _mark(one: Drawn, x: Place, y: Place, *, chosen: bool, best: bool) -> list[s
 
 
 def short_name(cell: CellRecord) -> str:
-    """What tells a cell apart from others of its target and group: budget and, unless it is the target's, precision."""
+    """What identifies a cell within its target and group: the budget and, unless it is the target's, the precision."""
     return cell.budget if cell.precision == TARGETS_OWN else f"{cell.budget} {cell.precision}"
 
 
@@ -112,7 +112,7 @@ def _caption(drawn: Sequence[Drawn], across: svg.Axis, up: svg.Axis) -> str:
         "Bars, and small figures below, are 95% intervals: of the score, and of the latency's ratio to the original, "
         "times the original's median. "
         f"Both axes are zoomed: they start at {across.format(across.low)} ms and {up.format(up.low)}%. The line joins "
-        "the cells that no other beats on validation images."
+        "the cells that are not dominated on validation images."
         + (" There are fewer than 100 test images." if few else "")
     )
 

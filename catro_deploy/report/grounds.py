@@ -1,4 +1,4 @@
-"""The basis of a report's figures, in plain words: what was measured, where and how, and what was not."""
+"""The basis of a report's figures in plain words: what was measured, where and how, and what was not measured."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ COUNTED = "Multiply-accumulates (MACs) and parameters were counted from the laye
 
 
 def conditions(report: Report) -> list[tuple[str, str]]:
-    """The conditions of the measurement: device, runtime, threads ...; what was not recorded is left out."""
+    """The conditions of the measurement: device, runtime, threads etc.; unrecorded ones are left out."""
     recorded = report.environment | {"warmup_s": report.protocol.warmup_s if report.protocol else None}
     wanted = {
         "reached": "Measured on",
@@ -25,7 +25,7 @@ def conditions(report: Report) -> list[tuple[str, str]]:
         "power_mode": "Power mode",
         "runtime": "Runtime",
         "threads": "Threads",
-        "batch": "Images a call",
+        "batch": "Images per call",
         "launch": "Launched",
         "precision": "Precision",
         "interface": "Input and output",
@@ -42,11 +42,11 @@ def conditions(report: Report) -> list[tuple[str, str]]:
 
 
 def _clocks(recorded: dict[str, Any]) -> list[tuple[str, str]]:
-    """Clocks while it was measured, where they could be read."""
+    """Clocks during the measurement, if they could be read."""
     content = {name: recorded.get(f"{name}_during") for name in ("clocks_mhz", "throttled")}
     try:
         found = read(MeasuredClocks, content, "clocks")
-    except MessageError:  # they were not recorded
+    except MessageError:  # the clocks were not recorded
         return []
     return [
         (f"{name} clock while measuring", f"{clock.lowest:g} to {clock.highest:g} MHz, median {clock.median:g} MHz")
@@ -98,8 +98,8 @@ def _timing(protocol: Protocol) -> str:
     return (
         f"Both networks ran in one process on the device, interleaved in blocks of {protocol.block} calls (A B "
         f"A B ...){settled}, after warm-up, so that a change of clock or load affects both. The speedup is the ratio "
-        "of median latencies; its 95% confidence interval comes from a bootstrap over stretches of successive turns "
-        f"({count(protocol.bootstrap_resamples)} redraws)."
+        "of median latencies; its 95% confidence interval comes from a moving-block bootstrap over successive turns "
+        f"({count(protocol.bootstrap_resamples)} resamples)."
     )
 
 
@@ -131,7 +131,7 @@ def _out_of_reach(report: Report) -> str:
 def _validation(report: Report) -> str:
     if report.validation_accuracy is None:
         return "No accuracy was measured."
-    return "The accuracy is that on validation images, held out of the training set, by PyTorch: it is not a test."
+    return "The accuracy is by PyTorch on validation images held out from the training set: it is not a test accuracy."
 
 
 def _computed(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""report.html: one self-contained file, in light and dark, for print and phones."""
+"""report.html: one self-contained file with light and dark mode, for screens, phones and print."""
 
 from dataclasses import asdict
 
@@ -38,7 +38,7 @@ PICTURES = (
 
 
 def to_html(report: Report) -> str:
-    """Write what ``build_report`` returned as one HTML page."""
+    """Render the report that ``build_report`` returned as one HTML page."""
     functions = (cards, class_words, record_tables, *PICTURES)
     return render("report.html.jinja", report=report, **CONTENT, **{one.__name__: one for one in functions})
 
@@ -53,7 +53,7 @@ def class_words(report: Report) -> str:
 
 
 def record_tables(report: Report) -> list[tuple[str, Table]]:
-    """What was recorded in addition to the figures, by name."""
+    """Further records besides the figures, as pairs of name and table."""
     records = [
         ("Environment and protocol", report.conditions),
         ("Versions where this report was written", report.versions),
@@ -63,4 +63,4 @@ def record_tables(report: Report) -> list[tuple[str, Table]]:
         verification = {key: value for key, value in asdict(report.verification).items() if key in kept and value}
         records.insert(1, ("Agreement of PyTorch and the runtime", verification))
     tables = [(name, records_table(record, ("What", "Recorded"))) for name, record in records]
-    return [*tables, ("Settings of the pruning", pruning_settings_table(report.settings))]
+    return [*tables, ("Pruning settings", pruning_settings_table(report.settings))]

@@ -1,4 +1,4 @@
-"""The images before pruning, and the original's accuracy on them, in words."""
+"""Descriptions of the images, and of the original's accuracy on them before pruning."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ SHOWN = 5
 
 
 def sizes_words(sizes: ImageSizes) -> str:
-    """``64x64`` (width x height), or ``of 12 sizes, 320x240 to 640x480``; says so where not all files were read."""
+    """``64x64`` (width x height), or ``of 12 sizes, 320x240 to 640x480``; and the sample, if not all were read."""
     sample = "" if sizes.looked_at == sizes.files else f" in {count(sizes.looked_at)} of {count(sizes.files)} files"
     least, most = ("x".join(map(str, size)) for size in (sizes.least, sizes.most))
     words = least if sizes.different == 1 else f"of {count(sizes.different)} sizes, {least} to {most}"
@@ -19,7 +19,7 @@ def sizes_words(sizes: ImageSizes) -> str:
 
 
 def images_words(sizes: ImageSizes | None, width: int, height: int) -> str:
-    """The images as the network gets them: ``64x64``, or ``64x64 -> 32x32 (shrunk)``, or how they are cropped."""
+    """The images as fed to the network: ``64x64``, or ``64x64 -> 32x32 (shrunk)``, or how they are cropped."""
     if sizes is not None and sizes.resize is not None:
         return f"{sizes_words(sizes)} -> {width}x{height} ({resizing_words(sizes.resize)})"
     if sizes is None or not (changes := sizes.changes(width, height)):
@@ -35,7 +35,7 @@ def resizing_words(resize: int | tuple[int, int]) -> str:
 
 
 def size_warning(sizes: ImageSizes | None, width: int, height: int) -> str:
-    """A warning that images are resized, unlike perhaps in the network's training; empty if they are not."""
+    """A warning that images are resized, perhaps unlike in the network's training; empty if they are not resized."""
     if sizes is None or sizes.resize is not None or not sizes.changes(width, height):
         return ""
     return (
@@ -57,7 +57,8 @@ def accuracy_words(look: FirstLook) -> str:
         return f"accuracy not known: there are no {look.kind}"
     if look.accuracy is None:
         sure = "" if look.confidence is None else f"; mean confidence {percent(look.confidence)}"
-        frequent = "" if look.most_frequent is None else f", most frequent answer to {percent(look.most_frequent)}"
+        most = look.most_frequent
+        frequent = "" if most is None else f", most frequent answer on {percent(most)} of them"
         return f"accuracy not known: {count(look.images)} {look.kind} without labels{sure}{frequent}"
     stated = "" if look.stated is None else f" (its checkpoint states {percent(look.stated)})"
     return f"{percent(look.accuracy)} of {count(look.images)} {look.kind} right{stated}"

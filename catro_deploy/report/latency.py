@@ -1,4 +1,4 @@
-"""Budget and latency, from the plan and the bench."""
+"""Budget and latency figures, from the plan and the bench."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ Outcome = Literal["met", "missed", "unsure", "not measured"]
 
 
 def budget_used(plan: Plan, bench: Bench | None) -> BudgetUsed:
-    """How much of the budget the pruned network uses, in the budget's own unit."""
+    """How much of the budget the pruned network uses, in the budget's unit."""
     budget = Budget.parse(plan.budget)
     if budget.percentile != MEDIAN:
         return _percentile_used(budget, plan, bench)
@@ -42,7 +42,7 @@ def budget_used(plan: Plan, bench: Bench | None) -> BudgetUsed:
 
 
 def _percentile_used(budget: Budget, plan: Plan, bench: Bench | None) -> BudgetUsed:
-    """How much of a budget of another percentile than the median is used."""
+    """How much is used of a budget for a percentile other than the median."""
     found = budget_figures(plan, bench, None)
     figures = next(one for one in found if one.budget == plan.budget and not one.sustained)
     scale = 1.0 if budget.unit == "us" or not figures.original else figures.original
@@ -70,7 +70,7 @@ def _outcome(asked: float, used: float | None, interval: tuple[float, float] | N
 
 
 def latency_figures(plan: Plan) -> LatencyFigures | None:
-    """How the widths follow from latency; None if the budget counts multiply-accumulates."""
+    """How latency determined the widths; None if the budget counts multiply-accumulates."""
     latency = plan.latency
     if latency is None:
         return None

@@ -1,4 +1,4 @@
-"""Charts of how latency decided the widths: rounds of the closed loop, staircases, time by layer."""
+"""Charts of how latency determined the widths: rounds of the closed loop, staircases, time by layer."""
 
 import math
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from catro_deploy.report.wording import count, shorten
 __all__ = ["layers_chart", "rounds_chart", "stairs_charts"]
 
 OPEN = 6
-"""Staircases shown at once; the others are folded."""
+"""The number of staircases that are shown at once; the others are collapsed."""
 ALIKE = 0.2
-"""Staircases that differ by at most this share everywhere are shown once."""
+"""Of staircases that differ by at most this share at every width, only one is shown at once."""
 BARS = 32
-"""Layers that are drawn; those with less time are in the table."""
+"""The number of layers that are drawn; those with less time are only in the table."""
 HEIGHT = 96.0
 
 
 def rounds_chart(latency: LatencyFigures, used: BudgetUsed) -> str:
-    """A row for each round: a ring where it was predicted, a dot with its interval where it was measured."""
+    """A row for each round: a ring for the prediction, a dot with its interval for the measurement."""
     rows = [
         (f"Round {number}{', taken' if one.taken else ''}", one.predicted, one.measured, one.ci95)
         for number, one in enumerate(latency.rounds, 1)
@@ -57,7 +57,7 @@ def rounds_chart(latency: LatencyFigures, used: BudgetUsed) -> str:
 
 
 def stairs_charts(latency: LatencyFigures) -> str:
-    """Time over the width of each group, side by side; those that matter less are folded."""
+    """Time over the width of each group, side by side; less important groups are collapsed."""
     stairs = latency.staircases
     scale = _scale(max(us for one in stairs for _, us in one.swept))
     style = "estimate" if latency.how == "estimate" else ""
@@ -79,7 +79,7 @@ def stairs_charts(latency: LatencyFigures) -> str:
 
 
 def _apart(stairs: Sequence[StairFigures]) -> tuple[list[StairFigures], list[StairFigures]]:
-    """The staircases to show first, those with most time and no two similar, and all others."""
+    """The staircases to show, those with the most time and no two of them alike, and all others."""
     if len(stairs) <= OPEN:
         return list(stairs), []
     shown: list[StairFigures] = []
@@ -98,7 +98,7 @@ def _alike(one: StairFigures, other: StairFigures) -> bool:
 
 
 def _scale(largest_us: float) -> tuple[float, str]:
-    """By what to divide microseconds, so that ticks stay short, and the name of the unit."""
+    """The divisor of microseconds that keeps tick labels short, and the name of the resulting unit."""
     return (1000.0, "milliseconds") if largest_us >= 10_000 else (1.0, "microseconds")
 
 
@@ -130,7 +130,7 @@ def _stairs(one: StairFigures, scale: tuple[float, str], style: str) -> str:
     if chosen in swept:
         parts.append(svg.circle(across.place(chosen), height(swept[chosen]), 3.5, "dot pruned"))
     period = f"period {one.period}" if one.period > 1 else "no period"
-    note = f"{width} → {chosen or 'gone'}, {period}" if chosen != width else f"{width}, {period}"
+    note = f"{width} → {chosen or 'removed'}, {period}" if chosen != width else f"{width}, {period}"
     description = f"{one.group}: {width} channels before, {chosen} after; {period}"
     return svg.small(shorten(one.group, 30, keep="end"), note, description, parts, HEIGHT)
 
@@ -146,7 +146,7 @@ def layers_chart(latency: LatencyFigures) -> str:
     parts = svg.grid(axis)
     for number, one in enumerate(rows):
         before, after = one.before_us / divisor, one.after_us / divisor
-        change = f"{_short(before)} → {_short(after) if one.after_us else 'gone'}"
+        change = f"{_short(before)} → {_short(after) if one.after_us else 'removed'}"
         hint = f"{one.name}: {change} {unit}, {word}"
         drawn = [
             svg.name(one.name, "end"),
@@ -159,7 +159,7 @@ def layers_chart(latency: LatencyFigures) -> str:
     left_out = f" {len(rest)} layers with less time, together {_sum(rest, divisor)}, are not drawn." if rest else ""
     caption = (
         f"{'Estimate, in' if style else 'Predicted by the cost model, in'} {unit}, in the order of execution; not "
-        "measured one by one. Time outside of the layers is not included. A layer without a second bar is "
+        "measured one by one. Time outside the layers is not included. A layer without a second bar is "
         f"removed.{left_out}"
     )
     total = _sum(latency.layers, divisor)
@@ -169,7 +169,7 @@ def layers_chart(latency: LatencyFigures) -> str:
 
 
 def _longest(layers: Sequence[LayerTime]) -> list[LayerTime]:
-    """The layers that take most time, in the order of execution."""
+    """The layers that take the most time, in the order of execution."""
     by_time = sorted(layers, key=lambda one: -max(one.before_us, one.after_us))
     bars = {one.name for one in by_time[:BARS]}
     return [one for one in layers if one.name in bars]
@@ -182,5 +182,5 @@ def _sum(layers: Sequence[LayerTime], divisor: float) -> str:
 
 
 def _short(number: float) -> str:
-    """Three digits, or all before the point: ``1.83``, ``18.3``, ``183``, ``1,830``."""
+    """Three digits, or all digits before the point: ``1.83``, ``18.3``, ``183``, ``1,830``."""
     return count(number) if number >= 99.95 else f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"

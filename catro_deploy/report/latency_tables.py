@@ -1,4 +1,4 @@
-"""Tables of how latency decided the widths: budget, rounds, staircases, time by layer, errors of the cost model."""
+"""Tables of how latency determined the widths: budget, rounds, staircases, time by layer, errors of the cost model."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ __all__ = [
 def budget_table(report: Report) -> Table:
     """The requested, predicted and measured latency in the budget's unit; multiply-accumulates for information."""
     used, latency = report.budget_used, report.latency_plan
-    rows = [("Asked", budget_words(used, used.asked))]
+    rows = [("Requested", budget_words(used, used.asked))]
     if latency:
         rows.append((prediction_word(latency).capitalize(), budget_words(used, used.predicted)))
     if used.used is not None:
@@ -39,7 +39,7 @@ def budget_table(report: Report) -> Table:
 
 
 def budgets_table(report: Report) -> Table | None:
-    """Every budget with what is allowed, predicted and measured, and which binds; None if there is but one."""
+    """The allowed, predicted and measured amount of every budget, and which binds; None if there is only one."""
     if len(report.budgets) < 2:
         return None
     rows = tuple(
@@ -59,7 +59,7 @@ def _interval(used: BudgetUsed, bounds: Sequence[float]) -> str:
 
 
 def rounds_table(latency: LatencyFigures, used: BudgetUsed) -> Table:
-    """Rounds of the closed loop in the budget's unit, and which of them was taken."""
+    """Rounds of the closed loop in the budget's unit, and which one was taken."""
     rows = tuple(
         (
             f"{number}{', taken' if one.taken else ''}",
@@ -76,12 +76,12 @@ def rounds_table(latency: LatencyFigures, used: BudgetUsed) -> Table:
 
 
 def stairs_table(latency: LatencyFigures) -> Table:
-    """Efficient widths of every group, and the one that was chosen."""
+    """Efficient widths of every group, and the chosen one."""
     rows = tuple(
         (
             one.group,
             count(one.width),
-            count(one.chosen) if one.chosen else "gone",
+            count(one.chosen) if one.chosen else "removed",
             str(one.period) if one.period > 1 else "none",
             ", ".join(map(str, one.candidates)),
         )
@@ -96,7 +96,7 @@ def layer_table(latency: LatencyFigures) -> Table:
         (
             one.name,
             f"{one.before_us:,.1f}",
-            f"{one.after_us:,.1f}" if one.after_us else "gone",
+            f"{one.after_us:,.1f}" if one.after_us else "removed",
             change(one.before_us, one.after_us) if one.before_us else "",
         )
         for one in latency.layers
@@ -106,12 +106,12 @@ def layer_table(latency: LatencyFigures) -> Table:
 
 
 def error_table(latency: LatencyFigures) -> Table | None:
-    """How well the cost model does on held-out networks; None if there are none."""
+    """Errors of the cost model on held-out networks; None if there are none."""
     errors = latency.errors
     if errors is None:
         return None
     row = (
-        "Networks held out of its fit",
+        "Networks held out from the fit",
         count(errors.networks),
         f"{errors.within_5:.1%}",
         f"{errors.within_10:.1%}",
@@ -123,7 +123,7 @@ def error_table(latency: LatencyFigures) -> Table | None:
 
 
 def source_words(latency: LatencyFigures) -> str:
-    """The source of the plan's times, and the allocation's optimality gap."""
+    """The source of the plan's times, and the optimality gap of the allocation."""
     source = latency.source[:1].upper() + latency.source[1:]
     gap = latency.gap
     proven = "" if gap is None else f" On these times the allocation is proven to be within {gap:.2%} of the best."
@@ -133,7 +133,7 @@ def source_words(latency: LatencyFigures) -> str:
 
 
 def depth_words(dropped: Dropped) -> str:
-    """The residual branches that are removed; empty if none is."""
+    """The removed residual branches and layers; empty if there are none."""
     branches, layers = dropped.branches, dropped.layers
     if not branches:
         return ""

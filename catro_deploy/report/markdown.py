@@ -10,6 +10,6 @@ __all__ = ["to_markdown"]
 
 
 def to_markdown(report: Report) -> str:
-    """Write what ``build_report`` returned as Markdown (CommonMark with tables)."""
+    """Render the report that ``build_report`` returned as Markdown (CommonMark with tables)."""
     functions = (records_table, pruning_settings_table, recovery_table, recovery_words)
     return render("report.md.jinja", report=report, **CONTENT, **{one.__name__: one for one in functions})

@@ -1,4 +1,4 @@
-"""A run folder in a few figures: for lists of runs, and for two runs side by side."""
+"""Key figures of a run folder: for lists of runs, and for two runs side by side."""
 
 import tomllib
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ R = TypeVar("R", bound=Record)
 
 
 def overview(run: RunFolder) -> Overview:
-    """The figures of those stages of ``run`` that ended.
+    """The figures of the finished stages of ``run``.
 
     Raises:
         RunFolderError: a record is damaged.
@@ -46,10 +46,10 @@ def overview(run: RunFolder) -> Overview:
 
 
 def settings_of(run: RunFolder) -> dict[str, Any]:
-    """The settings of ``run`` as its run.toml has them.
+    """The settings of ``run`` from its run.toml.
 
     Raises:
-        RunFolderError: it cannot be read.
+        RunFolderError: the file cannot be read.
     """
     try:
         return read_toml(run.settings)
@@ -58,7 +58,7 @@ def settings_of(run: RunFolder) -> dict[str, Any]:
 
 
 def _planned(plan: Plan) -> dict[str, Any]:
-    """What was pruned, to which size."""
+    """The pruned network and its size."""
     return {
         "model": plan.model,
         "target": plan.target,
@@ -75,7 +75,7 @@ def _planned(plan: Plan) -> dict[str, Any]:
 
 
 def _accuracy(finetune: Finetune | None, verify: Verify | None) -> dict[str, Any]:
-    """Accuracies, and whether they are of ``test`` images or, before verification, of ``validation`` images."""
+    """Accuracies, and whether they are on ``test`` images or, before verification, on ``validation`` images."""
     if verify:
         known = {"test_images": verify.test_images, "agreement": verify.agreement_with_original.share}
         if not verify.labelled:
@@ -88,7 +88,7 @@ def _accuracy(finetune: Finetune | None, verify: Verify | None) -> dict[str, Any
 
 
 def _latency(plan: Plan | None, bench: Bench | None) -> dict[str, Any]:
-    """Medians in microseconds, their ratio, and how they were found."""
+    """Medians in microseconds, their ratio, and their origin."""
     if bench:
         before, after = bench.original.p50_us, bench.pruned.p50_us
         how = {"latency_how": "measured", "speedup_ci95": bench.speedup.ci95}

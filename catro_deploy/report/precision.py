@@ -1,4 +1,4 @@
-"""The served precision: what was tried, why others lost, and how sensitive layers are."""
+"""The served precision: the candidates, why the others lost, and how sensitive the layers are."""
 
 from html import escape
 
@@ -16,11 +16,11 @@ __all__ = [
 ]
 
 SHOWN = 24
-"""Layers that are drawn; less sensitive ones are in the table."""
+"""The number of layers that are drawn; less sensitive ones are only in the table."""
 
 
 def precision_table(quantize: Quantize) -> Table:
-    """The candidates, the fastest first."""
+    """The candidates, fastest first."""
     rows = []
     for name, one in quantize.by_latency:
         faster, low, high = ratios(one.speedup.median, *one.speedup.ci95)
@@ -35,14 +35,14 @@ def precision_table(quantize: Quantize) -> Table:
 def precision_words(quantize: Quantize) -> str:
     """The request, the limits, and how int8 was made."""
     text = (
-        f"Asked for: {quantize.asked}. On {count(quantize.validation_images)} validation images at least "
+        f"Requested: {quantize.asked}. On {count(quantize.validation_images)} validation images at least "
         f"{percent(quantize.least_score)} {METRICS[quantize.metric]} had to be kept; latencies were measured "
         f"interleaved with the original in {quantize.own}.{divergence_words(quantize)}"
     )
     made = quantize.integers
     if made is None:
         return text
-    text += f" Integers: calibrated on {count(made.calibration_images)} training images"
+    text += f" int8: calibrated on {count(made.calibration_images)} training images"
     if qat := made.qat:
         text += _qat_words(qat)
     if made.kept is None:
@@ -62,22 +62,22 @@ def _qat_words(qat: Qat) -> str:
     epochs = len(qat.history.epochs)
     return (
         f", then fine-tuned for {count(epochs)} epoch{'s' if epochs > 1 else ''}: layers that had to stay in "
-        f"floating point before, {before}; after, {after}" + ("" if qat.used else ", so that it was not used")
+        f"floating point: {before} before, {after} after" + ("" if qat.used else ", so that it was not used")
     )
 
 
 def sensitivity_table(quantize: Quantize) -> Table | None:
-    """The cost of quantising each layer alone."""
+    """The cost of quantising each layer on its own."""
     found = _sensitivity(quantize)
     if not found:
         return None
     rows = tuple((one.layer, points(-one.drop_points), f"{one.error:.2e}") for one in found)
-    head = ("Layer, alone in integers", f"Points of {METRICS[quantize.metric]}", "Squared error of logits")
+    head = ("Layer, quantised alone", f"Points of {METRICS[quantize.metric]}", "Squared error of logits")
     return Table(head, rows, frozenset({1, 2}))
 
 
 def sensitivity_chart(quantize: Quantize) -> str:
-    """A bar for each layer: the error of the logits when it alone is quantised."""
+    """A bar for each layer: the error of the logits when only this layer is quantised."""
     found = _sensitivity(quantize)[:SHOWN]
     kept = _kept(quantize)
     largest = max(one.error for one in found) * 1e3
@@ -94,11 +94,11 @@ def sensitivity_chart(quantize: Quantize) -> str:
         parts.append(svg.row(number, drawn))
     more = len(_sensitivity(quantize)) - len(found)
     caption = (
-        "Mean squared error of the logits, in thousandths of their mean square, when one layer alone is in integers; "
+        "Mean squared error of the logits, in thousandths of their mean square, when only one layer is quantised; "
         f"at the right, the change of {METRICS[quantize.metric]}, in points, on some validation images."
         + (f" The {more} least sensitive layers are in the table." if more else "")
     )
-    entries = [("pruned", "in integers"), *([("original", "stays in floating point")] if kept else [])]
+    entries = [("pruned", "quantised"), *([("original", "stays in floating point")] if kept else [])]
     described = "; ".join(f"{escape(one.layer)}: {one.error:.2e}" for one in found[:5])
     return svg.figure("Sensitivity", described, parts, f"--rows:{len(found)}", "rows", caption, svg.legend(*entries))
 

@@ -1,4 +1,4 @@
-"""How well the layers were reconstructed: divergence of the answers, and where the outputs are explained least."""
+"""How well the layers were reconstructed: divergence of the answers, and the layers that are explained least."""
 
 from catro_deploy.records import ReconstructionPlan
 from catro_deploy.report import svg
@@ -12,7 +12,7 @@ SHOWN = 10
 
 
 def reconstruction_line(record: ReconstructionPlan) -> str:
-    """The reconstruction in one line, from plan.json."""
+    """A one-line summary of the reconstruction from plan.json."""
     before, after = record.kl_cut, record.kl_reconstructed
     worst = _from_lowest(record)[:1]
     least = "".join(f"; least explained: {name}, {percent(share)}" for name, share in worst) if after < before else ""
@@ -20,14 +20,14 @@ def reconstruction_line(record: ReconstructionPlan) -> str:
 
 
 def solved_words(record: ReconstructionPlan, resized_to: tuple[int, int] | None = None) -> str:
-    """What was solved, and what the figures refer to; ``resized_to`` is the size that the network computes at."""
+    """What was solved, and what the figures mean; ``resized_to`` is the size at which the network computes."""
     size = f" for images resized to {size_text(resized_to)}" if resized_to else ""
     words = (
         f"KL divergence of the answers from the original's{size}, at temperature 2, on training images held out from "
         "solving."
     )
     if not record.kl_reconstructed < record.kl_cut:
-        return f"{words} Solving the layers again brought the answers no closer: they keep the original's weights."
+        return f"{words} Solving again brought the answers no closer: the layers keep the original's weights."
     left = f", {count(len(record.left))} not" if record.left else ""
     return f"{words} {count(len(record.explained))} layers were solved again{left}."
 
@@ -42,19 +42,19 @@ def losses_table(record: ReconstructionPlan) -> Table:
 
 
 def layers_table(record: ReconstructionPlan) -> Table:
-    """R² of each layer that was solved, in the order of execution; none where the solution is not used."""
+    """R² of each layer that was solved, in the order of execution; no rows if the solution is not used."""
     used = record.kl_reconstructed < record.kl_cut
     rows = tuple((name, percent(share)) for name, share in record.explained.items()) if used else ()
     return Table(("Layer", "Output explained (R²)"), rows, frozenset({1}))
 
 
 def left_table(record: ReconstructionPlan) -> Table:
-    """Layers that the cut affected and that keep their weights, with the reason."""
+    """Layers that were affected by the cut but keep their weights, with the reason."""
     return Table(("Layer left as it is", "Reason"), tuple(record.left.items()))
 
 
 def reconstruction_chart(record: ReconstructionPlan) -> str:
-    """A bar of R² for each of the worst explained layers, the lowest first."""
+    """A bar of R² for each of the least explained layers, lowest first."""
     shown = _from_lowest(record)[:SHOWN]
     parts = svg.grid(svg.Axis(0, 100, 25), "%")
     for number, (name, share) in enumerate(shown):

@@ -1,4 +1,4 @@
-"""The accuracy after each step from the cut on, as a line, a table and bars."""
+"""The accuracy after each step, starting with the cut: as a line of text, a table and a bar chart."""
 
 from catro_deploy.records import Recovery
 from catro_deploy.report import svg
@@ -20,12 +20,12 @@ def recovery_line(recovery: Recovery) -> str:
 
 
 def recovery_words(recovery: Recovery) -> str:
-    """What the shares refer to, and what the steps are."""
+    """What the scores mean, and what the steps are."""
     steps = "After the cut, the remaining channels have the original's weights."
     if recovery.reconstructed is not None:
         steps += " Reconstruction solves the layers again, without labels."
     if recovery.finetuned is None:
-        steps += " It was not fine-tuned."
+        steps += " The network was not fine-tuned."
     what = _heading(recovery)
     return f"{what} on {count(recovery.images)} test images, the same at each step, in PyTorch and float32. {steps}"
 
@@ -51,7 +51,7 @@ def recovery_chart(recovery: Recovery) -> str:
 
 
 def _steps(recovery: Recovery) -> list[tuple[str, float]]:
-    """The steps; agreement of the original with itself is left out."""
+    """The steps and their scores; the agreement of the original with itself is left out."""
     steps = {
         "original": recovery.original if recovery.metric == "accuracy" else None,
         "after the cut": recovery.cut,

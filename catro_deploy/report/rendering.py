@@ -13,13 +13,13 @@ __all__ = ["environment", "render"]
 
 
 def render(template: str, **values: object) -> str:
-    """The text of ``template`` with ``values``; in HTML every value is escaped."""
+    """Render ``template`` with ``values``; in HTML every value is escaped."""
     return environment().get_template(template).render(**values)
 
 
 @cache
 def environment() -> "Environment":
-    """Templates by name. A name that a template uses and that is not given is an error."""
+    """The environment that finds templates by name; a variable that a template uses but is not given is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     found = Environment(
@@ -35,5 +35,5 @@ def environment() -> "Environment":
 
 
 def _plain(text: object) -> str:
-    """Text that Markdown shows as it is, on one line."""
+    """``text`` on one line, escaped so that Markdown shows it literally."""
     return re.sub(r"([\\`*_{}\[\]<|&~#])", r"\\\1", " ".join(str(text).split()))

@@ -1,4 +1,4 @@
-"""The same networks by several runtimes: the matrix, and which files to take."""
+"""The same networks in several runtimes: the matrix, and which files to use."""
 
 from catro_deploy.records import Runtimes
 from catro_deploy.report.tables import Table
@@ -20,12 +20,12 @@ def runtimes_table(found: Runtimes) -> Table:
 
 
 def runtimes_words(found: Runtimes) -> str:
-    """How it was measured, the fastest and its files, and what is missing."""
+    """How the runtimes were measured, the fastest and its files, and the missing ones."""
     best = found.rows[found.fastest]
     images = f"; accuracy on {count(found.test_images)} test images" if best.accuracy is not None else ""
     text = (
-        f"All in one process on the device, interleaved{images}. Fastest: the pruned network in {best.precision} by "
-        f"{best.runtime}, from {' and '.join(best.files)}."
+        f"All were measured in one process on the device, interleaved{images}. Fastest: the pruned network in "
+        f"{best.precision} by {best.runtime}, from {' and '.join(best.files)}."
     )
     if not best.served:
         text += " It is not what this run ships."

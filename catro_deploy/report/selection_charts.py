@@ -1,4 +1,4 @@
-"""How Algorithm 2 grew the layers, and which channels of them stayed: the paper's figures 5 and 6, of one run."""
+"""How Algorithm 2 grew the layers, and which channels were kept: figures 5 and 6 of the paper, for one run."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from catro_deploy.report.wording import count
 __all__ = ["kept_chart", "path_chart"]
 
 TALL = 16
-"""Pixels of a group at its last width."""
+"""The height of a group at its final width, in pixels."""
 
 
 def path_chart(path: Sequence[tuple[str, int]], groups: Sequence[GroupFigures]) -> str:
-    """A silhouette for each group: its width at every iteration. ``path`` are the groups that grew, and to what."""
+    """A silhouette for each group: its width at every iteration. ``path`` holds the groups that grew and the widths."""
     grown = {name for name, _ in path}
     shown = [group for group in groups if group.name in grown]
     axis = svg.zoomed(0, len(path), 5, floor=0)
@@ -30,16 +30,15 @@ def path_chart(path: Sequence[tuple[str, int]], groups: Sequence[GroupFigures]) 
         parts.append(svg.row(number, drawn))
     last, words = path[-1][0], f"{count(len(path))} iterations"
     caption = (
-        f"Algorithm 2: in each of {words} one group grows, the one with the largest gain for its cost. From where it "
-        "first "
-        "grew, the height is its width as a share of the final width, which is at the right."
+        f"Algorithm 2: in each of {words} one group grows, the one with the largest gain for its cost. From "
+        "its first growth on, the height is its width as a share of the final width, which is at the right."
     )
     description = f"{words} over {count(len(shown))} groups, the last in {last}."
     return svg.figure("Search path", description, parts, f"--rows:{len(shown)}", "rows", caption)
 
 
 def kept_chart(groups: Sequence[GroupFigures]) -> str:
-    """A strip for each group, from its first channel to its last: those that stay are filled."""
+    """A strip for each group, from its first channel to its last; kept channels are filled."""
     parts: list[str] = []
     for number, group in enumerate(groups):
         drawn = [
@@ -49,14 +48,14 @@ def kept_chart(groups: Sequence[GroupFigures]) -> str:
             svg.value(f"{group.width_after} of {group.width_before}", faint=bool(group.fixed)),
         ]
         parts.append(svg.row(number, drawn))
-    caption = "Which channels stay, from the first of each group at the left to its last."
+    caption = "The channels that are kept, from the first of each group at the left to its last."
     description = "; ".join(f"{group.name}: {group.width_after}" for group in groups[:5])
     legend = svg.legend(("pruned", "kept"), ("track", "cut"))
     return svg.figure("Kept channels", description, parts, f"--rows:{len(groups)}", "rows", caption, legend)
 
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last of each row of consecutive ``numbers``, which ascend."""
+    """First and last number of each run of consecutive ``numbers``, which are in ascending order."""
     runs: list[tuple[int, int]] = []
     for one in numbers:
         if runs and runs[-1][1] == one - 1:

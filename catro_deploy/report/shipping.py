@@ -1,4 +1,4 @@
-"""What to ship, in words: the file, its input and its output."""
+"""Descriptions of what to ship: the file, its input and its output."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ CLASSES_SHOWN = 50
 
 
 def shipping_words(shipped: Shipped, folder: str = "ship") -> list[tuple[str, str]]:
-    """Pairs of name and text for the content of model.json, whose file is in ``folder``."""
+    """Pairs of name and text for the content of model.json; the network's file is in ``folder``."""
     sizes = f"{kilobytes(shipped.bytes)}; the original: {kilobytes(shipped.original_bytes)}"
     return [
         ("ship", f"{folder}/{shipped.file} ({shipped.precision}, {sizes})"),
@@ -20,7 +20,7 @@ def shipping_words(shipped: Shipped, folder: str = "ship") -> list[tuple[str, st
 
 
 def kilobytes(count: int) -> str:
-    """Bytes as files are counted, in thousands: ``1,234.5 kB``."""
+    """A number of bytes in kB of 1000 bytes, as usual for files: ``1,234.5 kB``."""
     return f"{count / 1000:,.1f} kB"
 
 

@@ -1,6 +1,6 @@
-"""SVG that fits any width: horizontal places are percents of the plot, vertical places and text sizes pixels.
+"""SVG that fits any width: horizontal positions are percentages of the plot, vertical positions and text sizes pixels.
 
-A plot's labels are outside of the SVG's own box; padding of the page makes room for them, so that phones get narrower
+A plot's labels are outside the SVG's own box; padding of the page makes room for them, so that phones get narrower
 margins without smaller text.
 """
 
@@ -48,11 +48,11 @@ class Axis:
         return [round(index * self.step, 12) for index in range(first, last + 1)]
 
     def place(self, number: float) -> float:
-        """The position of ``number``, in percent of the plot's width, clipped to it."""
+        """The position of ``number``, in percent of the plot's width, clipped to 0..100."""
         return min(100.0, max(0.0, (number - self.low) / (self.high - self.low) * 100))
 
     def format(self, number: float) -> str:
-        """A tick's number with as many decimals as the step needs."""
+        """The label of a tick, with the number of decimals that the step needs."""
         decimals = next((d for d in range(8) if abs(round(self.step, d) - self.step) < 1e-9), 8)
         return f"{number:.{decimals}f}"
 
@@ -70,17 +70,17 @@ def zoomed(low: float, high: float, ticks: int = 4, *, floor: float = -math.inf,
 
 
 def text(x: float, y: float | str, content: str, style: str = "", *, dx: float = 0, dy: float = 0) -> str:
-    """Words at ``x`` percent plus ``dx`` pixels, ``y`` pixels (or ``100%``) plus ``dy``; ``style``: CSS classes."""
+    """Text at ``x`` percent plus ``dx`` pixels, ``y`` pixels (or ``100%``) plus ``dy``; ``style``: CSS classes."""
     return f'<text x="{x:.2f}%" y="{y}" dx="{dx:g}" dy="{dy:g}" class="{style}">{escape(content)}</text>'
 
 
 def row(number: int, parts: Iterable[str]) -> str:
-    """Parts drawn around y = 0 that the style sheet moves to the middle of row ``number``."""
+    """Parts drawn around y = 0, which the style sheet moves to the middle of row ``number``."""
     return f'<g class="row" style="--row:{number}">{"".join(parts)}</g>'
 
 
 def rect(x: float, y: float, width: float, height: float, style: str, *, hint: str = "") -> str:
-    """A rectangle; ``x``, ``width`` in percent, ``y``, ``height`` in pixels; ``hint`` shows under the mouse."""
+    """A rectangle; ``x``, ``width`` in percent, ``y``, ``height`` in pixels; ``hint`` is shown on hover."""
     place = f'x="{x:.3f}%" y="{y:.2f}" width="{width:.3f}%" height="{height:.2f}"'
     return f'<rect {place} class="{style}">{_hint(hint)}</rect>'
 
@@ -91,7 +91,7 @@ def line(x1: float, y1: float | str, x2: float, y2: float | str, style: str) -> 
 
 
 def circle(x: float, y: float, radius: float, style: str, *, hint: str = "") -> str:
-    """A dot at ``x`` percent, ``y`` pixels; ``hint`` shows under the mouse."""
+    """A dot at ``x`` percent, ``y`` pixels; ``hint`` is shown on hover."""
     return f'<circle cx="{x:.2f}%" cy="{y:.2f}" r="{radius:g}" class="{style}">{_hint(hint)}</circle>'
 
 
@@ -100,7 +100,7 @@ def _hint(words: str) -> str:
 
 
 def grid(axis: Axis, unit: str = "") -> list[str]:
-    """Vertical lines at the ticks and their numbers below."""
+    """Vertical lines at the ticks, with their labels below."""
     parts = []
     for tick in axis.ticks:
         place = axis.place(tick)
@@ -112,9 +112,9 @@ def grid(axis: Axis, unit: str = "") -> list[str]:
 def scales(
     across: Axis, up: Axis, top: float, height: float, heads: tuple[str, str], units: tuple[str, str]
 ) -> list[str]:
-    """The ticks of a plot of two quantities, ``height`` pixels from ``top`` on, with lines at those of ``up``.
+    """The ticks of a plot of two quantities, ``height`` pixels high from ``top``, with lines at those of ``up``.
 
-    ``heads`` and ``units`` are those of ``across`` and of ``up``.
+    ``heads`` and ``units`` are the titles and units of ``across`` and ``up``, in this order.
     """
     parts = [text(0, top - 10, heads[1], "head")]
     for tick in up.ticks:
@@ -127,7 +127,7 @@ def scales(
 
 
 def name(words: str, keep: str) -> str:
-    """A row's label, in the left margin, or above the row on a narrow page; ``keep`` as in ``shorten``."""
+    """A row's label, in the left margin or, on a narrow page, above the row; ``keep`` as in ``shorten``."""
     return text(0, 4, shorten(words, 34, keep=keep), "name", dx=-14)
 
 
@@ -143,7 +143,7 @@ def legend(*entries: tuple[str, str]) -> str:
 
 
 def curve(points: Sequence[tuple[float, float]], top: float, height: float, style: str) -> str:
-    """A line through ``points``: percents of the plot's width and, from ``top`` downwards, of ``height`` pixels."""
+    """A line through ``points``: percentages of the plot's width and, from ``top`` downwards, of ``height`` pixels."""
     joined = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
     return (
         f'<svg y="{top:g}" width="100%" height="{height:g}" viewBox="0 0 100 100" preserveAspectRatio="none">'
@@ -152,7 +152,7 @@ def curve(points: Sequence[tuple[float, float]], top: float, height: float, styl
 
 
 def strip(runs: Sequence[tuple[int, int]], length: int, height: float, style: str) -> str:
-    """Pieces of a strip of ``length`` cells around y = 0, each from its first cell to its last, counted from 0."""
+    """Pieces of a strip of ``length`` cells around y = 0, each from its first to its last cell, counted from 0."""
     drawn = "".join(f"M{first} 0h{last - first + 1}v1h-{last - first + 1}z" for first, last in runs)
     size = f'y="{-height / 2:g}" width="100%" height="{height:g}"'
     return f'<svg {size} viewBox="0 0 {length} 1" preserveAspectRatio="none"><path d="{drawn}" class="{style}"/></svg>'
@@ -163,8 +163,8 @@ def figure(
 ) -> str:
     """A chart with a title and a description for screen readers, and a caption.
 
-    ``size`` is inline CSS: a height, or ``--rows`` for a plot whose rows the style sheet spaces. ``caption`` and
-    ``legend`` are HTML.
+    ``size`` is inline CSS: a height, or ``--rows`` for a plot whose row spacing is set by the style sheet. ``caption``
+    and ``legend`` are HTML.
     """
     name = escape(title.lower().replace(" ", "-"))
     return (

@@ -40,7 +40,7 @@ def cells_table(sweep: SweepRecord) -> Table:
 
 
 def figure_words(figures: CellFigures) -> str:
-    """What came out, in a few words: ``98.20%, 0.412 ms (0.493x), 45.1 kB``."""
+    """The results in a few words: ``98.20%, 0.412 ms (0.493x), 45.1 kB``."""
     score, _, latency, ratio, size = _figures(figures)
     return ", ".join(
         text for text in (score, f"{latency} ({ratio})" if ratio != NONE else "", size) if text.strip(NONE)
@@ -60,7 +60,7 @@ def _figures(figures: CellFigures | None) -> tuple[str, ...]:
 
 
 def _outcome(cell: CellRecord) -> str:
-    """What became of a cell; what was not measured has met nothing."""
+    """The outcome of a cell; a cell without measurements has met nothing."""
     unmeasured = cell.status == "done" and cell.figures is not None and cell.figures.latency_ms is None
     return "not measured" if unmeasured else OUTCOMES[cell.status]
 
@@ -70,7 +70,7 @@ def _reason(cell: CellRecord) -> str:
 
 
 def sweep_page(sweep: SweepRecord, name: str) -> str:
-    """Everything as one HTML page, which lies beside the folders of the cells."""
+    """Everything as one HTML page, which is next to the folders of the cells."""
     found = fronts(sweep)
     return render(
         "sweep.html.jinja",
@@ -90,7 +90,7 @@ def sweep_page(sweep: SweepRecord, name: str) -> str:
 
 
 def _notices(sweep: SweepRecord) -> list[tuple[str, str]]:
-    """What to read first: the cells and what is wrong with them, once for all cells of which it is the same."""
+    """What to read first: problems and the cells that have them, each problem once."""
     found: dict[str, list[str]] = {}
     for cell in sweep.cells:
         if cell.problems:
@@ -112,31 +112,29 @@ def _shipped(front: Front) -> tuple[str, ...]:
     if cell and cell.figures:
         score, _, latency, ratio, size = _figures(cell.figures)
         return f"{cell.run}/{cell.figures.file}", score, latency, ratio, size
-    choice = f"one of {len(front.best)}, see below" if front.best else "nothing: no cell was measured and met all"
+    choice = f"one of {len(front.best)}, see below" if front.best else "nothing: no measured cell met what was asked"
     return choice, "", "", "", ""
 
 
 def _ship_words(max_drop: float | None) -> str:
-    """How it was decided."""
+    """How the choice was made."""
     if max_drop is None:
-        rule = (
-            "Nothing says how much may be lost (--max-drop): where several cells are not beaten, the choice is yours."
-        )
+        rule = "No loss limit was set (--max-drop): where several cells are not dominated, the choice is yours."
     else:
         rule = f"Of the cells that met what was asked, the fastest that loses at most {max_drop:g} points."
-    return f"{rule} Decided on validation images; scores are of test images, which no decision has used."
+    return f"{rule} Decided on validation images; scores are on test images, which no decision used."
 
 
 def _best_words(front: Front) -> str:
-    """The cells that no other beats."""
+    """The cells that are not dominated."""
     if not front.best:
-        return "No cell has met what was asked and was measured."
+        return "No measured cell met what was asked."
     names = ", ".join(map(short_name, front.best))
-    return f"Not beaten by another, on validation images: {names}."
+    return f"Not dominated, on validation images: {names}."
 
 
 def _rows(front: Front) -> list[tuple[CellRecord, str, tuple[tuple[str, str], ...], str]]:
-    """All cells: the record, its short name, texts with their intervals, and what became of it."""
+    """All cells: the record, its short name, texts with their intervals, and its outcome."""
     return [(cell, short_name(cell), _row(cell.figures), _outcome(cell)) for cell in front.cells]
 
 

@@ -42,7 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Table:
-    """Texts in rows; the columns ``numeric`` are right-aligned."""
+    """Rows of text; the columns in ``numeric`` are right-aligned."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -64,7 +64,7 @@ def spent(report: Report) -> str:
 
 
 def summary_table(report: Report) -> Table:
-    """Original, pruned and change; without a measurement the next best figure, labelled."""
+    """Original, pruned and change; without a measurement, the next best figure with a label."""
     before, after = report.original, report.pruned
     rows = [*_precision_rows(report), *_accuracy_rows(report), *_latency_rows(report)]
     for name, old, new in (("MACs per image", before.macs, after.macs), ("Parameters", before.params, after.params)):
@@ -78,7 +78,7 @@ def summary_table(report: Report) -> Table:
 
 
 def resized_sizes(given: InputFigures) -> tuple[str, str] | None:
-    """The sizes that both networks compute at, if they differ."""
+    """The image sizes at which the two networks compute; None if they are the same."""
     height, width = given.shape[1:]
     return (size_text((height, width)), size_text(given.resized_to)) if given.resized_to else None
 
@@ -110,7 +110,7 @@ def _accuracy_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 def interval_row(report: Report) -> tuple[str, str, str, str]:
-    """The 95% intervals of both accuracies, and of the change where that was recorded."""
+    """The 95% intervals of both accuracies, and of the change if that was recorded."""
     both = [share_interval(network.accuracy_ci95) for network in (report.original, report.pruned)]
     changed = report.accuracy_change_ci95
     texts = [*both, change_interval(changed) if changed else ""]
@@ -172,7 +172,7 @@ def width_table(report: Report) -> Table:
         (
             group.name,
             count(group.width_before),
-            count(group.width_after) if group.width_after else "gone",
+            count(group.width_after) if group.width_after else "removed",
             f"{group.width_after / group.width_before:.0%}",
             "" if group.trace_ratio is None else f"{group.trace_ratio:.4g}",
             "" if group.rounds is None else str(group.rounds),
@@ -185,10 +185,10 @@ def width_table(report: Report) -> Table:
 
 
 def records_table(record: Mapping[str, Any], head: tuple[str, str], absent: str = "not recorded") -> Table:
-    """Any record as rows of name and value; ``absent`` where there is no value."""
+    """Any record as rows of name and value; ``absent`` stands for a missing value."""
     return Table(head, tuple((label(key), value(key, content, absent)) for key, content in flatten(record)))
 
 
 def pruning_settings_table(settings: Mapping[str, Any]) -> Table:
-    """[prune] as it was, with the settings that were left unset."""
+    """The [prune] settings of the run, including those that were not set."""
     return records_table(settings, ("Setting", "Value"), "not set")

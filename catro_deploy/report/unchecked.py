@@ -1,4 +1,4 @@
-"""What was not checked, because the target could not be reached."""
+"""What was not checked because the target could not be reached."""
 
 from catro_deploy.records import Plan
 from catro_deploy.report.verdict import prediction_word
@@ -26,5 +26,5 @@ def unchecked_words(plan: Plan, max_drop: float | None, *, can_be_added: bool) -
         return found
     return (
         f"{found} To check: catro-deploy device add NAME --ssh USER@HOST --target {plan.target}, then the same command "
-        "again; or carry it there: catro-deploy bundle"
+        "again; or carry a bundle there: catro-deploy bundle"
     )

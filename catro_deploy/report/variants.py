@@ -1,4 +1,4 @@
-"""The variants of a pruning: a table, the outcome in words and in one line."""
+"""The variants of a pruning: a table, and the outcome in detail and in one line."""
 
 from catro_deploy.records import Variant, Variants
 from catro_deploy.records.variants import BUDGET, STEPS, TARGET
@@ -9,13 +9,13 @@ __all__ = ["variants_line", "variants_table", "variants_words"]
 
 
 def variants_line(found: Variants, number: int) -> str:
-    """Which one was taken."""
+    """The variant that was taken, in one line."""
     taken = found.variants[number - 1]
     return f"variant {number} of {len(found.variants)}: {taken.name}; divergence {nats(taken.kl_nats[-1])}"
 
 
 def variants_table(found: Variants, number: int) -> Table:
-    """A row for each variant, the best first; ``number`` is the one that was taken."""
+    """A row for each variant, best first; ``number`` is the one that was taken."""
     steps = STEPS[: max(len(one.kl_nats) for one in found.variants)]
     head = ["", "Variant", "Latency", "MACs", "Untrained", *steps[1:], "Agreement", "Accuracy"]
     rows = [_cells(place, one, len(steps), number) for place, one in enumerate(found.variants, 1)]
@@ -38,27 +38,28 @@ def _plain(kl_nats: float) -> str:
 
 
 def variants_words(found: Variants) -> str:
-    """What the figures refer to, and how to take another variant."""
+    """What the figures mean, and how to take another variant."""
     several = any(BUDGET in one.changes and TARGET not in one.changes for one in found.variants)
     text = (
-        f"{count(len(found.variants))} variants of the pruning were brought to "
+        f"{count(len(found.variants))} variants were pruned to "
         f"{'their budgets' if several else 'the budget'} by measurement, in "
         f"{found.minutes:.0f} minutes. Their divergence from the original's answers (KL, in nats) is shown untrained "
-        "and after each step of training; only the best of each step go on. Agreement and accuracy are those after the "
-        f"last step. All are on {count(found.validation_images)} validation images; the test images were not used. The "
-        "one taken was then fine-tuned in full: the rest of this report is about it. To continue with another: --take "
-        "and its number."
+        "and after each step of training; only the best of each step continue. Agreement and accuracy are those after "
+        f"the last step. All are on {count(found.validation_images)} validation images; the test images were not used. "
+        "The one taken was then fine-tuned in full: the rest of this report is about it. To continue with another: "
+        "--take and its number."
     )
     if several:
         text += (
-            " Each budget was searched by itself. The best variant of the fastest budget is taken that keeps the "
-            "accuracy on validation images within --max-drop; without it, or if none does, that of --budget."
+            " Each budget was searched separately. Of the best variants of the budgets, the fastest that keeps the "
+            "accuracy on validation images within --max-drop is taken; without --max-drop, or if none does, that of "
+            "--budget."
         )
     if any(TARGET in one.changes for one in found.variants):
         text += (
-            " Latencies are shares of the original's on the target that was named. The original takes another time on "
-            "other targets, so a budget there is another share of it: the one that is the same latency."
+            " Latencies are shares of the original's latency on the given target. The original's latency differs on "
+            "other targets, so a budget there is a different share of it: the one with the same absolute latency."
         )
     if found.left_out:
-        text += f" Not begun for lack of time (--search-minutes): {found.left_out} more."
+        text += f" Not started for lack of time (--search-minutes): {found.left_out} more."
     return text

@@ -1,4 +1,4 @@
-"""The variants of a search as a picture: agreement with the original over measured latency, both with intervals."""
+"""A chart of the variants of a search: agreement with the original over measured latency, both with intervals."""
 
 from collections.abc import Callable
 

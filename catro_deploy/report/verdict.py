@@ -1,4 +1,4 @@
-"""One sentence that the figures of a report support, and no more."""
+"""The verdict of a report: one sentence that claims no more than the figures support."""
 
 from catro_deploy.records import LatencyPlan, Speedup
 from catro_deploy.records.budgets import BudgetUsed
@@ -28,7 +28,7 @@ OUTCOMES = {
 
 
 def verdict(report: Report) -> str:
-    """One sentence that the figures of ``report`` support, and no more."""
+    """One sentence that claims no more than the figures of ``report`` support."""
     speed = _speed(report.speedup) if report.speedup else _not_measured(report)
     parts = [f"{speed}, {_accuracy(report)}", *_budget(report)]
     if report.verification and not report.verification.passed:
@@ -52,7 +52,7 @@ def validity(report: Report) -> str:
 
 
 def invalid_original(report: Report) -> str:
-    """Why comparisons with this original are meaningless, half a sentence; empty if they are not."""
+    """Why comparisons with this original are meaningless, as a clause; empty if they are meaningful."""
     look = report.images.first_look
     if look and look.invalid:
         return look.invalid
@@ -66,7 +66,7 @@ def invalid_original(report: Report) -> str:
 
 
 def _exported_rightly(verification: Verification) -> bool:
-    """Whether the runtime's logits are PyTorch's within the tolerance; those in integers only have to be finite."""
+    """Whether the runtime's logits match PyTorch's within the tolerance; those of int8 only have to be finite."""
     precisions = verification.precision
     for network, precision in (
         (verification.original, precisions.original),
@@ -79,7 +79,7 @@ def _exported_rightly(verification: Verification) -> bool:
 
 
 def prediction_word(latency: LatencyFigures | LatencyPlan) -> str:
-    """What a plan's times are called: ``estimate``, or ``predicted`` if they follow from measurements."""
+    """The word for a plan's times: ``estimate``, or ``predicted`` if they are based on measurements."""
     return "estimate" if latency.how == "estimate" else "predicted"
 
 
@@ -127,7 +127,7 @@ def _accuracy(report: Report) -> str:
     if report.agreement and drop is None:
         images = count(report.verification.test_images)
         same = percent(report.agreement.share)
-        return f"the original's answer to {same} of {images} test images without labels (accuracy not known)"
+        return f"same answer as the original on {same} of {images} test images without labels (accuracy not known)"
     old, new = report.original.accuracy, report.pruned.accuracy
     changed = report.accuracy_change_ci95
     if drop == 0:
@@ -138,7 +138,7 @@ def _accuracy(report: Report) -> str:
 
 
 def _budget(report: Report) -> list[str]:
-    """The outcome of the budget; empty for one of MACs that is met."""
+    """The outcome of the budget; empty for a budget of MACs that is met."""
     used = report.budget_used
     if used.outcome == "not measured":
         return []
@@ -151,6 +151,6 @@ def _budget(report: Report) -> list[str]:
         {
             "met": f"budget {report.budget} met: {measured}, measured",
             "unsure": f"budget {report.budget} missed, but within the noise: {measured}, measured",
-            "missed": f"OVER BUDGET: {measured}, measured, where {report.budget} was asked",
+            "missed": f"OVER BUDGET: {measured}, measured, where {report.budget} was requested",
         }[used.outcome]
     ]

@@ -1,4 +1,4 @@
-"""Numbers and names for readers: units and rounding."""
+"""Numbers and names formatted for readers: units and rounding."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ _BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def percent(fraction: float | None) -> str:
-    """``0.9944`` as ``99.44%``; never ``100.00%`` or ``0.00%`` for what is not all or nothing."""
+    """``0.9944`` as ``99.44%``; never ``100.00%`` or ``0.00%`` unless it is exactly all or nothing."""
     if fraction is None:
         return "not recorded"
     decimals = 2
@@ -73,7 +73,7 @@ def change_interval(bounds: Sequence[float]) -> str:
 
 
 def ratios(*numbers: float) -> list[str]:
-    """Ratios with one number of decimals, enough that what is not 1 does not read as 1."""
+    """Ratios with the same number of decimals, enough that only an exact 1 reads as 1."""
     decimals = 2
     while decimals < 6 and any(n != 1 and float(f"{n:.{decimals}f}") == 1 for n in numbers):
         decimals += 1
@@ -86,7 +86,7 @@ def count(number: float) -> str:
 
 
 def large(number: float) -> str:
-    """``40551808`` as ``40.6 M``; below a million all digits."""
+    """``40551808`` as ``40.6 M``; below a million with all digits."""
     for size, unit in ((1e9, "G"), (1e6, "M")):
         if number >= size:
             return f"{number / size:.3g} {unit}" if number < size * 100 else f"{number / size:,.0f} {unit}"
@@ -104,7 +104,7 @@ def minus(text: str) -> str:
 
 
 def typeset(text: str) -> str:
-    """For a page: arrows, minus and micro signs where text for a terminal has ``->``, ``-`` and ``us``."""
+    """``text`` for a page: arrows, minus and micro signs instead of the terminal's ``->``, ``-`` and ``us``."""
     return re.sub(r"(?<=\d) us\b", " µs", minus(text.replace(" -> ", " → ")))
 
 
@@ -117,7 +117,7 @@ def ms(milliseconds: float) -> str:
 
 
 def nats(divergence: float | None) -> str:
-    """A divergence with three significant digits: ``0.0123 nats``; None is one of logits that are not finite."""
+    """A divergence with three significant digits: ``0.0123 nats``; None means that logits are not finite."""
     return "not finite" if divergence is None else f"{divergence:.3g} nats"
 
 
@@ -135,14 +135,14 @@ def beside(number: float, asked: float, unit: str) -> str:
 
 
 def shorten(text: str, length: int, *, keep: str = "start") -> str:
-    """At most ``length`` characters, an ellipsis in place of the rest; ``keep`` is ``start`` or ``end``."""
+    """``text`` with at most ``length`` characters, with an ellipsis for the rest; ``keep`` is ``start`` or ``end``."""
     if len(text) <= length:
         return text
     return "…" + text[-(length - 1) :] if keep == "end" else text[: length - 1].rstrip() + "…"
 
 
 def flatten(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested mappings as pairs of dotted key and value, in their order."""
+    """Nested mappings as pairs of dotted key and value, in the original order."""
     for key, content in record.items():
         if isinstance(content, Mapping):
             yield from flatten(content, f"{prefix}{key}.")
@@ -151,12 +151,12 @@ def flatten(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def label(key: str) -> str:
-    """A dotted key as words, its unit left to the value: ``cpu.clock_mhz_before`` as ``cpu: clock before``."""
+    """A dotted key as words, without the unit of its value: ``cpu.clock_mhz_before`` as ``cpu: clock before``."""
     return ": ".join(" ".join(_split_unit(part)[0].split("_")) for part in key.split("."))
 
 
 def value(key: str, content: Any, absent: str = "not recorded") -> str:  # noqa: ANN401 - whatever a JSON record holds
-    """A recorded value as text, with the unit that the key's ending names; ``absent`` where there is none."""
+    """A recorded value as text, with the unit that the key names; ``absent`` if there is no value."""
     if content is None or content == "" or content == []:
         return absent if content is None else "none"
     if isinstance(content, bool):

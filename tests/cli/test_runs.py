@@ -55,7 +55,7 @@ def test_the_report_compares_with_the_run_before_of_the_same_network(two_runs):
     assert report["before"]["earlier"]["name"] == "first"
     assert ["finetune.epochs", "2", "3"] in report["before"]["settings"]
     for suffix in ("html", "md"):
-        assert "Compared with the run before" in (two_runs / f"second/report.{suffix}").read_text()
+        assert "Compared with the previous run" in (two_runs / f"second/report.{suffix}").read_text()
     alone = json.loads((two_runs / "first/report.json").read_text())
     assert alone["before"] is None
     assert "Compared with" not in (two_runs / "first/report.html").read_text()

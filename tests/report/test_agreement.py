@@ -33,7 +33,7 @@ def report(verify, search=None, quantize=None):
 def test_without_labels_agreement_leads_and_nothing_is_called_an_accuracy():
     content = report(make_unlabelled())
     assert content.verdict == (
-        "1.84x faster (95% CI 1.80 to 1.88), the original's answer to 98.20% of 5,000 test images without labels "
+        "1.84x faster (95% CI 1.80 to 1.88), same answer as the original on 98.20% of 5,000 test images without labels "
         "(accuracy not known)"
     )
     assert (content.labelled, content.accuracy_drop_points, content.per_class) == (False, None, ())
@@ -82,7 +82,7 @@ def test_a_choice_by_agreement_is_a_warning_and_is_compared_with_test_images():
     (warning,) = [one for one in content.warnings if "agreement" in one]
     assert warning == (
         f"The budget was chosen by agreement with the original, not by accuracy: {SEEN} "
-        "(of the test images it has 99.44% right)."
+        "(the original's accuracy on the test images is 99.44%)."
     )
     without = {"metric": "agreement", "metric_reason": "no labels", "original_validation_accuracy": None}
     assert basis_warnings(make_unlabelled(), make_search(**without), make_quantize(**without)) == []
@@ -91,7 +91,7 @@ def test_a_choice_by_agreement_is_a_warning_and_is_compared_with_test_images():
 def test_validation_images_that_were_far_easier_than_test_images_are_a_warning():
     easy = make_search(original_validation_accuracy=0.998, validation_images=2000)
     (warning,) = basis_warnings(make_verify(before=0.95), easy, None)
-    assert "of which the original has 99.80% right (of the test images it has 95.00% right)" in warning
+    assert "its accuracy there is 99.80% (the original's accuracy on the test images is 95.00%)" in warning
     assert basis_warnings(make_verify(before=0.99), easy, None) == []
 
 

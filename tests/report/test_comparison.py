@@ -63,7 +63,7 @@ def test_figures_stand_side_by_side_with_their_change(make):
 
 def test_within_a_report_heads_are_short_and_the_stage_is_left_out(make):
     table = before_table(compare(make("old", 0.90), make("newer", 0.93)))
-    assert table.head == ("", "Run before", "This run", "Change")
+    assert table.head == ("", "Previous run", "This run", "Change")
     names = [row[0] for row in table.rows]
     assert "Accuracy, pruned" in names
     assert not {"Last stage", "Finished"} & set(names)

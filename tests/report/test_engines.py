@@ -43,8 +43,8 @@ def test_the_spread_over_rebuilds():
 
 def test_the_mode_that_counts_is_named():
     graph, plain = Mode(1, transfers=False, cuda_graph=True), Mode(1, transfers=False, cuda_graph=False)
-    assert "The first row counts: launched as one CUDA graph." in mode_words(report(graph, plain))
-    assert "The first row counts: launched layer by layer." in mode_words(report(plain, graph))
+    assert "The first row is the one that counts: launched as one CUDA graph." in mode_words(report(graph, plain))
+    assert "The first row is the one that counts: launched layer by layer." in mode_words(report(plain, graph))
 
 
 def test_an_engine_on_a_jetson_and_its_dla():

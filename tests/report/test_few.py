@@ -67,7 +67,7 @@ def test_too_few_test_images_are_warned_of(images, max_drop, warned):
     found = few_image_warnings(make_verify(test_images=images, max_drop=max_drop))
     assert bool(found) == warned
     if images == 45:
-        assert "45 test images cannot show a small loss: one is 2.2 points" in found[0]
+        assert "45 test images cannot show a small loss: one image is 2.2 points" in found[0]
 
 
 def test_a_fine_tuning_that_was_discarded_is_told():

@@ -17,7 +17,7 @@ from tests.report.made import (
 )
 from tests.report.pages import Page
 
-NO_TRAINING = "No training took place: the weights are those of the pruning, validation accuracy 41.00%."
+NO_TRAINING = "No training took place: the weights are those after pruning, validation accuracy 41.00%."
 
 
 def reports(finetune):

@@ -43,7 +43,7 @@ def test_where_divergence_counted_it_has_a_column_and_a_sentence():
         metric_reason=reason,
     )
     table = front_table(few)
-    assert table.head[-2:] == ("Divergence", "Within the loss allowed")
+    assert table.head[-2:] == ("Divergence", "Within the allowed loss")
     assert [row[-2] for row in table.rows] == ["", *["0.004 nats"] * 4]
     assert "may be at most 0.005 nats" in front_words(few)
     assert "45 images are too few to count" in front_words(few)

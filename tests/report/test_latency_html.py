@@ -83,7 +83,7 @@ def test_the_budget_is_a_figure_of_its_own_with_its_measurement():
 
     assert "Budget 0.5x 0.400× met, measured predicted 0.480x" in " ".join(re.sub(r"<[^>]+>", " ", html).split())
     budget = section(html, "Budget")
-    assert "Asked 0.500x Predicted 0.480x Measured 0.400x 95% CI of the measurement 0.320x to 0.500x" in budget
+    assert "Requested 0.500x Predicted 0.480x Measured 0.400x 95% CI of the measurement 0.320x to 0.500x" in budget
     assert "Outcome met MACs used, for information 49.00%" in budget
 
 
@@ -114,7 +114,7 @@ def test_staircases_mark_candidates_the_chosen_and_the_original_width():
     assert len(parsed.styled("circle", "candidate")) == 1 + 2
     assert [attrs["x1"] for attrs in parsed.styled("line", "chosen")] == ["25.00%"]
     assert "16 → 4, no period" in parsed.texts
-    assert "16 → gone, period 4" in parsed.texts
+    assert "16 → removed, period 4" in parsed.texts
 
 
 def test_of_many_staircases_those_with_most_time_and_no_two_alike_are_open():
@@ -135,7 +135,7 @@ def test_layers_have_a_bar_before_and_after_and_those_gone_say_so():
     parsed = Page(page(make_timed_plan()))
 
     assert "600 → 150" in parsed.texts
-    assert "120 → gone" in parsed.texts
+    assert "120 → removed" in parsed.texts
     gone = section(page(make_timed_plan()), "Widths")
     assert "1 residual branch is removed, named by the last layer: gone.conv2." in gone
     assert "Removed layers: gone.conv1, gone.conv2." in gone

@@ -49,7 +49,7 @@ def test_both_reports_show_every_step():
 
 
 def test_a_run_without_training_says_so_once_more():
-    assert recovery_words(make_recovery(**UNTRAINED)).endswith("It was not fine-tuned.")
+    assert recovery_words(make_recovery(**UNTRAINED)).endswith("The network was not fine-tuned.")
     assert "fine-tuned" not in recovery_words(make_recovery())
 
 

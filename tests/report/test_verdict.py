@@ -67,9 +67,9 @@ def test_verdict_names_a_budget_of_macs_that_was_not_met():
     [
         ("0.5x", "; budget 0.5x met: 0.400x of the original's latency, measured"),
         ("0.39x", "; budget 0.39x missed, but within the noise: 0.400x of the original's latency, measured"),
-        ("0.3x", "; OVER BUDGET: 0.400x of the original's latency, measured, where 0.3x was asked"),
+        ("0.3x", "; OVER BUDGET: 0.400x of the original's latency, measured, where 0.3x was requested"),
         ("400us", "; budget 400us met: 400 us, measured"),
-        ("0.3ms", "; OVER BUDGET: 400 us, measured, where 0.3ms was asked"),
+        ("0.3ms", "; OVER BUDGET: 400 us, measured, where 0.3ms was requested"),
     ],
 )
 def test_verdict_says_what_became_of_a_budget_of_latency(budget, words):

@@ -258,7 +258,7 @@ def test_the_command_decides_and_all_that_follows_goes_by_it(tiny_run):
     assert measured.environment["models"]["pruned"]["file"] == served
     for report in ("md", "html"):
         text = tiny_run.report(report).read_text()
-        assert "Layers in integers" in text
+        assert "Sensitivity to quantisation" in text
         assert f'with_name("{served}")' in unescape(text)
 
 

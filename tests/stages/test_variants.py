@@ -300,4 +300,4 @@ def test_a_variant_in_another_runtime_is_measured_and_served_there(tiny, folder)
     (kept,) = [one.speedup for one in plan.latency.rounds if one.taken]
     assert there.speedup == relative_to_own(kept, faster)
     assert (path / "ship" / "pruned.xml").is_file()
-    assert "Latencies are shares of the original's on the target that was named" in (path / "report.md").read_text()
+    assert "Latencies are shares of the original's latency on the given target" in (path / "report.md").read_text()
