@@ -119,7 +119,7 @@ def test_a_folder_that_may_not_be_written(tiny_run):
 
 def test_two_runs_in_one_folder(tiny_run):
     with tiny_run.lock():
-        refused(command("run", "--run", "run"), 2, "Another catro-deploy is working in run.", "Wait until it ends")
+        refused(command("run", "--run", "run"), 2, "Another catro-deploy is working in run.", "Wait until it finishes")
     assert ran("run") == []
 
 

@@ -1,1 +1,1 @@
-"""Run folders: their files and stages, their plans, and the folders below a folder."""
+"""Run folders: their files, stages and plans, and finding them below a folder."""

@@ -22,7 +22,7 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Everything of one run. Each property is a path that may or may not exist yet."""
+    """All files of one run. Each property is a path that may or may not exist yet."""
 
     path: Path
 
@@ -33,7 +33,7 @@ class RunFolder:
 
     @property
     def stages(self) -> Path:
-        """Which stages ended, with which inputs and outputs."""
+        """The stages that have finished, with their inputs and outputs."""
         return self.path / "stages.json"
 
     @property
@@ -43,17 +43,17 @@ class RunFolder:
 
     @property
     def search(self) -> Path:
-        """Budgets that were tried, and the one that was kept."""
+        """The budgets that were tried, and the one that was chosen."""
         return self.path / "search.json"
 
     @property
     def variants(self) -> Path:
-        """Ways to meet the budget that were tried, and the best."""
+        """The variants that were tried to meet the budget, and the best one."""
         return self.path / "variants.json"
 
     @property
     def searched(self) -> Path:
-        """A folder for each budget, and each way to meet it, that was tried; no run folders."""
+        """The folders of the budgets and variants that were tried; these are not run folders."""
         return self.path / "search"
 
     @property
@@ -63,12 +63,12 @@ class RunFolder:
 
     @property
     def variant(self) -> Path:
-        """The result of a way that was tried, in its folder."""
+        """The result of a variant, in the variant's folder."""
         return self.path / "variant.json"
 
     @property
     def original_weights(self) -> Path:
-        """The unpruned network's weights, its head cut to the wanted classes."""
+        """The unpruned network's weights, its head reduced to the wanted classes."""
         return self.path / "original.safetensors"
 
     @property
@@ -88,12 +88,12 @@ class RunFolder:
 
     @property
     def finetune(self) -> Path:
-        """Loss and accuracy by epoch."""
+        """Loss and accuracy per epoch."""
         return self.path / "finetune.json"
 
     @property
     def events(self) -> Path:
-        """A folder of event files of the fine-tuning, for TensorBoard."""
+        """The folder of the TensorBoard event files of the fine-tuning."""
         return self.path / "tensorboard"
 
     @property
@@ -113,7 +113,7 @@ class RunFolder:
 
     @property
     def runtimes(self) -> Path:
-        """The same networks in several runtimes."""
+        """The comparison of the same networks in several runtimes."""
         return self.path / "runtimes.json"
 
     def onnx(self, network: str, precision: str) -> Path:
@@ -127,7 +127,7 @@ class RunFolder:
 
     @property
     def calibration(self) -> Path:
-        """The recipe by which this run was quantised, to do the same again."""
+        """The recipe that repeats the quantisation of this run."""
         return self.path / "calibration.toml"
 
     @property
@@ -141,7 +141,7 @@ class RunFolder:
 
     @property
     def shipped(self) -> Path:
-        """What to ship, ``ship/model.json``: the network's file in the same folder, its input and its outputs."""
+        """The record of what to ship, ``ship/model.json``: the network's file beside it, its input and its outputs."""
         return self.path / "ship" / "model.json"
 
     @property
@@ -156,7 +156,7 @@ class RunFolder:
 
     @property
     def bundle(self) -> Path:
-        """What is carried to a device that cannot be reached."""
+        """The archive to carry to a device that cannot be reached."""
         return self.path / "bundle.tar"
 
     @property
@@ -174,24 +174,24 @@ class RunFolder:
         return self.path / f"report.{suffix}"
 
     def require(self, path: Path, stage: str) -> Path:
-        """Return ``path`` if it exists; else say which stage makes it.
+        """Return ``path``, which ``stage`` writes, if it exists.
 
         Raises:
-            RunFolderError: it does not exist.
+            RunFolderError: it does not exist; the hint names the stage.
         """
         if not path.is_file():
-            raise RunFolderError(f"{path} is not there.", f"It comes from: catro-deploy {stage} --run {self.path}")
+            raise RunFolderError(f"{path} does not exist.", f"Create it: catro-deploy {stage} --run {self.path}")
         return path
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for this process; the lock ends with the process.
+        """Lock the folder for this process; the lock does not outlive the process.
 
-        Unfinished files of an earlier process are removed. A folder that is new, and in which nothing but its settings
-        was written when an error ends the work, is removed.
+        Unfinished files of an earlier process are removed. If the work fails in a new folder before anything but the
+        settings is written, the folder is removed.
 
         Raises:
-            RunFolderError: another process holds it.
+            RunFolderError: another process has locked it.
             StorageError: it cannot be written.
         """
         with hold(self.path / LOCK, f"in {self.path}"):
@@ -213,16 +213,16 @@ class RunFolder:
             self.path.rmdir()
 
     def last_change(self) -> float:
-        """When settings were last written here or a stage ended, in seconds since the epoch."""
+        """Time at which the settings were last written or a stage last finished, in seconds since the epoch."""
         files = (self.settings, self.stages)
         return max(file.stat().st_mtime for file in files if file.is_file())
 
     def finished(self) -> dict[str, str]:
-        """The stages that ended, in that order, and when; their files are not checked."""
+        """The finished stages in order of completion, and their times; their files are not checked."""
         return {stage: record.finished for stage, record in self._stages().items()}
 
     def _stages(self) -> "dict[str, StageRecord]":
-        from catro_deploy.records import Stages  # here and below, so that --help stays fast
+        from catro_deploy.records import Stages  # imported here and below so that --help stays fast
         from catro_deploy.records.files import read_record
 
         if not self.stages.is_file():
@@ -231,22 +231,22 @@ class RunFolder:
         return read_record(Stages, self.stages, hint).stages
 
     def is_intact(self, stage: str) -> bool:
-        """Whether ``stage`` ended, and its outputs are still what it wrote."""
+        """Whether ``stage`` has finished and its outputs are unchanged."""
         record = self._stages().get(stage)
         if record is None:
             return False
         return all((self.path / n).is_file() and file_hash(self.path / n) == h for n, h in record.outputs.items())
 
     def is_done(self, stage: str, inputs: Mapping[str, Any]) -> bool:
-        """Whether ``stage`` ended with the same inputs and its outputs are still what it wrote."""
+        """Whether ``stage`` has finished with the same inputs and its outputs are unchanged."""
         return self.is_intact(stage) and self._stages()[stage].inputs == _digest(inputs)
 
     def missed(self, stage: str) -> list[MissedError]:
-        """What ``stage``, which is done, missed of the request."""
+        """The requirements that the result of ``stage``, which is done, does not meet."""
         return [MissedError(missed.problem, missed.hint) for missed in self._stages()[stage].missed]
 
     def take_back(self, stages: Iterable[str]) -> None:
-        """Forget that ``stages`` were done, because they or their inputs are about to be replaced."""
+        """Mark ``stages`` as not done, because they or their inputs are about to be replaced."""
         records = self._stages()
         kept = {stage: record for stage, record in records.items() if stage not in set(stages)}
         if kept != records:
@@ -260,7 +260,7 @@ class RunFolder:
         seconds: float,
         missed: Sequence[MissedError] = (),
     ) -> None:
-        """Record that ``stage`` ended, with the hashes of its inputs and outputs, and what it missed."""
+        """Record that ``stage`` has finished, with hashes of its inputs and outputs and the requirements it missed."""
         from catro_deploy.records import Missed, StageRecord
 
         record = StageRecord(

@@ -1,4 +1,4 @@
-"""One process at a time: a file that is locked while the process works."""
+"""A lock file that lets only one process work at a time."""
 
 import errno
 import fcntl
@@ -15,11 +15,11 @@ __all__ = ["hold"]
 
 @contextmanager
 def hold(lock: Path, where: str) -> Iterator[None]:
-    """Hold the file ``lock`` for this process; ``where`` names in the error what it guards.
+    """Lock the file ``lock`` for this process; ``where`` describes in the error what it guards.
 
     Raises:
-        RunFolderError: another process holds it, or a file is where its folder must be.
-        StorageError: it cannot be made.
+        RunFolderError: another process has locked it, or there is a file where its folder must be.
+        StorageError: it cannot be created.
     """
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def hold(lock: Path, where: str) -> Iterator[None]:
         except BlockingIOError:
             raise RunFolderError(
                 f"Another catro-deploy is working {where}.",
-                "Wait until it ends, or choose another folder with --run.",
+                "Wait until it finishes, or choose another folder with --run.",
             ) from None
         yield
 

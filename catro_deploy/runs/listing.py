@@ -1,4 +1,4 @@
-"""The run folders below a folder: which there are, which one a name means, and removing one."""
+"""The run folders below a folder: list them, find one by its name, and remove one."""
 
 import shutil
 import tomllib
@@ -19,13 +19,13 @@ WORK_FILE = "catro.toml"
 
 
 def run_folders(root: Path) -> list[RunFolder]:
-    """The run folders directly below ``root``, the one that was worked in last first."""
+    """The run folders directly below ``root``, the most recently changed first."""
     found = [RunFolder(path.parent) for path in root.glob("*/run.toml")]
     return sorted(found, key=RunFolder.last_change, reverse=True)
 
 
 def newest_run(root: Path) -> RunFolder:
-    """The run folder below ``root`` in which a stage ended last; one whose first stage failed does not count.
+    """The most recently changed run folder below ``root`` in which at least one stage has finished.
 
     Raises:
         RunFolderError: there is none.
@@ -40,9 +40,9 @@ def newest_run(root: Path) -> RunFolder:
 
 
 def find_run(name: str, root: Path) -> RunFolder:
-    """The run folder that ``name`` means: a path, a name below ``root``, or a part of exactly one such name.
+    """The run folder that ``name`` refers to: a path, a name below ``root``, or a part of exactly one such name.
 
-    Of several names with that part, the only one that ends with it is meant: ``--keep`` adds a number to a name.
+    If several names contain that part, the only one that ends with it is chosen: ``--keep`` appends a number to a name.
 
     Raises:
         RunFolderError: there is none, or ``name`` is a part of several.
@@ -57,7 +57,7 @@ def find_run(name: str, root: Path) -> RunFolder:
     if len(matches) == 1:
         return RunFolder(root / matches[0])
     if matches:
-        raise RunFolderError(f"{name!r} fits several runs: {', '.join(matches)}.", "Write more of the name.")
+        raise RunFolderError(f"{name!r} matches several runs: {', '.join(matches)}.", "Give more of the name.")
     if any(path.exists() for path in (Path(name), root / name)):
         raise RunFolderError(f"{name} is not a run folder: it has no run.toml.", "List them: catro-deploy runs list")
     hint = did_you_mean(name, names, otherwise="List them: catro-deploy runs list")
@@ -65,18 +65,18 @@ def find_run(name: str, root: Path) -> RunFolder:
 
 
 def remove_run(run: RunFolder) -> None:
-    """Delete the folder of ``run``. Links inside it are deleted, and what they point to stays.
+    """Delete the folder of ``run``. Links inside it are deleted, but not their targets.
 
     Raises:
-        RunFolderError: it is not a run folder or a link to one, another process holds it, or it also holds the
-            working folder, its settings, the checkpoint or the images.
+        RunFolderError: it is not a run folder or a link to one, another process has locked it, or it also contains
+            the working folder, its settings, the checkpoint or the images.
     """
     if run.path.is_symlink():
         raise RunFolderError(f"{run.path} is a link to {run.path.readlink()}.", "Remove the link itself: rm")
     if not run.settings.is_file():
         raise RunFolderError(f"{run.path} is not a run folder: it has no run.toml.", "catro-deploy runs list")
     if foreign := next(_foreign(run), None):
-        raise RunFolderError(f"{run.path} also holds {foreign}.", "Move that elsewhere, then remove the run again.")
+        raise RunFolderError(f"{run.path} also contains {foreign}.", "Move that elsewhere, then remove the run again.")
     with run.lock():
         shutil.rmtree(run.path)
 

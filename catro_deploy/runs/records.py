@@ -1,4 +1,4 @@
-"""The records of a run folder: where each lies, and which stage writes it."""
+"""The records of a run folder: the file of each, and the command that writes it."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -44,14 +44,14 @@ _FILES: dict[type[Record], tuple[Callable[[RunFolder], Path], str]] = {
     Variants: (lambda run: run.variants, "run"),
     Verify: (lambda run: run.verify, "verify"),
 }
-"""The path of each record, and the command that makes it."""
+"""The path of each record, and the command that writes it."""
 
 
 def load(kind: type[R], run: RunFolder) -> R:
     """Read the record of this ``kind`` in ``run``.
 
     Raises:
-        RunFolderError: it is not there, damaged, or of another format.
+        RunFolderError: it is missing, damaged, or of another format.
     """
     path_in, command = _FILES[kind]
     path = run.require(path_in(run), command)
@@ -59,7 +59,7 @@ def load(kind: type[R], run: RunFolder) -> R:
 
 
 def load_if_there(kind: type[R], run: RunFolder) -> R | None:
-    """The same; None if it is not there.
+    """Like ``load``, but return None if the record does not exist.
 
     Raises:
         RunFolderError: it is damaged, or of another format.
@@ -71,7 +71,7 @@ def save(record: Record, run: RunFolder) -> None:
     """Write ``record`` to its file in ``run``, whole or not at all.
 
     Raises:
-        ValueError: it holds something that ``load`` would refuse.
+        ValueError: it contains a value that ``load`` would reject.
         StorageError: the file cannot be written.
     """
     write_record(record, _FILES[type(record)][0](run))
@@ -81,7 +81,7 @@ def from_device(kind: type[R], content: Mapping[str, Any], device: str) -> R:
     """The record of this ``kind`` with the ``content`` that the agent on ``device`` reported.
 
     Raises:
-        MessageError: it is none.
+        MessageError: the content is not such a record.
     """
     text = json.dumps({**content, "format": kind.FORMAT})
     try:
