@@ -9,36 +9,35 @@ class PruneOptions(TypedDict, total=False):
     """Further keywords of ``prune``: those of ``[prune]`` in catro.toml.
 
     Attributes:
-        also: Further targets that the same network must meet its budgets on: NAME, NAME:fp32 for a precision,
+        also: Further targets on which the same network must meet its budgets: NAME, NAME:fp32 for a precision,
             NAME@DEVICE for one of your devices.
-        device: Which device of the target, see ``catro-deploy device list``; default: this machine.
-        max_size: Largest ONNX file in the served precision: 300kB, 1.5MiB, or 0.25x of the original's.
-        max_memory: Most memory of feature maps at once: 256KiB, 2MB, or 0.5x of what the original needs.
-        max_energy: Most energy of an inference, where the device tells what power it draws: 3mJ, or 0.5x of the
-            original's.
-        input_size: Height and width that the pruned network computes at, 24 or 120x160: it takes the original's images
-            and resizes them itself; default: their size.
+        device: Device of the target, see ``catro-deploy device list``; default: this machine.
+        max_size: Largest size of the ONNX file in the served precision: 300kB, 1.5MiB, or 0.25x of the original's.
+        max_memory: Largest peak memory of feature maps: 256KiB, 2MB, or 0.5x of what the original needs.
+        max_energy: Largest energy of an inference, on devices that report their power: 3mJ, or 0.5x of the original's.
+        input_size: Height and width at which the pruned network computes, 24 or 120x160: it takes the original's images
+            and resizes them itself; default: the size of these images.
         criterion: Which channels stay: catro: those that separate the wanted classes; obs: those that the next layers
             need, whatever the class; l1: those with the largest filter norms; default: 'catro'.
         reconstruct: After the cut, refit every layer to the original's feature maps; false: the paper's method;
             default: True.
-        worth: How the worth of a width is found: measured: the loss of the answers without it; scatter: its class
-            separation, as in the paper; auto: measured for latency budgets, by obs and without labels, if layers are
-            reconstructed; default: 'auto'.
-        reconstruct_images: Images that layers are refitted on, without labels; x > 0; default: 1024.
-        allocation: How widths are chosen: exact: a proven optimum; greedy: the paper's Algorithm 2 by the budget's
-            cost; flops: the same by multiply-accumulates; uniform: one share for all; auto: exact, but flops for
+        worth: How the worth of a width is determined: measured: the loss without it; scatter: its class separation, as
+            in the paper; auto: measured for latency budgets, for criterion obs, and for images without labels, if
+            layers are reconstructed; default: 'auto'.
+        reconstruct_images: Images that layers are refitted on; labels are not used; x > 0; default: 1024.
+        allocation: How widths are chosen: exact: a proven optimum; greedy: the paper's Algorithm 2 with the budget's
+            cost; flops: the same with multiply-accumulates; uniform: the same share for all; auto: exact, but flops for
             budgets of multiply-accumulates with worth by class separation; default: 'auto'.
         depth: auto: latency budgets may remove residual branches; never: widths only; default: 'auto'.
         samples_per_class: Training images of each class that channels are scored on; x >= 2; default: 128.
-        d_min: Fewest channels of a group; x > 0; default: 3.
+        d_min: Smallest number of channels of a group; x > 0; default: 3.
         step: Channels added at a time; x > 0; default: 1.
         max_width: Largest share of its channels that a group keeps; the paper: 0.5 or 0.375; 0 < x <= 1; default: 1.0.
         prune_first: Whether channels of the first convolution may be removed; default: True.
         temperature: Temperature of the channel scores; x > 0; default: 1.0.
         ridge: Penalty on keeping a channel, in mean within-class scatters of its layer; the paper: 0; x >= 0; default:
             10.0.
-        epsilon: Algorithm 1 ends when the trace ratio grows by no more than this; x >= 0; default: 1e-09.
+        epsilon: Algorithm 1 stops when the trace ratio grows by no more than this; x >= 0; default: 1e-09.
         ignore: Names of modules that keep all channels, including modules inside them.
         batch_size: Images per batch when channels are scored; less on a CPU if images are large; x > 0; default: 128.
         activation_memory: GiB of feature maps kept in memory; the rest on disk; 0 < x <= 1e+06; default: 2.0.
@@ -78,32 +77,33 @@ class FinetuneOptions(TypedDict, total=False):
 
     Attributes:
         epochs: Passes over the training images; 0: no training; x >= 0; default: 40.
-        steps: Training ends after this many steps at the latest; 0: no limit; x >= 0; default: 0.
+        steps: Maximum number of training steps; 0: no limit; x >= 0; default: 0.
         learning_rate: Peak learning rate; default: the recipe's, scaled to the batch size; x > 0.
-        momentum: Momentum of Nesterov's SGD; 0 <= x < 1; default: 0.9.
+        momentum: Nesterov momentum of SGD; 0 <= x < 1; default: 0.9.
         weight_decay: Weight decay of weights of two or more dimensions; x >= 0; default: 0.0005.
-        schedule: Learning rate schedule; step: a tenth after half of the epochs, as in the paper; default: 'cosine'.
+        schedule: Learning rate schedule; step: a tenth of the rate after half of the epochs, as in the paper; default:
+            'cosine'.
         warmup_epochs: Epochs over which the learning rate rises; default: the recipe's; x >= 0.
         label_smoothing: Share of the target given to the other classes; 0 <= x < 1; default: 0.0.
         max_grad_norm: Gradients are clipped to this norm; 0: no clipping; default: the recipe's; x >= 0.
         ema: Decay of the moving average of weights; 0: none; default: the recipe's; 0 <= x < 1.
-        crop_scale: photos: least share of an image's area that a random crop has; 0 < x <= 1; default: 0.08.
+        crop_scale: photos: smallest share of an image's area that a random crop covers; 0 < x <= 1; default: 0.08.
         randaugment: Magnitude of RandAugment, usually 9; 0: none; 0 <= x <= 30; default: 0.
         mixup: Alpha of mixup, usually 0.2; 0: none; x >= 0; default: 0.0.
-        cutmix: Alpha of CutMix, usually 1; 0: none; with mixup each batch has one of both; x >= 0; default: 0.0.
-        compute: Where it runs; auto: the GPU if PyTorch sees one; default: 'auto'.
+        cutmix: Alpha of CutMix, usually 1; 0: none; with mixup: each batch uses one of the two; x >= 0; default: 0.0.
+        compute: Where training runs; auto: the GPU if PyTorch sees one; default: 'auto'.
         amp: Mixed precision, on a GPU or on a CPU that is fast in bfloat16; default: True.
-        compile: torch.compile, if it makes steps faster; compiling takes a minute and a C++ compiler; default: False.
-        patience: Stop after this many epochs without a better validation accuracy, keep the best weights; 0: off; x >=
+        compile: Use torch.compile if it makes steps faster; compiling takes a minute and needs a C++ compiler; default:
+            False.
+        patience: Stop after this many epochs without better validation accuracy and keep the best weights; 0: off; x >=
             0; default: 0.
-        checkpoint_minutes: Minutes after which the state of a training is also saved within an epoch; x > 0; default:
-            10.0.
+        checkpoint_minutes: Minutes after which the training state is also saved within an epoch; x > 0; default: 10.0.
         seed: Seed of shuffling, augmentation and dropout; x >= 0; default: 0.
-        recipe: Values for settings not given here (learning rates for batches of 128); gentle: low rates by the number
-            of steps, distillation, moving average; fast: 60 epochs at rate 0.1, distillation, moving average,
-            torch.compile; paper: 200 epochs at rate 0.01, a tenth after half; none: rate 0.05; auto: gentle if layers
-            were reconstructed, else none; default: 'auto'.
-        distill: Weight of the original network's answers in the loss; default: the recipe's, without labels 1; 0 <= x
+        recipe: Values for settings that are not given (learning rates for batches of 128); gentle: low rates that
+            depend on the number of steps, distillation, moving average; fast: 60 epochs at rate 0.1, distillation,
+            moving average, torch.compile; paper: 200 epochs at rate 0.01, a tenth of it after half of them; none: rate
+            0.05; auto: gentle if layers were reconstructed, else none; default: 'auto'.
+        distill: Weight of the original network's answers in the loss; default: the recipe's; without labels: 1; 0 <= x
             <= 1.
         temperature: Temperature of distillation; x > 0; default: 4.0.
     """

@@ -1,9 +1,9 @@
-"""The default batch size of a training, and its effect on the learning rate."""
+"""The default batch size of training, and its effect on the learning rate."""
 
 __all__ = ["LARGEST_BATCH", "batch_size", "scaled_rate"]
 
 LARGEST_BATCH, LEAST_BATCH = 128, 16
-# Training needs steps: a few hundred images in batches of 128 are three per epoch.
+# Training needs enough steps: a few hundred images in batches of 128 give only three per epoch.
 EPOCH_STEPS = 30
 
 
@@ -14,5 +14,5 @@ def batch_size(images: int) -> int:
 
 
 def scaled_rate(rate: float, batch: int) -> float:
-    """A learning ``rate`` for batches of 128, scaled in proportion to a smaller ``batch``; a larger one keeps it."""
+    """Scale a learning ``rate`` for batches of 128 in proportion to a smaller ``batch``; keep it for a larger one."""
     return rate * min(1.0, batch / LARGEST_BATCH)

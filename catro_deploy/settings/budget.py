@@ -14,10 +14,10 @@ __all__ = ["BudgetSetting", "EnergySetting", "MemorySetting", "SizeSetting"]
 
 
 def _parse(value: Any) -> Budgets | Literal["auto"]:  # noqa: ANN401 - whatever a file holds
-    """Budgets from their text or texts, or such that were parsed.
+    """Parse budgets from one or several texts; parsed budgets are returned unchanged.
 
     Raises:
-        BudgetError: the text cannot be read, or auto does not stand alone.
+        BudgetError: a text cannot be parsed, or auto is combined with others.
     """
     if isinstance(value, Budgets):
         return value
@@ -29,8 +29,8 @@ def _parse(value: Any) -> Budgets | Literal["auto"]:  # noqa: ANN401 - whatever 
         return Budgets.parse(parts)
     if len(parts) > 1:
         raise BudgetError(
-            "The budget auto is searched, and stands alone.",
-            "Leave the other budgets of latency out; --max-size and --max-memory go with it.",
+            "The budget auto is found by a search, and cannot be combined with other latency budgets.",
+            "Leave out the other latency budgets; --max-size and --max-memory can be combined with it.",
         )
     return AUTO
 
@@ -48,7 +48,7 @@ _WRITTEN = PlainSerializer(lambda limit: None if limit is None else str(limit), 
 BudgetSetting = Annotated[
     Budgets | Literal["auto"], PlainValidator(_parse), PlainSerializer(str, return_type=str), REPEATABLE
 ]
-"""What may be used, or ``auto``: that is searched. Written as text, always in the same form."""
+"""The budgets, or ``auto`` to search for one. Written as text, always in the same form."""
 SizeSetting = Annotated[Budget | None, PlainValidator(partial(_parse_limit, of="size")), _WRITTEN]
 MemorySetting = Annotated[Budget | None, PlainValidator(partial(_parse_limit, of="memory")), _WRITTEN]
 EnergySetting = Annotated[Budget | None, PlainValidator(partial(_parse_limit, of="energy")), _WRITTEN]

@@ -1,4 +1,4 @@
-"""Name, type, default and meaning of each setting, from the models, for flags, the Python API and documentation."""
+"""Name, type, default and meaning of each setting, read from the models for flags, Python API and documentation."""
 
 import functools
 import typing
@@ -24,10 +24,10 @@ class Setting:
     Attributes:
         name: the key.
         type: its type, without limits and None.
-        default: None where it has no fixed default.
+        default: its default; None if it has no fixed one.
         limits: the range of a number, such as ``0 <= x < 1``; empty if there is none.
         help: what it means, as a sentence without its full stop.
-        repeatable: whether its flag may be given several times, though it is one text.
+        repeatable: whether its flag may be given several times, although its value is one text.
     """
 
     name: str

@@ -21,22 +21,22 @@ class ExportSettings(Section):
     """``[export]``: ONNX."""
 
     opset: int = Field(18, ge=18, le=23, description="ONNX operator set")
-    dynamic_batch: bool = Field(False, description="The runtime chooses the batch size; else it is 1")
+    dynamic_batch: bool = Field(False, description="The runtime chooses the batch size; otherwise it is 1")
     input: Literal["float", "uint8"] = Field(
         "float",
-        description="What the ONNX files take: float: normalised images; uint8: raw pixels, which the network "
+        description="Input of the ONNX files: float: normalised images; uint8: raw pixels, which the network "
         "normalises itself",
     )
     layout: Literal["nchw", "nhwc"] = Field(
         "nchw", description="Dimensions of the input: nchw: batch, channels, height, width; nhwc: channels last"
     )
     output: Literal["logits", "softmax"] = Field(
-        "logits", description="What the ONNX files return: logits, or their softmax: probabilities"
+        "logits", description="Output of the ONNX files: logits, or softmax: probabilities"
     )
-    # Not written where it is 0: what was exported before there was this key keeps its fingerprint.
+    # Not written if it is 0, so that exports from before this key existed keep their fingerprint.
     top_k: NonNegativeInt = Field(
         0,
-        description="How many of the largest of these the ONNX files also return, largest first, with their classes",
+        description="Number of largest values that the ONNX files also return, in descending order, with their classes",
         exclude_if=lambda count: count == 0,
     )
 
@@ -52,20 +52,20 @@ class QuantizeSettings(Section):
     )
     max_drop: NonNegativeFloat = Field(
         0.5,
-        description="Points of accuracy on validation images that it may cost (without labels: of agreement with the "
-        "original)",
+        description="Largest allowed loss on validation images, in points of accuracy (without labels: of agreement "
+        "with the original)",
     )
     qat_epochs: NonNegativeInt = Field(
         0, description="Epochs of quantization-aware fine-tuning if int8 costs more than max_drop; 0: none"
     )
-    # 0.005 made a small network diverge that 0.002 improved: batch norm is folded, and holds nothing in check.
+    # A small network that 0.002 improved diverged at 0.005: batch norm is folded and does not stabilise training.
     qat_learning_rate: PositiveFloat = Field(
         0.002, description="Initial learning rate of quantization-aware fine-tuning; the rest is as in [finetune]"
     )
 
     @property
     def is_named(self) -> bool:
-        """Whether one precision is asked for, so that channels can be pruned for it."""
+        """Whether a specific precision is requested, so that channels can be pruned for it."""
         return self.precision not in (TARGETS_OWN, AUTO)
 
 
@@ -75,11 +75,13 @@ class BuildSettings(Section):
     level: int = Field(3, ge=0, le=5, description="Builder optimization level: 5 builds longest and runs fastest")
     workspace_mib: PositiveInt | None = Field(
         None,
-        description="MiB of scratch memory that an engine may use; default: what the GPU has, on a Jetson a quarter of "
-        "its memory",
+        description="Scratch memory that an engine may use, in MiB; default: all memory of the GPU, on a Jetson a "
+        "quarter of it",
     )
-    dla: NonNegativeInt | None = Field(None, description="Core of the deep learning accelerator; default: the GPU")
-    rebuilds: NonNegativeInt = Field(0, description="Further builds, to report how much builds differ")
+    dla: NonNegativeInt | None = Field(
+        None, description="Core of the deep learning accelerator to use; default: the GPU"
+    )
+    rebuilds: NonNegativeInt = Field(0, description="Additional builds, to report how much builds differ")
 
 
 class VerifySettings(Section):
@@ -87,13 +89,13 @@ class VerifySettings(Section):
 
     tolerance: PositiveFloat | None = Field(
         None,
-        description="Largest difference of logits between PyTorch and the runtime; default: 0.001, or 0.01% of the "
-        "largest logit if that is more; in fp16 3% of it",
+        description="Largest allowed difference of logits between PyTorch and the runtime; default: 0.001, or 0.01% of "
+        "the largest logit if that is more; in fp16: 3% of the largest logit",
     )
     max_drop: NonNegativeFloat | None = Field(
         None,
-        description="Points of accuracy that may be lost (without labels: of agreement with the original); more ends "
-        "with exit code 3; default: any loss",
+        description="Largest allowed loss, in points of accuracy (without labels: of agreement with the original); a "
+        "larger loss ends with exit code 3; default: no limit",
     )
     batch_size: PositiveInt = Field(256, description="Images per batch in PyTorch")
 
@@ -102,7 +104,8 @@ class BenchSettings(Section):
     """``[bench]``: how latency is measured."""
 
     protocol: str = Field(
-        "standard", description="How long to measure: quick, standard or thorough, or a file like calibration/latency"
+        "standard",
+        description="How long to measure: quick, standard or thorough, or a file like those of calibration/latency",
     )
     batch: PositiveInt | None = Field(None, description="Images per inference; default: the target's")
     threads: PositiveInt | None = Field(None, le=1024, description="Threads of the runtime; default: the target's")
@@ -111,16 +114,16 @@ class BenchSettings(Section):
     )
     runtimes: list[str] = Field(
         default_factory=list,
-        description="Runtimes in which the same networks are also compared, interleaved; auto: all that are installed",
+        description="Runtimes in which the same networks are also compared, interleaved; auto: all installed ones",
     )
-    transfers: bool = Field(False, description="On a GPU: latency includes copies to and from it")
+    transfers: bool = Field(False, description="On a GPU: include the copies to and from it in the latency")
     cuda_graph: bool = Field(
-        True, description="On a GPU: an inference is launched as one CUDA graph, where one can be captured"
+        True, description="On a GPU: launch each inference as one CUDA graph, if one can be captured"
     )
     soak: DurationSetting = Field(
         None,
-        description="How long the pruned network then runs back to back (120s, 5min): its latency must hold at the "
-        "end; default: not at all",
+        description="How long the pruned network runs back to back afterwards (120s, 5min): its latency must still "
+        "hold at the end; default: not at all",
     )
 
 
@@ -128,5 +131,6 @@ class ProfileSettings(Section):
     """``[profile]``: how the layers of the network are timed on the target."""
 
     protocol: str = Field(
-        "standard", description="How long to time layers: quick or standard, or a file like calibration/profile"
+        "standard",
+        description="How long to time layers: quick or standard, or a file like those of calibration/profile",
     )

@@ -12,10 +12,10 @@ __all__ = ["DurationSetting"]
 
 
 def _parse(value: Any) -> float | None:  # noqa: ANN401 - whatever a file holds
-    """Seconds from their text, or such that were parsed.
+    """Parse a duration into seconds; a parsed one is returned unchanged.
 
     Raises:
-        SettingsError: the text cannot be read, or is nothing.
+        SettingsError: the text cannot be parsed, or is not above 0 and at most a day.
     """
     if value is None or isinstance(value, float):
         return value
@@ -23,7 +23,7 @@ def _parse(value: Any) -> float | None:  # noqa: ANN401 - whatever a file holds
         raise PydanticKnownError("string_type")
     seconds = read_amount(value, "s")
     if seconds is None or not 0 < seconds <= 86400:
-        raise SettingsError(f"The duration {value!r} is none of at most a day.", "Write 120s or 5min.")
+        raise SettingsError(f"{value!r} is not a duration of at most one day.", "Write it as 120s or 5min.")
     return seconds
 
 

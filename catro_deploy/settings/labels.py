@@ -1,4 +1,4 @@
-"""Checks, before anything is computed, that settings suit images without labels."""
+"""Checks that settings suit images without labels, made before anything is computed."""
 
 from collections.abc import Collection
 
@@ -12,7 +12,7 @@ __all__ = ["require_distillation", "require_labels_unneeded", "require_pruning_w
 
 
 def require_labels_unneeded(stages: Collection[str], settings: Settings) -> None:
-    """Check that ``stages`` need no labels, if settings alone show that there are none.
+    """Check that ``stages`` need no labels, if the settings show that the images have none.
 
     Raises:
         SettingsError: one of them needs labels.
@@ -30,8 +30,8 @@ def require_labels_unneeded(stages: Collection[str], settings: Settings) -> None
 def require_pruning_without_labels(settings: PruneSettings) -> None:
     """Check that channels and widths can be chosen without labels.
 
-    No criterion needs them where layers are reconstructed: the worth of a width is then the measured divergence from
-    the original's answers. Class separation needs labels.
+    No criterion needs them if layers are reconstructed: the worth of a width is then the measured divergence from the
+    original's answers. Class separation needs labels.
 
     Raises:
         SettingsError: class separation is used.
@@ -45,7 +45,7 @@ def require_pruning_without_labels(settings: PruneSettings) -> None:
     if settings.worth == "scatter":
         raise SettingsError(
             'The images have no labels, and worth = "scatter" needs them: widths are scored by class separation.',
-            'Leave worth at its default, or say worth = "measured" ([prune] in catro.toml). Or give labelled images.',
+            'Leave worth at its default, or set worth = "measured" ([prune] in catro.toml). Or give labelled images.',
         )
 
 
@@ -61,6 +61,6 @@ def require_distillation(settings: FinetuneSettings, epochs: int) -> None:
     if epochs and distill is not None and distill < 1:
         raise SettingsError(
             f"The images have no labels, and fine-tuning with distill = {distill:g} needs them.",
-            "Leave distill out ([finetune] in catro.toml): the original network's answers alone are then learned. "
-            "Or train without (--epochs 0).",
+            "Leave distill out ([finetune] in catro.toml): the network then learns from the original's answers alone. "
+            "Or do not train (--epochs 0).",
         )

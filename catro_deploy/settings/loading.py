@@ -1,7 +1,7 @@
 """Reading settings: flags override ``catro.toml``, which overrides recipes, which override defaults.
 
-An unknown key is refused. A recipe named by a flag also overrides the file: all keys that recipes set then follow it,
-or the default.
+An unknown key is rejected. A recipe named by a flag also overrides the file: every key that any recipe sets then gets
+the value of the named recipe, or else the default.
 """
 
 import itertools
@@ -31,12 +31,11 @@ def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
 
     Flags map sections to keys to values; None means not given.
 
-    Relative paths of the file, and the defaults of those that it leaves out, start at the file's folder;
-    those of flags at the working folder. Class names in a text file are read from there, and the folder of a model is
-    there.
+    Relative paths in the file, and the defaults of paths that it does not set, are relative to the file's folder; paths
+    in flags are relative to the working folder. This includes files of class names and the folder of a model.
 
     Raises:
-        SettingsError: the file is not there or not TOML, a key is unknown, or values do not fit.
+        SettingsError: the file does not exist or is not TOML, a key is unknown, or a value is invalid.
     """
     content = _read(file) if file else {}
     given_flags = {section: {k: v for k, v in values.items() if v is not None} for section, values in flags.items()}
@@ -60,7 +59,7 @@ def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _follow_recipes_(content: dict[str, Any]) -> None:
-    """A section's missing keys are set by its recipe, except ``distill``, which depends on the images."""
+    """Set the missing keys of each section by its recipe, except ``distill``, which depends on the images."""
     for section, recipes in RECIPES.items():
         table = content.get(section)
         if isinstance(table, dict) and isinstance(name := table.get("recipe"), str):
@@ -81,17 +80,17 @@ def settings_text(settings: Settings) -> str:
 
 
 def settings_from_text(text: str) -> Settings:
-    """What ``settings_text`` has written; what is not written at its default may be what the recipe says."""
+    """Read what ``settings_text`` has written; a key that it left out at its default may be set by the recipe."""
     content = parse_toml(text)
     _follow_recipes_(content)
     return Settings.model_validate(content)
 
 
 def read_document(file: Path, again: str) -> dict[str, Any]:
-    """The TOML document in ``file``; ``again`` is what to do where it cannot be read.
+    """The TOML document in ``file``; ``again`` says what to do if it cannot be read.
 
     Raises:
-        SettingsError: it is not there, or not TOML; the message shows the line that is wrong.
+        SettingsError: it does not exist or is not TOML; the message shows the wrong line.
     """
     try:
         text = toml_text(file)
@@ -119,9 +118,9 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _read_names_(content: Mapping[str, Any], folder: Path) -> None:
-    """Replace paths of files of class names by their content, and make a model's folder absolute.
+    """Replace the paths of files of class names by their content, and make a model's folder absolute.
 
-    Relative paths start at ``folder``.
+    Relative paths are relative to ``folder``.
     """
     model, data = content.get("model"), content.get("data")
     if isinstance(model, dict) and isinstance(name := model.get("name"), str) and name.startswith(TRANSFORMERS):
@@ -144,13 +143,13 @@ def _default(section: str, key: str) -> Path:
 
 
 def _explain(error: PydanticError, file: Path | None) -> str:
-    lines = {}  # one per place: pydantic names every member of a union
+    lines = {}  # one per place: pydantic reports every member of a union
     for problem in error.errors():
         keys = list(itertools.takewhile(lambda part: isinstance(part, str), problem["loc"]))[:2]
         place = ".".join(map(str, keys))
         if problem["type"] == "extra_forbidden":
             lines[place] = f"{place} is not a setting.{_suggestion([str(key) for key in keys])}"
-        elif problem["type"] == "value_error":  # of a whole section, whose values would only be noise
+        elif problem["type"] == "value_error":  # about a whole section, whose values would only be noise
             lines[place] = f"{place}: {problem['ctx']['error']}."
         else:
             quotes = " Write it in quotes." if problem["type"] == "string_type" else ""

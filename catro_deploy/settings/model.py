@@ -14,7 +14,7 @@ from catro_deploy.settings.sides import ResizeSetting, SizeSetting
 __all__ = ["DataSettings", "ModelSettings"]
 
 SMALLEST_STD = 1e-6
-"""Of pixels in 0..1: 0.0039 is one step of 8 bits. Divided by far less, pixels overflow in the first layer."""
+"""For pixels in 0..1, where one step of 8 bits is 0.0039. Divided by far less, pixels overflow in the first layer."""
 
 
 class ModelSettings(Section):
@@ -24,20 +24,20 @@ class ModelSettings(Section):
         "cifar_resnet20",
         description="Architecture: cifar_resnet{20,32,56,110}, torchvision:NAME, timm:NAME, package.module:factory, or "
         "transformers:FOLDER, a folder of Hugging Face transformers with config.json, preprocessor_config.json and "
-        "weights, which decides what weights do",
+        "weights; it determines the same settings as the key weights",
     )
     checkpoint: Path = Field(
         Path("baseline.safetensors"), description="Trained weights: safetensors, or a PyTorch file of tensors only"
     )
     weights: str | None = Field(
         None,
-        description="Pretrained weights of torchvision or timm by their name (IMAGENET1K_V2, DEFAULT, a1_in1k): they "
-        "decide preprocessing, classes and checkpoint where these are not set",
+        description="Name of pretrained weights of torchvision or timm (IMAGENET1K_V2, DEFAULT, a1_in1k): they "
+        "determine preprocessing, classes and checkpoint if these are not set",
     )
     classes: int | str | list[str | tuple[str, str]] | None = Field(
         None,
-        description="Classes of the network, in the order of its logits: imagenet1k, how many, names, [id, name] "
-        "pairs, or a file of them (one per line, or JSON of index to name); default: those of the data",
+        description="Classes of the network, in the order of its logits: imagenet1k, their number, names, [id, "
+        "name] pairs, or a file of them (one per line, or JSON of index to name); default: those of the data",
     )
     mean: tuple[float, ...] = Field(
         (0.5, 0.5, 0.5), description="Subtracted from pixels in 0..1, per channel; one value means grey images"
@@ -48,7 +48,7 @@ class ModelSettings(Section):
 
     @property
     def has_preprocessing(self) -> bool:
-        """Whether preprocessing, classes and checkpoint follow from published weights, where they are not set."""
+        """Whether preprocessing, classes and checkpoint follow from published weights if they are not set."""
         return self.weights is not None or self.name.startswith(TRANSFORMERS)
 
     @model_validator(mode="after")
@@ -84,36 +84,36 @@ class DataSettings(Section):
     root: Path = Field(Path("data"), description="Folder of the images")
     size: SizeSetting | None = Field(
         None,
-        description="Height and width that the network gets, 224 or 160x224; default: the size of the images if all "
-        "have the same, else the size that torchvision or timm trained the model at; required otherwise",
+        description="Height and width of the network's input, 224 or 160x224; default: the size of the images if all "
+        "have the same size, else the size at which torchvision or timm trained the model; required otherwise",
     )
     resize: ResizeSetting | None = Field(
         None,
-        description="Images are resized to this shorter side, or height and width, and the centre of the given size is "
-        "cut out; default: they are resized to the size itself",
+        description="Shorter side, or height and width, that images are resized to before a centre crop of the given "
+        "size; default: images are resized to the size itself",
     )
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = Field(
-        "bilinear", description="How images are resized"
+        "bilinear", description="Interpolation for resizing images"
     )
     download: bool = Field(False, description="Download the dataset if it is missing (gtsrb)")
     skip_corrupt: bool = Field(
         False,
-        description="Leave out image files that cannot be decoded, and say which; default: such a file is an error",
+        description="Skip image files that cannot be decoded, and list them; default: such a file is an error",
         exclude_if=lambda skip: not skip,
     )
     workers: NonNegativeInt | None = Field(
         None,
-        description="Processes that decode images for training, where these do not fit into memory; 0: threads; "
-        "default: one for each processor core, at most 8",
+        description="Number of processes that decode images for training if the images do not fit into memory; 0: "
+        "threads; default: one per processor core, at most 8",
         exclude_if=lambda workers: workers is None,
     )
-    validation: float = Field(0.1, gt=0, lt=1, description="Share of the training set held out for choices")
+    validation: float = Field(0.1, gt=0, lt=1, description="Share of the training set held out as validation images")
     seed: NonNegativeInt = Field(0, description="Seed of the validation split and of drawn images")
     groups: dict[str, list[int | str]] = Field(default_factory=dict, description="Named groups of classes")
     labels: dict[str, int | str] = Field(
         default_factory=dict,
-        description="Class of the network for each class of the data whose name is another: its name, id or index; or "
-        "a file of two columns",
+        description="Class of the network, by name, id or index, for each class of the data that has a different name; "
+        "or a file of two columns",
     )
 
     @model_validator(mode="after")
@@ -123,5 +123,5 @@ class DataSettings(Section):
             height, width = (self.resize, self.resize) if isinstance(self.resize, int) else self.resize
             least = (shorter, shorter) if isinstance(self.resize, int) else self.size
             if height < least[0] or width < least[1]:
-                raise ValueError("resize is smaller than size, which is cut out of it")
+                raise ValueError("resize is smaller than size, which is cropped from it")
         return self

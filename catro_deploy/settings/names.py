@@ -13,7 +13,7 @@ __all__ = ["read_class_names", "read_labels"]
 
 
 def read_class_names(path: Path) -> list[str] | list[tuple[str, str]]:
-    """Names in the order of the logits: one per line, or JSON: a list, or indices to names or [id, name] pairs.
+    """Read names in the order of the logits: one per line, or JSON: a list, or a map of index to name or [id, name].
 
     Raises:
         SettingsError: it cannot be read, or an index is missing.
@@ -31,11 +31,11 @@ def read_class_names(path: Path) -> list[str] | list[tuple[str, str]]:
         return names
     if isinstance(names, list) and all(_is_pair(name) for name in names):
         return [(name[0], name[1]) for name in names]
-    raise SettingsError(f"{path} holds no names of classes.", hint)
+    raise SettingsError(f"{path} contains no class names.", hint)
 
 
 def read_labels(path: Path) -> dict[str, str]:
-    """The network's class for each class of the data: two columns, separated by a comma or a tab.
+    """Read the network's class for each class of the data: two columns, separated by a comma or a tab.
 
     Raises:
         SettingsError: it cannot be read, has other columns, or names a class of the data twice.
@@ -45,7 +45,7 @@ def read_labels(path: Path) -> dict[str, str]:
     rows = [next(csv.reader([line], delimiter="\t" if "\t" in line else ",", skipinitialspace=True)) for line in lines]
     for line, row in zip(lines, rows, strict=True):
         if len(row) != 2 or not all(column.strip() for column in row):
-            raise SettingsError(f"{path}: this line has not two columns: {line!r}", hint)
+            raise SettingsError(f"{path}: this line does not have two columns: {line!r}", hint)
     pairs = [(folder.strip(), name.strip()) for folder, name in rows]
     for folder, times in Counter(folder for folder, _ in pairs).items():
         if times > 1:
@@ -64,7 +64,7 @@ def _text(path: Path, setting: str, hint: str) -> str:
 def _by_index(content: dict[str, Any], path: Path, hint: str) -> list[Any]:
     missing = [index for index in range(len(content)) if str(index) not in content]
     if missing:
-        raise SettingsError(f"{path} has {len(content)} names, but none of index {missing[0]}.", hint)
+        raise SettingsError(f"{path} has {len(content)} names, but none for index {missing[0]}.", hint)
     return [content[str(index)] for index in range(len(content))]
 
 

@@ -1,4 +1,4 @@
-"""Mean and standard deviation refer to pixels in 0..1; many trainings state them for pixels in 0..255."""
+"""Check that mean and standard deviation are for pixels in 0..1; many models state them for pixels in 0..255."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ LARGEST_PIXEL = 255
 
 
 def require_unit_pixels(mean: Sequence[float], std: Sequence[float]) -> None:
-    """Refuse values above 1, and state them for pixels in 0..1.
+    """Reject values above 1; the error gives them for pixels in 0..1.
 
-    Values above 1 are converted, and so is a std of 1 with such a mean: it scales nothing. A mean of up to 1, or a std
-    below 1, is one of pixels in 0..1 already.
+    Values above 1 are converted, and so is a std of 1 together with such a mean, since it scales nothing. A mean of at
+    most 1, or a std below 1, is already for pixels in 0..1.
 
     Raises:
         ValueError: a value is above 1.
@@ -20,7 +20,7 @@ def require_unit_pixels(mean: Sequence[float], std: Sequence[float]) -> None:
         return
     converted = [list(mean) if max(mean) <= 1 else _divided(mean), list(std) if max(std) < 1 else _divided(std)]
     raise ValueError(
-        f"mean = {list(mean)} and std = {list(std)} are for pixels in 0..255, and here pixels are in 0..1. "
+        f"mean = {list(mean)} and std = {list(std)} are for pixels in 0..255, but here pixels are in 0..1. "
         f"Write mean = {converted[0]} and std = {converted[1]}"
     )
 

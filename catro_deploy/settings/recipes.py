@@ -25,7 +25,7 @@ RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "gentle": {"schedule": "cosine", "warmup_epochs": 0.0, "distill": 0.9, "max_grad_norm": 5.0},
     },
 }  # fmt: skip
-"""Section to recipe to values: ``paper`` is that of arXiv 2110.10921 as far as it is given there."""
+"""Section to recipe to values; ``paper`` is the recipe of arXiv 2110.10921, as far as it is stated there."""
 
 RATES = {"none": 0.05, "fast": 0.1}
 TRAIN_RATE = 0.1
@@ -37,10 +37,10 @@ def follow_recipe(
 ) -> FinetuneSettings:
     """``settings`` with missing values from their recipe.
 
-    ``auto`` is ``gentle`` for a network whose layers pruning has ``reconstructed``, and ``none`` for another. Where
-    images are not ``labelled``, every recipe learns from the original's answers alone. The batch size follows from the
-    number of training ``images`` (the paper's is 128, and so it is where that number is not known), the learning rate
-    from the batch size.
+    ``auto`` is ``gentle`` for a network whose layers pruning has ``reconstructed``, and ``none`` otherwise. If images
+    are not ``labelled``, every recipe learns from the original's answers alone. The batch size follows from the number
+    of training ``images`` (it is 128 for the paper's recipe, and if that number is not known), the learning rate from
+    the batch size.
     """
     name = settings.recipe
     if name == "auto":

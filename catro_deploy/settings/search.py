@@ -14,7 +14,7 @@ Knob = Literal["criterion", "worth", "depth", "precision", "input_size", "temper
 
 
 class SearchSettings(Section):
-    """``[search]``: several variants of a pruning, to one budget or to several, of which the best is taken."""
+    """``[search]``: tries several variants of a pruning, to one or several budgets, and takes the best."""
 
     enabled: bool = Field(
         False,
@@ -28,23 +28,23 @@ class SearchSettings(Section):
     )
     budgets: list[str] = Field(
         default_factory=list,
-        description="Further budgets of latency: each gets variants of its own, and with max_drop the fastest is taken "
-        "that keeps the accuracy",
+        description="Further latency budgets: each gets its own variants; with max_drop, the fastest variant that "
+        "keeps the accuracy is taken",
     )
-    minutes: PositiveFloat = Field(15.0, description="After so long no further variant is begun")
+    minutes: PositiveFloat = Field(15.0, description="Minutes after which no further variant is started")
     take: NonNegativeInt = Field(
-        0, description="Number of the variant to continue with, as the report lists them; 0: the best"
+        0, description="Number of the variant to continue with, as listed in the report; 0: the best"
     )
 
     @field_validator("budgets")
     @classmethod
     def _are_timed(cls, given: list[str]) -> list[str]:
-        """Each budget as ``--budget`` writes it."""
+        """Check each budget, and return it in the form that ``--budget`` takes."""
         parsed = [Budgets.parse(text) for text in given]
         for budgets in parsed:
             if not budgets.main.is_timed:
                 raise BudgetError(
                     f"--search compares prunings of equal measured latency, but the budget is {budgets}.",
-                    "Name budgets of latency: --search-budgets 0.35x,0.25x",
+                    "Name latency budgets: --search-budgets 0.35x,0.25x",
                 )
         return list(map(str, parsed))

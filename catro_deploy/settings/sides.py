@@ -11,7 +11,7 @@ FORM = re.compile(r"(\d+)(?:\s*x\s*(\d+))?")
 
 
 def _sides(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - whatever a file holds
-    """One side or two.
+    """Parse one side or two.
 
     Raises:
         ValueError: it is neither.
@@ -20,7 +20,7 @@ def _sides(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - whatever a file hol
         value = tuple(int(side) for side in found.groups() if side is not None)
     sides = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, list | tuple) else ()
     if len(sides) not in (1, 2) or not all(type(side) is int and 0 < side <= 2**16 for side in sides):
-        raise ValueError(f"a size is written 224, or 160x224 for height and width; this is {value!r}")
+        raise ValueError(f"a size is written as 224, or as 160x224 for height and width, not as {value!r}")
     return sides
 
 
@@ -28,7 +28,7 @@ def size_of(value: Any) -> tuple[int, int]:  # noqa: ANN401
     """Height and width of ``224``, ``160x224`` or ``[160, 224]``.
 
     Raises:
-        ValueError: it is nothing of these.
+        ValueError: it is none of these.
     """
     sides = _sides(value)
     return sides[0], sides[-1]
@@ -48,7 +48,7 @@ def _size_written(value: tuple[int, int]) -> int | str:
 
 
 def size_text(value: tuple[int, int]) -> str:
-    """A height and width as settings have them: ``224`` or ``160x224``."""
+    """A height and width as written in settings: ``224`` or ``160x224``."""
     return str(_size_written(value))
 
 

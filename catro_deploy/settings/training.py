@@ -12,33 +12,35 @@ __all__ = ["FinetuneSettings", "OptimiserSettings", "TrainSettings"]
 class OptimiserSettings(Section):
     """What ``[train]`` and ``[finetune]`` share.
 
-    ``batch_size`` None: by the number of training images. ``learning_rate`` or ``ema`` None: by the number of steps.
-    ``warmup_epochs`` None: no warm-up. ``max_grad_norm`` None: gradients are not clipped.
+    A ``batch_size`` of None follows from the number of training images, a ``learning_rate`` or ``ema`` of None from the
+    number of steps. Without ``warmup_epochs`` there is no warm-up, and without ``max_grad_norm`` no clipping of
+    gradients.
     """
 
     epochs: NonNegativeInt = Field(40, description="Passes over the training images")
-    # Not written where it is 0: checkpoints from before this key keep their fingerprint.
+    # Not written if it is 0, so that checkpoints from before this key existed keep their fingerprint.
     steps: NonNegativeInt = Field(
         0,
-        description="Training ends after this many steps at the latest; 0: no limit",
+        description="Maximum number of training steps; 0: no limit",
         exclude_if=lambda steps: steps == 0,
     )
     batch_size: PositiveInt | None = Field(
-        None, description="Images per step; default: 16 to 128, by the number of training images"
+        None, description="Images per step; default: 16 to 128, depending on the number of training images"
     )
     learning_rate: PositiveFloat | None = Field(
         None, description="Peak learning rate; default: the recipe's, scaled to the batch size"
     )
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of Nesterov's SGD")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum of SGD")
     weight_decay: NonNegativeFloat = Field(5e-4, description="Weight decay of weights of two or more dimensions")
     schedule: Literal["cosine", "step"] = Field(
-        "cosine", description="Learning rate schedule; step: a tenth after half of the epochs, as in the paper"
+        "cosine",
+        description="Learning rate schedule; step: a tenth of the rate after half of the epochs, as in the paper",
     )
     warmup_epochs: NonNegativeFloat | None = Field(
         None, description="Epochs over which the learning rate rises; default: the recipe's"
     )
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="Share of the target given to the other classes")
-    # Not written where it is 0, as steps.
+    # Not written if it is 0, like steps.
     max_grad_norm: NonNegativeFloat | None = Field(
         None,
         description="Gradients are clipped to this norm; 0: no clipping; default: the recipe's",
@@ -53,12 +55,12 @@ class OptimiserSettings(Section):
         "photos: random resized crops of the image files, mirror and color jitter, as is usual on ImageNet; "
         "rigid: shift only",
     )
-    # These, too, are not written at their defaults, as steps.
+    # Like steps, these are not written at their defaults.
     crop_scale: float = Field(
         0.08,
         gt=0,
         le=1,
-        description="photos: least share of an image's area that a random crop has",
+        description="photos: smallest share of an image's area that a random crop covers",
         exclude_if=lambda scale: scale == 0.08,
     )
     randaugment: NonNegativeInt = Field(
@@ -69,36 +71,38 @@ class OptimiserSettings(Section):
     )
     cutmix: NonNegativeFloat = Field(
         0.0,
-        description="Alpha of CutMix, usually 1; 0: none; with mixup each batch has one of both",
+        description="Alpha of CutMix, usually 1; 0: none; with mixup: each batch uses one of the two",
         exclude_if=lambda alpha: alpha == 0,
     )
     saturation: float = Field(0.0, ge=0, lt=1, description="Largest relative change of colour saturation")
     erase: float = Field(0.0, ge=0, le=1, description="Share of the images in which a rectangle is erased")
-    compute: Compute = Field("auto", description="Where it runs; auto: the GPU if PyTorch sees one")
+    compute: Compute = Field("auto", description="Where training runs; auto: the GPU if PyTorch sees one")
     amp: bool = Field(True, description="Mixed precision, on a GPU or on a CPU that is fast in bfloat16")
     compile: bool = Field(
-        False, description="torch.compile, if it makes steps faster; compiling takes a minute and a C++ compiler"
+        False,
+        description="Use torch.compile if it makes steps faster; compiling takes a minute and needs a C++ compiler",
     )
     patience: NonNegativeInt = Field(
-        0, description="Stop after this many epochs without a better validation accuracy, keep the best weights; 0: off"
+        0,
+        description="Stop after this many epochs without better validation accuracy and keep the best weights; 0: off",
     )
     checkpoint_minutes: PositiveFloat = Field(
-        10.0, description="Minutes after which the state of a training is also saved within an epoch"
+        10.0, description="Minutes after which the training state is also saved within an epoch"
     )
     tensorboard: bool = Field(False, description="Write TensorBoard event files; needs catro-deploy[tensorboard]")
     seed: NonNegativeInt = Field(0, description="Seed of shuffling, augmentation and dropout")
 
     @property
     def starts_accurate(self) -> bool:
-        """Whether the network has most of its accuracy before the training."""
+        """Whether the network already has most of its accuracy before training."""
         return False
 
 
 class TrainSettings(OptimiserSettings):
-    """``[train]``: a baseline trained from scratch, for those who have no trained model."""
+    """``[train]``: a baseline trained from scratch, for users without a trained model."""
 
     recipe: Literal["none", "paper"] = Field(
-        "none", description="Values for settings not given here; paper: its 300 epochs"
+        "none", description="Values for settings that are not given; paper: the 300 epochs of the paper"
     )
     epochs: PositiveInt = Field(40, description="Passes over the training images")
     learning_rate: PositiveFloat | None = Field(
@@ -116,21 +120,21 @@ class FinetuneSettings(OptimiserSettings):
 
     recipe: Literal["auto", "gentle", "fast", "paper", "none"] = Field(
         "auto",
-        description="Values for settings not given here (learning rates for batches of 128); gentle: low rates by the "
-        "number of steps, distillation, moving average; fast: 60 epochs at rate 0.1, distillation, moving average, "
-        "torch.compile; paper: 200 epochs at rate 0.01, a tenth after half; none: rate 0.05; auto: gentle if layers "
-        "were reconstructed, else none",
+        description="Values for settings that are not given (learning rates for batches of 128); gentle: low rates "
+        "that depend on the number of steps, distillation, moving average; fast: 60 epochs at rate 0.1, distillation, "
+        "moving average, torch.compile; paper: 200 epochs at rate 0.01, a tenth of it after half of them; none: rate "
+        "0.05; auto: gentle if layers were reconstructed, else none",
     )
     epochs: NonNegativeInt = Field(40, description="Passes over the training images; 0: no training")
     distill: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="Weight of the original network's answers in the loss; default: the recipe's, without labels 1",
+        description="Weight of the original network's answers in the loss; default: the recipe's; without labels: 1",
     )
     temperature: PositiveFloat = Field(4.0, description="Temperature of distillation")
 
     @property
     def starts_accurate(self) -> bool:
-        """Whether the recipe, which ``follow_recipe`` has found, is that of reconstructed networks."""
+        """Whether the recipe, as resolved by ``follow_recipe``, is the one for reconstructed networks."""
         return self.recipe == "gentle"

@@ -40,9 +40,9 @@ def test_classes_may_be_in_a_file_beside_the_settings(tmp_path, name, content, e
     ("name", "content", "said"),
     [
         ("names.txt", "cat\ncat\n", "'cat' more than once"),
-        ("names.json", '{"0": "cat", "2": "dog"}', "none of index 1"),
+        ("names.json", '{"0": "cat", "2": "dog"}', "none for index 1"),
         ("names.json", "{", "is not JSON"),
-        ("names.json", '{"0": 1}', "holds no names"),
+        ("names.json", '{"0": 1}', "contains no class names"),
         ("gone.txt", None, "cannot be read"),
     ],
 )
