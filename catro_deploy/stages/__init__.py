@@ -1,1 +1,1 @@
-"""The stages, one module for each: a stage reads files of earlier ones in the run folder and writes its own."""
+"""The stages, one module each: a stage reads the files of earlier ones from the run folder and writes its own."""

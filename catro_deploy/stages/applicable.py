@@ -17,7 +17,7 @@ __all__ = ["applicable"]
 def applicable(
     table: Sequence[Stage], names: Sequence[str], settings: Settings, run: RunFolder
 ) -> tuple[Sequence[Stage], list[str]]:
-    """``table`` without the stages that do not apply, and those of ``names`` whose target cannot be reached."""
+    """``table`` without the stages that do not apply, and those of ``names`` that need an unreachable target."""
     target = load_target(settings.prune.target)
     unneeded = {
         SEARCH: settings.prune.budget != AUTO,
@@ -35,7 +35,7 @@ def applicable(
 
 
 def _left_out(table: Sequence[Stage], stages: Sequence[Stage]) -> Sequence[Stage]:
-    """``table`` without ``stages``, and nothing that they write is read."""
+    """``table`` without ``stages``; those that remain do not read what these write."""
     return [_without(stage, stages) for stage in table if stage not in stages]
 
 

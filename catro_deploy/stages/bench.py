@@ -34,8 +34,8 @@ __all__ = ["bench", "bench_errand", "measured"]
 
 # For loading both models, a last turn of very slow ones, and the bootstrap.
 GRACE_S = 600
-AGAIN = "Prune again with what is measured now: catro-deploy run --force; or allow more with --budget."
-# Of a result, in bench.json as they are.
+AGAIN = "Prune again with new measurements: catro-deploy run --force; or allow more with --budget."
+# Fields of a result that bench.json contains unchanged.
 RECORDED = (
     *("original", "pruned", "speedup", "mode", "further"),
     *("trtexec", "benchmark_app", "energy", "soak", "warnings"),
@@ -48,9 +48,9 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> Bench:
     Raises:
         TargetError: networks cannot be run on the target from here.
         RunFolderError, ModelError: an ONNX file is missing, corrupt, or of another plan.
-        UsageError: the files take another number of images at a time.
-        FaultError: the agent crashed or did not end.
-        MissedError: the pruned model is slower, or misses a budget of latency or energy; bench.json is written before.
+        UsageError: the files are for another batch size.
+        FaultError: the agent crashed or did not finish.
+        MissedError: the pruned model is slower, or misses a latency or energy budget; bench.json is written first.
     """
     first, *others = sides_of(settings)
     record = measured(settings, run, device_of(first.device, run), progress)
@@ -66,10 +66,10 @@ def bench(settings: Settings, run: RunFolder, progress: Progress) -> Bench:
 
 
 def _again(settings: Settings, run: RunFolder) -> str:
-    """The way to a network that meets a missed budget.
+    """How to get a network that meets a missed budget.
 
-    In int8, channels are chosen by the latency with every layer quantised that the recipe does not keep. Those that
-    ``quantize`` had to keep as well are in the recipe that it has left in ``run``.
+    In int8, channels are chosen by the latency with every layer quantised that the recipe does not keep. The recipe
+    that ``quantize`` has written to ``run`` also keeps the further layers that had to stay in floating point.
     """
     if settings.quantize.precision != "int8":
         return AGAIN
@@ -86,7 +86,7 @@ def _again(settings: Settings, run: RunFolder) -> str:
 
 
 def _require_met(plan: Plan, record: Bench, where: str, run: RunFolder, again: str) -> None:
-    """See to it that the network is not slower than the original, and meets the budget that its widths were chosen by.
+    """Check that the network is not slower than the original and meets the budget that its widths were chosen by.
 
     Raises:
         MissedError: it does not.
@@ -103,7 +103,7 @@ def _require_met(plan: Plan, record: Bench, where: str, run: RunFolder, again: s
 
 
 def measured(settings: Settings, run: RunFolder, device: str, progress: Progress) -> Bench:
-    """The measurement on ``device`` as a record; nothing is written.
+    """Measure on ``device`` and return the record; nothing is written.
 
     Raises:
         As ``bench``, except MissedError.
@@ -127,7 +127,7 @@ def measured(settings: Settings, run: RunFolder, device: str, progress: Progress
 
 
 def bench_errand(settings: Settings, run: RunFolder) -> Errand[BenchJob]:
-    """The measurement of both ONNX files of ``run``.
+    """The job that measures both ONNX files of ``run``.
 
     Raises:
         RunFolderError: an ONNX file is missing.
@@ -186,12 +186,12 @@ def _environment(
 
 
 def _interface(use: Use) -> dict[str, str]:
-    """The networks' interface, where preprocessing or softmax is part of what is timed."""
+    """The networks' interface, if preprocessing or softmax is part of what is timed."""
     return {} if use.interface.is_plain else {"interface": use.interface.words}
 
 
 def _recorded(facts: BenchFacts) -> dict[str, Any]:
-    """``facts`` as one object; keys of the state say when it was read."""
+    """``facts`` as one object; the suffix of a key of the state says when it was read."""
     return {
         **flat(facts.device),
         "runtime": facts.runtime,
@@ -213,5 +213,5 @@ def _transfers(mode: Mode, target: Target) -> str:
     """The copies that the first mode includes, in words."""
     if target.kind == "cpu":
         return "none: inputs and outputs stay in the memory of the CPU"
-    counted = mode.transfers is not False  # a runtime that knows no modes copies each time
+    counted = mode.transfers is not False  # a runtime without modes copies each time
     return "counted: images to the GPU, logits back" if counted else "not counted: what the GPU computes"

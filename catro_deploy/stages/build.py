@@ -23,7 +23,7 @@ from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["build", "build_errand", "needs_engines"]
 
-# For loading engines, timing rebuilt ones and sending them; building has a limit of its own.
+# For loading engines, timing rebuilt ones and sending them; building has its own limit.
 LIMIT_S = 3600
 
 
@@ -39,7 +39,7 @@ def build(settings: Settings, run: RunFolder, progress: Progress) -> Build:
     results were carried back stay there.
 
     Raises:
-        TargetError: the target runs ONNX files as they are, or cannot be reached from here.
+        TargetError: the target runs ONNX files directly, or cannot be reached from here.
         RunFolderError: an ONNX file is missing.
         ModelError: TensorRT cannot run a network.
         FaultError: an engine could not be built.
@@ -47,7 +47,7 @@ def build(settings: Settings, run: RunFolder, progress: Progress) -> Build:
     target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
     if not needs_engines(target):
         raise TargetError(
-            f"{target.name} runs ONNX files as they are, by {target.runtime}: there is no engine to build.",
+            f"{target.name} runs ONNX files directly with {target.runtime}: there is no engine to build.",
             "Engines are for targets with TensorRT: catro-deploy targets list",
         )
     require_reachable(target, device, "build")
@@ -83,7 +83,7 @@ def build(settings: Settings, run: RunFolder, progress: Progress) -> Build:
 
 
 def build_errand(settings: Settings, run: RunFolder) -> Errand[BuildJob]:
-    """The engines of both ONNX files of ``run``.
+    """The job that builds the engines of both ONNX files of ``run``.
 
     Raises:
         RunFolderError: an ONNX file is missing.

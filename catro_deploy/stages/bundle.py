@@ -39,18 +39,18 @@ def bundle(settings: Settings, run: RunFolder, progress: Progress) -> Path:
     with run.lock(), verify_errand(settings, run) as verifying:
         building = [build_errand(settings, run)] if needs_engines(target) else []
         write_bundle(run.bundle, [*building, verifying, bench_errand(settings, run)], run.path, target.title)
-        write_text(run.settings, settings_text(settings))  # results are read with the same
+        write_text(run.settings, settings_text(settings))  # results are read with the same settings
         run.carried.unlink(missing_ok=True)
     progress.note(f"carry {run.bundle} to the device; its README says what to run there")
     return run.bundle
 
 
 def take_in(results: Path, settings: Settings, run: RunFolder) -> None:
-    """Keep ``results``, which the device wrote, in ``run``: verify and bench then take theirs from there.
+    """Copy ``results``, which the device wrote, to ``run``: verify and bench then read theirs from there.
 
     Raises:
-        RunFolderError: there is no such file, it is damaged, or of another run; earlier results stay.
-        MessageError: an answer in it cannot be one; earlier results stay.
+        RunFolderError: there is no such file, it is damaged, or of another run; earlier results are kept.
+        MessageError: an answer in it is invalid; earlier results are kept.
     """
     if not results.is_file():
         raise RunFolderError(f"There is no file {results}.", "On the device: python3 agent.pyz do")
@@ -62,7 +62,7 @@ def take_in(results: Path, settings: Settings, run: RunFolder) -> None:
 
 
 def _require_answers(source: str, settings: Settings, run: RunFolder) -> None:
-    """Check that the file ``source`` has what the stages need."""
+    """Check that the file ``source`` contains what the stages need."""
     quiet = Silent()
     if needs_engines(load_target(settings.prune.target)):
         building = build_errand(settings, run)

@@ -42,7 +42,7 @@ __all__ = ["Candidates"]
 
 Floats = NDArray[np.float32]
 Proto = Any
-"""An onnx.ModelProto, which has no annotations."""
+"""An onnx.ModelProto, which has no type annotations."""
 
 # For loading the models, and the bootstrap.
 GRACE_S = 600
@@ -57,7 +57,7 @@ class Candidates:
         """Open the images.
 
         Raises:
-            SettingsError: there is no such recipe or protocol; or images have no labels, and [quantize] qat_epochs
+            SettingsError: the recipe or protocol does not exist; or images have no labels, and [quantize] qat_epochs
                 would need them.
             DataError: the dataset is not the plan's, or there are no validation images.
         """
@@ -78,12 +78,12 @@ class Candidates:
 
     @property
     def validation_images(self) -> int:
-        """How many there are."""
+        """The number of validation images."""
         return len(self._validation.labels)
 
     @cached_property
     def facts(self) -> FactsResult:
-        """What the device and its runtime are."""
+        """Facts about the device and its runtime."""
         return self._result(FactsJob(self._use.runtime), ())
 
     @cached_property
@@ -93,7 +93,7 @@ class Candidates:
 
     @cached_property
     def basis(self) -> Basis:
-        """The basis that they are evaluated by."""
+        """The basis on which candidates are evaluated."""
         return basis_of(self.own["original"], self._validation.labels, self._settings.quantize.max_drop)
 
     def _logits(self, networks: Mapping[str, tuple[str, Precision]]) -> dict[str, Floats]:
@@ -115,7 +115,7 @@ class Candidates:
     def make(self, precision: Precision, limits: Limits) -> Quantized:
         """Write the network in ``precision`` and return how it was made: ``kept`` are the parts that stay in more bits.
 
-        In integers it is within ``limits`` or, if that cannot be, ``kept`` is None.
+        In integers the network is within ``limits``; if that is impossible, ``kept`` is None.
         """
         path, source = self._run.onnx("pruned", precision), self._run.require(self._run.pruned_onnx, "export")
         if precision == "fp32":

@@ -1,4 +1,4 @@
-"""Settings with what earlier stages of the run have decided: the budget that was found, and the variant."""
+"""Settings with the decisions of earlier stages of the run: the budget that was found, and the variant."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,15 +16,15 @@ from catro_deploy.transports.reach import require_reachable
 __all__ = ["as_decided", "changed", "require_comparable"]
 
 PARSED: Mapping[str, Callable[[str], object]] = {BUDGET: Budgets.parse, INPUT_SIZE: size_of, TEMPERATURE: float}
-"""Settings whose values in records are texts, and how to read them."""
+"""Settings whose values are texts in records, and how to parse them."""
 
 
 def as_decided(settings: Settings, stage: Stage, run: RunFolder) -> Settings:
-    """``settings`` for ``stage``: the budget found is for those that prune, a variant for all that follow the choice.
+    """``settings`` for ``stage``: with the budget found if it prunes, with the variant if it follows the choice.
 
     Raises:
         RunFolderError: no budget has been found yet.
-        SettingsError: there is no variant of the number that is asked for.
+        SettingsError: there is no variant with the requested number.
     """
     if stage.name in (VARIANTS, PRUNE) and settings.prune.budget == AUTO:
         found = {"budget": Budgets.parse(load(Search, run).budget)}
@@ -35,7 +35,7 @@ def as_decided(settings: Settings, stage: Stage, run: RunFolder) -> Settings:
 
 
 def _taken(record: Variants, settings: Settings) -> Mapping[str, str]:
-    """The changes of the variant that ``settings`` take: the best, or that of a number."""
+    """The changes of the variant that ``settings`` take: the best, or the one with the given number."""
     number = settings.search.take or 1
     if number > len(record.variants):
         raise SettingsError(
@@ -52,7 +52,7 @@ def _taken(record: Variants, settings: Settings) -> Mapping[str, str]:
 
 
 def require_comparable(settings: Settings) -> None:
-    """Check that variants can be brought to the budget by measurement.
+    """Check that variants can be pruned to the budget by measurement.
 
     Raises:
         TargetError: the target cannot be measured from here.
@@ -62,12 +62,12 @@ def require_comparable(settings: Settings) -> None:
     if not settings.prune.is_timed:
         raise SettingsError(
             f"--search compares prunings of equal measured latency, but the budget is {settings.prune.budget}.",
-            "Name a budget of latency: --budget 0.5x",
+            "Name a latency budget: --budget 0.5x",
         )
 
 
 def changed(settings: Settings, changes: Mapping[str, str]) -> Settings:
-    """``settings`` with ``changes``, as ``section.key``."""
+    """``settings`` with ``changes``, which map ``section.key`` to a value."""
     for place, value in changes.items():
         section, key = place.split(".")
         parsed = PARSED[place](value) if place in PARSED else value

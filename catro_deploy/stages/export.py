@@ -30,7 +30,7 @@ __all__ = ["Exported", "export"]
 
 @dataclass(frozen=True)
 class Exported:
-    """The files that were written; ``half`` in half precision, of both networks or none; ``ir`` as OpenVINO reads."""
+    """The files that were written; ``half``: in half precision, of both networks or none; ``ir``: OpenVINO's IR."""
 
     original: Path
     pruned: Path
@@ -39,19 +39,19 @@ class Exported:
 
 
 def export(settings: Settings, run: RunFolder, progress: Progress) -> Exported:
-    """Write original.onnx and pruned.onnx from the weights of ``run``; for a target of fp16 also in half precision.
+    """Write original.onnx and pruned.onnx from the weights of ``run``; for an fp16 target also in half precision.
 
-    If one of several targets is of OpenVINO, each is also written as IR.
+    If a target uses OpenVINO, each file is also written as IR.
 
-    Which layers would overflow in half precision is seen on the images of ``[quantize] recipe``.
+    The images of ``[quantize] recipe`` show which layers would overflow in half precision.
 
     Raises:
         RunFolderError: the plan or the fine-tuned weights are missing.
         ModelError: a network cannot be written as ONNX.
         NumericsError: an ONNX file does not compute what the network computes.
         TargetError: the target is not known.
-        RuntimeMissingError: it is one of OpenVINO, which is not installed here.
-        DataError: a class has no image to calibrate half precision by.
+        RuntimeMissingError: a target uses OpenVINO, which is not installed here.
+        DataError: a class has no image to calibrate half precision with.
     """
     target = load_target(settings.prune.target)
     in_half, with_ir = target.precision == "fp16", takes_ir(settings)

@@ -32,15 +32,15 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> Finetune
     """Train the pruned network of ``run`` on its classes; write its weights and finetune.json.
 
     Without labels it learns from the original's answers. An interrupted fine-tuning resumes after its last
-    complete epoch. With 0 epochs, or if training made the network worse on validation images, the weights are those of
-    the pruning.
+    complete epoch. With 0 epochs, or if training made the network worse on validation images, the weights are those
+    after pruning.
 
     Raises:
         SettingsError: the images have no labels, and the loss needs them.
-        RunFolderError: there is no pruned network yet, or the plan is not one.
+        RunFolderError: there is no pruned network yet, or the plan is invalid.
         DataError: the images are missing or broken, or there are fewer than 2.
         CheckpointError: the weights or the state of the interrupted fine-tuning are damaged.
-        NumericsError: training diverged; what earlier epochs reached stays.
+        NumericsError: training diverged; the state after earlier epochs is kept.
     """
     plan = load_plan(run)
     _, height, width = plan.input_shape
@@ -69,7 +69,7 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> Finetune
         network = networks.load(run, weights="pruned")
         history = replace(history, validation_accuracy=history.baseline_validation_accuracy)
         progress.note(kept_words(choice))
-    # One entry only: safetensors writes several in a random order, and equal weights must make equal files.
+    # One entry only: safetensors writes several in random order, and equal weights must give equal files.
     save_weights(network, run.weights, {"plan": file_hash(run.plan)})
     record = Finetune(
         **vars(history),

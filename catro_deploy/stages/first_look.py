@@ -26,8 +26,8 @@ TERMS = Terms(
     channels="images are given as RGB",
     weights="[model] checkpoint",
     reorder=(
-        "Give the classes in the order of its training: folders of images count in the order of their names, so "
-        "rename them (0_{first}, 1_{second}, ...), or open the images by a factory of your own."
+        "Give the classes in the order of its training: folders of images are ordered by name, so rename them "
+        "(0_{first}, 1_{second}, ...), or open the images with your own factory."
     ),
 )
 
@@ -35,7 +35,8 @@ TERMS = Terms(
 def first_look(original: Original, settings: Settings, progress: Progress) -> FirstLook:
     """Run ``original`` on validation images of the wanted classes; return its accuracy and what is suspicious.
 
-    Evenly spaced ones of them, where all would take too long. Without labels its confidence and most frequent answer.
+    If all images would take too long, evenly spaced ones are used. Without labels, its confidence and most frequent
+    answer take the place of its accuracy.
 
     Raises:
         DataError: an image is missing or cannot be decoded.

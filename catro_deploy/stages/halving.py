@@ -2,8 +2,8 @@
 
 No proxy ranks settings as well as trying them, and reconstruction makes trying cheap. Every variant is pruned, measured
 and reconstructed; the nearest few are trained for 100 steps; the nearest two of these for an epoch. Nearness is the
-divergence from the original's answers on validation images, which needs no labels, is finer than counting answers, and
-says something even where the original was trained on these images.
+divergence from the original's answers on validation images. It needs no labels, is finer than counting answers, and is
+meaningful even if the original was trained on these images.
 """
 
 import time
@@ -55,16 +55,16 @@ Floats = NDArray[np.float32]
 Changes = Mapping[str, str]
 
 TRAINING = ({"epochs": 1, "steps": 100}, {"epochs": 1})
-"""Of [finetune], in the steps after reconstruction."""
+"""Settings of [finetune] in the steps after reconstruction."""
 PROMOTED = (4, 2)
-"""How many reach each of them."""
+"""Number of variants that reach each of these steps."""
 PRUNING_SHARE = 0.6
-"""Of the minutes: the rest is for training."""
+"""Share of the minutes for pruning; the rest is for training."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The variants of one budget, the best first; how many were not begun; and the seconds that all took."""
+    """The variants of one budget, the best first; how many were not started; and the seconds that all took."""
 
     tried: tuple[TriedVariant, ...]
     left_out: int
@@ -72,7 +72,7 @@ class Ended:
 
 
 class Halving:
-    """The variants of one budget, and the time that is left for them."""
+    """The variants of one budget, and the time for them."""
 
     def __init__(
         self,
@@ -98,11 +98,11 @@ class Halving:
 
     @property
     def _spent_s(self) -> float:
-        """Also before the search was interrupted."""
+        """Time spent so far, also before an interruption of the search."""
         return sum(one.seconds for one in self._tried)
 
     def _prune_all(self) -> int:
-        """Prune in each variant, next the one that differs least from the best; return how many were not begun."""
+        """Prune each variant, next the one that differs least from the best; return how many were not started."""
         labelled = not is_unlabelled(self._held_out.images.labels)
         todo, count = ways(self._settings, self._available, labelled=labelled), 0
         while todo and (not self._tried or self._spent_s <= PRUNING_SHARE * self._limit_s):
@@ -115,11 +115,11 @@ class Halving:
             self._tried.append(tried)
             self._progress.note(f"variant {count} of {count + len(todo)}: {tried.name}: {_outcome(tried)}")
         if todo:
-            self._progress.note(f"{len(todo)} variants were not begun: allow more time with --search-minutes")
+            self._progress.note(f"{len(todo)} variants were not started: allow more time with --search-minutes")
         return len(todo)
 
     def _is_without_branches(self, changes: Changes) -> bool:
-        """Whether no branch may be removed, and none was in the variant that allows it: that is the same network."""
+        """Whether no branch may be removed, and the variant that allows it removed none: both are the same network."""
         if changes.get(DEPTH) != NO_DEPTH:
             return False
         twin = self._folder({place: value for place, value in changes.items() if place != DEPTH})
@@ -145,7 +145,7 @@ class Halving:
         return prune(settings, folder, self._progress, self._held_out.look, self._held_out.shared)
 
     def _train_best(self, step: int, most: int, training: Mapping[str, int]) -> None:
-        """Train the nearest ``most`` of those that ended the step before, as long as there is time."""
+        """Train the nearest ``most`` of those that have finished the previous step, as long as there is time."""
         ready = sorted((one for one in self._tried if len(one.kl_nats) >= step), key=lambda one: one.kl_nats[step - 1])
         for one in ready[:most]:
             if len(one.kl_nats) == step and self._spent_s <= self._limit_s:
@@ -164,7 +164,7 @@ class Halving:
             return self._kept(self._judged(tried, folder, "finetuned"), folder, began)
 
     def _judged(self, tried: TriedVariant, folder: RunFolder, weights: Literal["pruned", "finetuned"]) -> TriedVariant:
-        """``tried`` with what its network, as it is served, says to the validation images."""
+        """``tried`` with the results of its network, as it would be served, on the validation images."""
         settings = self._changed(tried.changes)
         network = networks.load(folder, weights=weights)
         if settings.quantize.precision == "int8":
@@ -174,7 +174,7 @@ class Halving:
         labels, original = self._held_out.images.labels, self._held_out.logits
         divergence = scaled_kl_nats(original, logits)
         if divergence is None:
-            raise NumericsError("Its answers are not finite.", "Another variant may do.")
+            raise NumericsError("Its answers are not finite.", "Another variant may work.")
         return replace(
             tried,
             kl_nats=(*tried.kl_nats, divergence),
@@ -183,7 +183,7 @@ class Halving:
         )
 
     def _in_int8(self, network: nn.Module, plan: Plan, settings: Settings) -> Floats:
-        """Logits in int8, calibrated; ``quantize`` may later keep more layers in float than the recipe does."""
+        """Logits in int8 after calibration; ``quantize`` may later keep more layers in float than the recipe does."""
         import onnx
 
         recipe, images = load_int8_recipe(settings.quantize.recipe), self._held_out.images
@@ -207,7 +207,7 @@ class Halving:
         return tried
 
     def _tidy(self, folder: RunFolder) -> None:
-        """Leave what later stages continue with."""
+        """Delete everything except what later stages continue with."""
         for file in folder.path.glob("*"):
             if file not in (folder.variant, folder.plan, folder.pruned_weights, folder.path / ".lock"):
                 file.unlink()
@@ -225,7 +225,7 @@ class Halving:
 
 
 def _rank(tried: Variant) -> tuple[int, float]:
-    """Those that came further first, the nearest first; last those that met no budget."""
+    """Sort key: those that got further first, of these the nearest first; last those that met no budget."""
     return -len(tried.kl_nats), tried.kl_nats[-1] if tried.kl_nats else 0.0
 
 

@@ -1,4 +1,4 @@
-"""The images that decisions before fine-tuning are made by: validation images of the wanted classes."""
+"""The images that decisions before fine-tuning are based on: validation images of the wanted classes."""
 
 from dataclasses import dataclass, field
 
@@ -27,8 +27,8 @@ Floats = NDArray[np.float32]
 class HeldOut:
     """The validation images of the wanted classes, the original's logits for them, and the basis of decisions.
 
-    ``train`` are the training images of these classes, ``look`` is the first look at the original, ``shared`` what
-    prunings have measured of it.
+    ``train`` are the training images of these classes, ``look`` is the first look at the original, ``shared`` holds
+    what prunings have measured of it.
     """
 
     train: Split
@@ -49,8 +49,8 @@ def held_out_of(settings: Settings, progress: Progress) -> HeldOut:
     train, images = (Subset(split, original.wanted) for split in (original.dataset.train, original.dataset.validation))
     if not len(images.labels):
         raise DataError(
-            "There are no validation images of these classes, so nothing can be searched.",
-            "Hold some out ([data] validation), or name a budget and search nothing: --budget 0.5x --no-search",
+            "There are no validation images of these classes, so no search is possible.",
+            "Hold some out ([data] validation), or name a budget and do not search: --budget 0.5x --no-search",
         )
     look = first_look(original, settings, progress)
     logits = logits_of(original.model, images, settings)

@@ -1,4 +1,4 @@
-"""The images of a run, labelled as the network numbers its classes."""
+"""The images of a run, with labels numbered like the network's classes."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ __all__ = ["classes_with_images", "open_images_of"]
 def open_images_of(settings: Settings, size: tuple[int, int]) -> Dataset:
     """The dataset of ``settings``, its images in ``size`` (height, width), with the classes of the network.
 
-    Those are the classes that ``[model]`` names, or else the dataset's own. Without either it has none.
+    These are the classes that ``[model]`` names, or else the dataset's own. If there are neither, it has none.
 
     Raises:
         DataError: see ``open_dataset`` and ``relabelled``.
@@ -35,6 +35,6 @@ def open_images_of(settings: Settings, size: tuple[int, int]) -> Dataset:
 
 
 def classes_with_images(dataset: Dataset) -> tuple[int, ...]:
-    """Indices of the classes that training images are of; of all if there are no labels."""
+    """Indices of the classes that have training images; of all classes if there are no labels."""
     found = np.unique(dataset.train.labels)
     return tuple(range(len(dataset.classes))) if UNKNOWN in found else tuple(map(int, found))

@@ -1,4 +1,4 @@
-"""A sample of a dataset's images, preprocessed as settings say or in other common ways."""
+"""A sample of a dataset's images, preprocessed according to the settings or in other common ways."""
 
 from collections.abc import Iterator, Sequence
 
@@ -25,7 +25,7 @@ Indices = NDArray[np.int64]
 def prepared(
     images: Split, words: str, mean: Sequence[float], std: Sequence[float], *, reverse: bool = False
 ) -> PreparedImages:
-    """All ``images`` as a network gets them; with ``reverse`` RGB becomes BGR."""
+    """All ``images`` as a network receives them; with ``reverse``, RGB becomes BGR."""
 
     def batch(start: int, stop: int) -> torch.Tensor:
         pixels = images.images(np.arange(start, stop))
@@ -39,7 +39,7 @@ def other_inputs(
 ) -> Iterator[PreparedImages]:
     """The images of ``validation`` at ``places``, prepared in other ways, one changed at a time.
 
-    Sizes come first, then normalisations, then the order of the channels: the order of likelihood.
+    Sizes come first, then normalisations, then the order of the channels, from the most to the least likely cause.
     """
     mean, std, some = original.mean, original.std, validation.at(places)
     channels = original.input_shape[0]
@@ -56,7 +56,7 @@ def other_inputs(
 
 
 def _other_sizes(original: Original, settings: Settings) -> set[tuple[int, int]]:
-    """Sizes that the network may have been trained at: of the images, of the library, half and twice the present."""
+    """Sizes that the network may have been trained at: of the images, of the library, half or twice the current one."""
     _, height, width = original.input_shape
     sizes = image_sizes(original.dataset)
     known = (sizes.side if sizes else None, library_size(original.name), KNOWN_SIDES.get(settings.data.name))
@@ -65,5 +65,5 @@ def _other_sizes(original: Original, settings: Settings) -> set[tuple[int, int]]
 
 
 def _squashed(settings: Settings) -> Settings:
-    """``settings`` by which images are resized to the size itself."""
+    """``settings`` with which images are resized to the size itself."""
     return settings.model_copy(update={"data": settings.data.model_copy(update={"resize": None})})

@@ -28,20 +28,20 @@ __all__ = ["Int8Images", "Int8Job", "Retrain", "calibration_samples", "write_int
 
 Floats = NDArray[np.float32]
 Proto = Any
-"""An onnx.ModelProto, which has no annotations."""
+"""An onnx.ModelProto, which has no type annotations."""
 
 Retrain = Callable[[Proto, Proto], tuple[Proto, History]]
-"""From a network in float32, and the same in integers, to one in float32 that is less sensitive to integers."""
+"""From a network in float32 and the same in integers to one in float32 that is less sensitive to quantisation."""
 
-# If more of a layer's values than this are outside their range, a remark says so.
+# Share of a layer's values outside their range above which there is a remark.
 MUCH = 0.01
 
 
 @dataclass(frozen=True)
 class Int8Images:
-    """Normalised images: some to calibrate by, and others, with ``labels`` or what counts as such, to evaluate on.
+    """Normalised images: some to calibrate with, and others, with ``labels`` or what serves as labels, to evaluate on.
 
-    Layers are tried alone on the images to evaluate on at the places ``few``.
+    Single layers are tried on the evaluation images at the indices ``few``.
     """
 
     calibration: Floats
@@ -55,11 +55,11 @@ class Int8Job:
     """How a network is written in integers.
 
     Attributes:
-        target: takes the network.
+        target: what the network will run on.
         recipe: how to quantize.
-        images: to calibrate by, and to evaluate on.
-        keeps: whether enough is kept, from the logits for the validation images.
-        instruction_sets: those of the processor that it is for.
+        images: for calibration and evaluation.
+        keeps: whether the logits for the validation images are within the limits.
+        instruction_sets: those of the processor that will run it.
         retrain: quantisation-aware fine-tuning, if layers would have to stay in floating point.
     """
 
@@ -73,7 +73,7 @@ class Int8Job:
 
 @dataclass(frozen=True)
 class _Quantiser:
-    """Returns ``source``, the network in float32, quantised except for the excluded layers."""
+    """Quantises ``source``, the network in float32, except for the excluded layers."""
 
     source: Proto
     ranges: dict[str, Range]
@@ -97,11 +97,11 @@ class _Quantiser:
         )
 
     def remarks(self) -> list[str]:
-        """What a user should know of the calibration, a sentence each."""
+        """What a user should know about the calibration, one sentence each."""
         found = []
         if self.narrow:
             found.append(
-                "This processor has no VNNI: weights have seven bits, for sums of products of eight would overflow."
+                "This processor has no VNNI: weights have seven bits, since sums of eight-bit products would overflow."
             )
         if dead := [name for name in self._outputs() if self._of(name).low == self._of(name).high]:
             found.append(f"On all calibration images the values of {', '.join(dead)} are 0.")
@@ -112,7 +112,7 @@ class _Quantiser:
         return found
 
     def _outputs(self) -> dict[str, str]:
-        """Layer to the name of its output."""
+        """The name of each layer's output."""
         outputs = {node.name: str(node.output[0]) for node in self.source.graph.node}
         return {layer: outputs[node] for layer, node in layers_of(self.source.graph).items()}
 
@@ -122,7 +122,7 @@ class _Quantiser:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """The result of a quantisation: all layers except ``kept``, or none."""
+    """The result of a quantisation of all layers except ``kept``; None: no layer can be quantised."""
 
     quantiser: _Quantiser
     sensitivity: list[Sensitivity]
@@ -130,10 +130,10 @@ class _Attempt:
 
 
 def calibration_samples(train: Split, plan: Plan, recipe: Int8Recipe) -> MemorySplit:
-    """The training images that ``recipe`` names.
+    """The training images that ``recipe`` specifies.
 
     Raises:
-        DataError: a class has none, or they are not those of the run that left the recipe behind.
+        DataError: a class has none, or they are not those of the run that wrote the recipe.
     """
     samples = draw_samples(train, plan.classes, recipe.samples_per_class, recipe.seed)
     found = pixels_sha256(samples)
@@ -149,8 +149,8 @@ def calibration_samples(train: Split, plan: Plan, recipe: Int8Recipe) -> MemoryS
 def write_int8(source: Path, path: Path, job: Int8Job, progress: Progress) -> Quantized:
     """Write the float32 network ``source`` to ``path`` in int8, in the target's form; return the result.
 
-    Layers stay in floating point, the most sensitive first, until the limits are met. If all of them would have to,
-    nothing is written, and ``kept`` is None.
+    Layers are kept in floating point, the most sensitive first, until the limits are met. If that would need all of
+    them, nothing is written, and ``kept`` is None.
 
     Raises:
         ModelError: the network is quantised already.
@@ -224,7 +224,7 @@ def _quantiser(
 
 
 def _write(network: Proto, path: Path, target: Target, images: Floats) -> None:
-    """Convert what is not in int8 to half precision if the target runs in it."""
+    """Write ``network`` to ``path``; what is not in int8 is in half precision if that is the target's precision."""
     if target.precision != "fp16":
         write_bytes(path, network.SerializeToString())
         return

@@ -1,4 +1,4 @@
-"""Images packed for the device, and logits for them, there and in PyTorch."""
+"""Images packed for the device, and their logits, computed there and in PyTorch."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,9 +35,9 @@ LIMIT_S = 4 * 3600
 
 
 def dataset_of(settings: Settings, plan: Plan) -> Dataset:
-    """The dataset that ``settings`` name, in the size that the network of ``plan`` takes.
+    """The dataset that ``settings`` name, in the input size of the network of ``plan``.
 
-    One without class names is of any classes, those of the plan too.
+    A dataset without class names fits the classes of any plan.
 
     Raises:
         DataError: its classes are not those of the plan.
@@ -60,7 +60,7 @@ def packed(run: RunFolder, images: Split, plan: Plan, batch_size: int) -> Iterat
     """All ``images``, uint8 (n, channels, height, width), in a temporary file of ``run``."""
     count = len(images.labels)
     try:
-        # Written before it is mapped: a page of a mapped file that finds no room on the disk kills the process.
+        # Written before it is mapped: if the disk is full, writing to a page of a mapped file kills the process.
         with run.packed_images.open("wb") as file:
             shape = (count, *plan.input_shape)
             write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
@@ -80,7 +80,7 @@ def logits_by_torch(
     task: Task,
     indices: NDArray[np.int64] | None = None,
 ) -> dict[str, Floats]:
-    """Logits of ``models``, on the CPU, for packed images of ``run``; of those at ``indices`` only, if given."""
+    """Logits of ``models``, on the CPU, for packed images of ``run``; only for those at ``indices``, if given."""
     chosen = np.arange(len(pixels)) if indices is None else indices
     with stored_logits(run.path, models) as logits, torch.inference_mode(), reused_pages():
         for start in range(0, len(chosen), at_once):
@@ -108,7 +108,7 @@ def log_probabilities(run: RunFolder, logits: Mapping[str, Floats], at_once: int
 def logits_errand(
     title: str, settings: Settings, run: RunFolder, plan: Plan, use: Use, models: Mapping[str, ModelFile]
 ) -> Errand[VerifyJob]:
-    """The logits of ``models`` (see ``served_models``) on the packed images."""
+    """The job that computes the logits of ``models`` (see ``served_models``) on the packed images."""
     job = VerifyJob(
         runtime=use.runtime,
         threads=use.threads,
@@ -125,14 +125,14 @@ def logits_errand(
 def logits_on_device(
     run: RunFolder, errand: Errand[VerifyJob], device: str, classes: int, task: Task, note: Callable[[str], None]
 ) -> tuple[dict[str, Floats], str]:
-    """Logits (n, classes) of each network of ``errand`` by the runtime on the ``device``; and what that runtime is.
+    """Logits (n, classes) of each network of ``errand``, by the runtime on the ``device``; and that runtime.
 
-    The packed images must be there.
+    The images must be packed already.
 
     Raises:
-        MessageError: logits are of another network, or more or fewer than the images need.
+        MessageError: logits are of a network that was not requested, or their number does not match the images.
         ModelError, RuntimeMissingError, DeviceError: they cannot be run there.
-        FaultError: the agent crashed or did not end.
+        FaultError: the agent crashed or did not finish.
     """
 
     with stored_logits(run.path, errand.job.models) as stored:

@@ -30,12 +30,13 @@ class Original(Classifier):
 
 
 def open_original(settings: Settings) -> Original:
-    """Build the checkpoint's network; of its logits only those of the wanted classes are left, in the order named.
+    """Build the checkpoint's network, with only the logits of the wanted classes, in the order named.
 
-    Images without class names get those of the checkpoint. Without ``prune.classes`` those that have images are wanted.
+    Images without class names get those of the checkpoint. Without ``prune.classes``, all classes with images are
+    wanted.
 
     Raises:
-        UsageError: model, checkpoint, data or classes do not go together.
+        UsageError: model, checkpoint, data or classes do not match.
     """
     chosen, size = settings.model, sized(settings)
     input_shape = (len(chosen.mean), *size)
@@ -47,7 +48,7 @@ def open_original(settings: Settings) -> Original:
     try:
         load_checkpoint(model, chosen.checkpoint)
     except CheckpointError:
-        _require_as_many_logits(settings, dataset)
+        _require_matching_logits(settings, dataset)
         raise
     write_out_weights_(model)
     whole = Original(
@@ -64,11 +65,11 @@ def open_original(settings: Settings) -> Original:
     return with_classes(whole, wanted, torch.randn((2, *input_shape), generator=torch.Generator().manual_seed(0)))
 
 
-def _require_as_many_logits(settings: Settings, dataset: Dataset) -> None:
-    """Explain a checkpoint of a network with other classes than the dataset.
+def _require_matching_logits(settings: Settings, dataset: Dataset) -> None:
+    """Explain a checkpoint of a network with another number of classes than the dataset.
 
     Raises:
-        DataError: they are not as many.
+        DataError: the numbers differ.
     """
     logits = count_logits(settings.model.name, settings.model.checkpoint)
     if logits == len(dataset.classes):

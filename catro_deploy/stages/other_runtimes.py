@@ -1,4 +1,4 @@
-"""This machine in other runtimes: how fast the original is in each, so that budgets can be compared."""
+"""Other runtimes on this machine: how fast the original is in each, so that budgets can be compared."""
 
 from dataclasses import replace
 
@@ -24,18 +24,18 @@ __all__ = ["at_equal_latency", "other_runtimes", "relative_to_own"]
 
 
 def other_runtimes(settings: Settings, original: Original, run: RunFolder, progress: Progress) -> dict[str, Speedup]:
-    """The targets that differ from that of ``settings`` in their runtime alone, and how much faster ``original`` is.
+    """The targets that differ from that of ``settings`` only in their runtime, and the speedup of ``original`` on each.
 
-    Measured interleaved, once: budgets of trials depend on it, so a search that resumes must find the same. There are
-    none where the target is another machine, or one of several.
+    Measured interleaved, and only once: budgets of trials depend on it, so a resumed search must find the same values.
+    There are none if the target is another machine, or one of several.
 
     Raises:
-        ModelError: the network cannot be exported, or not be run.
+        ModelError: the network cannot be exported or run.
     """
     target = load_target(settings.prune.target)
     others = {} if settings.prune.device != HERE or settings.prune.also else _alike(target)
     if not others:
-        progress.note(f"the runtime stays: no other one can run here what is pruned for {target.name}")
+        progress.note(f"no other runtime is tried: none can run here what is pruned for {target.name}")
         return {}
     folder = RunFolder(run.searched / f"runtimes-{trial_folder(settings, run).path.name}")
     found = load_if_there(Runtimes, folder)
@@ -46,12 +46,12 @@ def other_runtimes(settings: Settings, original: Original, run: RunFolder, progr
 
 
 def _alike(target: Target) -> dict[str, Target]:
-    """Reachable targets that run the same networks in the same way by other runtimes, one for each runtime."""
+    """Reachable targets that run the same networks in the same way in other runtimes, one per runtime."""
     known = [load_target(name) for name in resources.names("targets")]
     possible = compared_runtimes(target, ["auto"])
     alike = {
         one.runtime: one
-        for one in reversed(known)  # of targets with the same runtime, the first
+        for one in reversed(known)  # the first of several targets with the same runtime
         if one.runtime in possible
         and one.runtime != target.runtime
         and (one.kind, one.precision, one.threads, one.batch)
@@ -101,7 +101,7 @@ def _measured(
 
 
 def at_equal_latency(budgets: Budgets, speedup: Speedup) -> Budgets:
-    """``budgets`` where the original is faster by ``speedup``: shares of its latency become larger, by as much."""
+    """``budgets`` where the original is faster by ``speedup``: shares of its latency grow by the same factor."""
     return Budgets(tuple(_rescaled(one, speedup.median) for one in budgets.parts))
 
 
@@ -112,6 +112,6 @@ def _rescaled(budget: Budget, factor: float) -> Budget:
 
 
 def relative_to_own(speedup: Speedup, of_original: Speedup) -> Speedup:
-    """A ``speedup`` over the original in another runtime, over the original in the run's own; intervals multiply."""
+    """``speedup`` over the original in another runtime, made relative to it in the run's own; intervals multiply."""
     low, high = (mine * its for mine, its in zip(speedup.ci95, of_original.ci95, strict=True))
     return Speedup(speedup.median * of_original.median, (low, high))

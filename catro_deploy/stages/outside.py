@@ -1,4 +1,4 @@
-"""What decides the outcome of a stage besides the files it reads: settings, and what lies outside the run folder."""
+"""What decides the outcome of a stage besides the files it reads: settings, and inputs outside the run folder."""
 
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,9 @@ def deciding(settings: Settings, section: str) -> dict[str, Any]:
         # The source of the images matters, downloading does not.
         values |= {"root": str(settings.data.root.absolute()), "download": None}
     if section == "bench":
-        del values["runtimes"]  # which compares them, in a stage of its own
+        del values["runtimes"]  # compared by a separate stage
     if section == "search":
-        del values["take"]  # of those that were tried
+        del values["take"]  # selects one of those that were tried
     if section == "model":
         del values["checkpoint"]  # its content counts, not its path
     if section == "prune":
@@ -46,7 +46,7 @@ def deciding(settings: Settings, section: str) -> dict[str, Any]:
 
 
 def counts_latency(settings: Settings) -> bool:
-    """Whether a budget is one of latency, given or searched, or of energy."""
+    """Whether there is a latency budget, given or searched, or an energy budget."""
     return settings.prune.is_timed
 
 
@@ -54,7 +54,7 @@ def checkpoint_hash(settings: Settings) -> str:
     """SHA-256 of the trained model's file.
 
     Raises:
-        CheckpointError: it is not there.
+        CheckpointError: it does not exist.
     """
     path = settings.model.checkpoint
     if not path.is_file():
@@ -98,7 +98,7 @@ def searching(settings: Settings) -> dict[str, Any]:
 
 
 def device(settings: Settings) -> dict[str, Any]:
-    """Targets and the devices that stand for them."""
+    """The targets and the device of each."""
     first, *others = [
         {"target": side.target.model_dump(mode="json"), "device": side.device} for side in sides_of(settings)
     ]

@@ -1,4 +1,4 @@
-"""Settings that follow from pretrained weights, where they are left open."""
+"""Settings that follow from pretrained weights, if they are not set."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from catro_deploy.settings import Settings
 
 __all__ = ["published_accuracy", "with_preprocessing", "with_pretrained"]
 
-# Largest difference, of 255, between two ways to preprocess a smooth image: a shift of one pixel makes one or two.
+# Largest allowed difference, of 255, between two ways to preprocess a smooth image: a shift by one pixel gives 1 or 2.
 MOST_LEVELS = 4
 
 
@@ -36,13 +36,13 @@ def with_pretrained(settings: Settings, progress: Progress) -> Settings:
 
 
 def with_preprocessing(settings: Settings) -> Settings:
-    """``settings`` in which ``[model] weights`` decide how images are prepared, where that is not set.
+    """``settings`` in which ``[model] weights`` decide how images are prepared, if that is not set.
 
-    Without a checkpoint of the user's they also decide which classes the network has. The files of a model
+    If the user gives no checkpoint, they also decide which classes the network has. The files of a model
     ``transformers:FOLDER`` are used in the same way.
 
     Raises:
-        ModelError: there are no such weights, or images cannot be prepared as the folder of the model says.
+        ModelError: there are no such weights, or images cannot be prepared as the model's folder specifies.
     """
     if not settings.model.has_preprocessing:
         return settings
@@ -61,7 +61,7 @@ def with_preprocessing(settings: Settings) -> Settings:
 
 
 def published_accuracy(settings: Settings) -> float | None:
-    """The accuracy on ImageNet that is published for the network's weights, a fraction; None if they are others."""
+    """The published accuracy of the network's weights on ImageNet, a fraction; None for other weights."""
     if settings.model.weights is None:
         return None
     found = pretrained(settings.model.name, settings.model.weights)

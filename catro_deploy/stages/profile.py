@@ -22,7 +22,7 @@ def profile(settings: Settings, progress: Progress, *, force: bool = False) -> L
 
     Raises:
         TargetError: the target cannot be measured from here, or not layer by layer.
-        UsageError: settings, data or checkpoint do not go together.
+        UsageError: settings, data or checkpoint do not match.
         ModelError: the network's shapes at other widths are not known.
     """
     target = load_target(settings.prune.target)

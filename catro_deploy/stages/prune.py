@@ -38,15 +38,15 @@ def prune(
 ) -> Plan:
     """Prune the checkpoint's network; write plan.json, original.safetensors and pruned.safetensors.
 
-    The original keeps all its channels, but of its logits only those of the wanted classes. A network that
-    was tried for this budget or variant is taken over: pruned and measured again it might be another, and miss the
-    budget.
-    ``look`` is what a look at the original has shown; without it one is taken. Trials of one search have ``shared``
-    measurements.
+    The original keeps all its channels, but only the logits of the wanted classes. If a trial has already pruned a
+    network for this budget or variant, that network is used: pruned and measured again, it might be different and miss
+    the budget.
+    ``look`` is the result of a first look at the original; without it one is taken. Trials of one search use the same
+    ``shared`` measurements.
 
     Raises:
-        UsageError: settings, data, checkpoint or budget do not go together.
-        MissedError: no network meets a budget of latency.
+        UsageError: settings, data, checkpoint or budget do not match.
+        MissedError: no network meets a latency budget.
         NumericsError: a feature map is not finite, or a layer's channels are dead.
         FaultError: the pruned network does not compute what the masked original computes.
     """
@@ -61,7 +61,7 @@ def prune(
 
 
 def write_pruning(settings: Settings, original: Original, cut: Cut, images: torch.Tensor, run: RunFolder) -> Plan:
-    """Cut ``original`` as ``cut`` says; check it on ``images``; write it to ``run``.
+    """Cut ``original`` according to ``cut``; check it on ``images``; write it to ``run``.
 
     Raises:
         FaultError: the pruned network does not compute what the masked original computes.
@@ -71,9 +71,9 @@ def write_pruning(settings: Settings, original: Original, cut: Cut, images: torc
 
 
 def pruning_batches(original: Original, settings: Settings) -> Sequence[Labelled]:
-    """Normalised images of the wanted classes that channels are chosen by, drawn as [prune] says, class by class.
+    """Normalised images of the wanted classes that channels are chosen by, drawn class by class according to [prune].
 
-    Images without labels are all of class 0, and as many as there would be of all classes together.
+    Images without labels are all of class 0; their number is that of all classes together.
 
     Raises:
         DataError: a class has fewer than two images.
@@ -93,7 +93,7 @@ def pruning_batches(original: Original, settings: Settings) -> Sequence[Labelled
 def labelled_batches(
     split: Split, names: Sequence[str], per_class: int, batch_size: int, seed: int
 ) -> list[tuple[torch.Tensor, int]]:
-    """Draw ``per_class`` uint8 images of each class (fewer where there are fewer), in batches of one class each.
+    """Draw ``per_class`` uint8 images of each class (all if there are fewer), in batches of one class each.
 
     Raises:
         DataError: a class has fewer than two images.
@@ -115,7 +115,7 @@ def labelled_batches(
 
 
 def unlabelled_batches(split: Split, count: int, batch_size: int, seed: int) -> list[tuple[torch.Tensor, int]]:
-    """Draw ``count`` uint8 images (fewer where there are fewer), in batches, all of them of class 0."""
+    """Draw ``count`` uint8 images (all if there are fewer), in batches, all of them of class 0."""
     drawn = np.sort(np.random.default_rng(seed).permutation(len(split.labels))[:count])
     pieces = np.array_split(drawn, -(-len(drawn) // batch_size))
     return [(split.images(piece), 0) for piece in pieces]

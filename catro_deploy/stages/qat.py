@@ -14,7 +14,7 @@ from catro_deploy.training import TrainingJob, fit
 __all__ = ["qat"]
 
 Proto = Any
-"""An onnx.ModelProto, which has no annotations."""
+"""An onnx.ModelProto, which has no type annotations."""
 
 
 def qat(
@@ -28,10 +28,10 @@ def qat(
 ) -> tuple[Proto, History]:
     """Train the float32 weights of ``source`` through ``integers``, its quantised network.
 
-    Settings are those of ``[finetune]``, except epochs and learning rate, which are ``[quantize]``'s; in float32, since
-    mixed precision rounds by more than one quantisation step. ``images`` are those to train on and those to validate
-    by. The teacher, if there is one, is the fine-tuned network. If interrupted, it continues after its last whole
-    epoch.
+    Settings are those of ``[finetune]``, except epochs and learning rate, which are those of ``[quantize]``. Training
+    is in float32, since mixed precision rounds by more than one quantisation step. ``images`` are those to train on
+    and those to validate on. The teacher, if there is one, is the fine-tuned network. An interrupted training resumes
+    after its last complete epoch.
 
     Raises:
         ModelError: an operator of the network cannot be trained.

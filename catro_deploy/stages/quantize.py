@@ -36,10 +36,10 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> Quantize
     Raises:
         TargetError: networks cannot be run on the target from here.
         RunFolderError: the plan or an ONNX file is missing.
-        DataError: a class has no image to calibrate by, or no class has one to evaluate on.
+        DataError: a class has no image to calibrate with, or no class has one to evaluate on.
         NumericsError: a value of the network is not finite.
-        MissedError: the precision that was asked for by name is slower than the target's own, or costs too much
-            accuracy; quantize.json, which then names the target's own, is written before.
+        MissedError: the precision that was requested by name is slower than the target's own, or costs too much
+            accuracy; quantize.json, which then names the target's own, is written first.
     """
     target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
     require_reachable(target, device, "quantize")
@@ -89,7 +89,7 @@ def decide(
     """The fastest of ``candidates`` that is shown to be faster than ``own`` and is within ``limits`` by ``basis``.
 
     Returns:
-        It, or ``own``; and why each of the others lost, half a sentence each.
+        Its precision, or ``own`` if there is none; and why each of the others lost, as half a sentence each.
     """
     lost: dict[Precision, str] = {}
     mine = candidates[own]
@@ -119,7 +119,7 @@ def _too_much_lost(one: Candidate, basis: Basis, limits: Limits) -> str:
 
 
 def _limits(work: Candidates, settings: Settings) -> Limits:
-    """The limits: relative to the pruned network, and to the original where the pruned network meets those."""
+    """The limits relative to the pruned network and, if the pruned network meets those, also to the original."""
     basis, allowed = work.basis, settings.verify.max_drop
     score, divergence = basis.score(work.own["pruned"]), work.divergence(work.own["pruned"])
     least = basis.limits(score, divergence, settings.quantize.max_drop)

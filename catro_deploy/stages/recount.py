@@ -14,12 +14,12 @@ MEASURE_AGAIN = "Measure again on the device."
 
 
 def recounted(result: BenchResult, job: BenchJob) -> BenchResult:
-    """``result`` of ``job`` with percentiles and speedup as its samples give them.
+    """``result`` of ``job`` with percentiles and speedup recomputed from its samples.
 
-    Of further modes there are no samples: their speedups are the ratios of their medians.
+    Further modes have no samples: their speedups are the ratios of their medians.
 
     Raises:
-        MessageError: samples are missing, not positive or not in whole blocks; a mode is not one that was asked for;
+        MessageError: samples are missing, not positive or not in whole blocks; a mode was not requested;
             or an interval does not contain its speedup.
     """
     modes = (result.mode, *(one.mode for one in result.further))

@@ -1,4 +1,4 @@
-"""Accuracy after each step from the cut on: the intermediate networks on the same test images."""
+"""Accuracy after each step, beginning with the cut: the intermediate networks on the same test images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

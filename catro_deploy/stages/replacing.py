@@ -20,7 +20,7 @@ SHOWN_CHANGES = 8
 
 @dataclass(frozen=True)
 class Replacement:
-    """Stages whose results are made again, those that are then out of date, and the settings that changed.
+    """Stages whose results are replaced, those whose results are then out of date, and the settings that changed.
 
     ``changes`` are lines such as ``finetune.epochs: 40 -> 10``.
     """
@@ -30,7 +30,7 @@ class Replacement:
     changes: tuple[str, ...]
 
     def lines(self, run: RunFolder, *, force: bool) -> Iterator[str]:
-        """The message before the first result in ``run`` is replaced."""
+        """The lines to show before the first result in ``run`` is replaced."""
         written = [path for stage in self.replaced for path in stage.writes(run) if path.is_file()]
         files = [path.relative_to(run.path).as_posix() for path in written]
         yield f"replacing earlier results in {run.path}: {', '.join(files)}"
@@ -67,7 +67,7 @@ def are_done(names: Sequence[str], settings: Settings, run: RunFolder, table: Se
 
 
 def _runs(stage: Stage, settings: Settings, run: RunFolder, force: bool) -> bool:
-    """Whether ``stage`` runs, as far as that follows from what is there now."""
+    """Whether ``stage`` will run, as far as that follows from the current files."""
     if force or not all(path.is_file() for path in stage.reads(run)):
         return True
     return not run.is_done(stage.name, stage.inputs(as_decided(settings, stage, run), run))
@@ -86,9 +86,9 @@ def _changed_settings(run: RunFolder, settings: Settings) -> Iterator[str]:
 def folder_beside(
     names: Sequence[str], settings: Settings, run: RunFolder, table: Sequence[Stage], *, force: bool
 ) -> RunFolder:
-    """Where ``names`` replace nothing: ``run``, else a folder named after it with a number.
+    """A folder in which the stages ``names`` replace nothing: ``run``, or else one named after it with a number.
 
-    A new one gets those results of ``run`` that stay as they are.
+    A new folder gets those results of ``run`` that are not affected.
     """
     found = replacement(names, settings, run, table, force=force)
     if found is None:
@@ -106,7 +106,7 @@ def folder_beside(
 
 
 def _copy(run: RunFolder, beside: RunFolder, found: Replacement, table: Sequence[Stage]) -> None:
-    """Copy the results that ``found`` leaves as they are, as a whole or not at all."""
+    """Copy the results that ``found`` does not affect, all or none."""
     gone = [stage.name for stage in (*found.replaced, *found.outdated)]
     left = [stage for stage in table if stage.name in run.finished() and stage.name not in gone]
     paths = [path for stage in left for path in (*stage.writes(run), *stage.keeps(run))]

@@ -26,13 +26,13 @@ __all__ = ["report"]
 def report(settings: Settings, run: RunFolder, progress: Progress) -> Report:
     """Write the three reports of ``run`` from its records, and return what report.json holds.
 
-    ``settings`` say only what was searched, whether a precision was asked for, and what may be lost.
+    ``settings`` are only used for what was searched, whether a precision was requested, and what may be lost.
 
     For a target that cannot be reached there are no measurements: verify.json and bench.json are not read, and the
     report says what was not checked.
 
     Raises:
-        RunFolderError: the plan or the JSON of a stage is missing or broken; it names the stage to run.
+        RunFolderError: the plan or the JSON of a stage is missing or broken; the error names the stage to run.
         TargetError: the plan's target is not known.
     """
     plan = load_plan(run)

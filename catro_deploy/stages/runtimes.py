@@ -1,4 +1,4 @@
-"""``runtimes``: the same networks by every runtime that is there: which is the one to ship for?"""
+"""``runtimes``: compare the same networks in every available runtime, to decide which one to ship for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +34,7 @@ __all__ = ["environment_of", "name_of", "runtimes", "timed_by"]
 
 GRACE_S = 600
 Networks = Mapping[str, tuple[str, Precision]]
-"""Network and precision by the name that jobs have for them."""
+"""Network and precision, by their name in jobs."""
 
 
 def runtimes(settings: Settings, run: RunFolder, progress: Progress) -> Runtimes:
@@ -85,7 +85,7 @@ def timed_by(
     device: str,
     progress: Progress,
 ) -> CompareResult:
-    """Latencies of ``models``, files in ``run``, by each of the runtimes ``asked``, interleaved.
+    """Latencies of ``models``, files in ``run``, in each of the runtimes ``asked``, interleaved.
 
     Raises:
         ModelError: one cannot be run.
@@ -129,7 +129,7 @@ def _accuracies(
     device: str,
     progress: Progress,
 ) -> tuple[dict[tuple[str, str], float], int]:
-    """Accuracy on the test images by runtime and network, none without labels; and the number of images."""
+    """Accuracy on the test images by runtime and network, empty without labels; and the number of images."""
     test = test_images(settings, plan)
     labels: NDArray[np.int64] = test.labels
     if is_unlabelled(labels):
@@ -166,7 +166,7 @@ def _row(
 
 
 def _files(onnx: Path, runtime: str) -> tuple[str, ...]:
-    """What ``runtime`` reads best, of the network in the file ``onnx``: IR is made for OpenVINO if it is not there."""
+    """The files of the network in ``onnx`` that ``runtime`` reads best: IR for OpenVINO, written if it is missing."""
     if runtime.partition("-")[0] != "openvino":
         return (onnx.name,)
     made = ir_of(onnx)

@@ -42,18 +42,18 @@ FIRST, LEAST = 0.5, 0.1
 def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
     """Find the smallest budget that loses no more on validation images than ``[verify] max_drop``; write search.json.
 
-    A budget whose trial has ended is not tried again; one that was interrupted resumes.
+    A budget whose trial has finished is not tried again; an interrupted trial is resumed.
 
     Raises:
         TargetError: the target cannot be measured from here.
-        SettingsError: nothing says what may be lost.
+        SettingsError: the allowed loss is not set.
         DataError: there are no validation images.
         MissedError: no budget that was tried keeps the accuracy; search.json is not written.
     """
     require_reachable(load_target(settings.prune.target), settings.prune.device, "search")
     allowed = settings.verify.max_drop
     if allowed is None:
-        raise SettingsError("A search needs the loss that is allowed.", "Give it in points: --max-drop 0.5")
+        raise SettingsError("A search needs an allowed loss.", "Give it in points: --max-drop 0.5")
     held_out = held_out_of(settings, progress)
     basis = held_out.basis
     limits = basis.limits(basis.original_score, 0.0, allowed)
@@ -104,7 +104,7 @@ def _budget(share: float) -> str:
 
 
 def on_front(tried: TriedPoint, basis: Basis, kept: bool) -> FrontPoint:
-    """``tried`` with the points that it loses: of accuracy (negative if it rose), or 100% minus the agreement."""
+    """``tried`` with its loss in points: of accuracy (negative if it rose), or 100% minus the agreement."""
     score = basis.recorded_score(tried)
     drop = None if score is None else round((basis.original_score - score) * 100, 9)
     own = {name: value for name, value in vars(tried).items() if name != "format"}
@@ -114,7 +114,7 @@ def on_front(tried: TriedPoint, basis: Basis, kept: bool) -> FrontPoint:
 def halve(keeps: Callable[[float], bool]) -> float | None:
     """The smallest of ``POINTS`` shares that ``keeps`` accepts, None if there is none.
 
-    Assumed to be monotone: below a rejected share none is tried.
+    ``keeps`` is assumed to be monotone: no share below a rejected one is tried.
     """
     low, high, share = LEAST, 1.0, FIRST
     best: float | None = None
@@ -177,7 +177,7 @@ def _prune_and_finetune(
 
 
 def _interval(point: FrontPoint) -> str:
-    """The interval of the change of accuracy, for the screen."""
+    """The interval of the change of accuracy, as text for the screen."""
     if point.change_ci95 is None:
         return " on validation images"
     return f" on validation images (accuracy, 95% CI: {' to '.join(points(100 * end) for end in point.change_ci95)})"

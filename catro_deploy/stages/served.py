@@ -17,7 +17,7 @@ def served_precisions(run: RunFolder, settings: Settings) -> dict[str, Precision
     """The served precisions of ``original`` and ``pruned``: the target's own, or the one that ``quantize`` chose.
 
     Raises:
-        RunFolderError: a precision is requested, and the run was not quantised.
+        RunFolderError: a precision is requested, but the run was not quantised.
     """
     own = load_target(settings.prune.target).precision
     if settings.quantize.precision == TARGETS_OWN:

@@ -1,4 +1,4 @@
-"""``ship``: a folder with the network to ship, a record of all that its user must know, and a program."""
+"""``ship``: a folder with the network to ship, a record of everything its user must know, and a program."""
 
 import shutil
 from pathlib import Path
@@ -29,7 +29,7 @@ INFER = "infer.py"
 
 
 def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
-    """Copy the pruned network, in the precision that is served, to ``ship/`` of ``run``.
+    """Copy the pruned network, in the served precision, to ``ship/`` of ``run``.
 
     The folder also gets model.json, infer.py, which classifies image files, and for OpenVINO the network as IR.
 
@@ -39,7 +39,7 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
         RunFolderError: the plan or the network's file is missing or damaged.
         TargetError: the target is not known.
         StorageError: the files could not be written.
-        MissedError: the file, or the memory that it needs, exceeds its budget; all is written before.
+        MissedError: the file, or the memory that it needs, exceeds its budget; all files are written first.
     """
     plan = load_plan(run)
     source, precision = _served(settings, run)
@@ -77,7 +77,7 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
     if missed := missed_words(budget_figures(plan, None, shipped), ("size", "memory")):
         raise MissedError(
             missed,
-            "Prune again (catro-deploy run --force), in a smaller precision (--precision int8), or allow more with "
+            "Prune again (catro-deploy run --force), use a lower precision (--precision int8), or allow more with "
             "--max-size or --max-memory.",
         )
     return shipped
@@ -110,7 +110,7 @@ def _ports(source: Path) -> tuple[Port, ...]:
 
 
 def _port(value: Any) -> Port:  # noqa: ANN401 - onnx.ValueInfoProto
-    """Name, type and shape of an input or an output; a dimension that may be any is a name."""
+    """Name, type and shape of an input or an output; a dynamic dimension is a name."""
     tensor = value.type.tensor_type
     shape = tuple(size.dim_param or size.dim_value for size in tensor.shape.dim)
     return Port(value.name, onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name, shape)

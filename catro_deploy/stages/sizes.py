@@ -1,4 +1,4 @@
-"""The size of the images where ``[data] size`` is not set."""
+"""The size of the images if ``[data] size`` is not set."""
 
 from catro_deploy.data import open_dataset
 from catro_deploy.data.base import Dataset
@@ -18,11 +18,12 @@ PROBE = 2
 def with_size(settings: Settings) -> Settings:
     """``settings`` with a size of the images.
 
-    Where none is given it is, in this order: the one that a known dataset is read at; that of the image files, if all
-    are square, of one size, and no larger than what torchvision or timm made the network for; what these made it for.
+    If none is given, it is the first of these that is known: the size at which a known dataset is read; the size of the
+    image files, if all are square, of one size, and no larger than the size that torchvision or timm made the network
+    for; the size that these made it for.
 
     Raises:
-        DataError: none of these says, or the images are missing.
+        DataError: none of these is known, or the images are missing.
         ModelError: the model is not known.
     """
     if settings.data.size is not None:
@@ -33,7 +34,7 @@ def with_size(settings: Settings) -> Settings:
 
 
 def sized(settings: Settings) -> tuple[int, int]:
-    """Height and width of the images by ``with_size``, which says what it raises."""
+    """Height and width of the images by ``with_size``, which also lists the errors."""
     size = with_size(settings).data.size
     assert size is not None
     return size
@@ -57,7 +58,7 @@ def _side(settings: Settings) -> int:
     if settings.data.name in KNOWN_SIDES:
         return KNOWN_SIDES[settings.data.name]
     library = library_size(settings.model.name)
-    # A factory takes the size, so it cannot provide one. Opening files decodes none, so any size works here.
+    # A factory takes the size, so it cannot provide one. Opening a dataset decodes no files, so any size works here.
     opened = None if ":" in settings.data.name else open_dataset(settings.data, (1, 1), len(settings.model.mean))
     sizes = image_sizes(opened) if opened else None
     own = sizes.side if sizes else None
@@ -71,7 +72,7 @@ def _side(settings: Settings) -> int:
 
 def _unknown(settings: Settings, sizes: ImageSizes | None) -> DataError:
     if sizes is None:
-        found = f"{settings.data.name} makes images of any size"
+        found = f"{settings.data.name} provides images of any size"
     else:
         found = f"the images in {settings.data.root} are {sizes_words(sizes)}"
     return DataError(

@@ -1,4 +1,4 @@
-"""A first ``catro.toml`` from what is there: a network, its weights and a folder of images."""
+"""A first ``catro.toml``, derived from a network, its weights and a folder of images."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ NAMES_SHOWN = 8
 
 @dataclass
 class Start:
-    """Settings, by section, to begin with; and what was ``assumed``, as sentences.
+    """Initial settings by section, and what was ``assumed``, as sentences.
 
     ``mirrors`` says whether images may be mirrored: traffic signs may not.
     """
@@ -42,8 +42,8 @@ def start_from(model: str, checkpoint: Path | None, weights: str | None, root: P
 
     Raises:
         ModelError: the model or its weights are not known, or it has no weights of a library and no checkpoint.
-        CheckpointError: the checkpoint is not there, or damaged.
-        DataError: the folder is not there, or its classes are not the network's.
+        CheckpointError: the checkpoint does not exist, or is damaged.
+        DataError: the folder does not exist, or its classes are not the network's.
     """
     start = Start()
     if size is not None:
@@ -77,18 +77,18 @@ def _look_at_model_(start: Start, model: str, checkpoint: Path | None, weights: 
         start.assumed.append(f"Images are prepared, and normalised, as for the weights {found.weights} of {model}.")
     elif checkpoint is None:
         raise ModelError(
-            f"{model} is no network of torchvision or timm, so its weights are not known.",
+            f"{model} is not a network of torchvision or timm, so its weights are not known.",
             "Give their file: --checkpoint model.pth",
         )
     else:
         section |= {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
-        start.assumed.append("Images were normalised by ImageNet's mean and standard deviation in the training.")
+        start.assumed.append("Images were normalised with ImageNet's mean and standard deviation during training.")
     if checkpoint is not None:
         section["checkpoint"] = str(checkpoint)
 
 
 def _weights_of(model: str, checkpoint: Path | None, weights: str | None) -> Pretrained | None:
-    """The library's weights; None if there are none, and none are needed."""
+    """The library's weights; None if there are none and none are needed."""
     if not model.startswith(LIBRARIES):
         return None
     try:
@@ -118,7 +118,7 @@ def _look_at_images_(start: Start, root: Path) -> None:
     else:
         raise DataError(
             f"There are no images in {root}.",
-            f"Expected are {root}/train/<class>/* and {root}/val/<class>/*, or images without labels.",
+            f"Expected {root}/train/<class>/* and {root}/val/<class>/*, or images without labels.",
         )
     section["root"] = str(root)
 
@@ -135,6 +135,6 @@ def _compare_classes_(start: Start, model: str, checkpoint: Path, root: Path) ->
     else:
         start.sections["model"]["classes"] = logits
         start.assumed.append(
-            f"The network has {logits} outputs, and {root} other classes: its folders are named by the index of their "
-            "output. Otherwise set [model] classes to a file of names, in the order of the outputs."
+            f"The network has {logits} outputs, but {root} has another number of classes: its folders are named by the "
+            "index of their output. Otherwise set [model] classes to a file of names, in the order of the outputs."
         )

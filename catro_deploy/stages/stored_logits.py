@@ -25,22 +25,22 @@ class StoredLogits:
     file: IO[bytes]
 
     def append(self, rows: bytes) -> None:
-        """Add bytes of little-endian float32, row by row. Written, not mapped: a full disk is an OSError then."""
+        """Append rows of little-endian float32. They are written, not mapped, so that a full disk raises an OSError."""
         self.file.write(rows)
 
     def array(self, images: int, classes: int) -> NDArray[np.float32]:
-        """All of them, (images, classes), mapped from the file.
+        """All logits, (images, classes), mapped from the file.
 
         The array may outlive the file.
 
         Raises:
-            MessageError: there are more or fewer of them.
+            MessageError: there are more or fewer logits.
         """
         self.file.flush()
         size = os.fstat(self.file.fileno()).st_size
         if size != images * classes * ITEM_BYTES:
             rows = f"{size / ITEM_BYTES / classes:g} rows of {classes} logits"
-            raise MessageError(f"There are {rows}, and {images} images were sent.", "Run it again on the device.")
+            raise MessageError(f"There are {rows}, but {images} images were sent.", "Run it again on the device.")
         if not size:
             return np.empty((images, classes), np.float32)
         return np.memmap(self.file, "<f4", "r", shape=(images, classes))

@@ -39,9 +39,9 @@ class Stage:
 
     ``sections`` are the settings that decide its outcome, ``reads`` files of earlier stages, ``outside`` what
     else decides it. ``keeps`` are folders of partial results that it reuses unless forced not to.
-    ``may_miss``: it raises MissedError after its files are written, and later stages still make sense.
-    ``on_device``: it runs networks on the target, and is left out where that cannot be reached.
-    ``follows_choice``: where a variant was chosen, it takes the settings of that one.
+    ``may_miss``: it may raise MissedError after its files are written, and later stages still make sense.
+    ``on_device``: it runs networks on the target, and is left out if the target cannot be reached.
+    ``follows_choice``: if a variant was chosen, it uses the settings of that variant.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Stage:
     follows_choice: bool = True
 
     def inputs(self, settings: Settings, run: RunFolder) -> dict[str, Any]:
-        """All that decides the outcome: equal inputs need no second run."""
+        """Everything that decides the outcome: equal inputs need no second run."""
         return {
             "settings": {section: deciding(settings, section) for section in self.sections},
             "files": {path.name: file_hash(path) for path in self.reads(run)},
@@ -65,25 +65,25 @@ class Stage:
 
 
 def _exported(run: RunFolder) -> tuple[Path, ...]:
-    """Both networks, and in half precision if the target runs so; as IR if it takes that."""
+    """Both networks, also in half precision if the target uses it, and as IR if the target takes IR."""
     halves = (run.onnx("original", "fp16"), run.onnx("pruned", "fp16"))
     return _with_ir((run.original_onnx, run.pruned_onnx, *(halves if halves[0].is_file() else ())))
 
 
 def _with_ir(files: tuple[Path, ...]) -> tuple[Path, ...]:
-    """``files``, and beside each the graph and weights that OpenVINO reads, if they are there."""
+    """``files``, and beside each the graph and weights that OpenVINO reads, if they exist."""
     made = [file.with_suffix(end) for file in files for end in (".xml", ".bin")]
     return (*files, *(path for path in made if path.is_file()))
 
 
 def _quantised(run: RunFolder) -> tuple[Path, ...]:
-    """The files of ``quantize``: its decision, and the networks that it made."""
+    """The files of ``quantize``: its decision, and the networks that it wrote."""
     made = [run.calibration, *_with_ir((run.onnx("pruned", "int8"), run.onnx("pruned", "fp16")))]
     return (run.quantize, *(path for path in made if path.is_file() and path not in _exported(run)))
 
 
 def _shipped(run: RunFolder) -> tuple[Path, ...]:
-    """All of ``ship/``: the record and the network."""
+    """All files of ``ship/``: the record and the network."""
     beside = [path for end in ("*.onnx", "*.xml", "*.bin", "*.py") for path in run.shipped.parent.glob(end)]
     return (run.shipped, *(path for path in beside if not path.name.startswith(".")))
 

@@ -27,13 +27,13 @@ def train(settings: Settings, progress: Progress) -> Trained:
     """Train ``settings.model`` on all classes of the dataset; write its checkpoint and, next to it, ``<stem>.json``.
 
     Returns what the JSON file holds. If the checkpoint was made with the same settings before, it stays and its record
-    is returned. An interrupted training continues after its last whole epoch.
+    is returned. An interrupted training resumes after its last complete epoch.
 
     Raises:
-        SettingsError: the checkpoint is there and is not what these settings make, or is not to be safetensors.
+        SettingsError: the checkpoint exists and was not made with these settings, or its suffix is not .safetensors.
         ModelError, DataError: the network or the images are missing or broken.
         CheckpointError: the state of the interrupted training, or the checkpoint's record, is damaged.
-        NumericsError: training diverged; what earlier epochs reached stays.
+        NumericsError: training diverged; the state after earlier epochs is kept.
     """
     settings = with_size(settings)
     checkpoint = settings.model.checkpoint
@@ -117,7 +117,7 @@ def _fingerprint(settings: Settings, options: TrainSettings) -> str:
 def _require_safetensors(checkpoint: Path) -> None:
     if checkpoint.suffix != ".safetensors":
         raise SettingsError(
-            f"train writes safetensors, and model.checkpoint is {checkpoint}.",
+            f"train writes safetensors, but model.checkpoint is {checkpoint}.",
             f"Set it to {checkpoint.with_suffix('.safetensors').name}.",
         )
 
@@ -130,7 +130,7 @@ def _existing_record(checkpoint: Path, fingerprint: str) -> Trained | None:
     if record is None or record.fingerprint != fingerprint:
         made = "was trained with other settings" if record else "was not made by train"
         raise SettingsError(
-            f"{checkpoint} is there already and {made}; it is not overwritten.",
+            f"{checkpoint} already exists and {made}; it is not overwritten.",
             "Move it away, or set model.checkpoint to a new name.",
         )
     return record

@@ -1,4 +1,4 @@
-"""The folders in which budgets and variants are tried, each named after all that decides the outcome."""
+"""The folders in which budgets and variants are tried, each named by a hash of everything that decides the outcome."""
 
 import json
 import math
@@ -11,22 +11,21 @@ from catro_deploy.stages.table import PRUNE, STAGES
 
 __all__ = ["shortened", "trial_folder"]
 
-# Share of the final epochs that a trial trains for.
+# Share of the epochs of the final training that a trial trains for.
 SHORT = 0.25
 LEAST_EPOCHS = 2
 
 
 def shortened(settings: Settings) -> Settings:
-    """``settings`` with the epochs of a trial: at most the final ones."""
+    """``settings`` with the epochs of a trial: at most those of the final training."""
     epochs = min(settings.finetune.epochs, max(LEAST_EPOCHS, math.ceil(SHORT * settings.finetune.epochs)))
     return settings.model_copy(update={"finetune": settings.finetune.model_copy(update={"epochs": epochs})})
 
 
 def trial_folder(settings: Settings, run: RunFolder) -> RunFolder:
-    """Where the pruning of ``settings`` is tried: never that of other settings or of another checkpoint.
+    """The folder in which the pruning of ``settings`` is tried; other settings or another checkpoint never share it.
 
-    Once the trial has ended, its point.json is there, and its plan.json and pruned.safetensors if a network met the
-    budget.
+    After the trial it contains point.json and, if a network met the budget, plan.json and pruned.safetensors.
     """
     (pruning,) = [stage for stage in STAGES if stage.name == PRUNE]
     tried = shortened(settings)

@@ -1,6 +1,6 @@
-"""``variants``: prunings to one measured budget by different settings, of which the nearest to the original is taken.
+"""``variants``: prune to one measured budget with different settings, and take the result nearest to the original.
 
-With several budgets each has variants of its own; the smallest latency is taken whose best variant keeps the accuracy.
+With several budgets, each has its own variants; the smallest latency whose best variant keeps the accuracy is taken.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ __all__ = ["variants"]
 
 
 def variants(settings: Settings, run: RunFolder, progress: Progress) -> Variants:
-    """Prune in each variant of ``settings`` that [search] allows, train the best briefly; write variants.json.
+    """Prune each variant of ``settings`` that [search] allows, train the best briefly; write variants.json.
 
-    A step of a variant that has ended is not repeated; one that was interrupted resumes.
+    A finished step of a variant is not repeated; an interrupted one is resumed.
 
     Raises:
         TargetError: the target cannot be measured from here.
@@ -68,7 +68,7 @@ def _searched(
         several = ", ".join(filter(None, [own, *budgets]))
         raise MissedError(
             f"No network of {sum(map(len, found))} variants meets the budget {several}.",
-            "Allow more (--budget), or see what stays: run without --search.",
+            "Allow more (--budget), or run without --search to see what stays.",
         )
     best = _chosen([of[0] for of in met], held_out.basis, settings.verify.max_drop)
     record = Variants(
@@ -87,7 +87,7 @@ def _variant(tried: TriedVariant, changes: dict[str, str]) -> Variant:
 
 
 def _chosen(best: Sequence[Variant], basis: Basis, allowed: float | None) -> Variant:
-    """Of the ``best`` variants of budgets, the fastest that loses no more than is ``allowed``; else the first."""
+    """Of the ``best`` variants of the budgets, the fastest that loses no more than is ``allowed``; else the first."""
     if allowed is None or len(best) == 1:
         return best[0]
     limits = basis.limits(basis.original_score, 0.0, allowed)

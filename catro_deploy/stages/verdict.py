@@ -29,7 +29,7 @@ TUNING = (
 
 
 def compare(by_torch: Floats, by_runtime: Floats, labels: NDArray[np.int64], names: Sequence[str]) -> Accuracy:
-    """Accuracies of two sets of logits, both (images, classes), and how far they are apart."""
+    """Accuracies of two sets of logits, both (images, classes), and how far apart they are."""
     answers = {"torch": answers_of(by_torch), "runtime": answers_of(by_runtime)}
     agreement = float((answers["torch"] == answers["runtime"]).mean())
     largest = largest_difference(by_torch, by_runtime)
@@ -96,6 +96,6 @@ def _too_much(lost: float, max_drop: float, change: tuple[float, float] | None, 
         interval = f" (95% CI {-change[1]:.2f} to {-change[0]:.2f})" if change else ""
         return f"Pruning cost {lost:.2f} points of accuracy{interval}; verify.max_drop allows {max_drop:g}."
     return (
-        f"The pruned network gives {lost:.2f}% of the images another class than the original; verify.max_drop, which "
-        f"counts these where images have no labels, allows {max_drop:g}%."
+        f"The pruned network gives {lost:.2f}% of the images another class than the original does; verify.max_drop, "
+        f"which limits their share if images have no labels, allows {max_drop:g}%."
     )

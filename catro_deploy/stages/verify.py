@@ -1,4 +1,4 @@
-"""``verify``: both networks on the test images, by PyTorch and by the runtime that will serve.
+"""``verify``: both networks on the test images, by PyTorch and by the runtime that will serve them.
 
 Their accuracy, where the images have labels, the agreement of the pruned network with the original, and the accuracy
 after each step from the cut on.
@@ -61,7 +61,7 @@ class _ByRuntime:
 
 @dataclass(frozen=True)
 class _Answers:
-    """Both networks' answers to the test images, by PyTorch, the runtime, and ONNX Runtime if that is another one.
+    """Both networks' answers to the test images, by PyTorch, the runtime, and ONNX Runtime if that is a different one.
 
     ``also`` are the answers on further targets, by name.
     """
@@ -76,8 +76,8 @@ class _Answers:
 def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
     """Run both networks of ``run`` on all test images, in PyTorch and in the runtime; write verify.json.
 
-    Where the runtime is another than ONNX Runtime, or the network is quantised, ONNX Runtime also computes them, here
-    and in float32: this distinguishes errors of the device or the quantisation from errors of the export.
+    If the runtime is not ONNX Runtime, or the network is quantised, ONNX Runtime also runs them, on this machine and in
+    float32: this distinguishes errors of the device or the quantisation from errors of the export.
 
     Raises:
         TargetError: networks cannot be run on the target from here.
@@ -85,7 +85,7 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
         DataError: the dataset is not the plan's, or a class has no test image.
         MissedError: runtime and PyTorch differ by more than the tolerance, a logit is not finite, or more accuracy
             (without labels: agreement with the original) is lost than ``max_drop`` allows. verify.json is written
-            before.
+            first.
     """
     target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
     require_reachable(target, device, "verify")
@@ -163,7 +163,7 @@ def _verdict(
 
 
 def _verdict_also(side: Side, run: RunFolder, plan: Plan, labels: NDArray[np.int64], given: _Answers) -> Verdict:
-    """The verdict on what a further target answered."""
+    """The verdict on the answers of a further target."""
     precisions = served_precisions(run, side.settings)
     tolerance = _tolerance_of(side.settings, side.target, given.by_torch)
     answers = given.also[side.name].logits
@@ -211,7 +211,7 @@ def test_images(settings: Settings, plan: Plan) -> Subset:
 
 @contextmanager
 def verify_errand(settings: Settings, run: RunFolder) -> Iterator[Errand[VerifyJob]]:
-    """The logits of both ONNX files on all test images, which are packed already.
+    """The job that computes the logits of both ONNX files on all test images, which are packed in this context.
 
     Raises:
         As ``verify``.
@@ -228,7 +228,7 @@ def _errand(settings: Settings, run: RunFolder, plan: Plan) -> Errand[VerifyJob]
 
 
 def _by_ort(settings: Settings, run: RunFolder, plan: Plan) -> Errand[VerifyJob]:
-    """The same for ONNX Runtime, in float32."""
+    """Like ``_errand``, but for ONNX Runtime, in float32."""
     use = Use(settings.prune.target, ORT, "fp32", threads=1, batch=1)
     models = served_models(run, {"original": "fp32", "pruned": "fp32"})
     return logits_errand("Classifying the test images", settings, run, plan, use, models)

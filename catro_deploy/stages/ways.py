@@ -22,9 +22,9 @@ __all__ = ["DEPTH", "NO_DEPTH", "Available", "smaller_sizes", "ways", "with_budg
 CRITERION, WORTH, DEPTH, PRECISION = CHOICES
 NO_DEPTH = "never"
 SHARES = (7 / 8, 3 / 4, 5 / 8)
-"""Of the original's input size."""
+"""Shares of the original's input size."""
 TEMPERATURES = (1 / 2, 2)
-"""Shares of that of the settings."""
+"""Shares of the temperature in the settings."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Available:
 
 
 def smaller_sizes(original: Classifier) -> list[tuple[int, int]]:
-    """Heights and widths below that of the images at which ``original`` works, the largest first.
+    """Heights and widths smaller than those of the images at which ``original`` works, the largest first.
 
-    They are multiples of its stride, the images' size over that of the smallest feature map: a size between them costs
-    as much as the next larger one.
+    They are multiples of its stride, which is the images' size divided by that of the smallest feature map: a size in
+    between costs as much as the next larger one.
     """
     height, width = original.input_shape[1:]
     layers = list_layers(original.model, original.input_shape)
@@ -78,9 +78,9 @@ def ways(settings: Settings, available: Available, *, labelled: bool) -> list[di
 
 
 def _alternatives(settings: Settings, labelled: bool, available: Available) -> Mapping[str, tuple[str, ...]]:
-    """For each setting that may change, its values: an empty one leaves it as it is.
+    """The values of each setting that may change; an empty value leaves it unchanged.
 
-    The last one, which is tried first, gains most in most networks.
+    The last setting is tried first, because it gains most in most networks.
     """
     chosen, knobs = settings.prune, settings.search.knobs
     found: dict[str, tuple[str, ...]] = {}
@@ -110,14 +110,14 @@ def _worth(settings: Settings) -> str:
 
 
 def _is_possible(changes: Mapping[str, str], settings: Settings) -> bool:
-    """A criterion that compares no classes needs the measured worth, which has no temperature."""
+    """A criterion that does not compare classes needs the measured worth, which has no temperature."""
     scatter = changes.get(WORTH, _worth(settings)) == "scatter"
     class_blind = changes.get(CRITERION, settings.prune.criterion) == "obs"
     return not (class_blind and scatter) and (scatter or TEMPERATURE not in changes)
 
 
 def with_budget(changes: Mapping[str, str], settings: Settings, available: Available) -> dict[str, str]:
-    """``changes`` and, where they change the target, the budget that is the same latency there."""
+    """``changes`` and, if they change the target, the budget that is the same latency there."""
     if TARGET not in changes or not isinstance(budget := settings.prune.budget, Budgets):
         return dict(changes)
     return {BUDGET: str(at_equal_latency(budget, available.targets[changes[TARGET]])), **changes}

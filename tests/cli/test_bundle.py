@@ -136,7 +136,7 @@ def test_results_are_recounted_and_what_cannot_be_one_is_refused(run, tmp_path):
         ("bench", negative_sample, "us is impossible."),
         ("bench", half_a_block, "The original was measured in"),
         ("bench", other_mode, "not the requested ones"),
-        ("logits", one_row, "rows of 3 logits, and 24 images were sent"),
+        ("logits", one_row, "rows of 3 logits, but 24 images were sent"),
         ("logits", no_base64, "is not base64"),
     ):
         edited(result, kind, damage)
