@@ -1,4 +1,4 @@
-"""Run folders on their way to a machine that does not share them, and back: tar files in memory."""
+"""Transfer of run folders to machines that do not share them, and back: tar archives in memory."""
 
 import io
 import tarfile
@@ -17,16 +17,16 @@ from catro_deploy.sweep.orders import Event, Order, running
 __all__ = ["FOLDER", "STATE", "Luggage", "follow_carried", "packed_config", "packed_named", "packed_run", "take_back"]
 
 FOLDER, STATE = "folder", "state"
-"""Events that carry a run folder, or the state of a training that goes on."""
+"""Events that carry a run folder, or the state of an unfinished training."""
 OWN = ("devices.toml", "targets/*.toml")
-"""What the user's folder of settings holds that a step may need."""
+"""Files in the user's configuration folder that a step may need."""
 
 
 @dataclass(frozen=True)
 class Luggage:
-    """What a step brings: its run folder, the user's devices and targets, the checkpoint's name, and files of settings.
+    """What is sent with a step: its run folder, the user's devices and targets, named files, and the checkpoint's name.
 
-    These are targets, protocols and recipes that settings name by a path below the working folder.
+    Named files are the targets, protocols and recipes that settings name by a path below the working folder.
     """
 
     run: bytes
@@ -36,13 +36,13 @@ class Luggage:
 
 
 def packed_run(run: RunFolder) -> bytes:
-    """All of ``run`` but its settings, which come with the order, and what is hidden: locks and unfinished files."""
+    """Pack ``run`` except its settings, which come with the order, and hidden files: locks and unfinished files."""
     files = [path for path in sorted(run.path.rglob("*")) if path.is_file() and path != run.settings]
     return _packed(run.path, [path for path in files if not path.name.startswith(".")])
 
 
 def packed_config() -> bytes:
-    """The user's devices and targets."""
+    """Pack the user's devices and targets."""
     folder = config_folder()
     return (
         _packed(folder, [path for end in OWN for path in sorted(folder.glob(end))]) if folder else _packed(Path(), [])
@@ -50,7 +50,7 @@ def packed_config() -> bytes:
 
 
 def packed_named(settings: Settings) -> bytes:
-    """The files below the working folder that ``settings`` name."""
+    """Pack the files below the working folder that ``settings`` name."""
     names = (settings.prune.target, settings.bench.protocol, settings.profile.protocol, settings.quantize.recipe)
     here = Path.cwd()
     files = {(here / name).resolve() for name in names if name.endswith(".toml")}
@@ -68,7 +68,7 @@ def _packed(folder: Path, files: list[Path]) -> bytes:
 
 
 def _unpack(content: bytes, folder: Path) -> None:
-    """Write what ``content`` holds into ``folder``, each file as a whole."""
+    """Unpack ``content`` into ``folder``, writing each file atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         for member in archive.getmembers():
@@ -79,7 +79,7 @@ def _unpack(content: bytes, folder: Path) -> None:
 
 
 def take_back(event: Event, run: RunFolder, text: str) -> None:
-    """Write what an event FOLDER or STATE carries into ``run``, whose settings are ``text``."""
+    """Write the content of a FOLDER or STATE event into ``run``, whose settings are ``text``."""
     run.path.mkdir(parents=True, exist_ok=True)
     if event["event"] == STATE:
         write_bytes(run.finetune_state, event["content"])
@@ -91,9 +91,9 @@ def take_back(event: Event, run: RunFolder, text: str) -> None:
 
 
 def follow_carried(order: Order, environment: dict[str, str], luggage: Luggage, checkpoint: bytes) -> Iterator[Event]:
-    """The events of a step in a temporary folder, to which its run folder was brought.
+    """Run a step in a temporary folder with a copy of its run folder, and yield its events.
 
-    STATE follows whenever a training has saved its state, FOLDER comes where a step begins or ends.
+    A STATE event is added whenever a training has saved its state, a FOLDER event whenever a step begins or ends.
     """
     with tempfile.TemporaryDirectory(prefix="catro-deploy-") as temporary:
         place = Path(temporary)
@@ -124,7 +124,7 @@ def _with_results(events: Iterator[Event], run: RunFolder) -> Iterator[Event]:
 
 
 def _saved_ns(run: RunFolder) -> int:
-    """When the state of the training was saved last; 0 if there is none."""
+    """Time at which the state of the training was last saved; 0 if there is none."""
     try:
         return run.finetune_state.stat().st_mtime_ns
     except FileNotFoundError:

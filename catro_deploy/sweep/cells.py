@@ -1,4 +1,4 @@
-"""The cells of a sweep: each an ordinary run with settings and a folder of its own, all checked before one starts."""
+"""The cells of a sweep: each is an ordinary run with its own settings and folder; all are checked before one starts."""
 
 import re
 import tomllib
@@ -23,16 +23,16 @@ from catro_deploy.transports.registry import find_device, load_devices
 __all__ = ["Cell", "Load", "changed_cells", "make_cells", "require_unchanged"]
 
 Load = Callable[[Mapping[str, Mapping[str, Any]]], Settings]
-"""Settings under flags: section to key to value."""
+"""Loads the settings, overridden by flags: section to key to value."""
 
 SHOWN_CHANGES, SHOWN_CELLS = 8, 4
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a sweep. ``target`` is a target, or a device of the user's; ``group`` is what its classes are called.
+    """One run of a sweep. ``target`` is a target or one of the user's devices; ``group`` is the name of its classes.
 
-    ``settings`` are those of the run, whose folder is ``run``.
+    ``settings`` are the settings of the run, and ``run`` is its folder.
     """
 
     name: str
@@ -45,20 +45,20 @@ class Cell:
 
     @property
     def text(self) -> str:
-        """The settings as run.toml holds them."""
+        """The settings as they are written to run.toml."""
         return settings_text(self.settings)
 
 
 def make_cells(matrix: Matrix, load: Load, folder: Path, progress: Progress) -> tuple[Cell, ...]:
-    """The cells of ``matrix``, whose runs lie in ``folder``; ``load`` gives the settings that all of them share.
+    """The cells of ``matrix``, with their runs in ``folder``; ``load`` reads the settings that all of them share.
 
-    A baseline that is missing is trained, where ``[train]`` says how.
+    A missing baseline is trained if there is a ``[train]`` section.
 
     Raises:
-        SettingsError: two cells are the same, or settings do not go together.
-        TargetError: a target or device is not known, or a cell cannot be measured from here.
-        DataError: a class is not known, or images are missing.
-        RunFolderError: two cells have one folder.
+        SettingsError: two cells are the same, or settings are incompatible.
+        TargetError: a target or device is unknown, or a cell cannot be measured from here.
+        DataError: a class is unknown, or images are missing.
+        RunFolderError: two cells share one folder.
     """
     cells = [_cell(one, load, folder) for one in matrix.combinations]
     _require_different(cells)
@@ -90,14 +90,14 @@ def _cell(one: Combination, load: Load, folder: Path) -> Cell:
 
 
 def _target(name: str) -> dict[str, str]:
-    """The settings that name a target, or a device of the user's and its target."""
+    """The settings that select a target, or one of the user's devices and its target."""
     if name in load_devices() and name not in resources.names("targets"):
         return {"target": find_device(name).target, "device": name}
     return {"target": name, "device": ""}
 
 
 def _require_different(cells: Sequence[Cell]) -> None:
-    """See to it that each cell has settings and a folder of its own.
+    """Check that each cell has its own settings and its own folder.
 
     Raises:
         SettingsError, RunFolderError: two share them.
@@ -121,7 +121,7 @@ def _require_different(cells: Sequence[Cell]) -> None:
         other = folders.setdefault(cell.run.path.resolve(), cell)
         if other is not cell:
             raise RunFolderError(
-                f"The cells {other.name} and {cell.name} have one folder: {cell.run.path.resolve()}.",
+                f"The cells {other.name} and {cell.name} share one folder: {cell.run.path.resolve()}.",
                 "Remove the link.",
             )
 
@@ -132,10 +132,10 @@ def _words(cell: Cell) -> str:
 
 
 def _with_images(cells: Sequence[Cell], progress: Progress) -> tuple[Cell, ...]:
-    """``cells`` that say the weights and the size of the images, which all of them share; their classes are looked up.
+    """``cells`` with the weights and the size of the images, which all of them share; checks that their classes exist.
 
     Raises:
-        DataError: a class is not known, or images are missing.
+        DataError: a class is unknown, or images are missing.
     """
     from catro_deploy.stages.images import open_images_of
     from catro_deploy.stages.pretrained import with_pretrained
@@ -157,7 +157,7 @@ def _with_images(cells: Sequence[Cell], progress: Progress) -> tuple[Cell, ...]:
 
 @contextmanager
 def _named(cell: Cell) -> Iterator[None]:
-    """Say of which cell an error is."""
+    """Prefix an error with the name of its cell."""
     try:
         yield
     except CatroError as error:
@@ -166,7 +166,7 @@ def _named(cell: Cell) -> Iterator[None]:
 
 
 def changed_cells(cells: Sequence[Cell]) -> dict[str, list[str]]:
-    """The settings of cells that are not those with which they were begun: name to lines such as ``a.b: 1 -> 2``.
+    """Settings that have changed since their cells were begun: cell name to lines such as ``a.b: 1 -> 2``.
 
     Raises:
         RunFolderError: a run.toml cannot be read.
@@ -187,10 +187,10 @@ def _changes(cell: Cell) -> Iterator[str]:
 
 
 def require_unchanged(cells: Sequence[Cell], folder: Path) -> None:
-    """See to it that no cell was begun with other settings.
+    """Check that no cell was begun with other settings.
 
     Raises:
-        SettingsError: one was.
+        SettingsError: a cell was.
     """
     changed = changed_cells(cells)
     if not changed:

@@ -1,4 +1,4 @@
-"""The course of a sweep: which step of which cell may start next, and what became of those that ended."""
+"""The course of a sweep: which step of which cell starts next, and how the result of each step is handled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,15 +18,16 @@ from catro_deploy.sweep.steps import STEPS, Step, is_done, needs_of, together
 __all__ = ["CellState", "Watcher", "run_cells"]
 
 ATTEMPTS = 4
-"""At one step, where its machine is lost each time."""
+"""Maximum number of attempts at one step if its machine is lost each time."""
 
 
 @dataclass
 class CellState:
-    """Where a cell is: its status, what it is doing, what it missed or why it failed, and the steps that ran.
+    """The state of a cell: its status, its current step, what it missed or why it failed, and the steps that ran.
 
-    ``queued``: its step was handed over and has not begun. ``share`` of the step's present task is done, of which
-    ``text`` says something. ``figures`` are there once the cell has ended with a report.
+    ``queued``: its step was submitted to the engine and has not begun. ``share`` is the completed share of the step's
+    current task, and ``text`` describes the task's progress. ``figures`` is set once the cell has finished with a
+    report.
     """
 
     cell: Cell
@@ -42,27 +43,27 @@ class CellState:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more is to be done for it."""
+        """Whether the cell has finished: no further step of it will run."""
         return self.status in ("done", "missed", "failed")
 
 
 class Watcher(Protocol):
-    """What is told of a sweep."""
+    """Receives the events of a sweep."""
 
     def changed(self, state: CellState) -> None:
-        """A cell begins or ends a step, or has ended."""
+        """Called when a cell begins or ends a step, or has finished."""
 
     def advanced(self, state: CellState) -> None:
-        """A cell gets on within a step."""
+        """Called when a cell makes progress within a step."""
 
     def noted(self, state: CellState, text: str) -> None:
-        """A stage of a cell says a line."""
+        """Called with each line that a stage of a cell logs."""
 
 
 def run_cells(states: Sequence[CellState], engine: Engine, watcher: Watcher) -> None:
-    """Do the steps of all cells that have not ended, each cell's one after another.
+    """Run the steps of all unfinished cells; the steps of one cell run one after another.
 
-    An error of one cell ends that cell alone. However this ends, no step runs any more.
+    An error in one cell ends only that cell. When this function returns or raises, no step is running any more.
     """
     course = _Course(states, engine, watcher)
     try:
@@ -88,7 +89,7 @@ class _Course:
             self._take(job, event)
 
     def _start_what_fits(self) -> None:
-        """Earlier steps first: trainings then run side by side, and measurements, which are alone, one by one."""
+        """Start earlier steps first: trainings then run side by side, and measurements, which run alone, one by one."""
         self._ready.sort(key=lambda job: STEPS.index(job.steps[0]))
         for job in [*self._ready]:
             if self._engine.fits(job):
@@ -99,7 +100,7 @@ class _Course:
                 self._engine.start(job)
 
     def _go_on(self, state: CellState, steps: Sequence[Step]) -> None:
-        """Have the first of ``steps`` done that is not, or end the cell."""
+        """Queue the first of ``steps`` that is not done yet, or finish the cell if all are done."""
         cell = state.cell
         for place, step in enumerate(steps):
             if not is_done(step, cell.settings, cell.run):
@@ -130,7 +131,7 @@ class _Course:
             self._end(job, state, event)
 
     def _step_to(self, state: CellState, stage: str) -> None:
-        """A process that does several steps has come to the one that begins with this stage."""
+        """Record that a process that runs several steps has reached the one that begins with ``stage``."""
         step = next(step for step in STEPS if stage in step.stages)
         if step is not state.step:
             state.step, state.share, state.text = step, None, ""
@@ -153,7 +154,7 @@ class _Course:
         if event["event"] == "end":
             self._go_on(state, STEPS[STEPS.index(job.steps[-1]) + 1 :])
         elif event["event"] == LOST and job.attempt < ATTEMPTS:
-            self._watcher.noted(state, f"{event['problem']}; going on from {job.cell.run.path}")
+            self._watcher.noted(state, f"{event['problem']}; continuing from {job.cell.run.path}")
             state.status = "waiting"
             self._ready.append(Job(job.cell, job.steps, job.needs, job.attempt + 1))
             self._watcher.changed(state)
@@ -171,7 +172,7 @@ class _Course:
 
 
 def _missed(step: Step, cell: Cell) -> list[str]:
-    """What the stages of ``step`` missed of what was asked."""
+    """Lines that say which requirements the stages of ``step`` missed."""
     finished = [name for name in step.stages if name in cell.run.finished()]
     return [line for name in finished for missed in cell.run.missed(name) for line in missed.problem.splitlines()]
 
@@ -182,8 +183,8 @@ def _error(job: Job, event: Event) -> CatroError:
     if event["event"] == LOST:
         return FaultError(f"{event['problem']}, {ATTEMPTS} times.", event.get("hint", ""))
     code = event["code"]
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
     return FaultError(
         f"The process of {job.cell.name} {how}.",
-        "If memory ran out, have fewer cells side by side: --cpus with more cores for each.",
+        "If memory ran out, run fewer cells side by side: set --cpus to more cores for each.",
     )

@@ -1,4 +1,4 @@
-"""What runs the steps of a sweep: an engine takes jobs as far as they fit, and hands on what they tell."""
+"""Engines run the steps of a sweep: an engine accepts jobs as far as they fit, and forwards their events."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,12 +10,12 @@ from catro_deploy.sweep.steps import Needs, Step
 __all__ = ["LOST", "Engine", "Job"]
 
 LOST = "lost"
-"""The event of a job whose machine was lost, or that was killed there: another attempt goes on from its folder."""
+"""The event of a job whose machine was lost, or that was killed there: another attempt continues from its folder."""
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Steps of a cell for one process, and the how manieth attempt at them this is."""
+    """Steps of a cell for one process; ``attempt`` is the 1-based number of this attempt at them."""
 
     cell: Cell
     steps: tuple[Step, ...]
@@ -24,7 +24,7 @@ class Job:
 
     @property
     def order(self) -> Order:
-        """What the process is told."""
+        """The order that is sent to the process."""
         return Order(tuple(step.stages for step in self.steps), self.cell.text, str(self.cell.run.path.absolute()))
 
 
@@ -32,13 +32,13 @@ class Engine(Protocol):
     """Runs jobs side by side."""
 
     def fits(self, job: Job) -> bool:
-        """Whether ``job`` may be started now, beside those that run."""
+        """Whether ``job`` may be started now, beside the running jobs."""
 
     def start(self, job: Job) -> None:
         """Start ``job``."""
 
     def next(self) -> tuple[Job, Event]:
-        """Wait for what a job tells; after ``end``, ``error``, ``killed`` or ``lost`` it runs no more."""
+        """Wait for the next event of a job; after ``end``, ``error``, ``killed`` or ``lost`` the job no longer runs."""
 
     def stop(self) -> None:
-        """End all jobs; returns when none runs any more."""
+        """Stop all jobs; returns when none is running any more."""

@@ -1,6 +1,6 @@
-"""The engine of one machine: a process for each step, as many side by side as cores, GPUs and memory allow.
+"""The engine for one machine: a process for each step, side by side as far as cores, GPUs and memory allow.
 
-A device is measured on by one step at a time, and while a step measures on this machine itself no other step runs.
+Only one step at a time measures on a device, and while a step measures on this machine itself, no other step runs.
 """
 
 import os
@@ -19,16 +19,16 @@ __all__ = ["LocalEngine", "available_bytes", "local_engine"]
 
 GIB = 2**30
 CPUS = 4
-"""Cores that a cell computes on, where nobody says: small networks do not run faster on more."""
+"""Default number of cores per cell: small networks do not run faster on more."""
 UNKNOWN_BYTES = 3 * GIB
-"""What a step is taken to need before one has ended."""
+"""Memory that a step is assumed to need before one has finished."""
 SPARE = 1.25
 LAST = ("end", "error", "killed", "lost")
 MEMORY = Path("/proc/meminfo")
 
 
 class LocalEngine:
-    """``jobs`` steps side by side, on ``cpus`` cores each; where there are ``gpus`` every step has one of them."""
+    """Runs ``jobs`` steps side by side, on ``cpus`` cores each; if there are ``gpus``, every step has one of them."""
 
     def __init__(self, jobs: int, cpus: int, gpus: Sequence[str] = ()) -> None:
         self._jobs, self._cpus = jobs, cpus
@@ -41,7 +41,7 @@ class LocalEngine:
         self._peak_bytes = 0
 
     def fits(self, job: Job) -> bool:
-        """Whether a slot and the device are free, and memory is enough; if nothing runs, always."""
+        """Whether a slot and the device are free, and memory is sufficient; always true if nothing is running."""
         if not self._running:
             return True
         if job.needs.here or len(self._running) >= self._jobs:
@@ -52,7 +52,7 @@ class LocalEngine:
         return available_bytes() >= SPARE * (self._peak_bytes or UNKNOWN_BYTES)
 
     def start(self, job: Job) -> None:
-        """Start a process that does ``job``; its GPU is one that no other has."""
+        """Start a process for ``job``; its GPU is one that no other job holds."""
         gpu = self._free_gpus.pop(0) if self._free_gpus and not job.needs.here else None
         self._running[job] = gpu
         thread = threading.Thread(target=self._follow, args=(job, gpu), daemon=True)
@@ -60,7 +60,7 @@ class LocalEngine:
         thread.start()
 
     def next(self) -> tuple[Job, Event]:
-        """Wait for what a job tells."""
+        """Wait for the next event of a job."""
         job, event = self._events.get()
         if event["event"] in LAST:
             gpu = self._running.pop(job)
@@ -69,7 +69,7 @@ class LocalEngine:
         return job, event
 
     def stop(self) -> None:
-        """End all processes."""
+        """Stop all processes."""
         self._stopping.set()
         for thread in self._threads:
             thread.join()
@@ -80,21 +80,21 @@ class LocalEngine:
                 self._events.put((job, event))
 
     def _environment(self, job: Job, gpu: str | None) -> dict[str, str]:
-        """Weights follow from the number of threads, too: it is the same for each step, whatever runs beside it."""
+        """Weights also depend on the number of threads: it is the same for each step, whatever runs beside it."""
         threads = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(self._cpus)}
         return threads | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu is not None else {})
 
 
 def local_engine(cells: Sequence[Cell], cpus: int | None, gpus: float | None) -> LocalEngine:
-    """An engine for ``cells`` on this machine: with ``cpus`` cores for each, and ``gpus`` GPUs, by default 1 if any.
+    """An engine for ``cells`` on this machine, with ``cpus`` cores and ``gpus`` GPUs for each; default: 1 GPU if any.
 
     Raises:
-        SettingsError: there are not as many cores.
+        SettingsError: this machine has fewer cores.
     """
     cores = len(os.sched_getaffinity(0))
     if cpus is not None and cpus > cores:
         raise SettingsError(
-            f"A cell is to compute on {cpus} cores, and there are {cores}.", f"Ask for {cores} or less."
+            f"A cell is to use {cpus} cores, but this machine has {cores}.", f"Ask for {cores} or fewer."
         )
     each = cpus or min(CPUS, cores)
     slots = _gpu_slots(1.0 if gpus is None else gpus) if _on_gpu(cells) else []
@@ -107,7 +107,7 @@ def _on_gpu(cells: Sequence[Cell]) -> bool:
 
 
 def _gpu_slots(each: float) -> list[str]:
-    """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them, each as often as it is to be shared."""
+    """The GPUs of this machine as CUDA_VISIBLE_DEVICES names them, each repeated for the steps that may share it."""
     import torch
 
     count = torch.cuda.device_count() if each else 0
@@ -117,7 +117,7 @@ def _gpu_slots(each: float) -> list[str]:
 
 
 def available_bytes() -> int:
-    """The memory that new processes may take; where the system does not say, as if it were plenty."""
+    """The memory available to new processes; practically unlimited if the system does not report it."""
     with suppress(OSError, ValueError, IndexError):
         for line in MEMORY.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):

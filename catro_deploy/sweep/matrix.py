@@ -1,4 +1,4 @@
-"""The matrix of a sweep: what ``sweep.toml`` and flags say of it, and the combinations that it stands for."""
+"""The matrix of a sweep, read from ``sweep.toml`` and flags, and the combinations that it expands to."""
 
 import itertools
 import re
@@ -25,7 +25,7 @@ Group = list[int | str]
 
 
 class Exclusion(Section):
-    """``[[exclude]]``: combinations that are left out: those that have all of the values given here."""
+    """``[[exclude]]``: leaves out the combinations that have all of the values given here."""
 
     target: str | None = None
     classes: str | None = None
@@ -34,23 +34,23 @@ class Exclusion(Section):
 
 
 class SweepFile(Section):
-    """``sweep.toml``: the matrix, the settings that all cells share, and what a cell takes of a machine."""
+    """``sweep.toml``: the matrix, the settings that all cells share, and what a cell uses of a machine."""
 
     config: Path | None = Field(None, description="Settings that all cells share; default: catro.toml beside this file")
     targets: list[str] = Field(default_factory=list, description="Targets, or your devices by name")
     classes: list[str | Group] | dict[str, str | Group] = Field(
         default_factory=list, description="Groups of classes; a table gives them names; all: every class"
     )
-    budgets: list[str] = Field(default_factory=list, description="Budgets as --budget takes them")
-    precisions: list[str] = Field(default_factory=list, description="Precisions as --precision takes them")
+    budgets: list[str] = Field(default_factory=list, description="Budgets, in the form of --budget")
+    precisions: list[str] = Field(default_factory=list, description="Precisions, in the form of --precision")
     exclude: list[Exclusion] = Field(default_factory=list, description="Combinations that are left out")
-    cpus: PositiveInt | None = Field(None, description="Cores that a cell computes on")
-    gpus: NonNegativeFloat | None = Field(None, description="GPUs that a training asks for; a fraction shares one")
+    cpus: PositiveInt | None = Field(None, description="Cores per cell")
+    gpus: NonNegativeFloat | None = Field(None, description="GPUs per training; with a fraction, trainings share one")
 
 
 @dataclass(frozen=True)
 class Combination:
-    """One value of each axis; None where the settings that all cells share decide. ``group`` is the classes' name."""
+    """One value of each axis; None: the shared settings decide. ``group`` is the name of the classes."""
 
     target: str | None = None
     group: str | None = None
@@ -59,7 +59,7 @@ class Combination:
     classes: tuple[int | str, ...] = ()
 
     def leaves_out(self, exclusion: Exclusion) -> bool:
-        """Whether ``exclusion`` is of this combination."""
+        """Whether ``exclusion`` matches this combination."""
         own = {"target": self.target, "classes": self.group, "budget": self.budget, "precision": self.precision}
         asked = exclusion.model_dump(exclude_none=True)
         return bool(asked) and all(own[axis] == value for axis, value in asked.items())
@@ -67,7 +67,7 @@ class Combination:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The combinations of a sweep, in their order, and what ``sweep.toml`` says beside them; it is None for flags."""
+    """The combinations of a sweep, in order, and the other values of ``sweep.toml``; None if not given there."""
 
     combinations: tuple[Combination, ...]
     config: Path | None = None
@@ -76,11 +76,11 @@ class Matrix:
 
 
 def load_matrix(file: Path | None, flags: Mapping[str, Sequence[str]]) -> Matrix:
-    """The matrix in ``file`` under ``flags``: axis to values; an axis that a flag names is that flag's alone.
+    """The matrix in ``file``, overridden by ``flags``: axis to values; a flag replaces all values of its axis.
 
     Raises:
-        SettingsError: the file is not there or not TOML, a key is unknown, a value does not fit or stands there twice,
-            or an exclusion is of nothing.
+        SettingsError: the file does not exist or is not TOML, a key is unknown, a value is invalid or given twice, or
+            an exclusion matches nothing.
     """
     content = read_document(file, AGAIN) if file else {}
     content |= {axis: list(values) for axis, values in flags.items() if values}
@@ -95,9 +95,9 @@ def load_matrix(file: Path | None, flags: Mapping[str, Sequence[str]]) -> Matrix
     for exclusion in asked.exclude:
         if not any(one.leaves_out(exclusion) for one in every):
             said = ", ".join(f"{axis} = {value!r}" for axis, value in exclusion.model_dump(exclude_none=True).items())
-            raise SettingsError(f"[[exclude]] {said or '(empty)'} is of no cell.", "Name values as the axes name them.")
+            raise SettingsError(f"[[exclude]] {said or '(empty)'} matches no cell.", "Write values as in the axes.")
     if not left:
-        raise SettingsError("The sweep has no cells: all are excluded.", "Take an [[exclude]] out.")
+        raise SettingsError("The sweep has no cells: all are excluded.", "Remove an [[exclude]].")
     config = file.parent / asked.config.expanduser() if file and asked.config else None
     return Matrix(tuple(left), config, asked.cpus, asked.gpus)
 
@@ -110,7 +110,7 @@ def _combinations(asked: SweepFile, groups: Mapping[str, Group]) -> Iterator[Com
 
 
 def _groups(given: Sequence[str | Group] | Mapping[str, str | Group]) -> dict[str, Group]:
-    """Groups of classes by name; no classes are named in that of all."""
+    """Groups of classes by name; the group of all classes is an empty list."""
     if isinstance(given, Mapping):
         return {name: _members(group) for name, group in given.items()}
     groups: dict[str, Group] = {}
@@ -135,21 +135,21 @@ def _members(group: str | Group) -> Group:
 
 
 def group_name(members: Sequence[int | str]) -> str:
-    """What a group of classes is called that has no name: its first class and how many more, if all are too many."""
+    """The name of a group without one: all of its classes or, if that is too long, the first and how many more."""
     whole = "+".join(map(str, members)) or ALL
     return whole if len(whole) <= LONGEST_NAME else f"{str(members[0])[:LONGEST_NAME]}+{len(members) - 1}"
 
 
 def _require_different(asked: SweepFile, groups: Mapping[str, Group]) -> None:
-    """See to it that no axis names a value twice.
+    """Check that no axis names a value twice.
 
     Raises:
-        SettingsError: one does.
+        SettingsError: an axis does.
     """
     for axis in AXES:
         values: list[str] = [*groups] if axis == "classes" else getattr(asked, axis)
         if twice := next((value for value in values if values.count(value) > 1), None):
-            raise SettingsError(f"{twice} is twice among the {axis} of the sweep.", "Name it once.")
+            raise SettingsError(f"{twice} appears twice among the {axis} of the sweep.", "Name it once.")
 
 
 def _explain(error: ValidationError, file: Path | None) -> str:
@@ -160,7 +160,7 @@ def _explain(error: ValidationError, file: Path | None) -> str:
             key = str(problem["loc"][-1])
             known = Exclusion.model_fields if problem["loc"][0] == "exclude" else SweepFile.model_fields
             meant = did_you_mean(key, known, otherwise="Settings of runs belong in catro.toml.")
-            lines[place] = f"{place} is no key of a sweep. {meant}"
+            lines[place] = f"{place} is not a key of a sweep. {meant}"
         else:
             lines[place] = f"{place} = {problem['input']!r} does not fit: {problem['msg']}."
     return "\n".join([f"Wrong sweep ({file or 'flags'}):", *lines.values()])

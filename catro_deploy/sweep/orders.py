@@ -1,7 +1,7 @@
-"""What the process of a step is told, and what it tells: JSON, a line each.
+"""The order that the process of a step receives, and the events that it emits: JSON, one per line.
 
-The order comes first on its standard input, which then stays open: when it closes, whoever asked is gone, and the step
-ends. Events come on its standard output; the last one is ``end`` or ``error``.
+The order comes first on its standard input, which then stays open: when it closes, the requesting process is gone, and
+the step ends. Events come on its standard output; the last one is ``end`` or ``error``.
 """
 
 import json
@@ -24,19 +24,18 @@ Event = dict[str, Any]
 
 MODULE = "catro_deploy.cli.step"
 EVERY_S = 1.0
-"""How often a task tells where it is."""
+"""How often a task reports its progress."""
 POLL_S = 0.1
 ENDING_S = 20.0
-"""What a step gets to end in when it is stopped; it is killed then."""
+"""Time that a step has to end when it is stopped; after that it is killed."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """The stages of each step to do, with the settings that ``text`` holds, in the folder ``run``.
+    """The stages of each step to run, with the settings in ``text``, in the folder ``run``.
 
-    ``place`` is the working folder, where relative paths in settings start; ``module`` is what follows the order.
-    ``patience_s``: how long to wait where another process, on a machine that was lost,
-    still holds the folder.
+    ``place`` is the working folder, where relative paths in settings start; ``module`` is the module that carries out
+    the order. ``patience_s``: how long to wait if another process, on a machine that was lost, still holds the folder.
     """
 
     steps: tuple[tuple[str, ...], ...]
@@ -47,18 +46,18 @@ class Order:
     module: str = field(default_factory=lambda: MODULE)
 
     def line(self) -> str:
-        """The order as it is sent."""
+        """The order as the line that is sent."""
         return json.dumps(vars(self)) + "\n"
 
 
 class EventProgress:
-    """A Progress that tells everything as events."""
+    """A Progress that reports everything as events."""
 
     def __init__(self, channel: IO[str]) -> None:
         self._channel = channel
 
     def tell(self, event: str, **content: Any) -> None:  # noqa: ANN401 - what JSON can hold
-        """Send one event, with the time; if nobody hears it any more, the process ends as by Ctrl-C."""
+        """Send one event, with the time; if the reader is gone, the process ends as by Ctrl-C."""
         line = json.dumps({"event": event, "time": time.time(), **content})
         try:
             self._channel.write(line + "\n")
@@ -73,37 +72,37 @@ class EventProgress:
 
     @contextmanager
     def task(self, title: str, total: float, done: float = 0) -> Iterator[Task]:
-        """Send where a task is, every so often."""
-        yield _Told(self, title, total, done)
+        """Send the progress of a task at intervals."""
+        yield _EventTask(self, title, total, done)
 
 
-class _Told:
+class _EventTask:
     def __init__(self, progress: EventProgress, title: str, total: float, done: float) -> None:
         self._progress, self._title, self._total, self._done = progress, title, total, done
-        self._told_at = 0.0
-        self._tell("")
+        self._reported_at = 0.0
+        self._report("")
 
     def advance(self, steps: float = 1) -> None:
         self._done += steps
-        if time.monotonic() - self._told_at >= EVERY_S:
-            self._tell("")
+        if time.monotonic() - self._reported_at >= EVERY_S:
+            self._report("")
 
     def describe(self, text: str) -> None:
-        self._tell(text)
+        self._report(text)
 
-    def _tell(self, text: str) -> None:
-        self._told_at = time.monotonic()
+    def _report(self, text: str) -> None:
+        self._reported_at = time.monotonic()
         share = min(self._done / self._total, 1.0) if self._total else 1.0
         self._progress.tell("task", title=self._title, share=share, text=text)
 
 
 @contextmanager
 def running(order: Order, environment: Mapping[str, str], stopping: threading.Event) -> Iterator[Iterator[Event]]:
-    """The events of a process that follows ``order`` with these variables beside those of this process.
+    """The events of a process that carries out ``order``, with ``environment`` added to the variables of this process.
 
-    It is ended when ``stopping`` is set, or when the block ends, and is gone then.
+    It is stopped when ``stopping`` is set or when the block ends, and has exited when the block has ended.
     """
-    # -P: a file of the user's working folder must not be imported in place of a library.
+    # -P: a file in the user's working folder must not be imported in place of a library.
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", order.module],
         stdin=subprocess.PIPE,
@@ -111,7 +110,7 @@ def running(order: Order, environment: Mapping[str, str], stopping: threading.Ev
         env=os.environ | environment,
         cwd=order.place if Path(order.place).is_dir() else None,
         text=True,
-        start_new_session=True,  # Ctrl-C is for whoever asked, who then ends this process
+        start_new_session=True,  # Ctrl-C is for the parent, which then stops this process
     )
     left = threading.Event()
     watcher = threading.Thread(target=_end_when, args=(process, stopping, left), daemon=True)
@@ -135,7 +134,7 @@ def _events(process: "subprocess.Popen[str]") -> Iterator[Event]:
         try:
             event: Event = json.loads(line)
         except ValueError:
-            break  # half a line: the process was killed while it wrote
+            break  # half a line: the process was killed while it was writing
         yield event
         if event["event"] in ("end", "error"):
             return
@@ -143,10 +142,10 @@ def _events(process: "subprocess.Popen[str]") -> Iterator[Event]:
 
 
 def _end_when(process: "subprocess.Popen[str]", stopping: threading.Event, left: threading.Event) -> None:
-    """See to it that ``process`` is gone once one of the events has come."""
+    """Make sure that ``process`` exits once one of the events is set."""
     while not left.wait(POLL_S) and not stopping.is_set():
         pass
-    if not stopping.is_set():  # it has told its end
+    if not stopping.is_set():  # it has reported its end
         with suppress(subprocess.TimeoutExpired):
             process.wait(ENDING_S)
     process.terminate()

@@ -1,8 +1,9 @@
-"""The engine of several machines: Ray decides which of them does a step, by what the step asks for.
+"""The engine for several machines: Ray decides which of them runs a step, by the resources that the step requests.
 
-A step asks for cores, and for a GPU if it trains; one that measures asks for the resource ``device:NAME``, of which the
-cluster has exactly one: the machine that offers it reaches the device by ssh, or is the device. Run folders lie in a
-folder that all machines share; where they share none, they are brought there and back through Ray's object store.
+A step requests cores, and a GPU if it trains; one that measures requests the resource ``device:NAME``, of which the
+cluster has exactly one: the machine that offers it reaches the device by ssh, or is the device. Run folders are in a
+folder that all machines share; if they share none, run folders are transferred there and back through Ray's object
+store.
 """
 
 import logging
@@ -39,12 +40,12 @@ __all__ = ["RayEngine", "ray_engine", "resource_of"]
 
 CPUS = 4
 PATIENCE_S = 120.0
-"""How long a step waits for a folder that the process on a lost machine still holds: file servers notice late."""
+"""How long a step waits for a folder that a process on a lost machine still holds: file servers notice it late."""
 LOOKING_S = 120.0
 DRAWN = ("signs",)
 FULL = {
-    "problem": "Ray stopped this step, for the memory of its machine was nearly full",
-    "hint": "Have fewer cells side by side: --cpus with more cores for each.",
+    "problem": "Ray stopped this step because the memory of its machine was nearly full",
+    "hint": "Run fewer cells side by side: set --cpus to more cores for each.",
 }
 LAST = ("end", "error", "killed")
 START = "ray start --address=HEAD:6379 --resources='{\"%s\": 1}'"
@@ -52,7 +53,7 @@ Node = dict[str, Any]
 
 
 def resource_of(device: str) -> str:
-    """The custom resource that whoever measures on ``device`` holds."""
+    """The custom resource that a step holds while it measures on ``device``."""
     return f"device:{device}"
 
 
@@ -61,12 +62,12 @@ def ray_engine(
 ) -> "RayEngine":
     """An engine for ``cells`` on the Ray cluster at ``address``.
 
-    ``carry``: whether run folders are brought to the machines and back; None: where they do not share them.
+    ``carry``: whether run folders are transferred to the machines and back; None: only if they do not share them.
 
     Raises:
         RuntimeMissingError: Ray is not installed.
         FaultError: there is no such cluster.
-        SettingsError: it does not offer a device exactly once, or has no machine with as many cores or GPUs.
+        SettingsError: it does not offer a device exactly once, or no machine in it has enough cores or GPUs.
         DataError: a machine has no images.
     """
     ray = _connected(address)
@@ -79,7 +80,7 @@ def ray_engine(
     each_gpus = (1.0 if gpus is None else gpus) if most_gpus and any(needs.gpu for needs in wanted) else 0.0
     if each > most_cpus or each_gpus > most_gpus:
         raise SettingsError(
-            f"A cell asks for {each} cores and {each_gpus:g} GPUs, and the largest machine of the cluster has "
+            f"A cell asks for {each} cores and {each_gpus:g} GPUs, but the largest machine of the cluster has "
             f"{most_cpus:g} and {most_gpus:g}.",
             "Ask for less: --cpus, --gpus.",
         )
@@ -90,7 +91,7 @@ def ray_engine(
 
 
 def _connected(address: str) -> Any:  # noqa: ANN401 - the module ray, which has few annotations
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before the import: nothing is sent anywhere
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before the import: no usage statistics are sent
     try:
         import ray
     except ModuleNotFoundError:
@@ -123,26 +124,26 @@ def _node_of(device: str, nodes: Sequence[Node]) -> Node:
     total = sum(_amount(node, name) for node in offering)
     if not offering:
         raise SettingsError(
-            f"No machine of the Ray cluster offers {name}, so that nothing can be measured there.",
-            f"Start one that reaches it by ssh, or that is it, with: {START % name}",
+            f"No machine of the Ray cluster offers {name}, so nothing can be measured there.",
+            f"Start one that reaches the device by ssh, or that is the device, with: {START % name}",
         )
     if total != 1:
         raise SettingsError(
             f"The Ray cluster offers {name} {total:g} times, on {len(offering)} machine(s): cells would measure "
-            "on it at once.",
+            "on it at the same time.",
             f"Offer it once: {START % name}",
         )
     return offering[0]
 
 
 def look(token: Path, text: str, checkpoint: Path, root: Path) -> dict[str, Any]:
-    """What a machine has of a sweep: whether its folder and the checkpoint are the driver's, and whether images are."""
+    """What a machine has of a sweep: whether it shares the driver's folder and checkpoint, and has images."""
     shares = token.is_file() and token.read_text(encoding="utf-8") == text and checkpoint.is_file()
     return {"where": socket.gethostname(), "shares": shares, "images": root.is_dir()}
 
 
 def _looked_at(ray: Any, nodes: Sequence[Node], cells: Sequence[Cell]) -> list[dict[str, Any]]:  # noqa: ANN401
-    """``look`` on each machine.
+    """The results of ``look`` on each machine.
 
     Raises:
         FaultError: a machine has no catro-deploy, or another version.
@@ -165,7 +166,7 @@ def _looked_at(ray: Any, nodes: Sequence[Node], cells: Sequence[Cell]) -> list[d
     except RayError as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise FaultError(
-            f"A machine of the Ray cluster cannot do steps of catro-deploy: {reason}",
+            f"A machine of the Ray cluster cannot run steps of catro-deploy: {reason}",
             "Install the same version on each: python3 -m pip install 'catro-deploy[ray]'",
         ) from None
     finally:
@@ -174,22 +175,22 @@ def _looked_at(ray: Any, nodes: Sequence[Node], cells: Sequence[Cell]) -> list[d
 
 
 def _require_images(found: Sequence[dict[str, Any]], cells: Sequence[Cell]) -> None:
-    """See to it that all machines have the images, where these are files.
+    """Check that all machines have the images, if these are files.
 
     Raises:
-        DataError: one has not.
+        DataError: a machine does not have them.
     """
     data = cells[0].settings.data
     without = [one["where"] for one in found if not one["images"]]
     if without and data.name not in DRAWN and ":" not in data.name:
         raise DataError(
             f"There are no images in {data.root.absolute()} on {', '.join(dict.fromkeys(without))}.",
-            "Images are not brought along: put them at the same path on each machine of the cluster.",
+            "Images are not transferred: put them at the same path on each machine of the cluster.",
         )
 
 
 class _Brought:
-    """What the steps of a sweep bring with them where machines share no folder."""
+    """What is sent with the steps of a sweep if machines share no folder."""
 
     def __init__(self, ray: Any, cells: Sequence[Cell]) -> None:  # noqa: ANN401 - as above
         path = cells[0].settings.model.checkpoint
@@ -197,20 +198,20 @@ class _Brought:
         self._name, self._config = path.name, packed_config()
 
     def luggage(self, job: Job) -> Luggage:
-        """That of ``job``, with its folder as it is now."""
+        """What is sent with ``job``, with its folder as it is now."""
         return Luggage(packed_run(job.cell.run), self._config, packed_named(job.cell.settings), self._name)
 
 
 def follow(order: Order, environment: dict[str, str]) -> Iterator[Event]:
-    """The events of a step, on the machine that Ray has chosen; the step is ended when Ray ends this."""
+    """Run a step on the machine that Ray has chosen, and yield its events; it is stopped when Ray stops this task."""
     with running(order, environment, threading.Event()) as events:
         yield from events
 
 
 class RayEngine:
-    """Steps on ``cpus`` cores each and, where they train, ``gpus`` GPUs; ``on`` are the nodes that offer devices.
+    """Runs steps on ``cpus`` cores each and, if they train, ``gpus`` GPUs; ``on`` are the nodes that offer devices.
 
-    ``brought`` is what steps bring with them; None where all machines share the run folders.
+    ``brought`` is what is sent with steps; None if all machines share the run folders.
     """
 
     def __init__(self, ray: Any, cpus: int, gpus: float, on: dict[str, Node], brought: _Brought | None) -> None:  # noqa: ANN401 - as above
@@ -219,11 +220,11 @@ class RayEngine:
         self._running: dict[Job, Any] = {}
 
     def fits(self, job: Job) -> bool:
-        """Always: Ray keeps what does not fit yet."""
+        """Always true: Ray queues jobs that do not fit yet."""
         return True
 
     def start(self, job: Job) -> None:
-        """Hand ``job`` to Ray."""
+        """Submit ``job`` to Ray."""
         threads = os.environ.get("OMP_NUM_THREADS", str(self._cpus))
         options = {"num_returns": "streaming", "max_retries": 0} | self._asked(job.needs)
         order, environment = replace(job.order, patience_s=PATIENCE_S), {"OMP_NUM_THREADS": threads}
@@ -236,7 +237,10 @@ class RayEngine:
         threading.Thread(target=self._listen, args=(job, refs), daemon=True).start()
 
     def _asked(self, needs: Needs) -> dict[str, Any]:
-        """What a step asks for. Nothing else computes on a machine that is measured on itself."""
+        """The resources that a step requests.
+
+        A step that measures its own machine requests all cores and GPUs there, so that nothing else computes on it.
+        """
         asked: dict[str, Any] = {"num_cpus": self._cpus, "num_gpus": self._gpus if needs.gpu else 0}
         if needs.device is None:
             return asked
@@ -248,14 +252,14 @@ class RayEngine:
         return asked | {"resources": {resource_of(needs.device): 1}}
 
     def next(self) -> tuple[Job, Event]:
-        """Wait for what a job tells."""
+        """Wait for the next event of a job."""
         job, event = self._events.get()
         if event["event"] in (*LAST, LOST):
             self._running.pop(job, None)
         return job, event
 
     def stop(self) -> None:
-        """End all steps, and leave the cluster."""
+        """Stop all steps, and leave the cluster."""
         for refs in self._running.values():
             with suppress(Exception):
                 self._ray.cancel(refs, force=True)
@@ -276,8 +280,8 @@ class RayEngine:
             reason = "it ended without a result"
         except RayTaskError as error:
             problem = f"The step could not be started: {str(error).strip().splitlines()[-1]}"
-            told = {"kind": "FaultError", "problem": problem, "hint": "Is catro-deploy installed on each machine?"}
-            self._events.put((job, {"event": "error", "time": time.time(), **told}))
+            content = {"kind": "FaultError", "problem": problem, "hint": "Is catro-deploy installed on each machine?"}
+            self._events.put((job, {"event": "error", "time": time.time(), **content}))
             return
         except OutOfMemoryError:
             self._events.put((job, {"event": LOST, "time": time.time(), **FULL}))

@@ -1,4 +1,4 @@
-"""The steps of a cell, each the work of one process, and what a step needs of a machine while it runs."""
+"""The steps of a cell, each run within one process, and what a step needs from a machine while it runs."""
 
 import itertools
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ __all__ = ["STEPS", "Needs", "Step", "is_done", "needs_of", "together"]
 
 @dataclass(frozen=True)
 class Step:
-    """Stages that run one after another in one process; ``doing`` says in a word what it does."""
+    """Stages that run one after another in one process; ``doing`` is a word for what it does."""
 
     name: str
     doing: str
@@ -35,9 +35,9 @@ PRUNE, _, MEASURE = STEPS
 
 @dataclass(frozen=True)
 class Needs:
-    """What a step needs: a ``device`` to measure on, which is its alone as long as it runs; a GPU, where there are any.
+    """What a step needs: a ``device`` to measure on, exclusively while it runs; a GPU, if there are any.
 
-    ``here``: the device is the machine on which the step itself runs, so that nothing else may compute there.
+    ``here``: the device is the machine on which the step itself runs, so nothing else may compute there.
     """
 
     device: str | None = None
@@ -46,7 +46,7 @@ class Needs:
 
 
 def needs_of(step: Step, settings: Settings) -> Needs:
-    """What ``step`` of a run with these ``settings`` needs. This machine is named by its target."""
+    """What ``step`` needs in a run with these ``settings``. This machine is named by its target."""
     target, device = load_target(settings.prune.target), settings.prune.device
     measures = reachable(target, device) and (step is MEASURE or (step is PRUNE and counts_latency(settings)))
     compute = settings.prune.compute if step is PRUNE else settings.finetune.compute
@@ -57,7 +57,7 @@ def needs_of(step: Step, settings: Settings) -> Needs:
 
 
 def together(steps: Sequence[Step], settings: Settings) -> tuple[Step, ...]:
-    """The first of ``steps``, and those after it that one process may do with it: all that measure nothing."""
+    """The first of ``steps``, and those after it that the same process may run, as long as none of them measures."""
     first, *rest = steps
     if needs_of(first, settings).device is not None:
         return (first,)
@@ -65,5 +65,5 @@ def together(steps: Sequence[Step], settings: Settings) -> tuple[Step, ...]:
 
 
 def is_done(step: Step, settings: Settings, run: RunFolder) -> bool:
-    """Whether all stages of ``step`` have ended with these ``settings``, and their files are what they wrote."""
+    """Whether all stages of ``step`` have finished with these ``settings``, and their files are as they wrote them."""
     return run.settings.is_file() and are_done(step.stages, settings, run, pipeline.STAGES)

@@ -1,4 +1,4 @@
-"""A sweep in its folder: what earlier calls have left is gone on with, and what comes out is recorded as it comes."""
+"""A sweep in its folder: continues what earlier calls left unfinished, and records results as they arrive."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -20,27 +20,27 @@ from catro_deploy.sweep.matrix import Matrix
 
 __all__ = ["SweepFolder", "read_sweep", "sweep"]
 
-AGAIN = "Delete it; the sweep makes it again, and the folders of its cells stay."
+AGAIN = "Delete it: the sweep writes it again, and the folders of its cells are kept."
 
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """The folder of a sweep, in which each cell has a run folder of its own."""
+    """The folder of a sweep, in which each cell has its own run folder."""
 
     path: Path
 
     @property
     def record(self) -> Path:
-        """What became of the cells."""
+        """File with the status and results of all cells."""
         return self.path / "sweep.json"
 
     @property
     def page(self) -> Path:
-        """The same to look at."""
+        """The same as an HTML page."""
         return self.path / "sweep.html"
 
     def log(self, cell: Cell) -> Path:
-        """What the stages of ``cell`` said."""
+        """Log file of the stages of ``cell``."""
         return self.path / "logs" / f"{cell.name}.log"
 
 
@@ -54,14 +54,14 @@ def sweep(
     *,
     replace: bool = False,
 ) -> tuple[SweepRecord, CatroError | None]:
-    """Run the cells of ``matrix`` in ``folder``; those that have ended with the same settings before are not run again.
+    """Run the cells of ``matrix`` in ``folder``; those that finished earlier with the same settings are not run again.
 
     Returns:
-        The record, and what to raise once it is shown: that cells failed, or that they missed what was asked.
+        The record, and the error to raise once it is shown, if any: cells failed, or missed what was asked.
 
     Raises:
-        UsageError: a cell cannot be run as asked; or cells were begun with other settings, unless those may be
-            replaced.
+        UsageError: a cell cannot be run as requested; or cells were begun with other settings, and ``replace`` is
+            false.
     """
     with hold(folder.path / ".lock", f"in {folder.path}"):
         cells = make_cells(matrix, load, folder.path, progress)
@@ -83,7 +83,7 @@ def sweep(
 
 
 def read_sweep(folder: SweepFolder) -> dict[str, CellRecord]:
-    """What is recorded of the cells, by name.
+    """The recorded cells, by name.
 
     Raises:
         RunFolderError: the record is damaged.
@@ -96,18 +96,18 @@ def read_sweep(folder: SweepFolder) -> dict[str, CellRecord]:
 def _note_differences(
     cells: Sequence[Cell], earlier: dict[str, CellRecord], folder: SweepFolder, progress: Progress
 ) -> None:
-    """Say which cells are new, and which are not in the sweep any more."""
+    """Report which cells are new, and which are no longer in the sweep."""
     names = [cell.name for cell in cells]
     new = [name for name in names if name not in earlier]
     if gone := [name for name in earlier if name not in names]:
-        progress.note(f"not in the sweep any more, their folders stay: {', '.join(gone)}")
+        progress.note(f"no longer in the sweep, their folders are kept: {', '.join(gone)}")
     if earlier and new:
         progress.note(f"new in the sweep: {', '.join(new)}")
     progress.note(f"{len(cells)} cell{'' if len(cells) == 1 else 's'} in {folder.path}")
 
 
 class _Recorder:
-    """Passes on to ``watcher`` what it is told; keeps the logs, the record and the page."""
+    """Forwards all events to ``watcher``; writes the logs, the record and the page."""
 
     def __init__(self, folder: SweepFolder, states: Sequence[CellState], watcher: Watcher) -> None:
         self._folder, self._states, self._watcher = folder, states, watcher

@@ -103,7 +103,7 @@ def test_a_lost_machine_costs_an_attempt_and_four_are_enough(cells):
     assert state.status == "failed"
     assert state.problems == ["Node 7 is gone, 4 times."]
     assert not state.queued
-    assert sum("going on from" in text for _, kind, text in heard.said if kind == "note") == 3
+    assert sum("continuing from" in text for _, kind, text in heard.said if kind == "note") == 3
 
 
 def test_what_is_done_is_not_done_again(cells, monkeypatch):

@@ -67,7 +67,7 @@ def test_a_sweep_runs_each_cell_once_and_shows_all_of_them(quick):
     assert len(json.loads((quick / "runs/sweep/sweep.json").read_text())["cells"][0]["steps"]) == 2
 
     fewer = command("sweep", "--budgets", "50%flops")
-    assert "not in the sweep any more, their folders stay: x86-cpu-all-30pct-flops" in fewer.stderr
+    assert "no longer in the sweep, their folders are kept: x86-cpu-all-30pct-flops" in fewer.stderr
 
 
 def test_settings_that_have_changed_are_refused_unless_results_may_be_replaced(quick):

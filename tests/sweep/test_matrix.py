@@ -62,14 +62,14 @@ def test_settings_of_all_cells_lie_where_the_file_says(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("budget = ['0.5x']", "budget is no key of a sweep. Did you mean budgets?"),
-        ("epochs = 3", "epochs is no key of a sweep. Settings of runs belong in catro.toml."),
+        ("budget = ['0.5x']", "budget is not a key of a sweep. Did you mean budgets?"),
+        ("epochs = 3", "epochs is not a key of a sweep. Settings of runs belong in catro.toml."),
         ("budgets = [0.5]", "budgets.0 = 0.5 does not fit"),
-        ("budgets = ['0.5x', '0.5x']", "0.5x is twice among the budgets"),
+        ("budgets = ['0.5x', '0.5x']", "0.5x appears twice among the budgets"),
         ("classes = [['a', 'b'], 'a,b']", "Two groups of classes would be called 'a+b'"),
-        ("targets = ['a']\n[[exclude]]\ntarget = 'b'", "[[exclude]] target = 'b' is of no cell"),
+        ("targets = ['a']\n[[exclude]]\ntarget = 'b'", "[[exclude]] target = 'b' matches no cell"),
         ("targets = ['a']\n[[exclude]]\ntarget = 'a'", "The sweep has no cells"),
-        ("[[exclude]]\n", "[[exclude]] (empty) is of no cell"),
+        ("[[exclude]]\n", "[[exclude]] (empty) matches no cell"),
         ("targets = ['a'\nbudgets = ['0.5x']", "cannot be read"),
     ],
 )
