@@ -1,6 +1,6 @@
-"""The Python API: prune a module in memory with batches of your own loader, fine-tune, export and save it.
+"""The Python API: prune a module in memory with batches from your own loader, fine-tune, export and save it.
 
-It and the command line's stages are thin layers over the same ``pruning``, ``training`` and ``onnx_export``.
+It and the command line's stages are thin layers over the same ``pruning``, ``training`` and ``graph.onnx``.
 """
 
 from catro_deploy.api.options import FinetuneOptions, PruneOptions

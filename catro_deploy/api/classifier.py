@@ -26,7 +26,7 @@ def classifier_of(
     """A copy of ``model`` with all its classes, for images like ``images`` (n, channels, height, width).
 
     Raises:
-        DataError: ``class_names``, ``mean`` or ``std`` have not one entry for each class or channel.
+        DataError: ``class_names``, ``mean`` or ``std`` do not have one entry for each class or channel.
         ModelError: the model fails on the images, gives no logits, or is not what ``name`` builds.
     """
     channels, height, width = images.shape[1:]
@@ -72,9 +72,9 @@ def _require_same(built: nn.Module, own: nn.Module, name: str) -> None:
     """Check that the factory ``name`` builds a network with the same weights' names and shapes."""
     shapes = [{key: tuple(tensor.shape) for key, tensor in network.state_dict().items()} for network in (built, own)]
     for key in dict.fromkeys([*shapes[0], *shapes[1]]):
-        there, here = (f"{shape[key]}" if key in shape else "not there" for shape in shapes)
+        there, here = (f"{shape[key]}" if key in shape else "missing" for shape in shapes)
         if there != here:
             raise ModelError(
-                f"{name} builds another network than the one that was given: {key} is {there}, here it is {here}.",
+                f"{name} builds a different network from the given one: {key} is {there}, here it is {here}.",
                 "Name the factory that this network came from, or leave the name out.",
             )

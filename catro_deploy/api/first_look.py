@@ -1,4 +1,4 @@
-"""The original on images of the caller's loader, before pruning."""
+"""The first look at the original, on images from the caller's loader, before pruning."""
 
 from collections.abc import Iterator, Sequence
 
@@ -34,7 +34,7 @@ def first_look(
     *,
     labelled: bool,
 ) -> FirstLook:
-    """Run ``original`` on images of ``validation`` or, without it, the ``samples``; return what is suspicious.
+    """Run ``original`` on images from ``validation`` or, without it, from ``samples``; return what is suspicious.
 
     Raises:
         DataError: the validation loader's batches are not valid.
@@ -60,7 +60,7 @@ def first_look(
 
 
 def other_inputs(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> Iterator[PreparedImages]:
-    """Normalised ``images`` at other sizes, in other normalisations, and in the order BGR, one changed at a time.
+    """Normalised ``images`` at other sizes, in other normalisations, and in BGR order, with one change at a time.
 
     Normalisations are tried if ``mean`` and ``std`` are known, or if the images look like pixels that were never
     normalised.

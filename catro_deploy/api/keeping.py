@@ -1,4 +1,4 @@
-"""After fine-tuning: the trained network is kept or, if training made it worse, the one from before."""
+"""After fine-tuning: keep the trained network or, if training made it worse, the network from before."""
 
 import copy
 from collections.abc import Iterable, Sequence
@@ -42,7 +42,7 @@ def keep_better_(
 
 
 def logits_by(networks: Sequence[nn.Module], batches: Iterable[torch.Tensor], device: torch.device) -> list[Floats]:
-    """Logits (n, classes) of each network for the images of all ``batches``; they end on the CPU, in eval mode."""
+    """Logits (n, classes) of each network for the images of all ``batches``; leaves them on the CPU, in eval mode."""
     try:
         for network in networks:
             network.to(device).eval()

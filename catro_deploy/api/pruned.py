@@ -35,13 +35,13 @@ __all__ = ["PrunedModel"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PrunedModel:
-    """A pruned network, the one that it was cut from, and the plan.
+    """A pruned network, the network that it was cut from, and the plan.
 
     Attributes:
         model: the pruned network on the CPU: images (n, channels, height, width) to logits (n, wanted classes).
             It is a plain module and may be trained by your own loop.
-        original: the unpruned network on the CPU, of whose logits only those of the wanted classes are left.
-        plan: which channels stayed, why, and what that saved.
+        original: the unpruned network on the CPU, with only the logits of the wanted classes.
+        plan: which channels were kept, why, and what that saved.
     """
 
     model: nn.Module
@@ -77,12 +77,12 @@ class PrunedModel:
         """Train ``model`` in place; afterwards it is on the CPU and in eval mode.
 
         Args:
-            loader: training images, as for ``prune``: with labels of all classes, of which unwanted ones are skipped.
-                It is iterated once in each epoch, and once before to count its images. It may give images alone, as
-                tensors or tuples of one: ``model`` then learns from the answers of ``original`` alone, with any recipe.
+            loader: training images, as for ``prune``: with labels of all classes; unwanted classes are skipped. It is
+                iterated once per epoch, and once before to count its images. It may yield images without labels, as
+                tensors or 1-tuples: ``model`` then learns only from the answers of ``original``, with any recipe.
             validation: a loader of images with labels, for the accuracy after each epoch. If training made the network
-                worse on them, ``model`` keeps its weights from before; a ``CatroWarning`` says so if accuracy was lost.
-                None: no accuracy, and the trained weights stay in any case.
+                worse on them, ``model`` gets back its previous weights, with a ``CatroWarning`` if accuracy was lost.
+                None: accuracy is not measured, and the trained weights are kept in any case.
             progress: reports progress; None: no report.
             **options: training options, see ``FinetuneOptions``.
 
@@ -90,9 +90,9 @@ class PrunedModel:
             Loss and accuracy by epoch; ``validation_accuracy`` is that of the weights that were kept.
 
         Raises:
-            SettingsError: an option is not known or does not fit, or a GPU is wanted and there is none; or the loader
-                gives images alone, and ``distill`` is less than 1.
-            DataError: a loader gives something else, or fewer than two images of the wanted classes.
+            SettingsError: an option is unknown or invalid, or a GPU is requested and there is none; or the loader
+                yields images without labels, and ``distill`` is less than 1.
+            DataError: a loader yields something else, or fewer than two images of the wanted classes.
             NumericsError: training diverged.
             FaultError: the GPU's memory is too small.
         """
@@ -118,14 +118,14 @@ class PrunedModel:
         """Agreement of ``model`` with ``original`` on the images of ``loader``; it needs no labels.
 
         Args:
-            loader: gives normalised images, alone or with labels, which do not count. Take images that neither
+            loader: yields normalised images, with or without labels, which are ignored. Use images that neither
                 pruning nor fine-tuning has seen.
 
         Returns:
-            The share of images to which both give the same class, and the mean KL divergence in nats.
+            The share of images for which both predict the same class, and the mean KL divergence in nats.
 
         Raises:
-            DataError: the loader is empty, or gives something else.
+            DataError: the loader is empty, or yields something else.
         """
         opened = open_loader(loader)
         images = image_batches(opened.batches, self.plan.input_shape)
@@ -144,7 +144,7 @@ class PrunedModel:
         output: Literal["logits", "softmax"] = "logits",
         top_k: int = 0,
     ) -> Path:
-        """Write a network as ONNX, after ONNX Runtime has computed the same logits from it as PyTorch.
+        """Export a network to ONNX, and check that ONNX Runtime computes the same logits from it as PyTorch.
 
         Its input ``image`` is float32 (batch, channels, height, width), its output ``logits`` (batch, wanted classes),
         unless the arguments say otherwise. The classes, the normalisation as far as it is known, and the plan's hash
@@ -153,20 +153,20 @@ class PrunedModel:
         Args:
             path: the file.
             network: the pruned one as it is now, or the original to compare it with.
-            opset: of ONNX, 18 to 23.
-            dynamic_batch: whether the batch may be any; else it is 1.
+            opset: ONNX opset, 18 to 23.
+            dynamic_batch: whether the batch size is dynamic; else it is 1.
             input: "uint8" takes raw pixels, which the network normalises by the plan's mean and std.
-            layout: of the input; "nhwc" is channels last.
-            output: "softmax" gives ``probabilities``.
-            top_k: how many of the largest are also returned: ``top_values`` and ``top_classes`` (batch, top_k).
+            layout: layout of the input; "nhwc" is channels last.
+            output: "softmax" returns ``probabilities``.
+            top_k: how many of the largest outputs are also returned: ``top_values`` and ``top_classes`` (batch, top_k).
 
         Returns:
             The path.
 
         Raises:
-            SettingsError: the opset does not fit, or raw pixels are to be normalised and the plan has no mean and std.
+            SettingsError: the opset is invalid, or raw pixels are to be normalised and the plan has no mean and std.
             ModelError: PyTorch or ONNX cannot express the network.
-            NumericsError: ONNX Runtime computes other logits, or NaN.
+            NumericsError: ONNX Runtime computes different logits, or NaN.
             StorageError: the file could not be written.
         """
         asked = {"opset": opset, "dynamic_batch": dynamic_batch, "input": input, "layout": layout, "output": output}
@@ -174,7 +174,7 @@ class PrunedModel:
         settings = load_settings(None, {"export": asked}).export
         if settings.input == "uint8" and not self.plan.mean:
             raise SettingsError(
-                "The plan does not say how images are normalised, so a network of raw pixels cannot be written.",
+                "The plan has no mean and std, so a network that takes raw pixels cannot be exported.",
                 'Give prune() mean and std, or export with input="float".',
             )
         interface = Interface.of(settings, self.plan.mean, self.plan.std)
@@ -192,8 +192,9 @@ class PrunedModel:
     def save(self, folder: Path | str) -> Path:
         """Write the plan and the weights of both networks, as they are now, to ``folder``; nothing is pickled.
 
-        ``catro_deploy.load(folder)`` builds the pruned network again, ``PrunedModel.load(folder)`` all of this. A
-        network without a factory's name needs ``model=`` for that: the class that it is of, not its weights.
+        ``catro_deploy.load(folder)`` rebuilds the pruned network, ``PrunedModel.load(folder)`` this whole object. A
+        network that was pruned without ``name`` needs ``model=`` for that, which provides the architecture, not the
+        weights.
 
         Returns:
             The folder.
@@ -220,8 +221,8 @@ class PrunedModel:
 
         Raises:
             RunFolderError: the plan or the weights are missing.
-            ModelError: the model's code is not that of the plan, or nothing says how to build the network.
-            CheckpointError: the weights are not those of the plan.
+            ModelError: the model's code is not that of the plan, or it is not known how to build the network.
+            CheckpointError: the weights do not match the plan.
         """
         pruned = networks.load(folder, model=model)
         original = networks.load(folder, weights="original", model=model)

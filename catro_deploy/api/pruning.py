@@ -45,48 +45,49 @@ def prune(
     progress: Progress | None = None,
     **options: Unpack[PruneOptions],
 ) -> PrunedModel:
-    """Prune a trained classifier until it meets ``budget``; ``model`` itself stays as it is.
+    """Prune a trained classifier until it meets ``budget``; ``model`` itself is not changed.
 
-    A budget of latency is measured on this machine, as the command line does it: the layers of the network are timed
-    once (some minutes; kept for the next time), and candidates are timed interleaved with the original.
+    For a latency budget, times are measured on this machine, as on the command line: the layers of the network are
+    timed once (some minutes; the times are reused), and candidates are timed interleaved with the original.
 
     Args:
         model: maps images (n, channels, height, width) to logits (n, all classes).
-        loader: gives pairs of normalised float images (n, channels, height, width) and integer labels (n,), as a torch
-            DataLoader does. It is iterated once, until each class has ``samples_per_class`` images: shuffle it, or the
-            first ones of each class decide. It may give images alone, as tensors or tuples of one: then ``reconstruct``
-            and ``worth`` stay at their defaults, and as many images count as would of all classes.
+        loader: yields pairs of normalised float images (n, channels, height, width) and integer labels (n,), as a torch
+            DataLoader does. It is iterated once, until each class has ``samples_per_class`` images: shuffle it, since
+            only the first images of each class are used. It may yield images without labels, as tensors or 1-tuples:
+            then leave ``reconstruct`` and ``worth`` at their defaults; as many images are used as for all classes
+            together.
         target: a device of ``catro-deploy targets list``, or the path of a target file.
-        classes: those that the pruned network distinguishes, by index or by one of ``class_names``; None: all. Its
-            logits are theirs, in the order in which they are named here.
-        budget: what may be used: ``0.5x`` of the original's latency, ``400us``, ``1.5ms``, or ``50%flops`` of its
-            multiply-accumulates, for which nothing is measured.
+        classes: classes that the pruned network distinguishes, by index or by one of ``class_names``; None: all. Its
+            logits are in the order given here.
+        budget: what the pruned network may use: ``0.5x`` of the original's latency, ``400us``, ``1.5ms``, or
+            ``50%flops`` of its multiply-accumulates, for which nothing is measured.
         name: ``package.module:factory`` (or another model name of the command line) that builds ``model`` when it is
             called with the number of classes; with it, a saved network can be loaded without ``model=``.
-        class_names: of all classes, in the order of the logits; they go into the plan and the ONNX file.
-        mean: what images were normalised with, one value per channel, for pixels in 0..1; it is only recorded in the
-            plan and the ONNX file.
-        std: likewise.
-        validation: images for the first look at the original, as ``loader`` gives them; None: those that channels are
-            scored on. ``plan.first_look`` keeps its accuracy. A ``CatroWarning`` says if that is near chance, or right
-            in another order of the classes, with the likely causes.
-        threads: of the runtime that latency is measured with; None: the target's.
-        batch: images at a time when latency is measured; None: the target's.
+        class_names: names of all classes, in the order of the logits; recorded in the plan and the ONNX file.
+        mean: mean that the images were normalised with, one value per channel, for pixels in 0..1; it is only recorded
+            in the plan and the ONNX file.
+        std: standard deviation, likewise.
+        validation: images for the first look at the original, in the form of ``loader``; None: those that channels are
+            scored on. ``plan.first_look`` records the accuracy. A ``CatroWarning`` with the likely causes is issued if
+            it is near chance, or if the answers would be right in another order of the classes.
+        threads: threads of the runtime that latency is measured with; None: the target's value.
+        batch: images per inference when latency is measured; None: the target's value.
         profile: how thoroughly layers are timed: ``standard``, ``quick``, or the path of a protocol.
         progress: reports progress; None: no report.
         **options: further settings, see ``PruneOptions``.
 
     Returns:
-        The pruned network, with the plan that says what was kept and why.
+        The pruned network, with the plan that records what was kept and why.
 
     Raises:
-        SettingsError: an option is not known, or its value does not fit; or the loader gives images alone, and
-            they need labels.
-        BudgetError: the budget cannot be read, or no network meets it.
-        TargetError: the target is not known, or cannot be measured or estimated.
-        DataError: the loader gives something else, or fewer than two images of a class.
-        ModelError: the network fails on the images, cannot be traced, or ``name`` builds another one.
-        MissedError: no network meets a budget of latency; the fastest is named.
+        SettingsError: an option is unknown, or its value is invalid; or the loader yields images without labels, and
+            an option needs labels.
+        BudgetError: the budget cannot be parsed, or no network meets it.
+        TargetError: the target is unknown, or cannot be measured or estimated.
+        DataError: the loader yields something else, or fewer than two images of a class.
+        ModelError: the network fails on the images, cannot be traced, or ``name`` builds a different one.
+        MissedError: no network meets a latency budget; the message names the fastest.
         NumericsError: a feature map is not finite, or a layer's channels are dead.
         FaultError: the pruned network does not compute what the masked original computes.
     """
@@ -101,16 +102,16 @@ def prune(
     whole = classifier_of(model, opened.images, class_names, tuple(mean), tuple(std), name)
     original = with_classes(whole, resolve_classes(whole.classes, {}, named), opened.images)
     samples = _samples(opened, original, settings)
-    told = progress or Silent()
-    look = first_look(original, samples, validation, settings, told, labelled=opened.labelled)
+    reporter = progress or Silent()
+    look = first_look(original, samples, validation, settings, reporter, labelled=opened.labelled)
     for warning in look.warnings:
         warnings.warn(warning, CatroWarning, stacklevel=2)
-    pruned = prune_classifier(original, samples, settings, told, labelled=opened.labelled)
+    pruned = prune_classifier(original, samples, settings, reporter, labelled=opened.labelled)
     return PrunedModel(pruned.model, original.model, replace(pruned.plan, first_look=look))
 
 
 def _samples(opened: Opened, original: Classifier, settings: Settings) -> list[Labelled]:
-    """The images that channels are scored on; without labels as many as of all classes together."""
+    """The images that channels are scored on; without labels, as many as for all classes together."""
     chosen, shape = settings.prune, original.input_shape
     batch_size = scoring_batch_size(original, chosen)
     if not opened.labelled:
