@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Lines", "Screen", "drawn", "make_progress", "print_json", "print_result", "say"]
 
 WIDTH_WITHOUT_SCREEN, WIDEST = 110, 2000
-# Without a screen, work that takes this long is reported, and then at each tenth.
+# Without a terminal, a task that takes this long is reported, and then at each tenth.
 INTERVAL_S, SILENCE_S, TENTHS = 15.0, 600.0, 10
-# Width of what follows title and bar at most: 300000/300000, elapsed and remaining time.
+# Maximum width of what follows title and bar: 300000/300000, elapsed and remaining time.
 BESIDE_BAR, TITLE = 36, 34
 
 
@@ -53,13 +53,13 @@ def print_result(*parts: "RenderableType") -> None:
 
 
 def _whole_width(console: "Console", part: "RenderableType") -> int:
-    """The width of a file or a pipe at which nothing of ``part`` is cut or wrapped."""
+    """The width for a file or a pipe at which no part of ``part`` is cut or wrapped."""
     unbounded = console.options.update(max_width=WIDEST)
     return max(WIDTH_WITHOUT_SCREEN, console.measure(part, options=unbounded).maximum)
 
 
 def drawn(table: "Table") -> "DrawnTable":
-    """``table`` for the screen."""
+    """``table`` for the terminal."""
     from rich.table import Table as Drawn
     from rich.text import Text
 
@@ -77,12 +77,12 @@ def say(text: str, style: str = "") -> None:
 
 
 def make_progress() -> Progress:
-    """Bars if stderr is a screen, else lines."""
+    """Bars if stderr is a terminal, else lines."""
     return Screen(_console(stderr=True)) if sys.stderr.isatty() else Lines()
 
 
 class Lines:
-    """A Progress for logs: notes, and for long tasks a line every so often with elapsed time and time left."""
+    """A Progress for logs: notes, and for long tasks a line at intervals with elapsed and remaining time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -109,16 +109,16 @@ class _Line:
     def __init__(self, title: str, total: float, done: float, clock: Callable[[], float]) -> None:
         self._title, self._total, self._first, self._done = title, total, done, done
         self._clock, self._text = clock, ""
-        self._started = self._told_at = clock()
-        self._told_tenth: int | None = None
+        self._started = self._reported_at = clock()
+        self._reported_tenth: int | None = None
 
     def advance(self, steps: float = 1) -> None:
         self._done += steps
         now, tenth = self._clock(), int(TENTHS * self._done / self._total) if self._total else TENTHS
-        silent_s = now - self._told_at
-        due = silent_s >= INTERVAL_S and (tenth != self._told_tenth or silent_s >= SILENCE_S)
+        silent_s = now - self._reported_at
+        due = silent_s >= INTERVAL_S and (tenth != self._reported_tenth or silent_s >= SILENCE_S)
         if due and self._done < self._total:
-            self._told_at, self._told_tenth = now, tenth
+            self._reported_at, self._reported_tenth = now, tenth
             _print_line(f"{self._title}: {self._where(now - self._started)}{self._text}")
 
     def describe(self, text: str) -> None:
@@ -126,7 +126,7 @@ class _Line:
 
     def end(self) -> None:
         """Report how long it took, for a training or other long work."""
-        if self._text or self._told_tenth is not None:
+        if self._text or self._reported_tenth is not None:
             _print_line(f"{self._title}: done in {_clock_words(self._clock() - self._started)}{self._text}")
 
     def _where(self, elapsed: float) -> str:
@@ -180,7 +180,7 @@ class Screen:
 
     @contextmanager
     def task(self, title: str, total: float, done: float = 0) -> Iterator[Task]:
-        """Draw a bar below those that are open."""
+        """Show a bar below the open ones."""
         self._bars.start()
         bar = self._bars.add_task(title, total=total, completed=int(done), text="")
         try:

@@ -216,7 +216,7 @@ def _memory() -> Finding:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
     except (ValueError, OSError):
-        return Finding("memory", "missing", "this system does not say how much there is", False)
+        return Finding("memory", "missing", "this system does not report its memory", False)
     return Finding("memory", "works", f"{total:.1f} GiB, {free:.1f} GiB of it unused; {os.cpu_count()} cores", False)
 
 

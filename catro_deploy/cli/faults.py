@@ -12,28 +12,28 @@ __all__ = ["as_catro_error"]
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
-"""Whether the error is about an impossible path from the user."""
+"""Errors about an impossible path given by the user."""
 REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def as_catro_error(error: Exception, folder: Path | None = None) -> CatroError:
-    """Return ``error`` as a message with advice; an internal error's traceback goes to ``folder``, else to temp."""
+    """Return ``error`` as a message with advice; an internal error's traceback is saved in ``folder``, else in temp."""
     if isinstance(error, CatroError):
         return error
     if isinstance(error, OSError) and error.errno in FULL:
         return StorageError(
             f"{error.filename or 'A file'} could not be written: {error.strerror}.",
-            "Free some space, then run the same command again: it continues where it was.",
+            "Free some space, then run the same command again: it continues where it stopped.",
         )
     if isinstance(error, OSError) and error.errno in REFUSED:
         return StorageError(
-            f"{error.filename or 'A file'} may not be used: {error.strerror}.",
+            f"{error.filename or 'A file'} cannot be accessed: {error.strerror}.",
             "Change its permissions, or choose another folder.",
         )
     if isinstance(error, OSError) and error.errno in UNUSABLE:
         return UsageError(f"{error.filename or 'A path'} cannot be used: {error.strerror}.", "Give another path.")
     if isinstance(error, ValueError) and str(error) == "embedded null byte":
-        return UsageError("A path has a NUL byte in it.", "Give another path.")
+        return UsageError("A path contains a NUL byte.", "Give another path.")
     reason = str(error).strip().splitlines() or [""]
     kept = _keep_traceback(error, folder)
     return FaultError(

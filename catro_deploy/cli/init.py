@@ -36,18 +36,18 @@ std = [0.229, 0.224, 0.225]     # then divided by
 name = "imagefolder"            # train/ and val/ (or test/) of class folders; images: without labels
 root = "data"
 # size = 64                     # images are resized to this height and width, as in your training; default: that of
-                                # the images if all have one, else what torchvision or timm made the model for
+                                # the images if all have the same, else the size that torchvision or timm trained at
 # groups = {{mine = ["first class", "second class"]}}    # your own names for sets of classes
 
 [prune]
 target = "x86-cpu"              # catro-deploy targets list
 classes = []                    # a group, class names or indices; empty: all classes
 budget = "0.5x"                 # of the original's latency, measured; or 400us; or 50%flops
-# reconstruct = false           # the paper's method: layers are not solved again after the cut
-# criterion = "obs"             # what the next layers read, whatever the class; needs no labels
+# reconstruct = false           # the paper's method: layers are not refitted after the cut
+# criterion = "obs"             # keeps what the next layers need, whatever the class; needs no labels
 
 [finetune]
-epochs = 40                     # 0: no training; the network stays as pruning has reconstructed it
+epochs = 40                     # 0: no training; the network stays as reconstructed by pruning
 augment = "objects"             # objects: shift, mirror, light; signs: never mirrored; rigid: shift; none
 # recipe = "fast"               # default: gentle, low learning rates, for networks that were reconstructed
 
@@ -79,13 +79,13 @@ budget = "0.5x"                 # of the original's latency, measured; or 400us;
 [finetune]
 epochs = 4                      # few are enough: pruning reconstructs the layers; 0: no training
 batch_size = 64
-distill = 0.0                   # labels alone: after so short a [train], the original's answers teach less
+distill = 0.0                   # labels only: after such a short [train], the original's answers teach less
 
 [verify]
 max_drop = 1.0                  # points of accuracy that may be lost; more ends with exit code 3
 
 [profile]
-protocol = "quick"              # the default, standard, takes a minute longer and errs less
+protocol = "quick"              # the default, standard, takes a minute longer and is more accurate
 
 [bench]
 protocol = "quick"
@@ -98,7 +98,7 @@ target = "x86-cpu"              # catro-deploy targets list
 budget = "0.5x"                 # of the original's latency, measured; or 400us; or 50%flops
 
 [finetune]
-epochs = 2                      # 0: no training; the network stays as pruning has reconstructed it
+epochs = 2                      # 0: no training; the network stays as reconstructed by pruning
 """
 MIRRORED = """\
 augment = "objects"             # shift, mirror, light; signs: never mirrored; photos: random crops, for long trainings

@@ -25,7 +25,7 @@ INTERRUPTED = 130
 
 
 class Commands(Group):
-    """The group that turns what its commands raise into messages."""
+    """The group that turns exceptions of its commands into messages."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Accept ``--debug`` at any position."""
@@ -123,12 +123,12 @@ def main() -> None:
     """Run the command line of this process."""
     stop_on_signals()
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by who started this process
+        if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - for as long as the process lives
     try:
         _first_of_all() if os.environ.get("TORCHELASTIC_RUN_ID") else app()
     except BrokenPipeError:
-        # The reader left. Point stdout elsewhere, or Python complains again when it flushes at exit.
+        # The reader is gone. Redirect stdout, or Python reports the error again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 

@@ -88,7 +88,7 @@ def remove(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete a run folder with all that it holds. Links in it are deleted, not what they point to."""
+    """Delete a run folder and everything in it. Links in it are deleted, not what they point to."""
     run = find_run(name, RUNS)
     if not yes:
         files = [path for path in run.path.rglob("*") if path.is_file()]

@@ -1,6 +1,7 @@
-"""Flags for settings, ``-o section.key=value`` for the others, and a help that shows the most used ones.
+"""Flags for settings, ``-o section.key=value`` for the others, and help that shows the most used ones.
 
-A command's flags are made from the settings' models when it is called: those of all commands would slow ``--help``.
+A command's flags are made from the settings' models when it is called: making those of all commands would slow
+``--help`` down.
 """
 
 import functools
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Flags", "command_with_flags", "split_names", "with_flags"]
 
 Flags = dict[str, dict[str, Any]]
-"""Section to key to value, as ``load_settings`` takes it; None where the flag was not given."""
+"""Section to key to value, as ``load_settings`` takes it; None if the flag was not given."""
 
 OTHERS, HELP_ALL = "settings_given", "help_all"
 
@@ -38,7 +39,7 @@ def with_flags(*table: Flag, first: str = "") -> Callable[[Callable[..., None]],
         own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "flags"]
 
         @functools.wraps(function)
-        def command(**given: Any) -> None:  # noqa: ANN401 - Typer hands over values of every type
+        def command(**given: Any) -> None:  # noqa: ANN401 - Typer passes values of every type
             values = {flag: given.pop(flag.name) for flag in table}
             flags = _by_section(values, given.pop(OTHERS, None) or ())
             given.pop(HELP_ALL, None)
@@ -89,7 +90,7 @@ def _parameters(table: Sequence[Flag], first: Sequence[str]) -> list[inspect.Par
 
 
 def _parameter(flag: Flag, *, hidden: bool) -> inspect.Parameter:
-    """``flag`` as a parameter of a Typer command; not given means None."""
+    """``flag`` as a parameter of a Typer command; None if it is not given."""
     from catro_deploy.settings.catalog import settings_by_place
 
     setting = settings_by_place()[flag.settings[0]]
@@ -144,7 +145,7 @@ def split_names(texts: Sequence[str]) -> list[int | str]:
 
 
 def _members(section: str, key: str, texts: Sequence[str]) -> Any:  # noqa: ANN401 - of any setting
-    """The items of ``texts`` split at commas, for a list; None for none. Another setting takes them as one text."""
+    """For a list, the items of ``texts`` split at commas; for other settings, ``texts`` as one text; None if empty."""
     from catro_deploy.settings.catalog import settings_by_place
 
     setting = settings_by_place().get(f"{section}.{key}")
@@ -155,10 +156,10 @@ def _members(section: str, key: str, texts: Sequence[str]) -> Any:  # noqa: ANN4
 
 
 def _read(text: str) -> tuple[str, str, Any]:
-    """``section.key=value``: the value is read as TOML, else as text without quotes.
+    """Parse ``section.key=value``: the value is TOML or, if it is not valid TOML, text without quotes.
 
     Raises:
-        SettingsError: it has another form.
+        SettingsError: ``text`` has another form.
     """
     form = re.fullmatch(r"\s*(\w+)\.(\w+)\s*=(.*)", text, re.DOTALL)
     if form is None:

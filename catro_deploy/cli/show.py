@@ -89,7 +89,7 @@ def show_prune(plan: Plan, run: RunFolder) -> Shown:
     solved = [reconstruction_line(plan.reconstruction)] if plan.reconstruction else []
     budgets = budget_rows(planned_figures(plan))
     if plan.latency is None:
-        return [table, *gone, f"{macs}, of which {plan.budget} may be used; {parameters}", *solved, *budgets]
+        return [table, *gone, f"{macs}, budget {plan.budget}; {parameters}", *solved, *budgets]
     return [table, *gone, f"{macs}; {parameters}", *_latency(plan.latency, plan.budget), *solved, *budgets]
 
 
@@ -212,7 +212,7 @@ def show_verify(result: Verify, run: RunFolder) -> Shown:
 
 
 def _change(agreement: PrunedAgreement) -> str:
-    """The interval of the change of accuracy, where that was recorded."""
+    """The interval of the change in accuracy, if it was recorded."""
     changed = agreement.accuracy_change_ci95
     return f" ({change_interval(changed)})" if changed else ""
 

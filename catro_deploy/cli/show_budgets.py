@@ -1,4 +1,4 @@
-"""Budgets and soaks on the screen."""
+"""Budgets and soaks on the terminal."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ __all__ = ["budget_lines", "budget_rows", "device_rows", "soak_line"]
 
 
 def budget_rows(figures: Sequence[BudgetFigures]) -> list[Table]:
-    """Every budget, and which binds; nothing if there is but one."""
+    """Every budget, and which one binds; nothing if there is only one."""
     if len(figures) < 2:
         return []
     table = Table(box=None, pad_edge=False)
@@ -44,7 +44,7 @@ def device_rows(report: Report) -> list[Table]:
 
 
 def soak_line(soak: Soak, before_us: float) -> str:
-    """What a soak found."""
+    """The result of a soak."""
     return (
         f"after {soak.seconds:.0f} s back to back the pruned network takes {duration(soak.sustained_us)} (p99 "
         f"{duration(soak.sustained_p99_us)}), {change(before_us, soak.sustained_us)} from {duration(before_us)}"
@@ -52,7 +52,7 @@ def soak_line(soak: Soak, before_us: float) -> str:
 
 
 def budget_lines(report: Report) -> Sequence[str]:
-    """The budget in its own unit, if that is latency and somebody measured it."""
+    """The budget in its own unit, if that is latency and it was measured."""
     used = report.budget_used
     if used.unit == "flops" or used.used is None or used.ci95 is None:
         return []

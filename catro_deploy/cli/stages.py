@@ -1,4 +1,4 @@
-"""``train``, ``profile`` and the stages from the pruning on, each a command; ``run``, all of the stages."""
+"""The commands ``train`` and ``profile``, one command for each stage from pruning on, and ``run`` for all stages."""
 
 from pathlib import Path
 from typing import Annotated
@@ -69,7 +69,7 @@ def train(flags: Flags, config: o.Config = None) -> None:
 def profile(flags: Flags, config: o.Config = None, force: o.Force = False, json: o.Json = False) -> None:
     """Time the network's layers on the target, at the widths that pruning may give them.
 
-    prune does this itself where no profile fits. Measurements are kept for this network on this device; an interrupted
+    prune does this itself if no profile fits. Measurements are kept for this network on this device; an interrupted
     one continues where it stopped.
     """
     from catro_deploy.cli.profiles import profile_json, show_profile
@@ -125,7 +125,7 @@ def export(
     keep: o.Keep = False,
     json: o.Json = False,
 ) -> None:
-    """Write original.onnx and pruned.onnx, and for targets that run in fp16 both in half precision, too.
+    """Write original.onnx and pruned.onnx; for targets that run in fp16, also both in half precision.
 
     For a target with TensorRT, engines are then built and checked on your device of that target (device add); if you
     have none, a bundle for one is written.
@@ -189,7 +189,7 @@ def bench(
     keep: o.Keep = False,
     json: o.Json = False,
 ) -> None:
-    """Measure both networks on the device, interleaved; --runtimes auto also compares the runtimes that are there."""
+    """Measure both networks on the device, interleaved; --runtimes auto also compares all installed runtimes."""
     bench_run(flags, config, run, force=force, keep=keep, as_json=json)
 
 
@@ -225,7 +225,7 @@ def import_(
 def ship(
     flags: Flags, config: o.Config = None, run: o.Run = None, force: o.Force = False, json: o.Json = False
 ) -> None:
-    """Copy the network to ship into ship/ of the run folder. model.json in it has the input, classes and precision.
+    """Copy the network to be shipped into ship/ in the run folder. model.json there has input, classes and precision.
 
     run, export and quantize do this at their end.
     """

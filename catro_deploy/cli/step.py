@@ -24,10 +24,10 @@ KIB = 1024
 
 
 def main() -> int:
-    """Follow the order on the standard input; the exit code is 0, or that of the error that was told."""
+    """Carry out the order on standard input; the exit code is 0, or that of the reported error."""
     stop_on_signals()
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print goes to the standard error
+    os.dup2(2, 1)  # output of libraries goes to standard error
     content = json.loads(sys.stdin.readline())
     order = Order(**content | {"steps": tuple(map(tuple, content["steps"]))})
     threading.Thread(target=_end_when_left, daemon=True).start()
@@ -39,15 +39,15 @@ def main() -> int:
         return int(getattr(stopped, "exit_code", 128 + signal.SIGINT))
     except Exception as error:
         known = as_catro_error(error, Path(order.run))
-        told = error_event(known)
-        progress.tell(told.pop("event"), exit_code=known.exit_code, **told)
+        failure = error_event(known)
+        progress.tell(failure.pop("event"), exit_code=known.exit_code, **failure)
         return known.exit_code
     progress.tell("end", missed=missed, peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB)
     return 0
 
 
 def _follow(order: Order, progress: EventProgress) -> list[str]:
-    """Do the steps; what they missed of what was asked, in words."""
+    """Run the steps; return lines that say which requirements they missed."""
     from catro_deploy import pipeline
     from catro_deploy.settings import settings_from_text
 
@@ -64,7 +64,7 @@ def _follow(order: Order, progress: EventProgress) -> list[str]:
 
 
 def _end_when_left() -> None:
-    """End this process as SIGTERM does when nobody waits for it any more."""
+    """End this process as SIGTERM does when the requesting process is gone."""
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

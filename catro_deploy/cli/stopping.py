@@ -10,14 +10,14 @@ __all__ = ["Terminated", "stop_on_signals"]
 
 
 AGAIN_S = 0.02
-"""A finaliser that swallowed the request has ended by then."""
+"""A finaliser that swallowed the signal has finished by then."""
 
 
 class Terminated(KeyboardInterrupt):
     """A signal asks this process to end.
 
     Attributes:
-        exit_code: 128 and the number of the signal, as shells report it.
+        exit_code: 128 plus the number of the signal, as shells report it.
     """
 
     def __init__(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""``sweep``: the matrix of targets, groups of classes, budgets and precisions, each cell a run of its own."""
+"""``sweep``: the matrix of targets, groups of classes, budgets and precisions, each cell a separate run."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -43,10 +43,10 @@ File = Annotated[
 ]
 Targets = Annotated[list[str] | None, _axis("Targets, or your devices by name.")]
 Classes = Annotated[
-    list[str] | None, _axis("A group of classes; may be repeated: each is a group of its own. all: every class.")
+    list[str] | None, _axis("A group of classes; may be repeated: each is a separate group. all: every class.")
 ]
-SweptBudgets = Annotated[list[str] | None, _axis("Budgets, as run takes them.")]
-Precisions = Annotated[list[str] | None, _axis("Precisions, as run takes them.")]
+SweptBudgets = Annotated[list[str] | None, _axis("Budgets, as for run.")]
+Precisions = Annotated[list[str] | None, _axis("Precisions, as for run.")]
 Folder = Annotated[
     Path | None,
     typer.Option(
@@ -55,22 +55,20 @@ Folder = Annotated[
 ]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace results of cells whose settings have changed.")]
 EngineName = Annotated[Literal["local", "ray"], _machines("What runs the cells.")]
-Address = Annotated[str, _machines("Of the Ray cluster; auto: the one that this machine is in.")]
+Address = Annotated[str, _machines("Address of the Ray cluster; auto: the one that this machine is in.")]
 Carry = Annotated[
     bool | None,
     typer.Option(
         "--carry/--no-carry",
-        help="With ray: bring run folders to the machines and back; default: where they do not share them.",
+        help="With ray: transfer run folders to the machines and back; default: only if they do not share them.",
         rich_help_panel="Machines",
         show_default=False,
     ),
 ]
-Cpus = Annotated[int | None, _machines("Cores that a cell computes on; default: 4, or all.", min=1, show_default=False)]
+Cpus = Annotated[int | None, _machines("Cores per cell; default: 4, or all if fewer.", min=1, show_default=False)]
 Gpus = Annotated[
     float | None,
-    _machines(
-        "GPUs that a training asks for, such as 0.5; default: 1, where there are any.", min=0, show_default=False
-    ),
+    _machines("GPUs per training, such as 0.5; default: 1, if there are any.", min=0, show_default=False),
 ]
 
 
@@ -102,9 +100,9 @@ def sweep(
 ) -> None:
     """Run every combination of targets, groups of classes, budgets and precisions; compare them on one page.
 
-    Each cell is an ordinary run folder. Trainings run side by side as cores and memory allow; measurements are alone on
-    their device. A sweep that was stopped goes on where it was; further values make further cells. Exit code 3: a cell
-    missed what was asked; 1: a cell failed.
+    Each cell is an ordinary run folder. Trainings run side by side as cores and memory allow; a measurement has its
+    device to itself. A stopped sweep continues where it was; further values add cells. Exit code 3: a cell missed what
+    was asked; 1: a cell failed.
     """
     from catro_deploy.cli.sweep_progress import make_watcher
     from catro_deploy.report.sweep import cells_table, sweep_words
@@ -131,7 +129,7 @@ def sweep(
 
         return local_engine(cells, *asked)
 
-    with redirect_stdout(sys.stderr):  # Ray prints messages of its own; what is printed here is the result alone
+    with redirect_stdout(sys.stderr):  # Ray prints its own messages; stdout gets only the result
         record, problem = run_sweep(matrix, load, place, open_engine, make_watcher, make_progress(), replace=replace)
     if json:
         from catro_deploy.records.files import content_of

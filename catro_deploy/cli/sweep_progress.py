@@ -1,4 +1,4 @@
-"""How a sweep shows where it is: a table of its cells that changes, or in a log a line for each change."""
+"""Progress of a sweep: a live table of its cells on a terminal, or one line for each change in a log."""
 
 import sys
 import time
@@ -23,7 +23,7 @@ BAR = 10
 
 @contextmanager
 def make_watcher(states: "Sequence[CellState]") -> "Iterator[Watcher]":
-    """A table if stderr is a screen, else lines."""
+    """A table if stderr is a terminal, else lines."""
     if not sys.stderr.isatty():
         yield SweepLines(states)
         return
@@ -32,19 +32,19 @@ def make_watcher(states: "Sequence[CellState]") -> "Iterator[Watcher]":
 
 
 class SweepLines:
-    """A line for each change; what stages say goes to the logs, but for warnings."""
+    """Prints a line for each change, and warnings; other messages of the stages are only in the logs."""
 
     def __init__(self, states: "Sequence[CellState]") -> None:
         self._states = states
         self._warned: set[str] = set()
 
     def changed(self, state: "CellState") -> None:
-        """Print what the cell does now."""
+        """Print what the cell is doing now."""
         ended = sum(one.has_ended for one in self._states)
         _print(f"[{ended}/{len(self._states)}] {state.cell.name}: {status_words(state)}")
 
     def advanced(self, state: "CellState") -> None:
-        """Nothing: a log gets changes only."""
+        """Do nothing: a log shows only changes."""
 
     def noted(self, state: "CellState", text: str) -> None:
         """Print a warning, once for all cells."""
@@ -58,7 +58,7 @@ def _print(text: str) -> None:
 
 
 def status_words(state: "CellState") -> str:
-    """What the cell is doing, or what became of it."""
+    """What the cell is doing, or its outcome."""
     if state.has_ended:
         word = {"done": "done", "missed": "missed what was asked", "failed": "FAILED"}[state.status]
         found = figure_words(state.figures) if state.figures else ""
@@ -68,7 +68,7 @@ def status_words(state: "CellState") -> str:
 
 
 class SweepScreen:
-    """A table with a row for each cell, as many as the screen holds: those at work first."""
+    """A table with a row for each unfinished cell, as far as they fit on the screen: running cells first."""
 
     def __init__(self, states: "Sequence[CellState]") -> None:
         from rich.console import Console
@@ -83,20 +83,20 @@ class SweepScreen:
 
     @contextmanager
     def live(self) -> "Iterator[SweepScreen]":
-        """Draw the table as long as the block lasts."""
+        """Show the table until the block ends."""
         with self._live:
             yield self
 
     def changed(self, state: "CellState") -> None:
-        """Leave a line above the table when a cell has ended."""
+        """Print a line above the table when a cell has finished."""
         if state.has_ended:
             self._console.print(f"{state.cell.name}: {status_words(state)}", markup=False, highlight=False)
 
     def advanced(self, state: "CellState") -> None:
-        """Nothing: the table is drawn anew by itself."""
+        """Do nothing: the table refreshes itself."""
 
     def noted(self, state: "CellState", text: str) -> None:
-        """Leave a warning above the table, once for all cells."""
+        """Print a warning above the table, once for all cells."""
         if text.startswith("WARNING") and text not in self._warned:
             self._warned.add(text)
             self._console.print(f"{state.cell.name}: {text}", markup=False, highlight=False)
@@ -121,7 +121,7 @@ class SweepScreen:
 
 
 def _where(state: "CellState") -> tuple[str, str]:
-    """A bar of the present task, and what is said of it."""
+    """A progress bar of the current task, and its text."""
     if state.status != "running" or state.queued or state.share is None:
         return "", ""
     full = round(BAR * state.share)

@@ -68,7 +68,7 @@ def show(
     _print_figures(found)
     _print_profiles(profiles, reach and profilable(found))
     for precision, peak in peaks.items():
-        print_result(f"peak {precision}: {peak / 1e12:.2f}e12 operations/s, computed: SMs x operations a clock x clock")
+        print_result(f"peak {precision}: {peak / 1e12:.2f}e12 operations/s, computed: SMs x operations/clock x clock")
     if found.notes:
         print_result("notes:", _indented(found.notes))
 
@@ -146,7 +146,7 @@ def _print_profiles(profiles: "list[tuple[Path, LatencyProfile]]", reach: bool) 
         typer.echo(f"    {folder}")
     if not profiles:
         yet = "none yet; catro-deploy profile measures one"
-        print_result(f"latency profile: {yet if reach else 'none: times of layers are an estimate from the figures'}")
+        print_result(f"latency profile: {yet if reach else 'none: layer times are estimated from the figures'}")
 
 
 def _indented(text: str) -> "RenderableType":

@@ -1,4 +1,4 @@
-"""What the commands of stages share: finding settings and run folder, and showing results."""
+"""What the stage commands share: finding settings and run folder, and showing results."""
 
 import time
 from pathlib import Path
@@ -30,7 +30,7 @@ CONFIG = Path(WORK_FILE)
 
 
 def own_settings(config: Path | None, flags: Flags) -> "Settings":
-    """Settings of ``config``, else of catro.toml here, under ``flags``.
+    """Settings of ``config`` or, without it, of catro.toml here, overridden by ``flags``.
 
     Raises:
         SettingsError: there is neither, and no flag names the model or the data.
@@ -57,10 +57,10 @@ def start_run(
     keep: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Begin with the first of ``stages``, in ``folder`` or in the default one of these settings.
+    """Run ``stages`` from the first on, in ``folder`` or in the default folder for these settings.
 
-    A run of more than the pruning first trains a baseline or searches a budget, where needed. A ``folder`` with
-    settings keeps them, unless ``config`` says otherwise.
+    A run of more than pruning first trains a baseline or searches for a budget, if needed. A ``folder`` with settings
+    keeps them, unless ``config`` is given.
     """
     from catro_deploy import pipeline
 
@@ -131,7 +131,7 @@ def bench_run(
     keep: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Continue with ``bench`` like ``continue_run``, and compare runtimes where that is asked for.
+    """Continue with ``bench`` like ``continue_run``, and compare runtimes if requested.
 
     Raises:
         RunFolderError: there is no such run.
@@ -231,7 +231,7 @@ def settings_to_continue(
 
 
 def _newest() -> RunFolder:
-    """The run in which a stage ended last, after a note that it is used."""
+    """The run in which a stage finished most recently; a note reports that it is used."""
     run = newest_run(RUNS)
     changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.last_change()))
     others = "the only run" if len(run_folders(RUNS)) == 1 else "the newest run"
@@ -258,7 +258,7 @@ def work(
 ) -> RunFolder:
     """Run ``stages`` and show the result of the last, and what to ship.
 
-    They run in ``run``, or in a new folder to ``keep`` results that would be replaced.
+    They run in ``run`` or, with ``keep``, in a new folder if results would be replaced.
 
     Returns:
         The run folder that was used.

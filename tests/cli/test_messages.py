@@ -108,7 +108,7 @@ def test_a_refused_file_is_named(catro, monkeypatch):
     monkeypatch.setenv("QUICK_FAIL", "prune:denied")
     result = catro("prune")
     assert result.exit_code == 1
-    assert "/data/image.png may not be used: Permission denied." in result.stderr
+    assert "/data/image.png cannot be accessed: Permission denied." in result.stderr
     assert "internal error of catro-deploy" not in result.stderr
 
 

@@ -81,7 +81,7 @@ def test_a_full_disk_is_told_and_earlier_stages_stay(start, folder, the_run):
     _, stderr = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
     assert "could not be written: File too large." in stderr
-    assert "continues where it was" in stderr
+    assert "continues where it stopped" in stderr
     assert RunFolder(the_run()).is_intact("finetune")
     again = start("run")
     again.communicate(timeout=LIMIT_S)

@@ -39,7 +39,7 @@ def test_a_plan_of_macs_says_how_many_may_be_used():
     shown = lines("prune", make_plan())
 
     assert "layer0.conv1 16 4 25.0%" in shown
-    assert "MACs 1,000 -> 490 (49.0%), of which 50%flops may be used; parameters 400 -> 100 (25.0%)" in shown
+    assert "MACs 1,000 -> 490 (49.0%), budget 50%flops; parameters 400 -> 100 (25.0%)" in shown
 
 
 def test_a_plan_says_what_reconstruction_gave_back():
