@@ -1,1 +1,1 @@
-"""Keeping what the network knows: after a cut, each layer's weights are solved for the original's feature maps."""
+"""Reconstruction: after a cut, the weights of each layer are solved to reproduce the original's feature maps."""

@@ -1,7 +1,7 @@
-"""Which channels of each group stay: those that its consumers can least reconstruct from the others.
+"""Which channels of each group are kept: those that its consumers can least reconstruct from the others.
 
-``obs`` weighs all squared errors of the consumers' outputs equally. ``catro`` weighs them by the directions that
-separate the wanted classes, see sensitivity.py: errors between classes count, errors elsewhere do not.
+``obs`` weights all squared errors of the consumers' outputs equally. ``catro`` weights them by the directions that
+separate the wanted classes (see sensitivity.py): errors between classes count, other errors do not.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,14 +26,14 @@ from catro_deploy.records import Group
 __all__ = ["Eliminations"]
 
 DIRECTION_IMAGES = 256
-"""Images for the backward passes: the mean over this many, and all positions, is precise enough."""
+"""Images for the backward passes; the mean over these images and all positions is precise enough."""
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What eliminations start from: Gram matrices of the layers' inputs, and weights (columns, outputs) of each layer.
+    """Inputs of the eliminations: Gram matrices of the layers' inputs, and weights (columns, outputs) of each layer.
 
-    These are of the errors that count, see sensitivity.py.
+    For ``catro``, weights are multiplied by the roots of ``logit_directions``, so that only errors that matter count.
     """
 
     grams: Readers
@@ -41,10 +41,10 @@ class _Inputs:
 
 
 class Eliminations:
-    """For each group the order in which its channels are removed, computed at first use unless it was measured before.
+    """The order in which the channels of each group are removed, computed at first use unless already measured.
 
-    Groups whose consumers cannot be followed have none. The Gram matrices are measured at first use, too, and again if
-    they are needed after ``release``.
+    Groups whose consumers cannot be followed have no order. The Gram matrices are also measured at first use, and again
+    if they are needed after ``release``.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class Eliminations:
         return _Inputs(grams, weights)
 
     def release(self) -> None:
-        """Free the Gram matrices, which may take a GiB; the orders that are known stay."""
+        """Free the Gram matrices, which may take a GiB; the known orders are kept."""
         self.__dict__.pop("_inputs", None)
 
     def kept(self, group: Group, width: int) -> tuple[int, ...] | None:
-        """The ``width`` channels of ``group`` that stay, ascending; None if its consumers cannot be followed."""
+        """The ``width`` channels of ``group`` that are kept, ascending; None if its consumers cannot be followed."""
         if not self.readers[group.name]:
             return None
         if width == group.width:
@@ -93,7 +93,7 @@ class Eliminations:
         return tuple(channel for channel in range(group.width) if channel not in gone)
 
     def error(self, group: Group, width: int) -> float:
-        """Squared error of the consumers' outputs at ``width``, as a share of their variance, added over them."""
+        """Squared error of the consumers' outputs at ``width``, as a share of their variance, summed over consumers."""
         return self._path(group)[1][group.width - width]
 
     @contextmanager

@@ -1,8 +1,8 @@
-"""The joint loss of widths and branches, where the sum of their single losses is too small.
+"""Correction of the losses of widths and branches where their sum underestimates the joint loss.
 
-Two removed branches of one stage may lose ten times as much together as each alone. So a network is allocated by the
-sum, cut and reconstructed; where it loses more than predicted, the losses of its removed branches (or, without any, of
-its narrowed groups) are raised, and it is allocated again. The best of all networks is kept.
+Removing two branches of one stage may lose ten times as much as removing either alone. So a network is allocated by the
+sum, cut and reconstructed; if it loses more than predicted, the losses of its removed branches (or, without any, of its
+narrowed groups) are raised, and it is allocated again. The best of all networks is kept.
 """
 
 import math
@@ -16,9 +16,9 @@ from catro_deploy.records import Branch
 __all__ = ["NETWORKS", "corrected", "dropped_by", "predicted_loss"]
 
 NETWORKS = 6
-"""Networks that are cut and reconstructed at most."""
+"""Maximum number of networks that are cut and reconstructed."""
 SOLUTIONS = 16
-"""Allocations at most; several may give the same network."""
+"""Maximum number of allocations; several may give the same network."""
 LARGEST_FACTOR = 2.0
 """Largest factor by which a loss is raised at a time: the excess may have other causes."""
 CLOSE = 1.1
@@ -32,9 +32,9 @@ def corrected(
     measure: Callable[[Mapping[str, int]], float],
     progress: Progress,
 ) -> Losses:
-    """The losses by which the best network was found.
+    """The losses for which the allocation gave the best network.
 
-    ``allocate`` finds widths by losses, ``measure`` returns the loss of a network of these widths, in nats.
+    ``allocate`` chooses widths from losses, ``measure`` returns the loss of a network of these widths, in nats.
     """
     measured: dict[tuple[tuple[str, int], ...], float] = {}
     best, least, current = losses, math.inf, losses

@@ -1,4 +1,4 @@
-"""Gram matrices that are summed over many rows: one half of each symmetric matrix, in half of the memory."""
+"""Gram matrices summed over many rows; only half of each symmetric matrix is stored, in half of the memory."""
 
 import torch
 
@@ -6,9 +6,9 @@ __all__ = ["GramSum"]
 
 
 class GramSum:
-    """Sums of x x' of rows x with ``columns`` entries, for ``groups`` independent matrices, in float64.
+    """Sums of x x' over rows x with ``columns`` entries, for ``groups`` independent matrices, in float64.
 
-    ``block`` rows of the matrix are computed and stored together, each with the columns from the block's first on.
+    The matrix is computed and stored in blocks of ``block`` rows, each from the column of its first row onwards.
     """
 
     def __init__(self, groups: int, columns: int, block: int, device: torch.device) -> None:
@@ -21,7 +21,7 @@ class GramSum:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are held."""
+        """Number of allocated bytes."""
         return sum(stripe.nbytes for stripe in self._stripes)
 
     def add(self, rows: torch.Tensor) -> None:
@@ -30,7 +30,7 @@ class GramSum:
             stripe += rows[:, :, start : start + stripe.shape[1]].mT @ rows[:, :, start:]
 
     def whole(self) -> torch.Tensor:
-        """The sums (g, columns, columns), in memory of their own."""
+        """The full matrices of sums (g, columns, columns), newly allocated."""
         matrix = torch.empty(self._shape, dtype=torch.float64, device=self._device)
         for start, stripe in zip(self._starts, self._stripes, strict=True):
             end = start + stripe.shape[1]

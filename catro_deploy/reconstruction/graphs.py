@@ -25,9 +25,9 @@ class OriginalGraph:
 
     Attributes:
         module: its graph module, lowered to plain layers, with normalisation folded into convolutions.
-        norms: each convolution with a folded normalisation, with the name of that.
+        norms: each convolution with a folded normalisation, and the name of that normalisation.
         shapes: shape of each node's output for one image, by the node's name.
-        opaque: modules that the graph only calls, each with the reason.
+        opaque: modules that the graph calls without tracing into them, each with the reason.
     """
 
     module: fx.GraphModule
@@ -43,7 +43,7 @@ class OriginalGraph:
         ignore: Sequence[str] = (),
         sizes: Collection[str] = (),
     ) -> "OriginalGraph":
-        """Trace a copy of ``model``; ``ignore`` is not looked into, the numbers named ``sizes`` may change with a cut.
+        """Trace a copy of ``model``, but not into ``ignore``; the numbers named ``sizes`` may change with a cut.
 
         Raises:
             ModelError: the forward cannot be traced.
@@ -63,7 +63,7 @@ class OriginalGraph:
         """A copy cut by ``keeps``, without the residual branches ``dropped``.
 
         Raises:
-            ModelError: the graph has no such branch, or the keeps are not those of the network.
+            ModelError: the graph has no such branch, or the keeps do not fit the network.
         """
         module = copy.deepcopy(self.module)
         stand_ins = cut_branches_(module.graph, dropped, dict(module.named_modules()))
@@ -77,12 +77,12 @@ class OriginalGraph:
 
 @dataclass(frozen=True)
 class CutGraph:
-    """The cut network; nodes have the names that they have in the original's graph.
+    """The cut network; nodes have the same names as in the original's graph.
 
     Attributes:
         module: its graph module.
         keeps: what each module keeps of the original's channels.
-        stand_ins: nodes that replace an addition whose branch is removed, with that addition's name.
+        stand_ins: nodes that replace an addition whose branch is removed, each with that addition's name.
     """
 
     module: fx.GraphModule

@@ -9,14 +9,14 @@ import torch
 __all__ = ["MixedImages", "first_images", "image_count", "split_images"]
 
 HELD_OUT, MOST_HELD_OUT = 0.25, 192
-"""Share and largest number of the images that are held out: on the others the loss would be too small."""
+"""Share and maximum number of images that are held out: on the others the loss would be too low."""
 
 
 class MixedImages(Sequence[torch.Tensor]):
-    """Batches of some of ``images`` (channels, height, width), each put together when it is read.
+    """Batches of some of ``images`` (channels, height, width), each assembled when it is read.
 
-    So all images are in memory only once, whoever else holds them. ``order`` has the index of each that is read, in
-    order, ``sizes`` the number in each batch; ``finish`` makes a batch of them one that a network reads.
+    The images are thus in memory only once, even if something else holds them. ``order`` has the indices of the images
+    in reading order, ``sizes`` the number of images in each batch; ``finish`` turns a batch into the network's input.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class MixedImages(Sequence[torch.Tensor]):
 
 
 def split_images(images: Sequence[torch.Tensor]) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
-    """Batches to solve layers from, and held-out batches of the last quarter at most; of fewer than 4, all twice."""
+    """Batches to solve layers from, and held-out batches of at most the last quarter; below 4 images, both have all."""
     total = image_count(images)
     solved = total - min(int(total * HELD_OUT), MOST_HELD_OUT)
     if solved == total:
@@ -59,7 +59,7 @@ def split_images(images: Sequence[torch.Tensor]) -> tuple[Sequence[torch.Tensor]
 
 
 def image_count(images: Sequence[torch.Tensor]) -> int:
-    """The number of images in batches, none of which is put together for it."""
+    """The number of images in batches, without assembling any of them."""
     return sum(images.sizes if isinstance(images, MixedImages) else map(len, images))
 
 

@@ -1,8 +1,8 @@
 """Ridge regression from sums over rows: the closed form that reconstructs a layer.
 
-All sums are over rows x (columns) and targets t (outputs), for g independent problems at once, as a grouped convolution
-has. The ridge pulls towards given weights instead of zero, so a layer whose inputs carry little information keeps its
-weights.
+All sums are over rows x (columns) and targets t (outputs), for g independent problems at once, as in a grouped
+convolution. The ridge pulls the solution towards given weights instead of zero, so a layer whose inputs carry little
+information keeps its weights.
 """
 
 import torch
@@ -13,26 +13,26 @@ from catro_deploy.reconstruction.gram import GramSum
 __all__ = ["DampedGram", "Moments", "damped", "factored", "r_squared", "solve_from_rows", "with_ridge"]
 
 RIDGE = 1e-3
-"""Share of the mean diagonal of the Gram matrix; the weights move less along directions weaker than that."""
+"""As a share of the Gram matrix's mean diagonal entry; weights change less along directions weaker than this."""
 ROUNDING = 1e-12
 """Share of the largest diagonal entry that keeps a Gram matrix of zeros positive definite."""
-FIRST_AID = 1e-9
-"""Share of the largest diagonal entry that is added where rounding has made a Gram matrix indefinite, then ten times
-as much until it is enough."""
+JITTER = 1e-9
+"""Share of the largest diagonal entry that is added to the diagonal where rounding has made a Gram matrix indefinite;
+multiplied by ten until that suffices."""
 
 GRAM_BLOCK, GRAM_BLOCKS = 192, 8
-"""Columns of a Gram matrix that are computed at a time, with those behind them, which saves half of a large matrix; and
-the most such blocks, since each has its cost."""
+"""Columns of a Gram matrix computed at a time, together with those after them, which saves half of a large matrix; and
+the maximum number of such blocks, since each has a cost."""
 
 
 class Moments:
     """First and second moments of rows and their targets, in float64.
 
-    Sums are of differences from the mean of the first rows: where maps hardly vary, float32 would lose the variance
-    against the mean.
+    Rows are summed as differences from the mean of the first ones: where feature maps hardly vary, float32 would lose
+    the variance against the mean.
 
     Attributes:
-        count: rows so far.
+        count: number of rows so far.
     """
 
     def __init__(self, groups: int, columns: int, outputs: int, device: torch.device) -> None:
@@ -46,7 +46,7 @@ class Moments:
         self._origin, self._target_origin = zeros(1, columns), zeros(1, outputs)
 
     def add(self, rows: torch.Tensor, targets: torch.Tensor | None = None) -> None:
-        """Take in ``rows`` (g, n, columns), and their ``targets`` (g, n, outputs) if there are any."""
+        """Add ``rows`` (g, n, columns), and their ``targets`` (g, n, outputs) if there are any."""
         if not self.count:
             self._origin = rows.mean(1, keepdim=True)
             self._target_origin = self._target_origin if targets is None else targets.mean(1, keepdim=True)
@@ -71,7 +71,7 @@ class Moments:
         return self._gram.whole().addcmul_(self._row_sum[:, :, None], mean[:, None, :], value=-1)
 
     def mean(self) -> torch.Tensor:
-        """Of the rows, (g, columns)."""
+        """Mean of the rows, (g, columns)."""
         return self._origin[:, 0].double() + self._row_sum / max(self.count, 1)
 
     def _target_mean(self) -> torch.Tensor:
@@ -83,8 +83,8 @@ class Moments:
     def solve(self, weights: torch.Tensor, *, bias: bool, ridge: float = RIDGE) -> tuple[torch.Tensor, torch.Tensor]:
         """The weights (g, columns, outputs) and biases (g, outputs) that predict the targets best.
 
-        Minimised is |t - W'x - b|^2 + ridge * mean(diagonal) * |W - ``weights``|^2 summed over rows; b is free of the
-        ridge, and zero where no ``bias`` is wanted.
+        Minimises |t - W'x - b|^2 + ridge * mean(diagonal) * |W - ``weights``|^2 summed over rows. The ridge does not
+        apply to b, which is zero without ``bias``.
         """
         before, mean, target_mean = weights.double(), self.mean(), self._target_mean()
         gram, cross = (self.centred_gram() if bias else self.gram()), self._centred_cross()
@@ -94,7 +94,7 @@ class Moments:
         return found, target_mean - _times(found, mean) if bias else torch.zeros_like(target_mean)
 
     def explained(self, weights: torch.Tensor, offset: torch.Tensor) -> float:
-        """R^2 of W'x + b over all outputs: 1 - squared error / variance of the targets, which is 1 where both are 0."""
+        """R^2 of W'x + b over all outputs: 1 - squared error / variance of the targets; 1 where both are 0."""
         variance = self._target_squares - self._target_sum.square() / max(self.count, 1)
         about_mean = (
             variance - 2 * (weights * self._centred_cross()).sum(1) + (weights * (self.centred_gram() @ weights)).sum(1)
@@ -135,7 +135,7 @@ def factored(matrix: torch.Tensor) -> torch.Tensor:
     """
     factor: torch.Tensor
     factor, failed = torch.linalg.cholesky_ex(matrix)
-    added = FIRST_AID * matrix.diagonal(dim1=1, dim2=2).abs().amax(1).clamp(min=1e-30)
+    added = JITTER * matrix.diagonal(dim1=1, dim2=2).abs().amax(1).clamp(min=1e-30)
     while bool(failed.any()):
         if not bool(torch.isfinite(matrix).all()):
             raise NumericsError("A feature map is not finite.", "Check the checkpoint and the normalisation.")
@@ -164,9 +164,9 @@ def with_ridge(gram: torch.Tensor, ridge: float = RIDGE) -> torch.Tensor:
 def solve_from_rows(
     rows: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, *, bias: bool, ridge: float = RIDGE
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What ``Moments.solve`` finds, for fewer rows (n, columns) than columns: an (n, n) system instead.
+    """The solution of ``Moments.solve`` for fewer rows (n, columns) than columns, by an (n, n) system instead.
 
-    ``targets`` are (n, outputs), ``weights`` (columns, outputs). By the identity (X'X + kI)^-1 X' = X'(XX' + kI)^-1.
+    ``targets`` are (n, outputs), ``weights`` (columns, outputs). Uses the identity (X'X + kI)^-1 X' = X'(XX' + kI)^-1.
     """
     x, t, before = rows.double(), targets.double(), weights.double()
     row_mean = x.mean(0) if bias else torch.zeros_like(x[0])
@@ -180,9 +180,9 @@ def solve_from_rows(
 
 
 def r_squared(error: float, variance: float, squares: float) -> float:
-    """The share of the ``variance`` of targets that is explained; all are sums, ``squares`` is that of the targets'.
+    """The share of the targets' ``variance`` that is explained; all are sums, ``squares`` that of the squared targets.
 
-    Targets that hardly vary, such as a gate that is always closed, are explained if the error is as small.
+    Targets that hardly vary, such as a gate that is always closed, count as explained if the error is as small.
     """
     rounding = ROUNDING * squares
     return 1 - error / variance if variance > rounding else float(error <= rounding)

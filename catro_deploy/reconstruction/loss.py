@@ -9,7 +9,7 @@ from torch.nn import functional
 __all__ = ["TEMPERATURE", "answers", "divergence", "divergence_from", "softened"]
 
 TEMPERATURE = 2.0
-"""Softens both answers: errors count before they change one."""
+"""Softens both answers, so that errors count before they change an answer."""
 
 
 def answers(module: nn.Module, images: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""What was measured of a network before any of it is cut: the same for every budget, so that prunings can share it."""
+"""Measurements of a network before it is cut: the same for every budget, so that pruning runs can share them."""
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ __all__ = ["Measurements", "SharedMeasurements"]
 
 @dataclass(frozen=True)
 class Measurements:
-    """Of one network on one set of images; filled as they are made.
+    """Measurements of one network on one set of images; filled in as they are made.
 
     Attributes:
-        orders: of each group its channels in the order of their removal, and the error after each removal.
+        orders: for each group, its channels in the order of their removal, and the error after each removal.
         width_losses: the loss, in nats, of a group at a width.
         branch_losses: the loss without a branch.
     """
@@ -22,4 +22,4 @@ class Measurements:
 
 
 SharedMeasurements = MutableMapping[str, Measurements]
-"""Of one checkpoint and data set, by the settings that decide them."""
+"""Measurements of one checkpoint and data set, keyed by the settings that determine them."""

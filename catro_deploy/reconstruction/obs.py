@@ -1,10 +1,10 @@
 """Which channels a layer needs least: Optimal Brain Surgeon on Gram matrices.
 
 For a layer with weights W that reads rows x, H is the inverse of the (damped) Gram matrix. Without the columns c of a
-channel the best weights lose tr(W_c' (H_cc)^-1 W_c) of squared error, and are W - H_:c (H_cc)^-1 W_c; the inverse
-becomes H - H_:c (H_cc)^-1 H_c: (Hassibi and Stork, 1993, with a channel's columns instead of one weight). Channels are
-removed one by one, the cheapest first, which gives the order and the error of every width. The cost of a channel needs
-no weights, only W_c W_c', which is downdated as well: it is small, however many outputs there are.
+channel, the best weights are W - H_:c (H_cc)^-1 W_c, which adds tr(W_c' (H_cc)^-1 W_c) to the squared error; the
+inverse becomes H - H_:c (H_cc)^-1 H_c: (Hassibi and Stork, 1993, with a channel's columns instead of one weight).
+Channels are removed one by one, the cheapest first, which gives the order and the error of every width. The cost of a
+channel needs no weights, only W_c W_c', which is downdated as well: it is small, however many outputs there are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ from catro_deploy.reconstruction.least_squares import damped
 __all__ = ["Consumer", "Step", "eliminate"]
 
 COMPACTED_BELOW = 0.75
-"""The matrices are compacted once this share of their columns is left."""
+"""The matrices are compacted once less than this share of their columns is left."""
 COLLECTED = 32
-"""Removed columns whose effects on the matrices are taken off together."""
+"""Removed columns whose updates of the matrices are applied together."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Consumer:
     Attributes:
         gram: centred, (columns, columns), float64.
         weights: (columns, outputs).
-        channels: those of the group's channels that it reads, ascending.
-        columns: the columns that belong to each of ``channels``, (channels, k); other columns stay.
-        scale: what its squared errors are divided by before those of several consumers are added.
+        channels: the channels of the group that it reads, ascending.
+        columns: the columns that belong to each of ``channels``, (channels, k); other columns are never removed.
+        scale: divisor of its squared errors before those of several consumers are added.
     """
 
     gram: torch.Tensor
@@ -43,14 +43,14 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Step:
-    """One removal: the channel, and the total error of all removed ones."""
+    """One removal: the channel, and the total error of all removed so far."""
 
     dropped: int
     error: float
 
 
 def eliminate(consumers: Sequence[Consumer], width: int, smallest: int = 1) -> Iterator[Step]:
-    """Remove ``width`` channels one by one until ``smallest`` are left, the cheapest for all consumers first."""
+    """Remove channels one by one until ``smallest`` of ``width`` are left, the cheapest for all consumers first."""
     states = [_State(consumer, width) for consumer in consumers]
     removed = torch.zeros(width, dtype=torch.float64)
     error = 0.0
@@ -67,8 +67,8 @@ def eliminate(consumers: Sequence[Consumer], width: int, smallest: int = 1) -> I
 class _State:
     """Inverse Gram matrix H and weights W of one consumer, and the blocks H_cc and W_c W_c' of each channel.
 
-    What removals take off H and W, half' half and half' own, is collected and taken off together: passing over large
-    matrices is what takes the time. The blocks are always up to date.
+    What removals subtract from H and W, half' half and half' own, is collected and subtracted together: passes over
+    large matrices take most of the time. The blocks are always up to date.
     """
 
     def __init__(self, consumer: Consumer, width: int) -> None:
@@ -76,14 +76,14 @@ class _State:
         self._inverse = damped(consumer.gram[None]).inverse()[0]
         self._weights = _narrowed(consumer.weights.double())
         self._half, self._own = self._inverse[:0], self._weights[:0]
-        self._left, self._columns = consumer.channels, consumer.columns  # of the channels that are left
+        self._left, self._columns = consumer.channels, consumer.columns  # of the remaining channels
         self._alive = torch.ones(len(self._inverse), dtype=torch.bool, device=self._inverse.device)
         own = self._weights[self._columns]
         self._products = own @ own.mT  # (channels, k, k)
         self._blocks = self._inverse[self._columns[:, :, None], self._columns[:, None, :]]
 
     def costs(self) -> torch.Tensor:
-        """Scaled squared error that removing each channel would add; (width,), 0 for those that are not read."""
+        """Scaled squared error that removing each channel would add; (width,), 0 for channels that are not read."""
         if self._blocks.shape[1] > 1:
             parts = torch.cholesky_solve(self._products, torch.linalg.cholesky(self._blocks))
         else:
@@ -103,7 +103,7 @@ class _State:
         factor = torch.linalg.cholesky(across[:, gone])
         half = torch.linalg.solve_triangular(factor, across, upper=False)
         own = torch.linalg.solve_triangular(factor, self._weights[gone] - earlier @ self._own, upper=False)
-        # With W - half' own for W, W W' loses half' moved and its transpose.
+        # Replacing W by W - half' own subtracts half' moved and its transpose from W W'.
         moved = (self._weights @ own.mT).mT - own @ self._own.mT @ self._half - own @ own.mT @ half / 2
         self._left, self._columns = self._left[still], self._columns[still]
         halves = half.mT[self._columns]  # (channels, k, k)
@@ -113,9 +113,9 @@ class _State:
         self._half, self._own = torch.cat([self._half, half]), torch.cat([self._own, own])
         self._alive[gone] = False
         if len(self._half) >= COLLECTED:
-            self._take_off()
+            self._apply_updates()
 
-    def _take_off(self) -> None:
+    def _apply_updates(self) -> None:
         self._inverse.addmm_(self._half.mT, self._half, alpha=-1)
         self._weights.addmm_(self._half.mT, self._own, alpha=-1)
         if int(self._alive.sum()) < COMPACTED_BELOW * len(self._alive):
@@ -128,6 +128,6 @@ class _State:
 
 
 def _narrowed(weights: torch.Tensor) -> torch.Tensor:
-    """A copy with the same W W', of at most as many outputs as columns."""
+    """A copy with the same W W', and no more outputs than columns."""
     columns, outputs = weights.shape
     return torch.linalg.qr(weights.mT, mode="r").R.mT.contiguous() if outputs > columns else weights.clone()

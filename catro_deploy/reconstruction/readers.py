@@ -1,7 +1,7 @@
 """The consumers of a group: Gram matrices of their inputs in the unpruned network.
 
-One pass over some images serves all widths of all groups. A layer with very many columns is treated in blocks of
-channels, each as if the other blocks stayed, to bound memory.
+One pass over some images serves all widths of all groups. A layer with very many columns is processed in blocks
+of channels, each as if the other blocks were kept, to bound memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from catro_deploy.records import Group
 __all__ = ["Reader", "Readers", "readers_of"]
 
 BLOCK_COLUMNS = 4608
-"""Columns of the matrices: a 3x3 convolution of 512 channels."""
+"""Columns of the largest matrices: those of a 3x3 convolution of 512 channels."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Reader:
 
 
 def readers_of(group: Group, original: OriginalGraph) -> list[Reader]:
-    """The layers whose weights show the use of the channels of ``group``: those that mix them with others."""
+    """The layers whose weights show how the channels of ``group`` are used: those that mix them with others."""
     modules = dict(original.module.named_modules())
     called = {str(node.target) for node in original.module.graph.nodes if node.op == "call_module"}
     found = []
@@ -83,7 +83,7 @@ class Readers:
         weights: Mapping[str, torch.Tensor] | None = None,
         scales: Mapping[str, float] | None = None,
     ) -> list[Consumer]:
-        """The consumers that an elimination of the channels read by ``readers`` starts from."""
+        """The consumers for an elimination of the channels that ``readers`` read."""
         found = []
         for reader in readers:
             module = self._modules[reader.layer]
@@ -107,7 +107,7 @@ class Readers:
     def refit(self, reader: Reader, gone: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """The best weights of a layer without the channels ``gone``, and the change of its bias.
 
-        Weights have the form of ``weight_matrix``, zero for removed channels; both float64.
+        Weights have the layout of ``weight_matrix`` and are zero for removed channels; both are float64.
         """
         module = self._modules[reader.layer]
         before = weight_matrix(module)[0].double()

@@ -1,4 +1,4 @@
-"""Reconstruction for one pruning, from one set of images: worth, choice of channels, solved network."""
+"""Reconstruction for one pruning run from one set of images: worth, choice of channels, solved network."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -31,9 +31,9 @@ __all__ = ["Reconstructor"]
 
 @dataclass(frozen=True)
 class Reconstructor:
-    """For ``model`` (eval mode, traced as ``network``), on normalised batches ``images`` and on their device.
+    """Reconstructs ``model`` (eval mode, traced as ``network``) from normalised batches ``images``, on their device.
 
-    ``measurements`` of the same model on the same images are used, and others added to them.
+    ``measurements`` of the same model on the same images are reused, and new ones are added to them.
     """
 
     model: nn.Module
@@ -72,7 +72,7 @@ class Reconstructor:
         return group.name in self._followed
 
     def kept(self, group: Group, width: int) -> tuple[int, ...] | None:
-        """The ``width`` channels of ``group`` that stay, ascending; None if its consumers cannot be followed."""
+        """The ``width`` channels of ``group`` that are kept, ascending; None if its consumers cannot be followed."""
         return self.eliminations.kept(group, width) if self.follows(group) else None
 
     def losses(self, candidates: Mapping[str, Sequence[int]], branches: Sequence[Branch]) -> Losses:
@@ -99,7 +99,7 @@ class Reconstructor:
     ) -> tuple[nn.Module, ReconstructionPlan]:
         """A copy of ``pruned``, cut by ``keeps`` without the branches ``dropped``, with its layers solved again.
 
-        If solving moves the answers further from the original's, all layers keep their weights.
+        If solving does not bring the answers closer to the original's, all layers keep their weights.
         """
         cut = self.graph.cut(keeps, dropped)
         solved_from, held_out = self._parts

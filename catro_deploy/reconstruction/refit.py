@@ -1,9 +1,9 @@
-"""Reconstruction: after a cut, all layers whose input changed are solved again, for the original's feature maps.
+"""Reconstruction: after a cut, all layers whose input changed are solved to reproduce the original's feature maps.
 
-The original and the cut network run side by side. In the order of execution each layer (or each sum of layers, see
-steps.py) is solved by ridge regression from its input in the cut network, for the original's output there. As
-in He et al. (2017, "Channel Pruning for Accelerating Very Deep Neural Networks") and Luo et al. (2017, "ThiNet"), but
-for any traced graph, with sums solved jointly and the errors of earlier layers taken into account.
+The original and the cut network run side by side. In execution order, each layer (or each sum of layers, see steps.py)
+is solved by ridge regression, from its input in the cut network to the original's output there. This follows He et al.
+(2017, "Channel Pruning for Accelerating Very Deep Neural Networks") and Luo et al. (2017, "ThiNet"), but works on any
+traced graph, solves sums jointly and takes the errors of earlier layers into account.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,14 @@ from catro_deploy.reconstruction.walk import Walk
 __all__ = ["Reconstruction", "reconstruct_", "write_back_"]
 
 LEAST_NORM = 0.25
-"""Least norm of a solved filter, as a share of the mean norm of its layer's filters."""
+"""Minimum norm of a solved filter, as a share of the mean norm of its layer's filters."""
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
 
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """How each layer was solved, by name, in order; and why other layers that changed were left as they are."""
+    """How each layer was solved, by name and in order; and why other layers that changed were left unsolved."""
 
     fits: Mapping[str, LayerFit]
     left: Mapping[str, str]
@@ -52,7 +52,7 @@ def reconstruct_(
     """Solve the layers of ``cut`` in place; only those of ``steps``, if given.
 
     ``images`` are normalised batches (n, channels, height, width), without labels, on the device of both graphs.
-    ``known`` are values of nodes, by name, that are the same in both.
+    ``known`` are values of nodes, by name, that are the same in both graphs.
     """
     all_steps, left = steps_of(original, cut)
     steps = all_steps if steps is None else steps
@@ -79,10 +79,10 @@ def reconstruct_(
 
 
 def write_back_(model: nn.Module, original: OriginalGraph, cut: CutGraph, found: Reconstruction) -> None:
-    """Give ``model``, cut as ``cut`` is, the weights that were ``found``, with normalisation unfolded.
+    """Copy the weights that were ``found`` to ``model``, which is cut like ``cut``, and unfold normalisation.
 
-    A convolution and its normalisation compute what the folded convolution does, in training too: filters keep their
-    norms, and the normalisation gets the statistics of their outputs.
+    A convolution and its normalisation then compute what the folded convolution does, also in training mode: filters
+    keep their norms, and the normalisation gets the statistics of their outputs.
     """
     with torch.no_grad():
         for name, fit in found.fits.items():

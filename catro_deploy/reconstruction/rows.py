@@ -1,8 +1,8 @@
 """Convolutions and linear layers as matrix products: rows of inputs at some positions, times a matrix of weights.
 
 A row holds all inputs of one output, channel by channel and, within a channel, in the order of the kernel. A grouped
-convolution is one product per group. A transposed convolution is one of stride 1 over its input with zeros in between,
-by the flipped kernel (Dumoulin and Visin, 2016, "A guide to convolution arithmetic").
+convolution is one product per group. A transposed convolution is a convolution of stride 1 with the flipped kernel
+over its input, with zeros inserted in between (Dumoulin and Visin, 2016, "A guide to convolution arithmetic").
 """
 
 import itertools
@@ -30,7 +30,7 @@ __all__ = [
 
 Transposed = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 Solvable = nn.Conv1d | nn.Conv2d | nn.Conv3d | Transposed | nn.Linear
-"""The kinds of modules that are such products."""
+"""The types of modules that are such products."""
 
 
 def why_opaque(module: nn.Module) -> str:
@@ -44,7 +44,7 @@ def why_opaque(module: nn.Module) -> str:
 
 
 def layer_of(model: nn.Module, name: str) -> Solvable:
-    """The layer ``name`` of ``model``, which is one of these kinds."""
+    """The layer ``name`` of ``model``, which is one of these types."""
     layer = model.get_submodule(name)
     assert isinstance(layer, Solvable), f"{name} is a {type(layer).__name__}"
     return layer
@@ -63,7 +63,7 @@ def weight_matrix(module: Solvable) -> torch.Tensor:
 
 
 def set_weight_matrix_(module: Solvable, matrix: torch.Tensor) -> None:
-    """Give ``module`` the weights ``matrix``, in the form of ``weight_matrix``."""
+    """Set the weights of ``module`` to ``matrix``, in the layout of ``weight_matrix``."""
     weight = module.weight
     if is_transposed(module):
         groups, outputs, kernel = groups_of(module), weight.shape[1], math.prod(weight.shape[2:])
@@ -76,12 +76,12 @@ def set_weight_matrix_(module: Solvable, matrix: torch.Tensor) -> None:
 
 
 def column_channels(module: Solvable) -> int:
-    """How many columns belong to one input channel."""
+    """Number of columns of one input channel."""
     return math.prod(getattr(module, "kernel_size", (1,)))
 
 
 def positions_of(module: Solvable, output: Sequence[int], most: int, generator: torch.Generator) -> torch.Tensor:
-    """At most ``most`` positions of an output of that shape, as flat indices, ascending."""
+    """At most ``most`` positions of an output of shape ``output``, as ascending flat indices."""
     count = math.prod(output[1:-1] if isinstance(module, nn.Linear) else output[2:])
     if count <= most:
         return torch.arange(count)
@@ -91,9 +91,9 @@ def positions_of(module: Solvable, output: Sequence[int], most: int, generator: 
 def outputs_at(
     module: Solvable, output: torch.Tensor, positions: torch.Tensor, channels: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """An ``output`` like that of ``module`` at these positions: (groups, images * positions, outputs of a group).
+    """``output``, or its ``channels``, at these positions: (groups, images * positions, outputs of a group).
 
-    If ``output`` has further channels, ``channels`` are those that ``module`` has.
+    It is like an output of ``module``; if it has further channels, ``channels`` are those of ``module``.
     """
     positions = positions.to(output.device)
     if isinstance(module, nn.Linear):

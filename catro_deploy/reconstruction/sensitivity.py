@@ -1,7 +1,7 @@
-"""Which errors of a layer's outputs change the answer: those along which the wanted classes' logits differ.
+"""Which errors of a layer's outputs change the answer: those that change differences of the wanted classes' logits.
 
 For random differences v between logits, g = J'v is the direction of a layer's output that they depend on; the mean of
-g g' weighs the squared error of a reconstruction by what it does to those differences. It is the output side of K-FAC
+g g' weights the squared error of a reconstruction by its effect on those differences. It is the output side of K-FAC
 (Martens and Grosse, 2015, "Optimizing Neural Networks with Kronecker-factored Approximate Curvature"), for differences
 of logits instead of a loss, so that no labels are needed; logits of classes that are not wanted do not count.
 """
@@ -22,7 +22,7 @@ __all__ = ["logit_directions", "square_root"]
 MAPS_BYTES = 2**29
 """Bytes of feature maps and their gradients that are held at a time."""
 EPSILON = 1e-6
-"""Weight of every direction beside its own, as a share of the matrix's norm: a square root then exists."""
+"""Weight added to every direction, as a share of the matrix's norm, so that a square root exists."""
 
 
 def logit_directions(
@@ -32,9 +32,9 @@ def logit_directions(
     progress: Progress,
     seed: int = 0,
 ) -> dict[str, torch.Tensor]:
-    """For each layer a matrix R (outputs, outputs), float64: errors e of its outputs count as the square of R'e.
+    """For each layer a matrix R (outputs, outputs), float64: errors e of its outputs count as |R'e|^2.
 
-    One forward and backward pass over ``images``, normalised batches (n, channels, height, width).
+    Takes one forward and backward pass over ``images``, normalised batches (n, channels, height, width).
     """
     module, generator = original.module, torch.Generator().manual_seed(seed)
     order = list(module.graph.nodes)
@@ -63,8 +63,8 @@ def logit_directions(
                     watch(str(node.target), -1 if linear else 1, output)
             logits = interpreter.env[order[-1].args[0]]
             draw = torch.randn(logits.shape, generator=generator).to(logits.device)
-            # Only the images need gradients: backpropagation to them passes all layers. A product is its first step:
-            # autograd's thread for a GPU has no CUDA context before its first kernel, and cuBLAS would warn of that.
+            # Only the images need gradients: backpropagation to them passes all layers. Its first step is a product:
+            # autograd's thread for a GPU has no CUDA context before its first kernel, and cuBLAS would warn about that.
             torch.autograd.grad((logits * (draw - draw.mean(1, keepdim=True))).sum(), image)
             task.advance()
     # Each matrix is freed once its root is known.
@@ -72,7 +72,7 @@ def logit_directions(
 
 
 def _nothing(module: fx.GraphModule, name: str) -> torch.Tensor:
-    """Of a layer that the logits do not depend on."""
+    """The zero matrix of a layer that the logits do not depend on."""
     weights = weight_matrix(layer_of(module, name))
     return weights.new_zeros(weights.shape[2], weights.shape[2], dtype=torch.float64)
 
@@ -80,8 +80,8 @@ def _nothing(module: fx.GraphModule, name: str) -> torch.Tensor:
 def square_root(matrix: torch.Tensor) -> torch.Tensor:
     """R with R R' equal to a symmetric ``matrix`` (n, n) whose eigenvalues are raised to be above 0.
 
-    By Cholesky's factorisation, or by eigenvectors, which take longer, where rounding left a negative eigenvalue
-    beyond EPSILON: sums of products in float32 do.
+    Computed by Cholesky factorisation, or by eigenvectors, which take longer, where rounding left a negative eigenvalue
+    beyond EPSILON, as in sums of products in float32.
     """
     least = max(EPSILON * float(torch.linalg.matrix_norm(matrix)), sys.float_info.min)
     root, failed = torch.linalg.cholesky_ex(matrix + least * torch.eye(len(matrix)).to(matrix))

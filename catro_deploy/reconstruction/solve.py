@@ -1,4 +1,4 @@
-"""The closed form for one step: the weights closest to a target, from the rows of some images."""
+"""Closed-form solution of one step: the weights whose outputs are closest to a target, on rows of some images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ from catro_deploy.reconstruction.rows import (
 __all__ = ["LayerFit", "StepSolver"]
 
 POSITIONS = 64
-"""Positions of each map that are used; 128 did no better."""
+"""Positions used of each feature map; 128 gave no better results."""
 SCARCITY = 0.3
-"""The ridge is at least this many times the columns per row.
+"""The ridge is at least this many times the ratio of columns to rows.
 
-A layer with one row per image, such as a classifier's last, has few rows: its weights would overfit them.
+A layer with one row per image, such as the last one of a classifier, has few rows: its weights would overfit them.
 """
 LARGEST_COLUMNS = 8192
 """Wider layers are solved from at most this many rows, by a system of that size."""
@@ -36,9 +36,9 @@ class LayerFit:
     """How a layer was solved.
 
     Attributes:
-        explained: R^2 of the outputs that the step aimed at: 1 is a perfect reconstruction.
-        mean: of the layer's outputs without its bias, (outputs,).
-        variance: likewise.
+        explained: R^2 of the step's target outputs: 1 is a perfect reconstruction.
+        mean: mean of the layer's outputs without its bias, (outputs,).
+        variance: their variance, (outputs,).
     """
 
     explained: float
@@ -47,10 +47,10 @@ class LayerFit:
 
 
 class StepSolver:
-    """Accumulates inputs of ``layers`` and targets of the sum of their outputs; solves them in place.
+    """Accumulates inputs of ``layers`` and targets for the sum of their outputs; solves the layers in place.
 
-    ``images`` is their total number. The bias is solved for if one of the layers has one. ``outputs`` are the channels
-    of the targets that the layers have; None: all.
+    ``images`` is the total number of images. A bias is solved for if one of the layers has one. ``outputs`` are the
+    channels of the targets that the layers have; None means all.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class StepSolver:
         self._rows: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def add(self, inputs: Sequence[torch.Tensor], target: torch.Tensor, given: Sequence[torch.Tensor] = ()) -> None:
-        """Add a batch: each layer's input, and the target of the sum of their outputs and of what is ``given``."""
+        """Add a batch: each layer's input, and the target for the sum of their outputs and the ``given`` values."""
         first = self._layers[0]
         positions = positions_of(first, target.shape, self._positions, self._generator)
         row_bytes = sum(self._sizes) * self._matrices[0].shape[0] * len(positions) * target.element_size()
@@ -95,14 +95,14 @@ class StepSolver:
                 self._moments.add(rows, goals)
 
     def _output_shape(self, target: torch.Tensor) -> list[int]:
-        """That of the layers' outputs, which may have fewer channels than ``target``."""
+        """Shape of the layers' outputs, which may have fewer channels than ``target``."""
         shape = list(target.shape)
         if self._outputs is not None:
             shape[-1 if isinstance(self._layers[0], nn.Linear) else 1] = len(self._outputs)
         return shape
 
     def solve_(self) -> list[LayerFit]:
-        """Set the layers' new weights and biases."""
+        """Solve for the layers' weights and biases, and set them."""
         matrix = torch.cat(self._matrices, 1)
         with_bias = next((layer for layer in self._layers if layer.bias is not None), None)
         if self._by_rows:

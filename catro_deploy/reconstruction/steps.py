@@ -1,8 +1,8 @@
 """Which layers of a cut network are solved, in which order, and for which target.
 
 A layer is solved for its output in the original. Layers whose outputs are added are solved together, for the original's
-sum minus the operands that are given: so a residual branch compensates for earlier losses in its stream. Where the
-branch behind a sum is removed, the target is the stream after that branch.
+sum minus the operands that are given: a residual branch thus compensates for earlier losses in its stream. Where the
+branch after a sum is removed, the target is the stream after that branch.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Step:
     Attributes:
         layers: their nodes in the cut graph.
         given: nodes of the cut graph that are added to the layers' outputs.
-        target: name of the node of the original's graph whose value the sum of all is to have.
+        target: name of the node of the original's graph whose value the sum of all these should equal.
     """
 
     layers: tuple[fx.Node, ...]
@@ -43,14 +43,14 @@ class Step:
 
     @property
     def needed(self) -> tuple[fx.Node, ...]:
-        """Nodes of the cut graph whose values are needed to solve."""
+        """Nodes of the cut graph whose values are needed to solve the layers."""
         return tuple(dict.fromkeys((*self.inputs, *self.given)))
 
 
 def steps_of(original: OriginalGraph, cut: CutGraph) -> tuple[list[Step], dict[str, str]]:
-    """The steps in their order, only for layers that the cut affected; and why other such layers are skipped.
+    """The steps in order, only for layers that the cut affects; and why other such layers are skipped.
 
-    A step needs only results of earlier ones.
+    A step depends only on earlier ones.
     """
     modules = dict(cut.module.named_modules())
     place = {node: at for at, node in enumerate(cut.module.graph.nodes)}
@@ -75,7 +75,7 @@ def steps_of(original: OriginalGraph, cut: CutGraph) -> tuple[list[Step], dict[s
 def _solvable(
     cut: CutGraph, modules: Mapping[str, nn.Module], calls: Mapping[str, int], place: Mapping[fx.Node, int]
 ) -> tuple[list[fx.Node], dict[fx.Node, str]]:
-    """Calls of layers that can be solved, and of others why not."""
+    """Calls of layers that can be solved, and the reason for each that cannot."""
     found, reasons = [], {}
     owners: dict[int, int] = {}
     for module in modules.values():
@@ -87,7 +87,7 @@ def _solvable(
             continue
         reason = why_opaque(called)
         if not reason and (calls[str(node.target)] > 1 or owners[id(called.weight)] > 1):
-            reason = "it is called in several places with one weight"
+            reason = "its weight is used in several places"
         if not reason and (len(node.all_input_nodes) != 1 or node.all_input_nodes[0] is not node.args[0]):
             reason = "it is called in an unusual way"
         if reason:
@@ -100,7 +100,7 @@ def _solvable(
 def _sums(
     graph: fx.Graph, solvable: list[fx.Node], modules: Mapping[str, nn.Module], original: OriginalGraph
 ) -> list[Step]:
-    """A step for each sum that layers of ``solvable`` alone flow into; no layer is in two."""
+    """A step for each sum of layers of ``solvable`` whose outputs only it reads; no layer is in two steps."""
     can = set(solvable)
     steps = []
     for root in graph.nodes:
@@ -128,7 +128,7 @@ def _sums(
 
 
 def _changed(cut: CutGraph, place: Mapping[fx.Node, int]) -> set[fx.Node]:
-    """Nodes whose value differs from the original's in the kept channels, if nothing is solved; and their layers."""
+    """Nodes, including layers, whose value in the kept channels differs from the original's if nothing is solved."""
     modules = dict(cut.module.named_modules())
     changed: set[fx.Node] = set()
     for node in place:
@@ -149,7 +149,7 @@ def _is_sum(node: fx.Node) -> bool:
 
 
 def _through(node: fx.Node, modules: Mapping[str, nn.Module]) -> fx.Node:
-    """The node that ``node`` copies, in eval mode, for this reader alone."""
+    """The node whose value ``node`` only passes on, in eval mode, and to a single reader."""
     while len(node.users) == 1 and (
         (node.op == "call_module" and isinstance(modules[str(node.target)], TRANSPARENT))
         or (node.op == "call_function" and node.target is torch.clone)

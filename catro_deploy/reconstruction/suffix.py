@@ -1,4 +1,4 @@
-"""Logits of a network from a place in its graph on: the nodes before that place run once."""
+"""Logits of a network, computed from a place in its graph onwards: the nodes before that place run only once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ __all__ = ["Suffix"]
 
 
 class Suffix:
-    """Runs ``module`` on batches of ``images``; feature maps at the place are kept up to ``limit``, then in a file."""
+    """Runs ``module`` on batches of ``images``; holds maps at the place in memory up to ``limit``, then in a file."""
 
     def __init__(self, module: fx.GraphModule, images: Sequence[torch.Tensor], limit: MemoryLimit) -> None:
         self._module, self._images, self._limit = module, images, limit
@@ -25,11 +25,11 @@ class Suffix:
 
     @property
     def known(self) -> Mapping[str, Activations]:
-        """The values before the place that later nodes read, by the names of the nodes."""
+        """Values computed before the place that later nodes read, by node name."""
         return {node.name: kept for node, kept in self._kept.items()}
 
     def advance(self, place: int) -> None:
-        """Go on to ``place`` (of a node in the graph), with the weights that the module has now."""
+        """Advance to ``place`` (of a node in the graph), with the current weights of the module."""
         if place <= self._at:
             return
         live = [node for node in self._nodes[1:place] if self._last_use.get(node, -1) >= place]
@@ -45,16 +45,16 @@ class Suffix:
         self._at = place
 
     def move(self, place: int) -> None:
-        """Go to ``place``; if it is before the present one, the network runs from its beginning."""
+        """Move to ``place``; if it is before the current one, the network runs again from its beginning."""
         if place < self._at:
             self.close()
             self._at = 1
         self.advance(place)
 
     def logits(self, module: fx.GraphModule | None = None) -> Iterator[torch.Tensor]:
-        """The network's logits for each batch, with its present weights.
+        """The network's logits for each batch, with its current weights.
 
-        ``module``, if given, replaces it: a copy whose graph may differ behind the place, but not before it.
+        ``module``, if given, runs instead: a copy whose graph may differ after the place, but not before it.
         """
         module = module or self._module
         before = {node.name for node in self._nodes[: self._at]}
@@ -71,14 +71,14 @@ class Suffix:
     def _run(
         self, module: fx.GraphModule, nodes: Sequence[fx.Node], wanted: Sequence[fx.Node]
     ) -> Iterator[dict[Any, Any]]:
-        """Run ``nodes``, which are behind the place, for each batch; yields the values of ``wanted``."""
+        """Run ``nodes``, which are after the place, for each batch; yield the values of ``wanted``."""
         last_use = _last_uses(nodes) | dict.fromkeys(wanted, len(nodes))
         known = {node: self.known[node.name] for node in last_use if node.name in self.known}
         interpreter, image = fx.Interpreter(module), module.graph.find_nodes(op="placeholder")[0]
         for batch in range(len(self._images)):
             env: dict[Any, Any] = {node: lent(kept, batch, node, module) for node, kept in known.items()}
             if image in last_use:
-                env[image] = self._images[batch]  # not before: it may be computed when it is read
+                env[image] = self._images[batch]  # only where needed: reading it may assemble the batch
             interpreter.env = env
             for place, node in enumerate(nodes):
                 env[node] = interpreter.run_node(node)
@@ -89,5 +89,5 @@ class Suffix:
 
 
 def _last_uses(nodes: Sequence[fx.Node]) -> dict[fx.Node, int]:
-    """The place in ``nodes`` of the last one that reads each node."""
+    """For each node, the place in ``nodes`` of the last one that reads it."""
     return {source: place for place, node in enumerate(nodes) for source in node.all_input_nodes}

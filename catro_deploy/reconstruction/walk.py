@@ -1,4 +1,4 @@
-"""Running a graph a part at a time over all batches, keeping what later parts read."""
+"""Runs a graph part by part over all batches, and keeps the values that later parts read."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ class Walk:
     """Computes the ``needed`` nodes, stop by stop, for every batch of ``images``; each node runs once.
 
     Feature maps that a later stop reads are kept in memory up to ``limit``, then in a file. ``known`` values of nodes,
-    by name and for the same batches, are read instead of computed; the caller keeps owning them.
+    by name and for the same batches, are read instead of computed; the caller still owns them.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Walk:
         self._kept: dict[fx.Node, Activations] = {}
 
     def values(self, stop: int) -> Iterator[dict[fx.Node, Any]]:
-        """The values of the needed nodes of ``stop``, batch by batch; stops are visited in order, each to its end."""
+        """The values of the needed nodes of ``stop``, batch by batch; visit stops in order, and exhaust each."""
         run, wanted = self._runs[stop], self._needed[stop]
         keep = [node for node in (*run, *wanted) if self._last_stop[node] > stop and node not in self._kept]
         keep = [node for node in dict.fromkeys(keep) if node is not self._input and node not in self._known]
@@ -49,7 +49,7 @@ class Walk:
             env = {node: self._kept[node][batch] for node in read if node in self._kept}
             env |= {n: lent(self._known[n], batch, n, self._module) for n in read if n in self._known}
             if self._input in read:
-                env[self._input] = self._images[batch]  # not before: it may be computed when it is read
+                env[self._input] = self._images[batch]  # only where needed: reading it may assemble the batch
             self._interpreter.env = env
             for at, node in enumerate(run):
                 env[node] = self._interpreter.run_node(node)
@@ -84,7 +84,7 @@ class Walk:
 
 
 def lent(kept: Activations, batch: int, node: fx.Node, module: fx.GraphModule) -> Any:  # noqa: ANN401
-    """The value of a batch for the readers of ``node`` in ``module``, a copy of it where they may write over it."""
+    """The value of a batch for the readers of ``node`` in ``module``; a copy if they may overwrite it."""
     value = kept[batch]
     return value if is_only_read(node, module) else map_tensors(value, torch.clone)
 

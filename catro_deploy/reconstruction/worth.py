@@ -1,7 +1,8 @@
-"""Worth of widths and residual branches: the loss when only one is cut and its consumers are solved again.
+"""Worth of widths and residual branches: the loss if only one of them is cut and its consumers are solved again.
 
-The loss is the KL divergence of the original's answers from those of the remaining network. Few widths of each group
-are measured; those between follow from the squared errors of the elimination, which rise with every channel.
+The loss is the KL divergence of the original's answers from those of the remaining network. Only a few widths
+of each group are measured; losses between them are interpolated by the squared errors of the elimination, which rise
+with every removed channel.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,13 +28,13 @@ __all__ = ["SOLVED_FROM", "LossMeter", "Losses", "images_within"]
 MEASURED_WIDTHS = 4
 """Widths of each group that are measured, besides the full one."""
 BRANCH_STEPS = 4
-"""Steps that are solved again where a branch is removed: the sum before it, and the layers of the block behind it."""
+"""Steps that are solved again if a branch is removed: the sum before it, and the layers of the block after it."""
 MACS = 3e12
-"""Multiply-accumulates by which the number of images is chosen; solving layers and large networks take more."""
+"""Multiply-accumulates that determine the number of images; solving layers, and large networks, take more."""
 FEWEST_IMAGES, MOST_IMAGES = 24, 192
 """Bounds on the images that the loss is measured on."""
 SOLVED_FROM = 4
-"""Layers are solved from this many times as many other images; fewer would be overfitted."""
+"""Layers are solved from this many other images per image of the loss; with fewer they would overfit."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,12 @@ class LossMeter:
         todo = [group for group in groups if new[group.name]]
         removed = [branch for branch in branches if branch.name not in known.branch_losses]
         with progress.task("Measuring the worth of widths", len(todo) + len(removed)) as task:
-            # For each width half of the network runs, for each branch twice; solving its layers takes about as long.
+            # A width runs half of the network, a branch runs it twice; solving its layers takes about as long.
             with reused_pages():
                 count = images_within(self.macs, passes=len(groups) * MEASURED_WIDTHS / 2)
                 self._measure_widths(todo, new, count, task.advance)
                 widths = {one.name: self._between(one, chosen[one.name], candidates[one.name]) for one in groups}
-                self.eliminations.release()  # the orders of all these groups are known; the system gets the memory back
+                self.eliminations.release()  # all these orders are known: return the memory to the system
             with reused_pages():
                 self._measure_branches(removed, images_within(self.macs, passes=len(branches) * 2), task.advance)
         return Losses(widths, {branch.name: known.branch_losses[branch.name] for branch in branches})
@@ -119,7 +120,7 @@ class LossMeter:
         suffix.close()
 
     def _between(self, group: Group, measured: Sequence[int], candidates: Sequence[int]) -> dict[int, float]:
-        """The loss at every candidate, from those at some."""
+        """The loss at every candidate, interpolated from the measured ones."""
         known = self.eliminations.measurements.width_losses
         points = {group.width: 0.0} | {width: known[group.name, width] for width in measured}
         errors = {width: self.eliminations.error(group, width) for width in {*points, *candidates}}
@@ -165,7 +166,10 @@ def _measured(full: int, candidates: Sequence[int]) -> list[int]:
 
 
 def _interpolated(points: Mapping[int, float], errors: Mapping[int, float]) -> dict[int, float]:
-    """The loss at every width of ``errors``, which rise as widths fall, from the losses at some; it never falls so."""
+    """The loss at every width of ``errors``, interpolated by them from the losses ``points`` at some widths.
+
+    Errors rise as widths fall, and losses are made non-decreasing in the same order.
+    """
     known = sorted(points, reverse=True)
     rising = np.maximum.accumulate([points[width] for width in known])
     at = np.maximum.accumulate([errors[width] for width in known])
@@ -173,5 +177,5 @@ def _interpolated(points: Mapping[int, float], errors: Mapping[int, float]) -> d
 
 
 def images_within(macs: int, passes: float) -> int:
-    """How many images run ``passes`` times within MACS, at ``macs`` for each of them, within bounds."""
+    """How many images can run ``passes`` times within MACS, at ``macs`` per image and pass; clamped to the bounds."""
     return int(min(max(MACS / (macs * max(passes, 1)), FEWEST_IMAGES), MOST_IMAGES))

@@ -98,7 +98,7 @@ def test_what_cannot_be_solved_is_left_and_said_why():
     cut = original.cut({"first": Keep(keep), "same": Keep(keep, keep), "hooked": Keep(None, keep)})
     steps, left = steps_of(original, cut)
     assert [str(node.target) for step in steps for node in step.layers] == ["fc"]
-    assert left["same"] == "it is called in several places with one weight"
+    assert left["same"] == "its weight is used in several places"
     assert left["hooked"] == "a Conv2d may do more than a Conv2d"
     assert set(left) == {"same", "hooked"}
 
