@@ -1,1 +1,1 @@
-"""Quantisation: the graphs that runtimes run fast, and which layers must stay in floating point."""
+"""Quantisation: graphs that runtimes execute fast, and which layers must stay in floating point."""

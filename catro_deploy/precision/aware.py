@@ -1,10 +1,10 @@
 """A quantised network as a trainable module: the served graph, with fake quantisation.
 
-The graph of ``quantised`` is computed node by node in PyTorch. Q/DQ pairs round in the same way; gradients pass the
-rounding unchanged, except for values beyond the range (the straight-through estimator, as in Jacob et al. (2018),
-"Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference"). Ranges of activations
-stay as they were calibrated; the scale of weights follows the largest of them. Batch norm has been folded, so its
-statistics stay as they are.
+The graph of ``quantised`` is computed node by node in PyTorch. Q/DQ pairs round in the same way; gradients pass
+through the rounding unchanged, except for values outside the range (the straight-through estimator, as in Jacob et al.
+(2018), "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference"). Ranges of
+activations stay as calibrated; the scale of weights follows the largest weight. Batch norm has been folded, so its
+statistics do not change.
 """
 
 import copy
@@ -27,16 +27,16 @@ Proto = Any
 """An onnx.ModelProto, which has no annotations."""
 
 LIMITS = {np.dtype(np.int8): (-128, 127), np.dtype(np.uint8): (0, 255)}
-# Of channels whose weights are all 0.
+# The scale of channels whose weights are all 0.
 LEAST_SCALE = 1e-12
 
 
 @dataclass(frozen=True)
 class Aware:
-    """``network`` takes normalised images (n, c, h, w), any number of them, and gives logits (n, classes).
+    """``network`` maps any number of normalised images (n, c, h, w) to logits (n, classes).
 
-    Its parameters are the weights and biases of all layers, those that stay in float32 too; ``names`` are theirs in
-    the ONNX file.
+    Its parameters are the weights and biases of all layers, including those that stay in float32; ``names`` are their
+    names in the ONNX file.
     """
 
     network: fx.GraphModule
@@ -67,14 +67,14 @@ def aware(source: Proto, integers: Proto) -> Aware:
     operators = {node.op_type for node in integers.graph.node} - {"QuantizeLinear", "DequantizeLinear"}
     if unknown := sorted(operators - OPERATORS.keys()):
         raise ModelError(
-            f"This network cannot be fine-tuned for integers: {', '.join(unknown)} cannot be trained.",
-            "Leave it out: --qat-epochs 0",
+            f"This network does not support quantisation-aware fine-tuning: {', '.join(unknown)} cannot be trained.",
+            "Skip it: --qat-epochs 0",
         )
     return _Builder(source, integers).build()
 
 
 def rounded_weights(weights: torch.Tensor, largest: int, axis: int | None) -> torch.Tensor:
-    """``weights`` as multiples of a scale; the largest of them, or of each slice of ``axis``, is ``largest`` scales."""
+    """``weights`` rounded to a scale: the largest magnitude, per slice of ``axis`` if given, divided by ``largest``."""
     zeros = torch.zeros(1 if axis is None else weights.shape[axis], dtype=torch.int32, device=weights.device)
     others = [other for other in range(weights.ndim) if other != axis]
     scale = (weights.detach().abs().amax(others) / largest).clamp_min(LEAST_SCALE).reshape(-1)
@@ -84,7 +84,7 @@ def rounded_weights(weights: torch.Tensor, largest: int, axis: int | None) -> to
 
 
 class _Builder:
-    """Translates the nodes in order; ``values`` are those known so far, by their names in the ONNX file."""
+    """Translates the nodes in order; ``values`` holds those known so far, by name in the ONNX file."""
 
     def __init__(self, source: Proto, integers: Proto) -> None:
         from onnx import numpy_helper
@@ -124,7 +124,7 @@ class _Builder:
         if node.input[0] not in self.arrays:
             return self._value(node.input[0])
         stored, scale = (self.arrays[name] for name in node.input[:2])
-        # onnxruntime.quantization's name for what it has put into integers.
+        # The name that onnxruntime.quantization gives to quantised tensors.
         name = node.input[0].removesuffix("_quantized")
         if name in self.floats:
             return self._weights(name, scale, _axis(node)) if stored.dtype == np.int8 else self._parameter(name)
@@ -132,7 +132,7 @@ class _Builder:
         return self._constant((stored.astype(np.float32) - zero_point.astype(np.float32)) * scale)
 
     def _weights(self, name: str, scale: NDArray[np.float32], axis: int | None) -> fx.Node:
-        """Seven bits or eight, by the scale."""
+        """Fake-quantised weights, in seven or eight bits depending on the scale."""
         array = self.floats[name]
         others = tuple(other for other in range(array.ndim) if other != axis)
         largest = round(float((np.abs(array).max(axis=others if scale.size > 1 else None) / scale).max()))
@@ -179,7 +179,7 @@ def _axis(node: Any) -> int:  # noqa: ANN401 - as above
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever an attribute of ONNX may be
-    """As ``torch.fx`` takes it."""
+    """The value in a form that ``torch.fx`` accepts."""
     if isinstance(value, bytes):
         return value.decode()
     return list(value) if isinstance(value, Mapping | list | tuple) or hasattr(value, "append") else value

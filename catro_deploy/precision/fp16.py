@@ -1,6 +1,7 @@
-"""An ONNX network in half precision whose types say so, for runtimes that take precision from the file (TensorRT).
+"""An ONNX network with half-precision types, for runtimes that take the precision from the file (TensorRT).
 
-Inputs and logits stay float32, with a cast behind and before them. What would overflow stays in float32, too.
+Inputs stay float32 and are followed by a cast; logits stay float32 and follow one. Nodes that would overflow also stay
+in float32.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,11 +22,11 @@ __all__ = ["write_fp16"]
 Floats = NDArray[np.float32]
 
 FLOAT, FLOAT16 = 1, 10
-"""Of TensorProto.DataType."""
+"""Values of TensorProto.DataType."""
 LARGEST = 65504.0
-# Other images have other values: nodes whose values come this near to the largest number stay in float32.
+# Other images have other values: nodes whose values are within this factor of the largest number stay in float32.
 MARGIN = 4.0
-# Logits in half precision against those in float32, relative to the largest: numbers have 11 bits.
+# Allowed difference of logits in half precision and float32, relative to the largest: numbers have 11 bits.
 AGREEMENT = 0.03
 IMAGES = 8
 
@@ -33,13 +34,13 @@ IMAGES = 8
 def write_fp16(source: Path, path: Path, images: Floats | None = None) -> tuple[str, ...]:
     """Write the float32 network ``source`` to ``path`` in half precision; return the nodes that stay in float32.
 
-    Those are nodes whose weights, or outputs on normalised ``images`` (n, c, h, w; default: random ones), come near the
-    largest number of half precision. The file takes its place once ONNX Runtime has computed logits from it that are
-    those of ``source`` to ``AGREEMENT``. Caveat: on a CPU it rounds the weights and what it casts, but computes in
-    float32; how accurate the network is in half precision is to be measured on the device.
+    These are nodes whose weights, or outputs on normalised ``images`` (n, c, h, w; default: random ones), come near the
+    largest number of half precision. The file is put in place once ONNX Runtime has computed logits from it that
+    agree with those of ``source`` to within ``AGREEMENT``. Caveat: on a CPU, ONNX Runtime rounds the weights and cast
+    values, but computes in float32; the accuracy in half precision must be measured on the device.
 
     Raises:
-        NumericsError: it computes something else, or what ``source`` computes is not finite.
+        NumericsError: its logits differ by more, or a value of ``source`` is not finite.
     """
     import onnx
 
@@ -80,7 +81,7 @@ def _converted(proto: Any, kept: Collection[str]) -> Any:  # noqa: ANN401 - as a
     with importable_tools():
         from onnxruntime.transformers.float16 import convert_float_to_float16
 
-        # Every operator of a classifier has a form in half precision: no kind of node is left out as a whole.
+        # Every operator of a classifier exists in half precision: no type of node is excluded as a whole.
         half = convert_float_to_float16(proto, keep_io_types=True, op_block_list=[], node_block_list=list(kept))
     _connect_(half.graph)
     sort_(half.graph)
@@ -120,8 +121,8 @@ def _check_agreement(source: Path, half: Path, name: str, parts: Sequence[Floats
             logits.append(np.concatenate([runner.infer(images) for images in parts]))
     expected, found = logits
     apart = float(np.abs(expected - found).max() / np.abs(expected).max())
-    if not apart <= AGREEMENT:  # NaN is not
+    if not apart <= AGREEMENT:  # also if it is NaN
         raise NumericsError(
-            f"{name} computes other logits in half precision: {apart:.1%} of the largest apart.",
+            f"{name} computes different logits in half precision: they differ by {apart:.1%} of the largest.",
             'Serve it in float32: precision = "fp32" in a target of your own (catro-deploy targets add).',
         )

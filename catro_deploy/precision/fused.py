@@ -1,4 +1,4 @@
-"""A quantised network after a runtime's optimisation for a CPU: which nodes compute in integers."""
+"""Which nodes of a quantised network compute in integers after a runtime has optimised it for a CPU."""
 
 import tempfile
 from collections import Counter
@@ -21,7 +21,7 @@ MOVES = ("Concat", "Reorder", "Reshape", "Split", "Transpose")
 
 @dataclass(frozen=True)
 class Fused:
-    """How many nodes there are of each operator after all fusions."""
+    """Number of nodes of each operator after all fusions."""
 
     operators: Mapping[str, int]
 
@@ -44,8 +44,8 @@ class Fused:
 def fused(model: Path, runtime: str = "onnxruntime") -> Fused:
     """The nodes of the ONNX file ``model`` after optimisation for this machine's CPU, by OpenVINO or else ONNX Runtime.
 
-    OpenVINO's nodes that compute in integers get ``_I8`` behind their type, as its kernels have it; there are no nodes
-    if it is not installed here.
+    ``_I8`` is appended to the type of OpenVINO's nodes that compute in integers, as in the names of its kernels; there
+    are no nodes if OpenVINO is not installed here.
     """
     operators = _by_openvino(model) if runtime.startswith("openvino") else _by_onnx_runtime(model)
     return Fused(dict(sorted(Counter(operators).items())))

@@ -1,4 +1,4 @@
-"""Tools for changing an ONNX network's precision: all its values, its layers by name, its nodes in order."""
+"""Helpers for changing the precision of an ONNX network: all its values, its layers by name, its nodes in order."""
 
 import copy
 import sys
@@ -49,17 +49,17 @@ class Observer:
         self._names = [output.name for output in self._session.get_outputs()]
 
     def values(self, images: Floats) -> dict[str, NDArray[Any]]:
-        """The input, also under its own name, and every node's outputs."""
+        """The input and the outputs of every node, by name."""
         found = self._session.run(self._names, {self._input: images})
         return {self._input: images} | dict(zip(self._names, found, strict=True))
 
 
 @contextmanager
 def importable_tools() -> Iterator[None]:
-    """Let onnxruntime.quantization and .transformers be imported, and leave ``sys.path`` as it was.
+    """Make onnxruntime.quantization and .transformers importable in the block, and leave ``sys.path`` as it was.
 
-    Some of their modules import each other as if the latter's folder were a place where modules of any name are looked
-    for, which it makes itself when it is first imported.
+    Some of their modules import each other as if the latter's folder were in ``sys.path``; it adds itself there only
+    when it is first imported.
     """
     before = list(sys.path)
     import onnxruntime.transformers
@@ -72,7 +72,7 @@ def importable_tools() -> Iterator[None]:
 
 
 def pieces(proto: Any, images: Floats) -> list[Floats]:  # noqa: ANN401 - as above
-    """``images`` in batches that the network takes: one at a time, or its batch size; the remainder is dropped."""
+    """``images`` in batches of the network's batch size, or of one if it takes any number; the remainder is dropped."""
     size = images_at_a_time(proto) or 1
     return [images[start : start + size] for start in range(0, len(images) - size + 1, size)]
 
@@ -83,7 +83,7 @@ def images_at_a_time(proto: Any) -> int | None:  # noqa: ANN401 - as above
 
 
 def layers_of(graph: Any) -> dict[str, str]:  # noqa: ANN401 - onnx.GraphProto
-    """The convolutions and matrix products with weights in the order of execution: layer's name to node's name.
+    """The convolutions and matrix products with weights, in execution order: layer name to node name.
 
     A layer is named after the module of its weights or, where the exporter has renamed those, of its bias.
     """
@@ -100,7 +100,7 @@ def layers_of(graph: Any) -> dict[str, str]:  # noqa: ANN401 - onnx.GraphProto
 
 
 def present(layers: Iterable[str], graph: Any) -> list[str]:  # noqa: ANN401 - as above
-    """Those of ``layers`` that ``graph`` has: a recipe may have been made for another network."""
+    """Those of ``layers`` that exist in ``graph``: a recipe may have been made for another network."""
     found = layers_of(graph)
     return [layer for layer in layers if layer in found]
 
@@ -109,7 +109,7 @@ def require_float(proto: Any, name: str) -> None:  # noqa: ANN401 - as above
     """Require that ``proto`` is not quantised yet.
 
     Raises:
-        ModelError: somebody has.
+        ModelError: it is quantised already.
     """
     integer = [node.op_type for node in proto.graph.node if node.op_type.startswith(INTEGER_OPERATORS)]
     if integer:

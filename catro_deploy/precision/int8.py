@@ -3,15 +3,15 @@
 Runtimes are fast with different graphs, so there are three forms:
 
 - ``X86``: unsigned activations with zero-points, int32 biases, activation functions merged into what follows. ONNX
-  Runtime's CPU provider fuses it to integer kernels from end to end.
+  Runtime's CPU provider fuses it into integer kernels from end to end.
 - ``OPENVINO``: the same, but operators without an integer kernel read the layer before them directly, so that OpenVINO
-  fuses the two; logits are not quantised, and means are before they are reshaped, since both would be kernels of their
-  own otherwise. Biases are in floating point.
-- ``TENSORRT``: signed integers, all zero-points 0, biases in floating point, weights behind a Q/DQ pair of their own,
+  fuses the two; logits are not quantised, and means are quantised before they are reshaped, since both would otherwise
+  be separate kernels. Biases are in floating point.
+- ``TENSORRT``: signed integers, all zero-points 0, biases in floating point, weights with their own Q/DQ pair,
   activation functions kept. A residual sum reads its skip branch through Q/DQ and the convolution before it directly,
   so that TensorRT fuses the two (TensorRT's developer guide, "Q/DQ layer placement recommendations").
 
-In all, weights are symmetric and have a scale for each output channel. onnxruntime.quantization does the quantising.
+In all forms, weights are symmetric and have one scale per output channel. onnxruntime.quantization does the work.
 """
 
 import logging
@@ -40,12 +40,12 @@ X86_SETS = frozenset({"avx2", "avx512f"})
 
 
 SCALES_IN_HALF = 19
-"""Of opsets."""
+"""The first opset in which the scales of integers may be in half precision."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """``operators`` are those whose inputs are quantised; ``outputs``: whether their outputs are, too."""
+    """``operators`` are those whose inputs are quantised; ``outputs`` is whether their outputs are, too."""
 
     name: str
     signed: bool
@@ -58,7 +58,7 @@ X86 = Form(
     "x86",
     signed=False,
     outputs=True,
-    # Operators with integer kernels in the CPU provider, or that pass integers on.
+    # Operators with integer kernels in the CPU provider, or that pass integers through.
     operators=(
         "Add", "AveragePool", "Clip", "Concat", "Conv", "Flatten", "Gemm", "GlobalAveragePool", "LeakyRelu", "MatMul",
         "MaxPool", "Mul", "Pad", "Relu", "Reshape", "Resize", "Sigmoid", "Slice", "Split", "Squeeze", "Transpose",
@@ -88,7 +88,7 @@ FORMS = {form.name: form for form in (X86, OPENVINO, TENSORRT)}
 
 
 def form_of(runtime: str) -> Form:
-    """The form that ``runtime``, by its name in the registry, runs fast."""
+    """The form in which ``runtime``, a name in the registry, runs fast."""
     if runtime.startswith("openvino"):
         return OPENVINO
     return X86 if runtime == "onnxruntime" else TENSORRT
@@ -100,7 +100,7 @@ def seven_bits(instruction_sets: Collection[str]) -> bool:
 
 
 def for_scales_in_half(proto: Proto) -> Proto:
-    """``proto`` in an opset in which the scales of integers may be in half precision."""
+    """``proto``, converted if needed to an opset in which the scales of integers may be in half precision."""
     import onnx
 
     if next(entry.version for entry in proto.opset_import if entry.domain == "") >= SCALES_IN_HALF:
@@ -120,10 +120,10 @@ def quantised(
     by_channel: bool = True,
     narrow: bool = False,
 ) -> Proto:
-    """``proto``, in float32, in ``form``; the layers ``keep`` stay in float32, or all but ``only`` if there are such.
+    """The float32 ``proto`` quantised in ``form``; the layers ``keep`` stay in float32, or all but ``only`` if given.
 
-    ``ranges`` are of all its values. Weights have a scale for each output channel or, not ``by_channel``, one for all;
-    ``narrow`` ones have seven bits.
+    ``ranges`` are those of all its values. Weights have one scale per output channel or, without ``by_channel``, one
+    for all; with ``narrow``, they have seven bits.
 
     Raises:
         ModelError: it is quantised already.
@@ -172,7 +172,7 @@ def _free_sums_(graph: Any) -> None:  # noqa: ANN401 - onnx.GraphProto
     depths: dict[str, int] = {}
 
     def depth(name: str) -> int:
-        """Convolutions and matrix products on the longest way to the value ``name``."""
+        """Number of convolutions and matrix products on the longest path to the value ``name``."""
         waiting = [name]
         while waiting:
             node = made_by.get(waiting[-1])
@@ -217,7 +217,7 @@ def _before_pair(made_by: Mapping[str, Any], name: str) -> str:
 
 @contextmanager
 def _silenced() -> Iterator[None]:
-    """Silence the quantiser's messages to its own developers."""
+    """Silence messages of the quantiser that are meant for its own developers."""
     logger = logging.getLogger()
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""The range of every value in a network on calibration images, which its integers will cover."""
+"""The range of every value in a network on calibration images, to be covered by its integers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ __all__ = ["Range", "find_ranges"]
 
 Floats = NDArray[np.float32]
 
-# At most this many evenly spaced values of a tensor and inference go into the histogram.
+# Maximum number of evenly spaced values per tensor and inference that go into the histogram.
 MOST_VALUES = 1 << 16
 
 
@@ -31,7 +31,7 @@ class Range:
 def find_ranges(proto: Any, images: Floats, method: Method, percentile: float = 100.0) -> dict[str, Range]:  # noqa: ANN401
     """The range of each float value of ``proto`` (an onnx.ModelProto) on normalised ``images`` (n, c, h, w).
 
-    One pass over the images, and a second one for histograms by any method but ``min-max``. Memory is that of
+    Takes one pass over the images, and a second one for histograms with any method but ``min-max``. Needs the memory of
     one inference; equal images in equal order give equal ranges.
 
     Raises:
@@ -43,8 +43,8 @@ def find_ranges(proto: Any, images: Floats, method: Method, percentile: float = 
         low, high = float(values.min()), float(values.max())
         if not np.isfinite([low, high]).all():
             raise NumericsError(
-                f"On calibration images {name} is not finite, so there is no range for its integers.",
-                "If the weights are the fault: look at finetune.json, and lower finetune.learning_rate.",
+                f"{name} is not finite on calibration images, so its integers have no range.",
+                "If the weights are the cause: check finetune.json, and lower finetune.learning_rate.",
             )
         before = extremes.get(name, (0.0, 0.0))
         extremes[name] = min(low, before[0]), max(high, before[1])

@@ -1,4 +1,4 @@
-"""Which layers lose most in eight bits: each is tried alone, and the worst stay in floating point."""
+"""Which layers lose most in eight bits: each is quantised alone, and the worst stay in floating point."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ __all__ = ["fewest_kept", "logits_of", "sensitivities"]
 
 Floats = NDArray[np.float32]
 Quantise = Callable[[Collection[str]], Any]
-"""From the layers that alone are quantised to an onnx.ModelProto."""
+"""Returns an onnx.ModelProto in which only the given layers are quantised."""
 
 
 def sensitivities(
@@ -25,7 +25,7 @@ def sensitivities(
     labels: NDArray[np.int64],
     report: Callable[[], None],
 ) -> list[Sensitivity]:
-    """Try each of ``layers`` on normalised ``images``, the worst first; ``report`` is called after each."""
+    """Measure each of ``layers`` on normalised ``images``, the worst first; ``report`` is called after each."""
     expected = logits_of(original, images)
     right, power = accuracy_of(expected, labels), float((expected**2).mean())
     found = []
@@ -38,9 +38,9 @@ def sensitivities(
 
 
 def fewest_kept(most: int, keeps_accuracy: Callable[[int], bool]) -> int | None:
-    """The least number of layers, at most ``most``, that must stay in floating point; None if that is not enough.
+    """The smallest number of layers that must stay in floating point; None if ``most`` layers are not enough.
 
-    Assumed to be monotone: doubled until the accuracy is kept, then bisected.
+    ``keeps_accuracy`` is assumed to be monotone: the number is doubled until the accuracy is kept, then bisected.
     """
     if keeps_accuracy(0):
         return 0

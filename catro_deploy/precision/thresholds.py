@@ -1,7 +1,7 @@
-"""From a histogram of a tensor's values to the range that integers represent.
+"""Chooses the range that integers represent from a histogram of a tensor's values.
 
-Values outside are clipped. A small range has fine steps and clips much, a large one coarse steps and clips little;
-methods differ in this trade-off.
+Values outside the range are clipped. A small range has fine steps and clips many values, a large one has coarse steps
+and clips few; the methods differ in this trade-off.
 """
 
 from dataclasses import dataclass
@@ -21,15 +21,15 @@ LEVELS = 256
 
 # With fewer values, such as logits, a histogram is too sparse to clip any.
 FEW = 4 * BINS
-# Ranges that are tried for the least squared error: from this share of the whole one, in this many steps.
+# Ranges tried for the least squared error: from the whole range down to this share of it, in this many steps.
 SMALLEST_SHARE, TRIED = 0.05, 64
-# Of the values' distribution after quantising, as in TensorRT's calibration: one sign of eight bits.
+# Levels of the values' distribution after quantisation, as in TensorRT's calibration: those of one sign in eight bits.
 ENTROPY_LEVELS, ENTROPY_STRIDE = 128, 16
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """How often values fall into each of BINS equal bins from ``low`` to ``high``: ``low`` <= 0 <= ``high``."""
+    """Counts of values in each of BINS equal bins from ``low`` to ``high``, where ``low`` <= 0 <= ``high``."""
 
     low: float
     high: float
@@ -48,21 +48,21 @@ class Histogram:
         return middles
 
     def outside(self, low: float, high: float) -> float:
-        """The share of values below ``low`` or above ``high``, to the bin."""
+        """The share of values below ``low`` or above ``high``, to the precision of a bin."""
         beyond = (self.centres < low) | (self.centres > high)
         return float(self.counts[beyond].sum() / max(self.counts.sum(), 1))
 
 
 def range_by(method: Method, histogram: Histogram, percentile: float) -> tuple[float, float]:
-    """The range, which holds 0, that ``method`` chooses; ``percentile`` counts for the method of that name.
+    """The range, which includes 0, that ``method`` chooses; ``percentile`` applies to the method of that name only.
 
     - ``min-max``: all values.
-    - ``percentile``: at each end, all values but 100 - ``percentile`` percent.
-    - ``mse``: the one after which values differ least from what they were, in the mean of squares.
-    - ``entropy``: the one after which the distribution of magnitudes differs least, by the Kullback-Leibler divergence
-      (S. Migacz, "8-bit Inference with TensorRT", GTC 2017).
+    - ``percentile``: all values except 100 - ``percentile`` percent at each end.
+    - ``mse``: the range with the smallest mean squared quantisation error.
+    - ``entropy``: the range with the smallest Kullback-Leibler divergence of the distributions of magnitudes before and
+      after quantisation (S. Migacz, "8-bit Inference with TensorRT", GTC 2017).
 
-    Of fewer than FEW values none is clipped.
+    With fewer than FEW values, none is clipped.
     """
     if histogram.low == histogram.high or histogram.counts.sum() < FEW:
         return histogram.low, histogram.high
@@ -86,7 +86,7 @@ def _by_percentile(histogram: Histogram, percentile: float) -> tuple[float, floa
 
 
 def _by_error(histogram: Histogram) -> tuple[float, float]:
-    """First the upper end with the lower one fixed, then the lower one: two searches in place of one over all pairs."""
+    """Search the upper end with the lower one fixed, then the lower one: two searches instead of one over all pairs."""
     shares = np.linspace(1, SMALLEST_SHARE, TRIED)
     low, high = histogram.low, histogram.high
     high = min((float(histogram.high * share) for share in shares), key=lambda end: _squared_error(histogram, low, end))
@@ -115,7 +115,7 @@ def _by_entropy(histogram: Histogram) -> tuple[float, float]:
 
 
 def _divergence(counts: Doubles, end: int) -> float:
-    """Of the first ``end`` bins in ENTROPY_LEVELS levels, against all values with those beyond clipped to the last."""
+    """KL(all values, clipped to the first ``end`` bins || the values in these bins, in ENTROPY_LEVELS levels)."""
     inside = counts[:end]
     clipped = inside.copy()
     clipped[-1] += counts[end:].sum()

@@ -1,4 +1,4 @@
-"""Networks in a precision for timing only: their outputs do not matter."""
+"""Networks converted to a precision for timing only: their outputs do not matter."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -23,13 +23,13 @@ SMALL_BYTES = 1024
 
 
 def convert_(file: Path, precision: str, own: str, runtime: str, kept_in_float: Collection[str] = ()) -> None:
-    """Write the network in float32 that is in ``file`` in ``precision``, as ``runtime`` takes it, in its place.
+    """Convert the float32 network in ``file`` to ``precision``, in the form for ``runtime``, in place.
 
-    In int8 its ranges are those of random images, and what is not quantised, such as the layers ``kept_in_float``, is
-    in the target's ``own`` precision.
+    In int8, its ranges are those of random images, and nodes that are not quantised, such as the layers
+    ``kept_in_float``, are in the target's ``own`` precision.
 
     Raises:
-        NumericsError: what it computes is not finite, or in half precision something else.
+        NumericsError: a value is not finite, or its logits in half precision are too different.
     """
     import onnx
 
@@ -42,10 +42,10 @@ def convert_(file: Path, precision: str, own: str, runtime: str, kept_in_float: 
 
 
 class Integers:
-    """Quantises networks of one skeleton, in other widths, in milliseconds, where real quantisation takes seconds.
+    """Quantises networks of one skeleton, at other widths, in milliseconds, where real quantisation takes seconds.
 
-    Ranges are those of the whole network, ``reference``; weights are not quantised, but any bytes of the file that all
-    networks share, and their scales are all equal. The layers ``kept_in_float`` are not quantised.
+    Ranges are those of the whole network, ``reference``; weights are not really quantised, but arbitrary bytes of the
+    file that all networks share, and their scales are all equal. The layers ``kept_in_float`` are not quantised.
     """
 
     def __init__(self, reference: Path, runtime: str, kept_in_float: Collection[str] = ()) -> None:
@@ -57,7 +57,7 @@ class Integers:
         self._keep = present(kept_in_float, proto.graph)
 
     def convert_(self, file: Path, weights: str) -> None:
-        """Write the network in ``file`` in int8, its weights in the file ``weights`` in the same folder."""
+        """Convert the network in ``file`` to int8 in place, with weights in the file ``weights`` in the same folder."""
         import onnx
 
         found = quantised(onnx.load(file), self._ranges, self._form, keep=self._keep, by_channel=False)
@@ -83,7 +83,7 @@ def _scale_each_channel_(graph: Any) -> None:  # noqa: ANN401 - onnx.GraphProto
     for conv in [node for node in graph.node if node.op_type == "Conv"]:
         for place in range(1, len(conv.input)):
             node = made_by.get(conv.input[place])
-            while node is not None and node.input[0] in made_by:  # the pair of a weight that is kept in float32
+            while node is not None and node.input[0] in made_by:  # the Q/DQ pair of a weight that is stored in float32
                 node = made_by[node.input[0]]
             if node is None or not constants[node.input[0]].dims:
                 continue

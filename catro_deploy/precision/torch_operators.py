@@ -1,7 +1,7 @@
-"""The ONNX operators of classifiers in PyTorch.
+"""The ONNX operators of classifiers, implemented in PyTorch.
 
 Each function takes the node's inputs, None for a missing one, and its attributes; it returns the node's output. Inputs
-that are indices or sizes are lists of integers. After ONNX's document Operators.md.
+that are indices or sizes are lists of integers. Semantics follow ONNX's Operators.md.
 """
 
 import math
@@ -40,7 +40,7 @@ def _integers(inputs: Inputs, place: int, attributes: Attributes, name: str) -> 
 
 
 def _padded(x: torch.Tensor, attributes: Attributes, fill: float) -> tuple[torch.Tensor, list[int]]:
-    """``x`` as a kernel finds it, and the zeros that the kernel must add itself on both sides of each axis."""
+    """``x``, padded if a kernel cannot do so, and the padding that the kernel must add on both sides of each axis."""
     if attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         raise ValueError("auto_pad")
     axes = x.ndim - 2
@@ -96,7 +96,7 @@ def _reduced(function: Callable[..., torch.Tensor]) -> Callable[[Inputs, Attribu
 
 
 def _reshape(inputs: Inputs, attributes: Attributes) -> torch.Tensor:
-    """A shape with the batch of the file, adapted to the present batch."""
+    """Reshape, with the batch size of the file replaced by that of the current batch."""
     x, shape = _tensor(inputs), _integers(inputs, 1, attributes, "shape") or []
     sizes = [x.shape[axis] if size == 0 else size for axis, size in enumerate(shape)]
     return x.reshape([len(x), *sizes[1:]] if sizes[0] in (1, -1) else sizes)
