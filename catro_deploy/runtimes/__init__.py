@@ -1,4 +1,4 @@
-"""Inference runtimes by name, each imported on use: others need not be installed.
+"""Inference runtimes by name; each is imported on use, so the others need not be installed.
 
 Runs on devices too: Python 3.8 and numpy suffice.
 """
@@ -31,7 +31,7 @@ RUNTIMES = {
 def open_runner(runtime: str, model: Path, threads: int, *, profiling: bool = False) -> Runner:
     """A runner for the ``model`` file: ``with open_runner(...) as runner: runner.infer(images)``.
 
-    With ``profiling`` it keeps the time of every node, and is slower for it.
+    With ``profiling`` it records the time of every node, which makes it slower.
 
     Raises:
         UsageError: there is no such runtime.

@@ -34,7 +34,7 @@ class Runner(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The runtime's own description of how it computes; empty where there is none."""
+        """The runtime's own description of how it computes; empty if there is none."""
 
     @property
     def batch(self) -> int | None:
@@ -46,7 +46,7 @@ class Runner(Protocol):
 
     @property
     def input_type(self) -> np.dtype[Any]:
-        """Type of the pixels: uint8 where the model takes raw ones, else float32."""
+        """Type of the pixels: uint8 if the model takes raw pixels, else float32."""
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -57,7 +57,7 @@ class Runner(Protocol):
 
         Raises:
             RuntimeMissingError: the runtime is not installed or does not start.
-            ModelError: the file is missing or corrupt, or holds what the runtime cannot run.
+            ModelError: the file is missing or corrupt, or the runtime cannot run it.
         """
 
     def __exit__(self, *_: object) -> None:
@@ -77,7 +77,7 @@ class Runner(Protocol):
     def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
         """Names of the nodes as they ran, after all fusions, and their microseconds (inferences, nodes) so far.
 
-        Asked once, after the last inference of a runner that was opened for profiling.
+        Called once, after the last inference of a runner that was opened for profiling.
 
         Raises:
             StorageError: the runtime's profile could not be written.
@@ -93,15 +93,15 @@ class GpuRunner(Runner, Protocol):
         """The file of its engine."""
 
     def shapes(self, batch: int) -> str:
-        """The input as ``trtexec`` wants it, such as ``image:8x3x32x32``; empty if the engine takes but one shape."""
+        """The input as ``trtexec`` needs it, such as ``image:8x3x32x32``; empty if the engine takes only one shape."""
 
     def timer(
         self, inputs: NDArray[Any], *, transfers: bool, graph: bool, enqueue_us: list[float] | None = None
     ) -> Callable[[], float]:
         """A function that runs ``inputs`` once per call, and returns the GPU's time in microseconds.
 
-        Copies between the host and the GPU count with ``transfers``; with ``graph`` all of it is one CUDA graph. What
-        the host took to hand the work over is added to ``enqueue_us``.
+        With ``transfers``, the time includes copies between the host and the GPU; with ``graph``, all of the work is
+        one CUDA graph. The microseconds that the host took to enqueue the work are appended to ``enqueue_us``.
 
         Raises:
             ModelError: the images do not have the shape that the model takes.
@@ -119,6 +119,6 @@ def check_metadata(runner: Runner, expected: Mapping[str, Any]) -> None:
         found = runner.metadata.get(key)
         if found != value:
             raise ModelError(
-                f"The ONNX file is of another network: its {key} is {found!r}, this run's is {value!r}.",
+                f"The ONNX file belongs to another network: its {key} is {found!r}, this run's is {value!r}.",
                 "Export again: catro-deploy export",
             )

@@ -12,16 +12,16 @@ LIMIT_S = 10
 
 
 def board_identity(root: Path = Path("/")) -> dict[str, str]:
-    """The ``module`` of a Jetson and its ``power_mode``, as far as they can be read; nothing on other computers.
+    """The ``module`` of a Jetson and its ``power_mode``, as far as they can be read; empty on other computers.
 
-    CUDA calls the GPU of every Orin module "Orin"; the power mode decides on clocks, and on how many SMs there are.
+    CUDA calls the GPU of every Orin module "Orin"; the power mode determines the clocks and the number of SMs.
     """
     found = {"module": _module(root), "power_mode": power_mode(_nvpmodel())}
     return {key: value for key, value in found.items() if value}
 
 
 def power_mode(text: str) -> str | None:
-    """The mode that ``nvpmodel -q`` names, plain or verbose."""
+    """The mode in the output of ``nvpmodel -q``, plain or verbose."""
     found = re.findall(r"NV Power Mode: *(\S+)", text)
     return found[-1] if found else None
 

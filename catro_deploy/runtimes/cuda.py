@@ -24,9 +24,9 @@ __all__ = [
 ]  # fmt: skip
 
 OUT_OF_MEMORY, NO_DEVICE, NO_DRIVER = 2, 100, 35
-# Of cudaDeviceAttr.
+# Values of cudaDeviceAttr.
 SM_COUNT, INTEGRATED, MAJOR, MINOR = 16, 18, 75, 76
-# The properties begin with the name, and were never so long.
+# The properties begin with the name, and have never been this long.
 PROPERTIES_BYTES, NAME_BYTES = 8192, 256
 CAPTURE_THREAD_LOCAL = 1
 # cudaMemcpyDefault: the direction follows from the addresses.
@@ -40,7 +40,7 @@ def _cuda() -> Any:  # noqa: ANN401 - ctypes.CDLL, every function of which is an
     """The library, as Polygraphy finds it: in LD_LIBRARY_PATH, in the wheel that fits TensorRT, or in the system.
 
     Raises:
-        RuntimeMissingError: it is not there, or Polygraphy is not; or this user may not use the GPU.
+        RuntimeMissingError: it or Polygraphy is missing, or this user may not use the GPU.
     """
     if no_gpu_memory() and (closed := access_problem()):
         raise RuntimeMissingError(*closed)
@@ -91,13 +91,13 @@ def _called(function: str, *arguments: Any) -> None:  # noqa: ANN401 - whatever 
 
 
 def cuda_error(status: int, otherwise: str) -> FaultError:
-    """The error for a status of CUDA; ``otherwise``, if it is not one of the usual ones."""
+    """The error for a status of CUDA; ``otherwise`` is its message if the status is not one of the usual ones."""
     if status == OUT_OF_MEMORY:
         return FaultError(
-            "The GPU's memory is too small, or others use it.",
-            "End what else runs there, or take fewer images at a time (verify.batch_size, bench.batch).",
+            "The GPU's memory is too small, or other programs use it.",
+            "Stop other programs on the GPU, or use a smaller batch (verify.batch_size, bench.batch).",
         )
-    if status and (closed := access_problem()):  # CUDA reports that as one of several errors
+    if status and (closed := access_problem()):  # CUDA may report this as any of several errors
         return RuntimeMissingError(*closed)
     if status == NO_DRIVER:
         return _driver_error()
@@ -107,7 +107,7 @@ def cuda_error(status: int, otherwise: str) -> FaultError:
 
 
 def _driver_error() -> RuntimeMissingError:
-    """The driver is missing, or for an older CUDA than the runtime library."""
+    """The error for a driver that is missing, or is for an older CUDA than the runtime library."""
     runtime, driver = _version("cudaRuntimeGetVersion"), _version("cudaDriverGetVersion")
     if not driver:
         return RuntimeMissingError(
@@ -155,7 +155,7 @@ def try_gpu() -> None:
 
 
 def gpu_identity() -> dict[str, Any]:
-    """The GPU's name, compute capability and number of SMs, which decide where an engine runs, and how fast.
+    """The GPU's name, compute capability and number of SMs, which determine where an engine runs, and how fast.
 
     A power mode of a Jetson may switch SMs off.
 
@@ -169,7 +169,7 @@ def gpu_identity() -> dict[str, Any]:
 
 
 def shared_memory_bytes() -> int | None:
-    """All the memory of a GPU that shares it with the processor, as on a Jetson; None for one with its own.
+    """Total memory of a GPU that shares it with the processor, as on a Jetson; None for a GPU with its own.
 
     Raises:
         RuntimeMissingError: there is no GPU.
@@ -192,7 +192,7 @@ class CaptureError(FaultError):
 
 
 class Event:
-    """A point on a stream, which the GPU records when it gets there."""
+    """A point on a stream, which the GPU records when it reaches it."""
 
     def __init__(self) -> None:
         self._handle = ctypes.c_void_p()

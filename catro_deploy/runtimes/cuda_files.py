@@ -1,7 +1,7 @@
 """CUDA's files on this machine: its runtime library where pip installed it, device nodes, ONNX Runtime's GPU build.
 
 Polygraphy finds the library of CUDA 12 wheels (nvidia/cuda_runtime/lib), but not that of CUDA 13 wheels
-(nvidia/cu13/lib), and takes any version. TensorRT's wheels name their CUDA: tensorrt-cu12, tensorrt-cu13.
+(nvidia/cu13/lib), and accepts any version. TensorRT's wheels have their CUDA in the name: tensorrt-cu12, tensorrt-cu13.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ MEMORY = "nvmap"
 NODES = (MEMORY, "nvhost-*", "nvgpu/*/*", "dri/renderD*")
 GROUPS = ("video", "render")
 TEGRA_RELEASE = Path("/etc/nv_tegra_release")
-# PyPI has no build for JetPack 6; later releases of L4T have indexes of their own there.
+# PyPI has no build for JetPack 6; later releases of L4T have their own indexes on this site.
 JETSON_INDEX = "https://pypi.jetson-ai-lab.io"
 JETPACK_6 = f"{JETSON_INDEX}/jp6/cu126"
 
 
 def library_path(searched: str) -> str:
-    """LD_LIBRARY_PATH as ``searched``, followed by the folder of the wheel that fits TensorRT."""
+    """LD_LIBRARY_PATH: ``searched``, followed by the folder of the wheel that fits TensorRT."""
     wheel = wheel_folder()
     return os.pathsep.join(str(part) for part in (searched, wheel) if part)
 
@@ -60,12 +60,12 @@ def access_problem(dev: Path = Path("/dev")) -> tuple[str, str] | None:
     nodes = ", ".join(f"{node} (group {group})" for group, node in closed.items())
     return (
         f"This user may not open the GPU: no access to {nodes}.",
-        f"sudo usermod -aG {','.join(sorted(closed))} {_user()}, then log in again (end running ssh connections, too).",
+        f"sudo usermod -aG {','.join(sorted(closed))} {_user()}, then log in again (close open ssh connections, too).",
     )
 
 
 def no_gpu_memory(dev: Path = Path("/dev")) -> bool:
-    """Whether this user cannot use a Jetson's GPU at all: CUDA crashes in some releases if it is tried."""
+    """Whether this user cannot use a Jetson's GPU at all: in some releases CUDA crashes on the attempt."""
     return (dev / MEMORY).exists() and not _may_open(dev / MEMORY)
 
 
@@ -74,11 +74,11 @@ def _may_open(node: Path) -> bool:
 
 
 def gpu_build_hint() -> str:
-    """How ONNX Runtime's build for NVIDIA GPUs gets onto this machine."""
+    """How to install ONNX Runtime's build for NVIDIA GPUs on this machine."""
     both = _known_to_pip("onnxruntime") and _known_to_pip("onnxruntime-gpu")
     command = f"python3 -m pip install {'--force-reinstall --no-deps ' if both else ''}onnxruntime-gpu"
     if both:
-        install = "onnxruntime and onnxruntime-gpu write the same files, and onnxruntime was last. Install"
+        install = "onnxruntime and onnxruntime-gpu write the same files, and onnxruntime was installed last. Install"
     else:
         install = "Install"
     try:

@@ -75,14 +75,14 @@ class OrtRunner:
             self._session = self._ort.InferenceSession(
                 str(self.model), options, providers=self._providers(), disabled_optimizers=[ROUNDS_BIASES]
             )
-        except Exception as error:  # what ONNX Runtime raises has no common class but this one
+        except Exception as error:  # ONNX Runtime's exceptions have no other common class
             raise self._explain_load(error) from None
         if self._session.get_providers()[0] != self.wanted[0]:
             raise self._explain_fallback()
         self._input, self._shape = self._session.get_inputs()[0].name, self._session.get_inputs()[0].shape
         if len(self._shape) < 2 or not all(isinstance(size, int) for size in self._shape[1:]):
             raise ModelError(
-                f"{self.model} takes an input of shape {self._shape}, which leaves the image's size open.",
+                f"{self.model} takes an input of shape {self._shape}, which does not fix the image's size.",
                 "Only the batch may be dynamic. Export again: catro-deploy export",
             )
 
@@ -98,18 +98,18 @@ class OrtRunner:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """None: they are the options of its providers."""
+        """Empty: they are the options of its providers."""
         return {}
 
     @property
     def batch(self) -> int | None:
-        """The first size of the input; None if it is dynamic."""
+        """The first dimension of the input; None if it is dynamic."""
         size = self._shape[0]
         return size if isinstance(size, int) else None
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """The other sizes of the input."""
+        """The other dimensions of the input."""
         return tuple(self._shape[1:])
 
     @property
@@ -124,7 +124,7 @@ class OrtRunner:
         return properties
 
     def infer(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Map images to logits; nothing is copied on the way in."""
+        """Map images to logits; the images are not copied."""
         try:
             logits: NDArray[np.float32] = self._session.run(None, {self._input: inputs})[0]
         except Exception as error:  # as above
@@ -138,17 +138,17 @@ class OrtRunner:
     def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
         """Names of the nodes as they ran, after all fusions, and their microseconds (inferences, nodes) so far.
 
-        Asked once, after the last inference of a runner with ``profiling``.
+        Called once, after the last inference of a runner with ``profiling``.
 
         Raises:
-            StorageError: the file of ONNX Runtime's profiler is not whole.
+            StorageError: the file of ONNX Runtime's profiler is incomplete.
         """
         path = Path(self._session.end_profiling())
         try:
             events = json.loads(path.read_bytes())
         except (OSError, ValueError) as error:
             raise StorageError(
-                f"ONNX Runtime could not write what its profiler saw to {path.parent}: {error}.",
+                f"ONNX Runtime could not write the output of its profiler to {path.parent}: {error}.",
                 "Free some space there, or name another folder in TMPDIR, then run again.",
             ) from None
         nodes = [e for e in events if e["cat"] == "Node" and e["name"].endswith(KERNEL_TIME)]

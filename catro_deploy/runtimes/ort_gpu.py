@@ -1,4 +1,4 @@
-"""ONNX Runtime on an NVIDIA GPU, by its CUDA or its TensorRT provider."""
+"""ONNX Runtime on an NVIDIA GPU, with its CUDA or TensorRT provider."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OrtCudaRunner", "OrtTensorrtRunner"]
 
-# The first that is built with TensorRT 10, whose networks can be strongly typed.
+# The first release built with TensorRT 10, whose networks can be strongly typed.
 STRONGLY_TYPED_SINCE = (1, 18)
 
 
@@ -29,7 +29,7 @@ class OrtCudaRunner(OrtRunner):
     _needs, _more = "CUDA, cuDNN and a driver", ""
 
     def _prepare(self) -> None:
-        """Load CUDA and cuDNN from wheels, if that is where they are: the provider itself looks in the system only."""
+        """Load CUDA and cuDNN from wheels, if they are installed so: the provider itself searches only the system."""
         preload = getattr(self._ort, "preload_dlls", None)  # since 1.21
         if preload is not None:
             preload()
@@ -42,20 +42,20 @@ class OrtCudaRunner(OrtRunner):
             return RuntimeMissingError(*closed)
         return RuntimeMissingError(
             f"ONNX Runtime {self.version} could not start its {self.wanted[0]}, and would compute on the CPU.",
-            f"It needs the versions that it is built with: {self._needs}. By pip: python3 -m pip install "
+            f"It needs the versions that it is built with: {self._needs}. With pip: python3 -m pip install "
             f"'onnxruntime-gpu[cuda,cudnn]'{self._more}; on a Jetson they are JetPack's. nvidia-smi shows the driver.",
         )
 
 
 class OrtTensorrtRunner(OrtCudaRunner):
-    """A model in ONNX Runtime's TensorRT provider, likewise; what TensorRT cannot compute falls to CUDA.
+    """A model in ONNX Runtime's TensorRT provider, likewise; what TensorRT cannot compute falls back to CUDA.
 
-    ``options`` are the provider's; ``batches`` the least, usual and most images at a time of a dynamic batch: without
-    them the provider builds a new engine whenever a batch is larger or smaller than all before.
+    ``options`` are the provider's; ``batches`` are the minimum, usual and maximum size of a dynamic batch: without them
+    the provider builds a new engine whenever a batch is larger or smaller than all before.
 
     trt_fp16_enable and trt_int8_enable stay off. If neither is set, the provider makes networks strongly typed, so that
-    precision is what the ONNX file says; with one of them TensorRT may compute in half precision what the file keeps in
-    float32.
+    the precision is that of the ONNX file; with one of them TensorRT may compute in half precision what the file keeps
+    in float32.
     """
 
     name = "onnxruntime-tensorrt"
@@ -79,7 +79,7 @@ class OrtTensorrtRunner(OrtCudaRunner):
         if _version(self.version) < STRONGLY_TYPED_SINCE:
             raise RuntimeMissingError(
                 f"ONNX Runtime {self.version} is built with a TensorRT that cannot take precision from the ONNX file.",
-                f"It takes {'.'.join(map(str, STRONGLY_TYPED_SINCE))} or later. {gpu_build_hint()}",
+                f"It needs {'.'.join(map(str, STRONGLY_TYPED_SINCE))} or later. {gpu_build_hint()}",
             )
         super()._prepare()
         with contextlib.suppress(ImportError):

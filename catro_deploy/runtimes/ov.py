@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["OvGpuRunner", "OvNpuRunner", "OvRunner"]
 
 PRECISION = "INFERENCE_PRECISION_HINT"
-# What decides speed and answers, as the compiled network says it.
+# What determines speed and answers, as the compiled network reports it.
 RECORDED = (
     PRECISION, "PERFORMANCE_HINT", "NUM_STREAMS", "INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING",
     "DYNAMIC_QUANTIZATION_GROUP_SIZE", "EXECUTION_DEVICES",
@@ -30,17 +30,17 @@ RECORDED = (
 class OvRunner:
     """A model, ONNX or IR, compiled for latency: one inference at a time, on ``threads`` of the CPU.
 
-    It computes in the precision that its file says. OpenVINO's own choice would be bfloat16 on processors that have it,
+    It computes in the precision of its file. OpenVINO's own choice would be bfloat16 on processors that support it,
     half precision on a GPU, and integers for weights that are stored as such.
 
-    ``cache`` is a folder of compiled networks, for devices that take long to compile.
+    ``cache`` is a folder of compiled networks, for devices on which compilation takes long.
     """
 
     name = "openvino"
     device = "CPU"
     options: Mapping[str, Any] = {
         "NUM_STREAMS": 1,
-        # Each thread on a core of its own would be fast as long as nothing else runs on that core.
+        # Pinning each thread to its own core would be fast only while nothing else runs on that core.
         "ENABLE_CPU_PINNING": False,
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
     }
@@ -66,7 +66,7 @@ class OvRunner:
             raise self._no_device()
         try:
             self._network = core().read_model(str(self.model))
-        except Exception as error:  # what OpenVINO raises has no class of its own
+        except Exception as error:  # OpenVINO's exceptions have no class of their own
             raise self._explain_read(said(error)) from None
         self._require_image()
         self._compile()
@@ -90,19 +90,19 @@ class OvRunner:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What the compiled network says of how it computes."""
+        """How the compiled network computes, as it reports it."""
         known = set(self._compiled.get_property("SUPPORTED_PROPERTIES"))
         return {name: words(self._compiled.get_property(name)) for name in RECORDED if name in known}
 
     @property
     def batch(self) -> int | None:
-        """The first size of the input; None if it is dynamic."""
+        """The first dimension of the input; None if it is dynamic."""
         size = self._network.input().get_partial_shape()[0]
         return None if size.is_dynamic else int(size.get_length())
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """The other sizes of the input."""
+        """The other dimensions of the input."""
         shape = self._network.input().get_partial_shape()
         return tuple([int(shape[place].get_length()) for place in range(1, len(shape))])
 
@@ -114,13 +114,13 @@ class OvRunner:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The metadata_props of the ONNX file, also of one that has become IR."""
+        """The metadata_props of the ONNX file, also of one that was converted to IR."""
         if not self._network.has_rt_info(["framework"]):
             return {}
         return {key: str(value.astype(str)) for key, value in self._network.rt_info["framework"].items()}
 
     def infer(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Map images to logits; nothing is copied on the way in."""
+        """Map images to logits; the images are not copied."""
         if inputs is not self._given:
             self._give(inputs)
         try:
@@ -134,7 +134,7 @@ class OvRunner:
 
     @contextmanager
     def visit(self) -> Iterator[None]:
-        """Load the network anew: its counters tell nothing but averages from then on."""
+        """Load the network again: its counters report only averages since it was loaded."""
         if self.profiling:
             self._compile()
             self._counters.restart()
@@ -145,7 +145,7 @@ class OvRunner:
     def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
         """Names of the nodes as they ran, after all fusions, and their microseconds (inferences, nodes) so far.
 
-        In a visit the first inference has times of its own, all others their common ones: see ``NodeCounters``.
+        In a visit, the first inference has its own times, and all others share common ones: see ``NodeCounters``.
         """
         return self._counters.node_times()
 
@@ -180,17 +180,17 @@ class OvRunner:
         chosen = words(self._compiled.get_property(PRECISION))
         if chosen != precision:
             raise FaultError(
-                f"OpenVINO {self.version} computes {self.model.name} in {chosen}, though {precision} is asked for.",
+                f"OpenVINO {self.version} computes {self.model.name} in {chosen}, though {precision} was requested.",
                 "Install another version: python3 -m pip install --upgrade openvino",
             )
 
     def _export(self) -> Any:  # noqa: ANN401 - openvino.Tensor
-        """The compiled network in memory: to load it takes a quarter of the time that compiling a small one takes."""
+        """The compiled network in memory: for a small one, loading takes a quarter of the time of compiling."""
         exported = np.frombuffer(self._compiled.export_model().getbuffer(), np.uint8)
         return self._ov.Tensor(exported, shared_memory=True)
 
     def _precision(self) -> str:
-        """That of the file: f16 if its constants are in half precision, else f32; integers say so themselves."""
+        """The file's precision: f16 if it has constants in half precision, else f32; integers are in the graph."""
         constants = [op for op in self._network.get_ops() if op.get_type_name() == "Constant"]
         return "f16" if any(op.get_element_type() == self._ov.Type.f16 for op in constants) else "f32"
 
@@ -217,7 +217,7 @@ class OvRunner:
     def _explain_read(self, reason: str) -> CatroError:
         return ModelError(
             f"OpenVINO {self.version} cannot read {self.model}: {reason}",
-            "If the file is not whole, make it again: catro-deploy export. Else export for an older opset "
+            "If the file is incomplete, make it again: catro-deploy export. Else export for an older opset "
             "(export.opset), or install a newer openvino.",
         )
 
@@ -229,7 +229,7 @@ class OvRunner:
 
 
 class OvGpuRunner(OvRunner):
-    """Likewise on an Intel GPU; its times have the copies to the GPU and back in them."""
+    """``OvRunner`` on an Intel GPU; its times include the copies to the GPU and back."""
 
     name = "openvino-gpu"
     device = "GPU"
@@ -237,7 +237,7 @@ class OvGpuRunner(OvRunner):
 
 
 class OvNpuRunner(OvRunner):
-    """Likewise on an Intel NPU."""
+    """``OvRunner`` on an Intel NPU."""
 
     name = "openvino-npu"
     device = "NPU"

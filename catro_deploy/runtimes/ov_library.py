@@ -1,4 +1,4 @@
-"""The package ``openvino``: imported so that it reports nothing, and what it says in words."""
+"""The package ``openvino``, imported without its telemetry; its properties and errors as text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from catro_deploy.errors import RuntimeMissingError
 __all__ = ["core", "has_device", "import_openvino", "keep_silent", "said", "short_version", "words"]
 
 TELEMETRY = "openvino_telemetry"
-# Where in OpenVINO's sources an exception was raised, and that it was one.
+# Lines of an exception that only give the place in OpenVINO's sources where it was raised.
 ORIGIN = re.compile(r"^(Exception from|Check '.*' failed at|FrontEnd API failed with) ?\S*:?$")
 
 
 def import_openvino() -> Any:  # noqa: ANN401 - a module that is not imported before
-    """The module ``openvino``, which reports nothing.
+    """The module ``openvino``, without its telemetry.
 
     Raises:
         RuntimeMissingError: it is not installed, or does not fit this machine.
@@ -33,17 +33,17 @@ def import_openvino() -> Any:  # noqa: ANN401 - a module that is not imported be
 
 
 def keep_silent() -> None:
-    """See to it that OpenVINO, if it is imported from now on, reports nothing to anybody.
+    """Disable OpenVINO's telemetry, if OpenVINO is imported later.
 
-    Importing it sends an event to Intel's account at Google Analytics and writes to ~/intel, unless the package that
-    does so, on which it depends, cannot be imported: OpenVINO then has a stub in its place.
+    Importing OpenVINO sends an event to Intel's account at Google Analytics and writes to ~/intel, unless the package
+    that does so, one of its dependencies, cannot be imported: OpenVINO then uses a stub in its place.
     """
     sys.modules.setdefault(TELEMETRY, None)  # type: ignore[arg-type]
 
 
 @lru_cache(None)
 def core() -> Any:  # noqa: ANN401 - openvino.Core
-    """What reads and compiles networks; one is enough.
+    """The object that reads and compiles networks; one is enough.
 
     Raises:
         RuntimeMissingError: OpenVINO is not installed.
@@ -52,7 +52,7 @@ def core() -> Any:  # noqa: ANN401 - openvino.Core
 
 
 def has_device(name: str) -> bool:
-    """Whether OpenVINO finds a device of this kind here: ``CPU``, ``GPU``, of which it may number several, or ``NPU``.
+    """Whether OpenVINO finds a device of this kind here: ``CPU``, ``GPU`` (several are numbered) or ``NPU``.
 
     Raises:
         RuntimeMissingError: OpenVINO is not installed.
@@ -66,13 +66,13 @@ def short_version(openvino: Any) -> str:  # noqa: ANN401 - the module
 
 
 def words(value: Any) -> str:  # noqa: ANN401 - whatever a property is
-    """A property's value as text: OpenVINO has types of its own for some."""
+    """A property's value as text: OpenVINO has its own types for some."""
     if isinstance(value, (list, tuple, set)):
         return ", ".join(words(one) for one in value)
     return str(value.to_string() if hasattr(value, "to_string") else getattr(value, "name", value))
 
 
 def said(error: Exception) -> str:
-    """What an exception of OpenVINO's says, without where in its sources it was raised."""
+    """The message of an OpenVINO exception, without the place in its sources where it was raised."""
     lines = [line.strip() for line in str(error).splitlines()]
     return " ".join(line for line in lines if line and not ORIGIN.match(line)) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Times of single nodes from OpenVINO's counters, which tell averages only."""
+"""Times of single nodes from OpenVINO's counters, which report only averages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeCounters", "common_times_us"]
 
-# An inference in which a node takes so much longer than usual was disturbed, beyond what rounding may account for.
+# An inference in which a node takes this many times as long as usual, beyond rounding errors, was disturbed.
 DISTURBED = 1.5
 
 
 class NodeCounters:
-    """What the counters said after each inference, a stretch for each time that the network was loaded.
+    """Readings of the counters after each inference, in one stretch for each time the network was loaded.
 
-    A counter is the average, in whole microseconds, of all inferences since then. The first inference, which prepares
-    much, is told exactly; the others have what is left in common.
+    A counter is the average, in whole microseconds, of all inferences since then. The time of the first inference,
+    which prepares much, is therefore exact; all others share times derived from the rest.
     """
 
     def __init__(self) -> None:
@@ -27,11 +27,11 @@ class NodeCounters:
         self._stretches: list[list[list[float]]] = []
 
     def restart(self) -> None:
-        """The network was loaded anew."""
+        """Begin a new stretch: the network was loaded again."""
         self._stretches.append([])
 
     def read(self, request: Any) -> None:  # noqa: ANN401 - openvino.InferRequest
-        """Note what the counters of ``request`` say after one more inference."""
+        """Read the counters of ``request`` after one more inference."""
         found = request.get_profiling_info()
         self._names = [node.node_name for node in found]
         if not self._stretches:
@@ -41,7 +41,7 @@ class NodeCounters:
     def node_times(self) -> tuple[list[str], NDArray[np.float64]]:
         """Names of the nodes that took time, and their microseconds (inferences, nodes).
 
-        Others were fused into these, or only stand for tensors.
+        Other nodes were fused into these, or only represent tensors.
         """
         stretches = [np.array(readings) for readings in self._stretches if readings]
         if not stretches:
@@ -53,11 +53,11 @@ class NodeCounters:
 
 
 def common_times_us(readings: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Microseconds of each node in all inferences but the first: (nodes,) of ``readings`` (inferences, nodes).
+    """Microseconds of each node in all inferences but the first: (nodes,) from ``readings`` (inferences, nodes).
 
-    The k-th reading times k is the sum of all times so far, less than k too small; differences of such sums are single
-    times, the less exact the larger k is. Their mean is exact to a microsecond: errors of rounding cancel out. Single
-    times that are much longer than usual are left out: something else had the processor meanwhile.
+    The k-th reading times k is the sum of all times so far, too small by less than k. Differences of such sums are
+    single times, which are less exact for larger k. Their mean is exact to a microsecond: rounding errors cancel out.
+    Single times that are much longer than usual are left out: something else used the processor meanwhile.
     """
     if len(readings) < 2:
         return np.asarray(readings[0], dtype=np.float64)

@@ -22,7 +22,7 @@ SHAPE = (1, 4)
 
 
 def try_runtime(runtime: str) -> str:
-    """Run a tiny network by ``runtime``, or use the GPU by CUDA if that needs engines; return its version.
+    """Run a tiny network in ``runtime``, or use the GPU through CUDA if that needs engines; return its version.
 
     Raises:
         UsageError: there is no such runtime.

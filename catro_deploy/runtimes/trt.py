@@ -44,8 +44,8 @@ class TrtRunner:
         self._engine, self._sidecar = loaded(self.model)
         from polygraphy.cuda import Stream
 
-        self._stream = Stream()  # TensorRT waits for more than it must on the default one
-        # By default a context takes the memory of the largest profile; this one that of the profile in use.
+        self._stream = Stream()  # on the default stream, TensorRT waits for more than it must
+        # By default a context allocates the memory of the largest profile; this one only that of the profile in use.
         strategy = self._trt.ExecutionContextAllocationStrategy.ON_PROFILE_CHANGE
         self._context = self._engine.create_execution_context(strategy)
         if self._context is None:
@@ -78,17 +78,17 @@ class TrtRunner:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """None: they are in the engine."""
+        """Empty: they are in the engine."""
         return {}
 
     @property
     def batch(self) -> int | None:
-        """The first size of the input; None if it is dynamic, and ``infer`` takes any number of images."""
+        """The first dimension of the input; None if it is dynamic, and ``infer`` takes any number of images."""
         return None if self._shape[0] < 0 else self._shape[0]
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """The other sizes of the input."""
+        """The other dimensions of the input."""
         return self._shape[1:]
 
     @property
@@ -104,7 +104,7 @@ class TrtRunner:
         return metadata
 
     def infer(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Map images to logits, from and to the host's memory, in batches that the engine was built for."""
+        """Map images to logits, both in the host's memory, in batch sizes that the engine was built for."""
         count = len(inputs)
         size = self._batch_for(count)
         with polygraphed(f"Running {self.model.name}"):
@@ -130,13 +130,13 @@ class TrtRunner:
     ) -> Callable[[], float]:
         """A function that runs ``inputs`` once per call, and returns the GPU's time in microseconds.
 
-        Copies between the host and the GPU count with ``transfers``; with ``graph`` all of it is one CUDA graph. What
-        the host took to hand the work over is added to ``enqueue_us``.
+        With ``transfers``, the time includes copies between the host and the GPU; with ``graph``, all of the work is
+        one CUDA graph. The microseconds that the host took to enqueue the work are appended to ``enqueue_us``.
         """
         clock, handed_over = time.perf_counter_ns, [] if enqueue_us is None else enqueue_us
         with polygraphed(f"Running {self.model.name}"):
             buffers, stream = self._sized(inputs.shape), self._stream.ptr
-        self.infer(inputs)  # a first time before a capture: TensorRT then prepares what cannot be captured
+        self.infer(inputs)  # once before a capture: TensorRT then prepares what cannot be captured
         begin, end = buffers.event(), buffers.event()
         launch: Callable[[], None] = lambda: self._enqueue(buffers, transfers=transfers)  # noqa: E731
         if graph:
@@ -157,7 +157,7 @@ class TrtRunner:
         return once
 
     def shapes(self, batch: int) -> str:
-        """The input as ``trtexec`` wants it, such as ``image:8x3x32x32``; empty if the engine takes but one shape."""
+        """The input as ``trtexec`` needs it, such as ``image:8x3x32x32``; empty if the engine takes only one shape."""
         return "" if self.batch else f"{self._input}:{'x'.join(map(str, (batch, *self.image_shape)))}"
 
     def visit(self) -> AbstractContextManager[None]:
@@ -205,14 +205,14 @@ class TrtRunner:
     def _misfit(self, shape: tuple[int, ...]) -> ModelError:
         return ModelError(
             f"The engine {self.model.name} does not take images of shape {shape}.",
-            "It takes as many at a time as bench.batch and bench.batches say. For more than one set "
-            "export.dynamic_batch = true, export and build again.",
+            "It takes the batch sizes in bench.batch and bench.batches. For more than one image at a time set "
+            "export.dynamic_batch = true, then export and build again.",
         )
 
     def _no_memory(self) -> FaultError:
         return FaultError(
             f"TensorRT cannot run {self.model.name}: probably the GPU's memory is too small.",
-            "End what else runs there, or take fewer images at a time (bench.batch, bench.batches).",
+            "Stop other programs on the GPU, or use a smaller batch (bench.batch, bench.batches).",
         )
 
     def _enqueue(self, buffers: _Buffers, *, transfers: bool) -> None:
@@ -226,7 +226,7 @@ class TrtRunner:
 
 
 class _Buffers:
-    """Buffers of images of one shape and of outputs on host and GPU, and the timers for them."""
+    """Buffers for images of one shape and for outputs, on host and GPU, with their events and CUDA graphs."""
 
     def __init__(self, shape: tuple[int, ...], image_type: Any, outputs: list[tuple[tuple[int, ...], Any]]) -> None:  # noqa: ANN401 - numpy's types
         from polygraphy.cuda import DeviceArray
@@ -241,7 +241,7 @@ class _Buffers:
         self.outputs_there = [DeviceArray(shape, DataType.from_dtype(np.dtype(kind))) for shape, kind in outputs]
 
     def event(self) -> Event:
-        """A new one, freed with the buffers."""
+        """A new event, freed with the buffers."""
         self.events.append(Event())
         return self.events[-1]
 
@@ -254,7 +254,7 @@ class _Buffers:
 
 def _profiler(trt: Any) -> Any:  # noqa: ANN401 - a module; a class of it
     class Profiler(trt.IProfiler):  # type: ignore[misc]
-        """Records TensorRT's report after each inference: layers in their order."""
+        """Records TensorRT's report after each inference: layers in order."""
 
         def __init__(self) -> None:
             trt.IProfiler.__init__(self)

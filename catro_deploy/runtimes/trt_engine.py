@@ -1,4 +1,4 @@
-"""TensorRT engines as files: an engine runs only where it was built, as its sidecar says, and is not loaded elsewhere.
+"""TensorRT engine files: an engine runs only where it was built, as its sidecar records, and is not loaded elsewhere.
 
 Errors of TensorRT and Polygraphy are raised as this package's errors.
 """
@@ -25,7 +25,7 @@ __all__ = ["import_tensorrt", "loaded", "place_of", "polygraphed", "sidecar_of",
 REBUILD = "Build it here: catro-deploy build"
 OLDEST = (10, 3)
 SUPPORTED = (
-    "TensorRT 10.3 to 11 are supported. On a Jetson install JetPack 6.1 or later (TensorRT 10.3), best JetPack 7."
+    "TensorRT 10.3 to 11 are supported. On a Jetson install JetPack 6.1 or later (TensorRT 10.3), preferably JetPack 7."
 )
 # NVIDIA deprecated weak typing in favour of strong typing in 10.12: https://docs.nvidia.com/deeplearning/tensorrt/
 # latest/getting-started/release-notes-10/10.12.0.html
@@ -52,7 +52,7 @@ def import_tensorrt() -> Any:  # noqa: ANN401 - a module without annotations
 
 
 def typing_hint(trt: Any) -> str:  # noqa: ANN401 - the module
-    """What to try where a version from before strong typing was the rule fails; empty for later ones."""
+    """What to try if a version from before strong typing became the rule fails; empty for later ones."""
     if _release(trt) >= MATURE:
         return ""
     return (
@@ -67,7 +67,7 @@ def _release(trt: Any) -> tuple[int, ...]:  # noqa: ANN401 - the module
 
 @contextmanager
 def polygraphed(doing: str) -> Iterator[None]:
-    """Run the block with Polygraphy; its errors name ``doing`` and TensorRT's messages.
+    """Run the block with Polygraphy; its errors include ``doing`` and TensorRT's messages.
 
     Raises:
         FaultError: Polygraphy or this package failed in the block.
@@ -79,21 +79,21 @@ def polygraphed(doing: str) -> Iterator[None]:
     except ImportError as error:
         raise RuntimeMissingError(f"Polygraphy cannot be imported ({error}).", "pip install polygraphy") from None
     G_LOGGER.use_python_logging_system = True  # TensorRT's own messages come through it, too
-    log, said = logging.getLogger("Polygraphy"), _Said(logging.ERROR)
+    log, errors = logging.getLogger("Polygraphy"), _LastErrors(logging.ERROR)
     log.propagate = False
-    log.addHandler(said)
+    log.addHandler(errors)
     try:
         yield
     except PolygraphyException as error:
         status = re.search(r"CUDA Error: (\d+)", str(error))
-        raise cuda_error(int(status[1]) if status else 0, said.told(f"{doing} failed: {error}")) from None
+        raise cuda_error(int(status[1]) if status else 0, errors.added_to(f"{doing} failed: {error}")) from None
     except FaultError as error:
-        raise type(error)(said.told(error.problem), error.hint) from None
+        raise type(error)(errors.added_to(error.problem), error.hint) from None
     finally:
-        log.removeHandler(said)
+        log.removeHandler(errors)
 
 
-class _Said(logging.Handler):
+class _LastErrors(logging.Handler):
     """Keeps the last errors that TensorRT logged."""
 
     def __init__(self, level: int) -> None:
@@ -103,8 +103,8 @@ class _Said(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self._lines.append(record.getMessage())
 
-    def told(self, problem: str) -> str:
-        """``problem`` with them."""
+    def added_to(self, problem: str) -> str:
+        """``problem``, followed by these errors."""
         return "\n".join([problem, *(f"  {line}" for line in self._lines)])
 
 
@@ -118,7 +118,7 @@ def place_of() -> dict[str, Any]:
 
 
 def sidecar_of(engine: Path) -> Path:
-    """The file next to ``engine`` that says what it was built from, how, and where."""
+    """The file next to ``engine`` that records what it was built from, how, and where."""
     return engine.with_name(f"{engine.name}.json")
 
 
@@ -127,7 +127,7 @@ def loaded(engine: Path) -> tuple[Any, dict[str, Any]]:
 
     Raises:
         ModelError: the sidecar is missing or damaged, or the engine was built elsewhere.
-        FaultError: TensorRT refuses it.
+        FaultError: TensorRT rejects it.
     """
     try:
         sidecar: dict[str, Any] = json.loads(sidecar_of(engine).read_text(encoding="utf-8"))

@@ -79,7 +79,7 @@ def test_a_provider_that_chooses_the_precision_itself_is_refused(tmp_path, happe
     runner = open_runner("onnxruntime-tensorrt", write_conv_chain(tmp_path / "m.onnx"), 1)
     with pytest.raises(RuntimeMissingError, match=version) as caught, runner:
         pass
-    assert caught.value.hint.startswith("It takes 1.18 or later. Install")
+    assert caught.value.hint.startswith("It needs 1.18 or later. Install")
     assert happened == []
 
 
@@ -110,7 +110,7 @@ def test_a_build_for_gpus_that_was_overwritten_is_installed_again(tmp_path, monk
         open_runner("onnxruntime-cuda", write_conv_chain(tmp_path / "m.onnx"), 1),
     ):
         pass
-    assert "onnxruntime was last" in caught.value.hint
+    assert "onnxruntime was installed last" in caught.value.hint
     assert caught.value.hint.endswith("pip install --force-reinstall --no-deps onnxruntime-gpu")
 
 
