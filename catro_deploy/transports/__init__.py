@@ -1,6 +1,6 @@
 """Ways to run a job of the agent: in a process on this machine, over ssh on one of the user's devices, or by hand.
 
-A device is a string: HERE, the name of a device, or the path of a file of results that were carried back.
+A device is a string: HERE, the name of a device, or the path of a file of results that was carried back.
 """
 
 import os
@@ -24,7 +24,7 @@ from catro_deploy.transports.ssh import run_far
 __all__ = ["device_of", "reached", "run_job"]
 
 CARRIED = "/"
-"""Occurs in the absolute path of a file of results, and in no device's name."""
+"""Occurs in every absolute path of a file of results, and in no device's name."""
 
 
 def device_of(device: str, run: RunFolder) -> str:
@@ -51,17 +51,17 @@ def run_job(
 ) -> R:
     """Run ``job`` on ``device`` with the ``files`` of ``folder``; return its result.
 
-    ``on_event`` gets its events, ``note`` messages for the user. When this returns or raises, the job has ended; but if
-    the connection is lost or this process is killed, a remote job continues, and the next call with the same job picks
-    it up.
+    ``on_event`` is called with its events, ``note`` with messages for the user. When this returns or raises, the job
+    has finished; but if the connection is lost or this process is killed, a remote job continues, and the next call
+    with the same job picks it up.
 
     Raises:
         TargetError: there is no such device.
-        DeviceError: it cannot be reached, or refuses.
+        DeviceError: it cannot be reached, or it refuses the call.
         CatroError: the agent reported it.
         FaultError: the agent crashed, or took longer than ``limit_s`` seconds.
-        RunFolderError: the results that were carried back are damaged, or of another job.
-        MessageError: an event or the result is damaged, or of another version.
+        RunFolderError: the results that were carried back are damaged, or belong to another job.
+        MessageError: an event or the result is damaged, or has another version.
     """
     events: Generator[dict[str, Any], None, None]
     if CARRIED in device:
@@ -85,7 +85,7 @@ def run_job(
 def _here(
     job: Job[Any], folder: Path, limit_s: float, note: Callable[[str], None]
 ) -> Generator[dict[str, Any], None, None]:
-    """The events of ``job`` on this machine; what it times it times alone, whichever process asked for it.
+    """The events of ``job`` on this machine; a job that measures time runs alone, whichever process requested it.
 
     Raises:
         StorageError: the cache folder cannot be written.

@@ -22,7 +22,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @cache
 def agent_file(runtime: str = "") -> bytes:
-    """The content of a zip application, with what it needs to run networks by ``runtime``."""
+    """The content of a zip application, with what it needs to run networks in ``runtime``."""
     sources = {"__main__.py": MAIN}
     for pattern in PARTS:
         for path in sorted(PACKAGE.glob(pattern)):

@@ -1,4 +1,4 @@
-"""Jobs for devices that cannot be reached: a tar that is carried there, and a file with the results that comes back."""
+"""Jobs for devices that cannot be reached: a tar file that is carried there, and a file of results that comes back."""
 
 import io
 import json
@@ -42,7 +42,7 @@ J_co = TypeVar("J_co", bound=Job[Any], covariant=True)
 
 @dataclass(frozen=True)
 class Errand(Generic[J_co]):
-    """One job with its ``files``, of one folder."""
+    """One job with its ``files``, which are in one folder."""
 
     title: str
     job: J_co
@@ -79,10 +79,10 @@ def write_bundle(path: Path, errands: Sequence[Errand[Job[Any]]], folder: Path, 
 
 
 def answer(results: Path, job: Job[Any], folder: Path, files: Sequence[str]) -> Generator[dict[str, Any], None, None]:
-    """The events of ``job`` among ``results`` that hold its answer, as JSON; the last one is its result.
+    """The events of ``job`` in the file ``results``, as JSON; the last one is its result.
 
     Raises:
-        RunFolderError: it is not there: the results cannot be read, are damaged, or of other networks.
+        RunFolderError: it has no result: the file cannot be read, is damaged, or belongs to other networks.
     """
     name = job_name(to_json(job), _hashes(folder, files))
     try:
@@ -96,7 +96,7 @@ def answer(results: Path, job: Job[Any], folder: Path, files: Sequence[str]) -> 
     except MessageError as error:
         raise RunFolderError(error.problem, error.hint) from None
     raise RunFolderError(
-        f"{results} has no answer to this run's {job.NAME}: it is of another run, or of an older state of it.",
+        f"{results} has no result for this run's {job.NAME}: it is of another run, or of an older state of this one.",
         "Make a bundle of this run and carry it to the device: catro-deploy bundle",
     )
 

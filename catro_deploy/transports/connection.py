@@ -1,4 +1,4 @@
-"""Calls of the agent on another machine by the OpenSSH client, retried where the connection is lost.
+"""Calls to the agent on another machine with the OpenSSH client, retried if the connection is lost.
 
 No user text reaches a shell unquoted, and the user's ssh checks host keys.
 """
@@ -28,9 +28,9 @@ __all__ = ["Connection", "GivenUp", "Lost", "NoAgent", "connected"]
 # A dead connection is noticed after 15 s.
 OPTIONS = ("-T", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
 NO_CONNECTION = 255
-# How long a lost connection is tried again, and the pauses between.
+# How long a lost connection is retried, and the pauses between attempts.
 PATIENCE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 900.0, 1.0, 30.0
-# Longest path of the socket that ssh's calls share.
+# Longest path of the folder of the socket that ssh's calls share.
 LONGEST_SOCKET_FOLDER = 40
 ENDING_S = 15
 TOKEN_BYTES = 8
@@ -39,20 +39,20 @@ GOES_ON = "The job continues there. Run the same command again to fetch its resu
 R = TypeVar("R")
 
 
-class Lost(Exception):  # noqa: N818 - not the user's error: it is tried again
-    """The connection failed; the argument is what ssh said."""
+class Lost(Exception):  # noqa: N818 - not the user's error: it is retried
+    """The connection failed; the argument is ssh's standard error."""
 
 
-class NoAgent(DeviceError):  # noqa: N818 - it is mended by installing
-    """The agent is not on the device yet, or damaged; ``arrived`` bytes of it came before the connection was cut."""
+class NoAgent(DeviceError):  # noqa: N818 - installing fixes it
+    """The agent is not on the device yet, or is damaged; ``arrived`` bytes of it came before the connection was cut."""
 
     def __init__(self, device: Device, arrived: int) -> None:
-        super().__init__(f"{device.name} has lost the agent, or it was changed there.", "Run the command again.")
+        super().__init__(f"The agent on {device.name} is missing, or was changed there.", "Run the command again.")
         self.arrived = arrived
 
 
-class GivenUp(Exception):  # noqa: N818 - the job goes on, unlike with other errors
-    """The connection could not be restored: problem and hint."""
+class GivenUp(Exception):  # noqa: N818 - the job continues, unlike with other errors
+    """The connection could not be restored; the arguments are problem and hint."""
 
 
 @contextmanager
@@ -75,9 +75,9 @@ def connected(device: Device, agent: bytes, note: Callable[[str], None]) -> Iter
 
 @dataclass
 class Connection:
-    """The ``agent`` on ``device``, called by the command ``ssh``.
+    """The ``agent`` on ``device``, called with the command ``ssh``.
 
-    ``token`` marks its uploads there, of which ``arrived`` bytes were there when the device was asked last.
+    ``token`` marks its uploads there; ``arrived`` bytes of them were there when the device was last queried.
     """
 
     device: Device
@@ -93,13 +93,13 @@ class Connection:
 
         Raises:
             Lost: the connection is lost.
-            NoAgent: the agent is not there.
+            NoAgent: the agent is missing on the device.
             CatroError: the agent reported it.
         """
         return self._call(self._command("run", *verb), stdin, timeout_s)
 
     def install(self, offset: int) -> None:
-        """Send the agent from byte ``offset`` on."""
+        """Send the agent from byte ``offset`` onwards."""
         self._call(self._command("install", str(len(self.agent)), str(offset)), self.agent[offset:])
 
     def events(self, name: str, seen: list[int]) -> Iterator[dict[str, Any]]:
@@ -127,7 +127,7 @@ class Connection:
             raise Lost(said)
 
     def patiently(self, attempt: Callable[[], R]) -> R:
-        """Retry ``attempt`` while the connection is lost, unless it never existed.
+        """Retry ``attempt`` while the connection is lost, unless it was never established.
 
         Progress of uploads restarts the time limit.
         """
@@ -145,7 +145,7 @@ class Connection:
                     arrived, pause_s, deadline = self.arrived, FIRST_PAUSE_S, time.monotonic() + PATIENCE_S
                 if time.monotonic() > deadline:
                     raise GivenUp(
-                        f"The connection to {self.device.name} was lost, and could not be made again for "
+                        f"The connection to {self.device.name} was lost, and could not be restored within "
                         f"{PATIENCE_S:g} s: {_last_line(str(lost))}",
                         GOES_ON,
                     ) from None
@@ -173,7 +173,7 @@ class Connection:
                     return event["result"]
         said = done.stderr.decode(errors="replace")
         self._check(done.returncode, said)
-        raise explained(self.device, done.returncode, said)  # another program
+        raise explained(self.device, done.returncode, said)  # another program answered
 
     def _raise_refusal(self, event: Mapping[str, Any]) -> None:
         if event["event"] in ("error", "missing"):

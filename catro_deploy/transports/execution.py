@@ -21,13 +21,13 @@ WITH_ENGINES = ("tensorrt", "onnxruntime-tensorrt")
 
 @dataclass(frozen=True)
 class Use:
-    """The runtime, its precision and threads, and the images at a time; ``device`` is one of the user's, or HERE.
+    """The runtime, its precision and threads, and the batch size; ``device`` is one of the user's, or HERE.
 
-    ``precision`` is that of the pruned network; the original is compared with in ``own_precision``, the target's.
-    ``kept_in_float`` are layers that stay in the latter where the network is in int8.
+    ``precision`` is that of the pruned network; the original that it is compared with runs in ``own_precision``, the
+    target's. ``kept_in_float`` are layers that stay in the latter if the network is in int8.
 
-    ``engine`` is how engines are built, for runtimes that need them; ``ways`` are those in which inferences are timed,
-    without the batch of a ``Mode``; the first is the one that counts. ``interface`` is what networks take and return.
+    ``engine`` is how engines are built, for runtimes that need them; ``ways`` are the modes in which inferences are
+    timed, each a ``Mode`` without its batch; the first one counts. ``interface`` is what networks take and return.
     """
 
     target: str
@@ -44,11 +44,11 @@ class Use:
 
     @property
     def mode(self) -> Mode:
-        """The first mode, which the budget counts."""
+        """The first mode, to which the budget applies."""
         return self.modes([self.batch])[0]
 
     def modes(self, batches: Sequence[int]) -> tuple[Mode, ...]:
-        """All modes with ``batch`` images at a time."""
+        """All modes with each of ``batches``, in images at a time."""
         return tuple(Mode(batch, way.get("transfers"), way.get("cuda_graph")) for batch in batches for way in self.ways)
 
 
@@ -61,7 +61,7 @@ def bench_job(
     beside: bool = False,
     soak_s: float = 0.0,
 ) -> BenchJob:
-    """Time ``original`` and ``pruned`` of ``models`` in ``modes``, by default the one that the budget counts."""
+    """Time ``original`` and ``pruned`` of ``models`` in ``modes``, by default the one to which the budget applies."""
     return BenchJob(
         runtime=use.runtime,
         threads=use.threads,

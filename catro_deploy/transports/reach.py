@@ -13,19 +13,19 @@ from catro_deploy.transports.registry import HERE
 
 __all__ = ["compared_runtimes", "profilable", "reachable", "require_latency", "require_reachable"]
 
-# Of each runtime that does not come with this package.
+# The package of each runtime that does not come with this one.
 PACKAGES = {**ON_GPU, "openvino": "openvino", "openvino-gpu": "openvino", "openvino-npu": "openvino"}
 # Runtimes that need more than the ONNX file.
 BUILD_ENGINES = ("tensorrt", "onnxruntime-tensorrt")
 AUTO = "auto"
-# What OpenVINO calls the devices of a kind.
+# OpenVINO's names for devices of a kind.
 INTELS = {"igpu": "GPU", "npu": "NPU"}
 
 
 def reachable(target: Target, device: str = HERE) -> bool:
     """Whether this version can run networks on ``target``: on the ``device``, or on this machine if it is one.
 
-    This machine can be a target if the package of its runtime is installed and, for Intel's devices, finds one.
+    This machine can be one if the package of the runtime is installed and, for Intel's devices, finds one.
     """
     known = target.runtime in RUNTIMES and target.runtime in BY_KIND[target.kind]
     if target.transport == "none" or not known:
@@ -39,10 +39,10 @@ def reachable(target: Target, device: str = HERE) -> bool:
 
 
 def compared_runtimes(target: Target, asked: Sequence[str]) -> tuple[str, ...]:
-    """The runtimes to compare on ``target``, its own first; ``auto``: all that run ONNX files as they are on its kind.
+    """The runtimes to compare on ``target``, its own first; ``auto``: all that run ONNX files directly on its kind.
 
     Raises:
-        UsageError: one does not.
+        UsageError: one of ``asked`` does not.
     """
     possible = [name for name in BY_KIND[target.kind] if name in RUNTIMES and name not in BUILD_ENGINES]
     wanted = possible if AUTO in asked else asked
@@ -56,7 +56,7 @@ def compared_runtimes(target: Target, asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_installed(package: str) -> bool:
-    """Whether a package can be imported, or else is known to pip: a system's TensorRT may not be."""
+    """Whether a package can be imported, or else is known to pip, which a system-wide TensorRT may not be."""
     try:
         return importlib.util.find_spec(package) is not None or bool(metadata.version(package))
     except (metadata.PackageNotFoundError, ModuleNotFoundError):
@@ -66,7 +66,7 @@ def _is_installed(package: str) -> bool:
 def profilable(target: Target) -> bool:
     """Whether the layers of a network can be timed on ``target`` where it is reachable.
 
-    Runtimes for NVIDIA's GPUs rename layers, or report only when they were launched; OpenVINO's counters have only been
+    Runtimes for NVIDIA's GPUs rename layers, or report only their launch times; OpenVINO's counters have only been
     tested on CPUs.
     """
     return target.kind == "cpu"
@@ -91,8 +91,8 @@ def require_reachable(target: Target, device: str, stage: str) -> None:
     )
     if target.transport != "local" and target.runtime in RUNTIMES:
         raise TargetError(
-            f"{stage} cannot run on {target.name}: it is another machine ({target.transport}), and nothing says which.",
-            f"{own}. One that cannot be reached gets a bundle: catro-deploy bundle",
+            f"{stage} cannot run on {target.name}: it is another machine ({target.transport}), and no device is named.",
+            f"{own}. For a device that cannot be reached, make a bundle: catro-deploy bundle",
         )
     if package := PACKAGES.get(target.runtime):
         lacking = INTELS.get(target.kind, package) if _is_installed(package) else package
@@ -104,7 +104,7 @@ def require_reachable(target: Target, device: str, stage: str) -> None:
         )
     raise TargetError(
         f"{stage} cannot run on {target.name}: this version has no {target.runtime} for a {target.kind}.",
-        f"It runs networks by {', '.join(RUNTIMES)}.",
+        f"It runs networks in {', '.join(RUNTIMES)}.",
     )
 
 
@@ -112,11 +112,11 @@ def require_latency(target: Target, device: str = HERE) -> None:
     """Check that latency on ``target`` can be measured from here, or else estimated.
 
     Raises:
-        TargetError: neither.
+        TargetError: neither is possible.
     """
     if target.gpu is None and reachable(target, device) and not profilable(target):
         raise TargetError(
-            f"Layers on {target.name} can neither be timed nor estimated: budgets of latency need one or the other.",
+            f"Layers on {target.name} can neither be timed nor estimated: latency budgets need one or the other.",
             "Name a budget of multiply-accumulates, such as --budget 50%flops; verify and bench measure the result.",
         )
     if not reachable(target, device) and target.gpu is None:

@@ -33,7 +33,7 @@ def is_final(said: str) -> bool:
 
 
 def explained(device: Device, code: int, said: str) -> DeviceError:
-    """The error for a call to ``device`` that ended with ``code`` and no answer; ``said`` is its standard error."""
+    """The error for a call to ``device`` that exited with ``code`` and no result; ``said`` is its standard error."""
     lines = [line for line in said.strip().splitlines() if line.strip("@ ")][-LAST_LINES:]
     if code in NO_COMMAND:
         return DeviceError(

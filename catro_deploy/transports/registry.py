@@ -26,7 +26,7 @@ class Device(BaseModel):
     """One computer that runs networks, reached by ssh.
 
     Attributes:
-        ssh: where it is, as the ``ssh`` command takes it: ``user@host``, or a name of ``~/.ssh/config``.
+        ssh: its address, as the ``ssh`` command takes it: ``user@host``, or a host in ``~/.ssh/config``.
         target: its target's name.
         python: the interpreter there: 3.8 or later, with numpy and the target's runtime.
         folder: where the agent keeps files there; relative to the home of the user who logs in.
@@ -81,10 +81,10 @@ def find_device(name: str) -> Device:
 
 
 def add_device(device: Device, *, force: bool = False) -> Path:
-    """Keep ``device``; return the file.
+    """Save ``device``; return the path of the file.
 
     Raises:
-        TargetError: its name cannot be one, or is taken and not ``force``.
+        TargetError: its name is invalid, or is taken without ``force``.
         StorageError: the file cannot be written.
     """
     devices, path = load_devices(), _path()

@@ -1,7 +1,7 @@
 """The targets that one network is made for: the first, and further ones on which it must meet the same budgets.
 
-Each is a side: the settings of the run, with the target, the device and the number format of that side in their place,
-so that all that works on one target works on each.
+Each is a side: the settings of the run, with the target, the device and the number format of that side filled in, so
+that everything that works on one target works on each.
 """
 
 import re
@@ -21,7 +21,7 @@ ENTRY = re.compile(r"(?P<target>[^@]+?)(?::(?P<precision>fp32|fp16|int8))?(?:@(?
 
 @dataclass(frozen=True)
 class Side:
-    """One target, ``name`` as the user wrote it, under the ``settings`` of the run with what concerns it in place."""
+    """One target, ``name`` as the user wrote it, with the ``settings`` of the run adapted to it."""
 
     name: str
     target: Target
@@ -29,7 +29,7 @@ class Side:
 
     @property
     def device(self) -> str:
-        """Which of the user's devices, or HERE."""
+        """The name of one of the user's devices, or HERE."""
         return self.settings.prune.device
 
 
@@ -37,8 +37,8 @@ def sides_of(settings: Settings) -> list[Side]:
     """All targets of ``settings``, the first one first.
 
     Raises:
-        SettingsError: an entry cannot be read, or names a precision that the run does not make, or one is there twice.
-        TargetError: a target or a device is not known, or they do not go together.
+        SettingsError: an entry cannot be read, or names a precision that the run does not produce, or is given twice.
+        TargetError: a target or a device is unknown, or they do not match.
     """
     pruning = settings.prune
     sides = [Side(pruning.target, load_target(pruning.target), settings)]
@@ -46,7 +46,7 @@ def sides_of(settings: Settings) -> list[Side]:
     names = [side.name for side in sides]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise SettingsError(
-            f"The target {twice} is there twice.",
+            f"The target {twice} is given twice.",
             "Tell them apart by number format or device: --target x86-cpu --target x86-cpu:fp32, --target arm-cpu@pi",
         )
     return sides
@@ -62,7 +62,7 @@ def takes_ir(settings: Settings) -> bool:
 
 
 def require_sides(settings: Settings) -> None:
-    """See to it that budgets can be measured on all of several targets.
+    """Check that budgets can be measured on every target, if there are several.
 
     Raises:
         As ``sides_of``, and TargetError: one cannot be reached.
@@ -90,28 +90,28 @@ def _side(entry: str, settings: Settings) -> Side:
 
 
 def _precision(entry: str, asked: str | None, target: Target, settings: Settings) -> str:
-    """The number format of a further target: the run's, the target's own, or one that the run makes anyway."""
+    """The number format of a further target: the run's, the target's own, or one that the run produces anyway."""
     if asked is None:
         return settings.quantize.precision
     if asked == target.precision:
         return TARGETS_OWN
     if asked != settings.quantize.precision:
         raise SettingsError(
-            f"The target {entry} is to run in {asked}, and the run makes no such file.",
-            f"Ask for it, and name the targets that run in their own: --precision {asked} --target {target.name} "
-            f"--target {target.name}:{target.precision}",
+            f"The target {entry} runs in {asked}, but the run does not produce such a file.",
+            f"Request it, and name the targets that run in their own precision: --precision {asked} "
+            f"--target {target.name} --target {target.name}:{target.precision}",
         )
     return asked
 
 
 def _device(asked: str | None, target: Target) -> str:
-    """The device that is named, or the only one of a target elsewhere."""
+    """The named device, or the only device of a target that is not this machine."""
     if asked is None:
         fitting = [device.name for device in load_devices().values() if device.target == target.name]
         return HERE if reachable(target) or len(fitting) != 1 else fitting[0]
     if find_device(asked).target != target.name:
         raise TargetError(
-            f"The device {asked} is a {find_device(asked).target}, and the target is to be {target.name}.",
+            f"The device {asked} is a {find_device(asked).target}, but the target is {target.name}.",
             f"Write {find_device(asked).target}@{asked}.",
         )
     return asked

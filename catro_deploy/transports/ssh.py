@@ -1,4 +1,4 @@
-"""Jobs on another machine, by the OpenSSH client with the user's configuration, keys and known hosts."""
+"""Jobs on another machine, run with the OpenSSH client and the user's configuration, keys and known hosts."""
 
 import getpass
 import json
@@ -39,7 +39,7 @@ def run_far(
     The last one is the result.
 
     Raises:
-        DeviceError: the device cannot be reached, or no longer: then the job continues there.
+        DeviceError: the device cannot be reached, or no longer; in the latter case the job continues there.
         CatroError: the agent reported it.
     """
     hashes = {file: file_hash(folder / file) for file in files}
@@ -118,7 +118,7 @@ class _Far:
             far.note(f"the connection to {far.device.name} was lost; the job continues there")
 
     def _begin_following(self, name: str, seen: list[int]) -> Iterator[dict[str, Any]]:
-        """Events up to the next loss of the connection; the first is waited for here, so that a loss is noticed."""
+        """Events up to the next loss of the connection; waits for the first one here, so that a loss is noticed."""
         events = self.connection.events(name, seen)
         try:
             first = next(events)
@@ -133,7 +133,7 @@ class _Far:
         return rest()
 
     def _end(self, claim: Claim) -> None:
-        """Stop a job and forget it, if possible: failures here were reported before."""
+        """Stop a job and forget it, if possible: failures here have been reported already."""
         with suppress(Lost, DeviceError, subprocess.TimeoutExpired):
             self.connection.run("end", claim.name, timeout_s=ENDING_S)
             claim.drop()

@@ -88,7 +88,7 @@ def test_results_of_another_run_are_refused(run, tmp_path):
     (tmp_path / "result.json").write_text(json.dumps(to_json(BundleResults())))
     done = command("import", str(tmp_path / "result.json"))
     assert done.exit_code == 2
-    assert "has no answer to this run's verify" in done.stderr
+    assert "has no result for this run's verify" in done.stderr
     assert "catro-deploy bundle" in done.stderr
     assert not (run / "bench.json").exists()
     assert not (run / "device-results.json").exists()

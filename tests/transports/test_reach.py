@@ -30,7 +30,7 @@ def test_a_target_that_cannot_be_measured_is_explained():
     with pytest.raises(TargetError) as caught:
         require_reachable(load_target("jetson-orin"), "", "bench")
     assert caught.value.exit_code == 2
-    for part in ("bench cannot run on jetson-orin", "another machine (bundle)", "nothing says which"):
+    for part in ("bench cannot run on jetson-orin", "another machine (bundle)", "no device is named"):
         assert part in caught.value.problem
     assert "device add NAME --ssh USER@HOST --target jetson-orin" in caught.value.hint
     assert "catro-deploy bundle" in caught.value.hint
