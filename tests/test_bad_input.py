@@ -49,7 +49,7 @@ def test_an_image_that_went_away_is_named(tiny):
     for path in (tiny / "data/train/even").iterdir():
         path.unlink()
         path.symlink_to("gone.png")
-    refused(command("prune"), 2, "The image data/train/even/", "is not there", "Put it back")
+    refused(command("prune"), 2, "The image data/train/even/", "does not exist", "Put it back")
     nothing_is_written(tiny)
 
 
@@ -85,7 +85,7 @@ def test_a_class_with_too_few_images_can_be_left_out(tiny):
         (("--data", "tests.tiny:datset"), "There is no 'datset' in tests.tiny"),
         (("--data", "tests_of_nobody:dataset"), "No module named 'tests_of_nobody'"),
         (("--classes", "acros,down"), "There is no class 'acros'. Did you mean across?"),
-        (("--classes", "across"), "two classes or more to tell apart, and there is only: across."),
+        (("--classes", "across"), "needs at least two classes, and there is only: across."),
         (("--classes", "0,3"), "Indices go from 0 to 2."),
         (("--data", "tests.tiny:datset"), "Did you mean tests.tiny:dataset?"),
         (("--model", "tests.tiny:netwrk"), "Did you mean tests.tiny:network?"),

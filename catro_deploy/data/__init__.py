@@ -1,4 +1,4 @@
-"""Names to datasets: ``gtsrb``, ``imagefolder``, ``images``, ``signs``, ``webdataset``, ``package.module:factory``."""
+"""Datasets by name: ``gtsrb``, ``imagefolder``, ``images``, ``signs``, ``webdataset``, ``package.module:factory``."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -42,18 +42,18 @@ DATASETS: dict[str, Opener] = {
 FACTORY_FORM = (
     "It is called with settings (a catro_deploy.settings.DataSettings), size (height, width) and channels (1 or 3). "
     "It must return a catro_deploy.data.Dataset whose splits give uint8 images (n, channels, height, width); "
-    "their labels are whole numbers from 0, or all -1 if they are not known."
+    "their labels are integers from 0, or all -1 if they are unknown."
 )
 
 
 def open_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
     """Open ``settings.name`` with images of ``size`` (height, width) and 3 (RGB) or 1 (grey) ``channels``.
 
-    The groups of ``settings.groups`` are added to the dataset's own, and win over those of the same name; not so if
-    the dataset has no class names.
+    ``settings.groups`` are added to the dataset's own groups, and replace those of the same name. They are not added
+    if the dataset has no class names.
 
     Raises:
-        DataError: the name is not known, the images are not there, or a group names no class.
+        DataError: the name is unknown, the images are missing, or a group is empty or names an unknown class.
     """
     if channels not in (1, 3):
         raise DataError(
@@ -67,7 +67,7 @@ def open_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -
     else:
         raise DataError(
             f"There is no dataset {settings.name!r}. {did_you_mean(settings.name, DATASETS)}".rstrip(),
-            f"Known are {', '.join(DATASETS)} and package.module:factory.",
+            f"Known datasets: {', '.join(DATASETS)} and package.module:factory.",
         )
     return with_class_names(dataset, dataset.classes, settings) if dataset.classes else dataset
 
@@ -76,7 +76,7 @@ def with_class_names(dataset: Dataset, names: Sequence[str], settings: DataSetti
     """``dataset`` with the class ``names``, and with the groups of ``settings``.
 
     Raises:
-        DataError: a group names no class.
+        DataError: a group is empty or names an unknown class.
     """
     alone = {name: members[0] for name, members in dataset.groups.items() if len(members) == 1}
     own = {
@@ -92,11 +92,11 @@ def _from_factory(settings: DataSettings, size: tuple[int, int], channels: int) 
         fault = _fault(dataset, size, channels)
     if fault:
         raise DataError(f"The factory {settings.name} returned {fault}.", FACTORY_FORM)
-    return dataset  # type: ignore[no-any-return] # _fault has looked
+    return dataset  # type: ignore[no-any-return] # checked by _fault
 
 
 def _fault(dataset: object, size: tuple[int, int], channels: int) -> str:
-    """What is wrong with a factory's result; empty if nothing is."""
+    """What is wrong with a factory's result; empty if it is valid."""
     if not isinstance(dataset, Dataset):
         return f"a {type(dataset).__name__}"
     if len(set(dataset.classes)) != len(dataset.classes):
@@ -114,7 +114,7 @@ def _fault(dataset: object, size: tuple[int, int], channels: int) -> str:
 def _split_fault(split: Split, classes: int, expected: tuple[int, ...]) -> str:
     labels = np.asarray(split.labels)
     if labels.ndim != 1 or not len(labels) or labels.dtype.kind != "i":
-        return f"whose labels are {labels.dtype} of shape {labels.shape}, not whole numbers (N,)"
+        return f"whose labels are {labels.dtype} of shape {labels.shape}, not integers (N,)"
     if not is_unlabelled(labels) and (labels.min() < 0 or labels.max() >= classes):
         return f"with labels {labels.min()} to {labels.max()} for {classes} classes"
     image: object = split.images([0])

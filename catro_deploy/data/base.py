@@ -13,7 +13,7 @@ from catro_deploy.data.sources import ImageSource
 __all__ = ["UNKNOWN", "Dataset", "MemorySplit", "Part", "Split", "Subset", "is_unlabelled"]
 
 UNKNOWN = -1
-"""The label of an image whose class is not known."""
+"""The label of an image whose class is unknown."""
 
 
 class Split(Protocol):
@@ -35,8 +35,8 @@ class Split(Protocol):
 class Dataset:
     """Train, validation and test images. Validation is part of the training set; test is for final figures only.
 
-    ``classes`` may be empty in a dataset without labels: they are then those of the network. ``skipped`` files were
-    left out because they cannot be decoded.
+    ``classes`` may be empty in a dataset without labels: the classes are then those of the network. ``skipped`` lists
+    the files that were left out because they cannot be decoded.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Dataset:
 
     @property
     def labelled(self) -> bool:
-        """Whether the classes of the images are known; without them there is no accuracy."""
+        """Whether the classes of the images are known; accuracy cannot be measured without them."""
         return not is_unlabelled(self.train.labels)
 
 
@@ -66,13 +66,13 @@ class MemorySplit:
 
 
 class Part:
-    """The images of a ``whole`` split at ``indices``, with ``labels``."""
+    """The images at ``indices`` of the split ``whole``, with ``labels``."""
 
     def __init__(self, whole: Split, indices: NDArray[np.int64], labels: NDArray[np.int64]) -> None:
         self.whole, self.indices, self.labels = whole, indices, labels
 
     def at(self, indices: NDArray[np.int64]) -> "Part":
-        """Those of its images at ``indices``, with their labels."""
+        """The part that holds only the images at ``indices`` of this one, with their labels."""
         return Part(self.whole, self.indices[indices], self.labels[indices])
 
     def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
@@ -83,7 +83,7 @@ class Part:
 class Subset(Part):
     """The images of some classes of a split, relabelled 0..k-1 in the order of ``classes``.
 
-    Images without a label may be of any class: they are all there, and stay UNKNOWN.
+    Images without a label may be of any class: all of them are included, and stay UNKNOWN.
     """
 
     def __init__(self, split: Split, classes: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Which classes are wanted: by a group's name, a class's name, or an index."""
+"""Select classes by the name of a group, the name of a class, or an index."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,14 +15,14 @@ def resolve_classes(
     groups: Mapping[str, Sequence[int | str]],
     wanted: Sequence[int | str],
 ) -> tuple[int, ...]:
-    """Indices of the classes ``wanted``, in the order in which they are named; of all classes if it is empty.
+    """Return the indices of the ``wanted`` classes, in the order given; of all classes if ``wanted`` is empty.
 
-    A text is looked for among the groups, then the class names, then read as an index if it is made of
-    digits; a number is an index always, counted from 0. A group stands for its members in its own order. A class
-    that is named twice counts once, at its first place.
+    A string is looked up among the groups, then among the class names, then parsed as an index if it consists of
+    digits; a number is always an index, counted from 0. A group stands for its members, in the order of the group. A
+    class that is named twice is used once, at its first position.
 
     Raises:
-        DataError: a name or an index is not there, or fewer than two classes remain.
+        DataError: a name or an index does not exist, or fewer than two classes are selected.
     """
     found: dict[int, None] = {}
     for item in wanted:
@@ -34,7 +34,7 @@ def resolve_classes(
     if len(indices) < 2:
         name = ", ".join(dataset_classes[index] for index in indices) or "none"
         raise DataError(
-            f"A classifier needs two classes or more to tell apart, and there is only: {name}.",
+            f"A classifier needs at least two classes, and there is only: {name}.",
             "Name a group, or several classes: --classes " + ",".join(dataset_classes[:2]),
         )
     return indices

@@ -1,4 +1,4 @@
-"""Random crops straight from image files, as torchvision's RandomResizedCrop draws them."""
+"""Random crops directly from image files, as torchvision's RandomResizedCrop draws them."""
 
 import math
 from collections.abc import Callable
@@ -18,10 +18,10 @@ ATTEMPTS = 10
 
 @dataclass(frozen=True)
 class RandomCrop:
-    """A crop of at least the share ``least_area`` of the image, resized to the size of ``form``; ``seed`` decides.
+    """A random crop, drawn by ``seed``, of at least the share ``least_area`` of the image, resized to ``form.size``.
 
-    The crop is cut from the whole image, not from what ``form`` would leave of it. A JPEG is decoded at 1/2, 1/4 or 1/8
-    of its size where the crop is then still at least as large as the result.
+    The crop is taken from the whole image, not from the part that ``form`` would keep. A JPEG is decoded at 1/2, 1/4 or
+    1/8 of its size if the crop is then still at least as large as the result.
     """
 
     form: ImageForm
@@ -30,7 +30,7 @@ class RandomCrop:
 
     @property
     def channels(self) -> int:
-        """Those of the form."""
+        """The channels of the form."""
         return self.form.channels
 
     def read(self, file: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
@@ -40,17 +40,17 @@ class RandomCrop:
         most = (file.width * width / (right - left), file.height * height / (bottom - top))
         across, down = draft(file, most)
         image = convert(file)
-        if across == down == 1:  # equal to torchvision's to the pixel
+        if across == down == 1:  # identical to torchvision's, pixel by pixel
             return image.crop((left, top, right, bottom)).resize((width, height), self.form.resampling)
         box = (left / across, top / down, min(right / across, image.width), min(bottom / down, image.height))
         return image.resize((width, height), self.form.resampling, box)
 
 
 def crop_box(image: tuple[int, int], size: tuple[int, int], least_area: float, seed: int) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of a crop of an ``image`` of (width, height), as torchvision draws it after ``seed``.
+    """Left, top, right and bottom of a crop of an ``image`` (width, height), as torchvision draws it from ``seed``.
 
-    ``size`` (height, width) only decides the crop's range of aspect ratios: 3/4 to 4/3 of its own. torchvision's own
-    code draws from the global generator, which threads must not share.
+    ``size`` (height, width) only determines the range of the crop's aspect ratio: 3/4 to 4/3 of its own. torchvision's
+    code is not called because it draws from the global generator, which threads must not share.
     """
     width, height = image
     generator = torch.Generator().manual_seed(seed)

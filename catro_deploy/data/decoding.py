@@ -1,7 +1,7 @@
-"""One image file to pixels.
+"""Decode an image file to pixels.
 
-Files are decoded by Pillow, with libjpeg-turbo: torchvision's and timm's transforms take what it decodes, and
-torchvision.io would differ from it in resizing by one level of 255 here and there.
+Files are decoded by Pillow, with libjpeg-turbo, since torchvision's and timm's transforms operate on Pillow's images.
+With torchvision.io, some pixels of resized images would differ by one level of 255.
 """
 
 import os
@@ -25,7 +25,7 @@ _Out = TypeVar("_Out")
 
 FORMATS = ("PNG", "PPM", "JPEG", "BMP", "WEBP", "TIFF")
 
-# Errors of Pillow's decoders for incomplete images; a UserWarning where warnings are errors.
+# Errors that Pillow's decoders raise for incomplete images; UserWarning if warnings are turned into errors.
 DECODER_ERRORS = (
     OSError,
     SyntaxError,
@@ -51,17 +51,17 @@ class Framing(Protocol):
         """3 (RGB) or 1 (grey)."""
 
     def read(self, file: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
-        """The image in ``file``, of which only the header has been read, by way of ``convert``, which decodes it."""
+        """Frame the image in ``file``, whose header alone has been read so far; ``convert`` decodes it."""
 
 
 def decode(source: ImageSource, framing: Framing) -> NDArray[np.uint8]:
-    """One image file as uint8 (channels, height, width), framed.
+    """Decode one image file to uint8 (channels, height, width), framed by ``framing``.
 
     Transparency is dropped and EXIF orientation is not applied, as in torchvision's loaders, with which most
-    checkpoints were trained. 16 bits are scaled to 8.
+    checkpoints were trained. 16-bit images are scaled to 8 bits.
 
     Raises:
-        DataError: the file is missing, is not a whole image, or is too large to be decoded safely.
+        DataError: the file is missing, is not a complete image, or is too large to be decoded safely.
     """
     if isinstance(source, Path) and source.exists() and not source.is_file():
         raise DataError(f"The image {source} is not a regular file.", "Replace or remove it.")
@@ -70,13 +70,13 @@ def decode(source: ImageSource, framing: Framing) -> NDArray[np.uint8]:
         with Image.open(opened(source), formats=FORMATS) as file:
             image = framing.read(file, lambda image: _eight_bit(image).convert(mode))
     except FileNotFoundError:
-        raise DataError(f"The image {source} is not there.", "Put it back, or unpack the dataset again.") from None
+        raise DataError(f"The image {source} does not exist.", "Put it back, or unpack the dataset again.") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(f"The image {source} is too large: {error}", "Scale it down first.") from None
     except DECODER_ERRORS as error:
         raise DataError(
             f"The image {source} cannot be read: {error}",
-            f"It may be truncated or of another format than {', '.join(FORMATS)}: replace or remove it, or set "
+            f"It may be truncated or in a format other than {', '.join(FORMATS)}: replace or remove it, or set "
             "[data] skip_corrupt = true.",
         ) from None
     pixels = np.asarray(image)
@@ -84,10 +84,10 @@ def decode(source: ImageSource, framing: Framing) -> NDArray[np.uint8]:
 
 
 def draft(file: Image.Image, size: tuple[float, float]) -> tuple[float, float]:
-    """Let a JPEG be decoded at 1/2, 1/4 or 1/8 of its size, but at no less than ``size`` (width, height).
+    """Have a JPEG decoded at 1/2, 1/4 or 1/8 of its size, but not smaller than ``size`` (width, height).
 
     Returns:
-        How many times as large the image would have been, horizontally and vertically; both 1 for other formats.
+        The factors by which width and height are reduced; both are 1 for other formats.
     """
     width, height = file.size
     if file.format == "JPEG":
@@ -96,7 +96,7 @@ def draft(file: Image.Image, size: tuple[float, float]) -> tuple[float, float]:
 
 
 def in_threads(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[_Out]:
-    """``function`` of each of ``items``, in their order; in several threads, except in a worker process."""
+    """Yield ``function`` of each of ``items``, in order; in several threads, except in a worker process."""
     threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
     if len(items) < POOLED_IMAGES or threads == 1 or get_worker_info() is not None:
         yield from map(function, items)
@@ -109,7 +109,7 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         raise ValueError("its pixels are floating-point numbers, whose range is unknown")
     if image.mode.startswith("I"):
-        # Pillow clips 16 bits to 255 where it should scale; 65535 = 257 * 255.
+        # Pillow clips 16-bit values to 255 instead of scaling them; 65535 = 257 * 255.
         wide = np.asarray(image).astype(np.int64).clip(0, 65535)
         return Image.fromarray(((wide + 128) // 257).astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:

@@ -16,16 +16,16 @@ from catro_deploy.data.sources import ImageSource
 __all__ = ["REMEMBERED_BYTES", "FileSplit", "LabelledFiles", "as_files", "file_splits"]
 
 REMEMBERED_BYTES = 2 * 1024**3
-"""A dataset that decodes to no more than this stays in memory; a larger one is decoded again each time."""
+"""A dataset that decodes to at most this size is kept in memory; a larger one is decoded again at each access."""
 
 LabelledFiles = tuple[Sequence[ImageSource], NDArray[np.int64]]
 """Image files and their class indices, shape (n,)."""
 
 
 class FileSplit:
-    """Labelled image files. ``images`` may be called by several threads at a time.
+    """Labelled image files. ``images`` may be called from several threads at a time.
 
-    ``workers`` processes decode them for training and evaluation, if they are not ``remembered``; None: one a core.
+    ``workers`` processes decode them for training and evaluation, unless they are ``remembered``; None: one per core.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class FileSplit:
         """The images at ``indices``: uint8, shape (n, channels, height, width).
 
         Raises:
-            DataError: a file is missing or is not a whole image; the message names it.
+            DataError: a file is missing or is not a complete image; the message names it.
         """
         wanted = np.asarray(indices, dtype=np.int64)
         if self._memory is None:
@@ -57,19 +57,19 @@ class FileSplit:
         return torch.from_numpy(self._memory[wanted])
 
     def framed(self, indices: NDArray[np.int64], framings: Sequence[Framing]) -> torch.Tensor:
-        """The images at ``indices``, each in its framing, of the form's size: uint8, decoded from their files.
+        """The images at ``indices``, each with its framing, at the form's size: uint8, decoded from their files.
 
         Raises:
-            DataError: as of ``images``.
+            DataError: see ``images``.
         """
         return torch.from_numpy(self._decode(indices, framings))
 
     def at(self, indices: NDArray[np.int64], labels: NDArray[np.int64]) -> "FileSplit":
-        """Those at ``indices``, with other ``labels``."""
+        """A split of the files at ``indices``, with other ``labels``."""
         return FileSplit(taken(self.paths, indices), labels, self.form, remember=self.remembered, workers=self.workers)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state for another process, without pixels, which it decodes itself."""
+        """The state for another process, without the pixels: that process decodes them itself."""
         return {key: value for key, value in vars(self).items() if key not in ("_memory", "_decoded")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -77,7 +77,7 @@ class FileSplit:
         self._forget()
 
     def _forget(self) -> None:
-        # Pages of the array get memory when they are written, so unread images need none.
+        # Pages of the array are allocated when they are written, so images that are never read take no memory.
         self._memory = np.empty(self._shape(len(self.paths)), np.uint8) if self.remembered else None
         self._decoded = np.zeros(len(self.paths), dtype=bool)
 
@@ -103,7 +103,7 @@ def file_splits(parts: Sequence[LabelledFiles], form: ImageForm, workers: int | 
 
 
 def as_files(split: Split) -> FileSplit | None:
-    """``split`` as the files that its images are in; None if they are not in files."""
+    """``split`` as a FileSplit of its image files; None if its images are not in files."""
     if isinstance(split, FileSplit):
         return split
     if isinstance(split, Part) and (files := as_files(split.whole)) is not None:

@@ -1,4 +1,4 @@
-"""The form in which a network gets images: their size, and how files of other sizes are resized."""
+"""The form of a network's input images: their size, and how files of other sizes are resized."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ __all__ = ["ImageForm", "image_form"]
 class ImageForm:
     """Images of ``size`` (height, width) and 3 (RGB) or 1 (grey) ``channels``.
 
-    Others are resized to ``size``, or to ``resize``, the shorter side or height and width, and centre-cropped.
+    Images of other sizes are resized to ``size`` or, with ``resize``, to this shorter side or height and width, and
+    then centre-cropped.
     """
 
     size: tuple[int, int]
@@ -28,17 +29,17 @@ class ImageForm:
         return Image.Resampling[self.interpolation.upper()]
 
     def read(self, file: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
-        """The whole image in ``file``, decoded by ``convert``, in this size."""
+        """The whole image in ``file``, decoded by ``convert``, at this size."""
         return self.applied(convert(file))
 
     def applied(self, image: Image.Image) -> Image.Image:
-        """``image`` in this size, as torchvision's ``resize`` and ``center_crop`` make it, always with antialiasing."""
+        """``image`` at this size, as torchvision's ``resize`` and ``center_crop`` do it, always with antialiasing."""
         height, width = self.size
         if self.resize is None:
             return image if image.size == (width, height) else image.resize((width, height), self.resampling)
         resized = image.resize(self._resized(*image.size), self.resampling)
         left, top = (_begin(have, want) for have, want in zip(resized.size, (width, height), strict=True))
-        return resized.crop((left, top, left + width, top + height))  # black where the image ends
+        return resized.crop((left, top, left + width, top + height))  # black beyond the image's border
 
     def _resized(self, width: int, height: int) -> tuple[int, int]:
         """Width and height before the crop."""
@@ -55,5 +56,5 @@ def _begin(have: int, want: int) -> int:
 
 
 def image_form(settings: DataSettings, size: tuple[int, int], channels: int) -> ImageForm:
-    """The form of images of ``size`` (height, width), resized as ``settings`` say."""
+    """The form of images of ``size`` (height, width), resized as ``settings`` specify."""
     return ImageForm(size, channels, settings.resize, settings.interpolation)

@@ -73,17 +73,17 @@ GROUPS = {"speed_limits": tuple(range(1, 9)), "direction_signs": tuple(range(33,
 """The subtasks of the CATRO paper: 4,260 and 1,770 test images."""
 
 LAYOUT = (
-    "Expected are {root}/gtsrb/GTSRB/Training/00000/*.ppm to 00042/*.ppm, "
+    "Expected files: {root}/gtsrb/GTSRB/Training/00000/*.ppm to 00042/*.ppm, "
     "{root}/gtsrb/GTSRB/Final_Test/Images/*.ppm and {root}/gtsrb/GT-final_test.csv. "
-    "Set data.root to the folder that holds gtsrb/, or fetch it: --download"
+    "Set data.root to the folder that holds gtsrb/, or download it: --download"
 )
 
 
 def open_gtsrb(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
-    """Open GTSRB in ``settings.root``; validation holds whole tracks of the training set.
+    """Open GTSRB in ``settings.root``; validation consists of whole tracks of the training set.
 
     Raises:
-        DataError: it is not there and not to be downloaded, or it is incomplete.
+        DataError: it is missing and is not downloaded, or it is incomplete.
         StorageError: the download could not be written.
     """
     paths, labels, corrupt = intact_files(*_samples(settings, "train"), settings)
@@ -105,25 +105,25 @@ def open_gtsrb(settings: DataSettings, size: tuple[int, int], channels: int) -> 
 def _samples(settings: DataSettings, split: str) -> tuple[list[Path], NDArray[np.int64]]:
     listed = _torchvision_gtsrb(settings, split)._samples
     paths = [Path(path) for path, _ in listed]
-    # torchvision numbers the training folders that it finds, so a missing one would shift the labels behind it.
+    # torchvision numbers the training folders that it finds, so a missing one would shift the labels after it.
     labels = [
         _folder_number(path.parent) if split == "train" else int(label)
         for path, (_, label) in zip(paths, listed, strict=True)
     ]
     if not labels or max(labels) >= len(CLASSES):
-        raise DataError(f"GTSRB in {settings.root} has other images than expected.", _layout(settings))
+        raise DataError(f"GTSRB in {settings.root} does not have the expected images.", _layout(settings))
     return paths, np.array(labels, dtype=np.int64)
 
 
-def _torchvision_gtsrb(settings: DataSettings, split: str) -> Any:  # noqa: ANN401 - torchvision carries no types
-    from torchvision.datasets import GTSRB  # seconds to import
+def _torchvision_gtsrb(settings: DataSettings, split: str) -> Any:  # noqa: ANN401 - torchvision has no type hints
+    from torchvision.datasets import GTSRB  # takes seconds to import
 
     try:
         return GTSRB(settings.root, split, download=settings.download)
     except URLError as error:
         raise DataError(
             f"GTSRB could not be downloaded: {error.reason}.",
-            f"Try again later, or fetch it yourself. {_layout(settings)}",
+            f"Try again later, or download it yourself. {_layout(settings)}",
         ) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):

@@ -1,4 +1,4 @@
-"""Hold out a share of the training images, without splitting images of one object."""
+"""Hold out a share of the training images, without separating images of the same object."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ def hold_out(
     the seed and the class alone, so a class keeps its validation images when other classes change.
 
     Raises:
-        DataError: a class has one unit only.
+        DataError: a class has only one unit.
     """
     units = np.asarray(units)
     held_out = np.zeros(len(labels), dtype=bool)

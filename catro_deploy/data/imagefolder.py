@@ -1,4 +1,4 @@
-"""Folders of images, a folder a class: ``train/<class>/*`` and ``val/`` or ``test/`` or both likewise."""
+"""Folders of images, one folder per class: ``train/<class>/*``, and ``val/``, ``test/`` or both likewise."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -20,7 +20,7 @@ from catro_deploy.suggestions import did_you_mean
 __all__ = ["open_imagefolder"]
 
 LAYOUT = (
-    "Expected are {root}/train/<class>/*.png (or ppm, jpg, bmp, webp, tif) and the same class folders in "
+    "Expected files: {root}/train/<class>/*.png (or ppm, jpg, bmp, webp, tif) and the same class folders in "
     "{root}/test or {root}/val, or in both. Set data.root to the folder that holds train/."
 )
 
@@ -28,8 +28,8 @@ LAYOUT = (
 def open_imagefolder(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
     """Open the class folders in ``settings.root``; the classes are the sorted folder names of ``train/``.
 
-    With both ``val/`` and ``test/`` each is used as named. With one of them it is the test set, and
-    the validation images are held out from ``train/``.
+    If both ``val/`` and ``test/`` exist, each is used as named. If only one of them exists, it is the test set,
+    and the validation images are held out from ``train/``.
 
     Raises:
         DataError: a folder is missing or empty, or the splits have different classes.
@@ -63,7 +63,7 @@ def _class_names(folder: Path) -> tuple[str, ...]:
     if not names:
         raise DataError(
             f"There are no class folders in {folder}.",
-            "Put the images of each class into a folder of its own.",
+            "Put the images of each class into a separate folder.",
         )
     return names
 
@@ -73,7 +73,7 @@ def _scan(folder: Path, classes: Sequence[str]) -> LabelledFiles:
     for name in sorted(set(found) - set(classes)):
         meant = did_you_mean(name, classes)
         raise DataError(
-            f"{folder} has the class {name!r}, which train/ has not.",
+            f"{folder} has the class {name!r}, which train/ does not have.",
             f"{meant} Rename the folder." if meant else f"Classes of train/: {', '.join(classes)}.",
         )
     for name in classes:
@@ -88,7 +88,7 @@ def _scan(folder: Path, classes: Sequence[str]) -> LabelledFiles:
         if name not in counts:
             raise DataError(
                 f"There are no images in {folder / name}.",
-                f"Files that end in {', '.join(sorted(SUFFIXES))} count. Add some, or take the class out.",
+                f"Supported suffixes: {', '.join(sorted(SUFFIXES))}. Add images, or take the class out.",
             )
     return files, np.repeat(np.arange(len(classes), dtype=np.int64), [counts[name] for name in classes])
 

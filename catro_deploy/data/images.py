@@ -1,4 +1,4 @@
-"""A folder of images without labels, such as those that a device's own camera has taken."""
+"""A folder of images without labels, such as those taken by a device's own camera."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,16 +17,16 @@ from catro_deploy.settings import DataSettings
 __all__ = ["open_images"]
 
 HELD_OUT = {"test": "verification", "val": "choices"}
-"""Folders whose images are held out, and what for."""
+"""Folders whose images are held out, and their purpose."""
 FEWEST = 2
 
 
 def open_images(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
     """Open all images below ``settings.root``, in any subfolder; their labels are UNKNOWN.
 
-    Those below ``test/`` are the test images and those below ``val/`` the validation images. Where one of the folders
-    is missing, the share ``settings.validation`` of the other images is drawn in its place. The dataset has no class
-    names: they are those of the network.
+    Images below ``test/`` are the test images, those below ``val/`` the validation images. If one of these folders is
+    missing, the share ``settings.validation`` of the other images is drawn instead. The dataset has no class names: the
+    classes are those of the network.
 
     Raises:
         DataError: the folder is missing, or holds too few images.
@@ -41,7 +41,7 @@ def open_images(settings: DataSettings, size: tuple[int, int], channels: int) ->
     rest = taken(found, np.flatnonzero(~np.isin(tops, list(HELD_OUT))))
     drawn = [name for name, paths in held_out.items() if not paths]
     if len(rest) < FEWEST + len(drawn):
-        raise DataError(_too_few(root, rest, drawn), f"Files that end in {', '.join(sorted(SUFFIXES))} count.")
+        raise DataError(_too_few(root, rest, drawn), f"Supported suffixes: {', '.join(sorted(SUFFIXES))}.")
     for name in drawn:
         rest, held_out[name] = _held_out(rest, settings)
     parts = [(paths, np.full(len(paths), UNKNOWN, np.int64)) for paths in (rest, held_out["val"], held_out["test"])]
@@ -57,5 +57,5 @@ def _held_out(paths: Sequence[Path], settings: DataSettings) -> tuple[Sequence[P
 
 
 def _too_few(root: Path, rest: Sequence[Path], drawn: Sequence[str]) -> str:
-    purposes = "".join(f" and 1 for {HELD_OUT[name]}, which {root / name} does not hold" for name in drawn)
-    return f"There are {len(rest)} images in {root}; at least {FEWEST} are needed to prune by{purposes}."
+    purposes = "".join(f" and 1 for {HELD_OUT[name]} ({root / name} has none)" for name in drawn)
+    return f"There are {len(rest)} images in {root}; at least {FEWEST} are needed for pruning{purposes}."

@@ -1,4 +1,4 @@
-"""Which image files can be decoded: tried once, and again only where a file has changed since."""
+"""Find the image files that can be decoded: each is tried once, and again only if it has changed since."""
 
 import hashlib
 import os
@@ -29,10 +29,10 @@ Keys = NDArray[np.uint64]
 def intact_files(
     paths: Sequence[_Source], labels: NDArray[np.int64], settings: DataSettings
 ) -> tuple[Sequence[_Source], NDArray[np.int64], list[_Source]]:
-    """Those of ``paths`` that can be decoded, their ``labels`` (n,), and the others; all, unless settings skip any.
+    """Return the ``paths`` that can be decoded, their ``labels`` (n,), and the other paths.
 
-    All files are decoded for that; outcomes are kept in the user's cache by path, size and time stamps of the files
-    below the dataset's root.
+    Without ``settings.skip_corrupt``, all paths are returned unchecked. With it, all files are decoded; outcomes are
+    kept in the user's cache, by path, size and time stamps of the files below the dataset's root.
 
     Raises:
         DataError: no image of a class can be decoded.
@@ -59,7 +59,7 @@ def intact_files(
 
 
 class _Smallest:
-    """The image at the decoder's smallest size: still all data of the file are read."""
+    """The image at the decoder's smallest size: all data of the file is still read."""
 
     channels = 3
 
@@ -77,7 +77,7 @@ def _is_intact(source: ImageSource) -> bool:
 
 
 def _key(source: ImageSource) -> int:
-    """A key that identifies an image in its present version."""
+    """A key that identifies the current version of an image."""
     path, place = (source.shard, f" {source.offset}") if isinstance(source, PackedImage) else (source, "")
     try:
         status = path.stat()
@@ -88,7 +88,7 @@ def _key(source: ImageSource) -> int:
 
 
 def _outcomes(root: Path) -> Path | None:
-    """Where outcomes are kept; None for a user without a home."""
+    """The file in which outcomes are kept; None for a user without a home folder."""
     try:
         return cache_folder() / "decoded" / f"{text_hash(str(root.resolve()))[:32]}.npz"
     except UsageError:

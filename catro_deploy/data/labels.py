@@ -1,4 +1,4 @@
-"""A dataset whose classes are some of a network's: its labels become indices of the network's logits."""
+"""Map the labels of a dataset, whose classes are some of a network's, to indices of the network's logits."""
 
 import copy
 import dataclasses
@@ -36,20 +36,20 @@ class _Relabelled:
 def relabelled(
     dataset: Dataset, names: Sequence[str], ids: Mapping[str, int], labels: Mapping[str, int | str]
 ) -> Dataset:
-    """``dataset`` with the classes ``names`` of a network; each of its own becomes a group of one, if it is renamed.
+    """Return ``dataset`` with a network's classes ``names``; each of its own that is renamed becomes a group of one.
 
-    ``ids`` are other names of classes, each with its index, such as WordNet ids. A class of the dataset is the one
-    that ``labels`` name for it, by name, id or index; without an entry it is the class of its own name, which may be an
-    id or an index, too. Capitals, hyphens and underscores do not count.
+    ``ids`` are other names of the network's classes, each with its index, such as WordNet ids. ``labels`` give the
+    network's class for a class of the dataset, by name, id or index. A class without an entry is matched by its own
+    name, which may also be an id or an index. Case is ignored, and hyphens and underscores match spaces.
 
     Raises:
-        DataError: a class of the dataset is none or several of the network's, two are the same one, or ``labels``
-            name a class that the dataset has not.
+        DataError: a class of the dataset matches none or several of the network's, two match the same one, or
+            ``labels`` name a class that the dataset does not have.
     """
     for own in labels:
         if own not in dataset.classes:
             meant = did_you_mean(own, dataset.classes, otherwise=f"It has: {_some(dataset.classes)}")
-            raise DataError(f"[data] labels name {own!r}, which {dataset.name} has not.", meant)
+            raise DataError(f"[data] labels name {own!r}, which {dataset.name} does not have.", meant)
     known = _Index(names, ids)
     found = {own: known.find(labels.get(own, own)) for own in dataset.classes}
     if unknown := [own for own, index in found.items() if index is None]:
@@ -95,7 +95,7 @@ class _Index:
         return int(item) if 0 <= int(item) < self._count else None
 
     def nearest(self, item: str) -> str:
-        """Names that have the words of ``item``, else what is written most like it; of an index, which there are."""
+        """Suggest names with the words of ``item``, else the most similar ones; for an index, the valid indices."""
         if item.lstrip("-").isdigit():
             return f"its indices are 0 to {self._count - 1}"
         words = set(_plain(item).split())
@@ -111,7 +111,7 @@ def _plain(name: str) -> str:
 
 def _with_labels(split: Split, mapped: NDArray[np.int64]) -> Split:
     labels = mapped[split.labels]
-    if isinstance(split, FileSplit):  # it is known by its files elsewhere
+    if isinstance(split, FileSplit):  # other modules recognise it by its files
         same = copy.copy(split)
         same.labels = labels
         return same
@@ -125,13 +125,13 @@ def _unknown(unknown: Sequence[str], dataset: Dataset, known: _Index, labels: Ma
         given = "" if item == own else f", given as {item!r}"
         lines.append(f"  {own}{given}: {known.nearest(str(item))}".rstrip(": "))
     more = [f"  ... and {len(unknown) - REPORTED} more"] if len(unknown) > REPORTED else []
-    title = f"{len(unknown)} of the {len(dataset.classes)} classes of {dataset.name} are none of the network's classes:"
+    title = f"{len(unknown)} of the {len(dataset.classes)} classes of {dataset.name} match no class of the network:"
     return "\n".join([title, *lines, *more])
 
 
 def _hint(own: str, names: Sequence[str], ids: Mapping[str, int]) -> str:
     if WORDNET_ID.fullmatch(own) and not ids:
-        return "WordNet ids are listed by timm: pip install 'catro-deploy[timm]'"
+        return "timm has the list of WordNet ids: pip install 'catro-deploy[timm]'"
     return (
         f"Rename the folders, or say which class each is, by name, id or index (0 to {len(names) - 1}), in [data] of "
         f'catro.toml: labels = {{"{own}" = "{names[0]}"}}, or in a file of two columns: labels = "labels.csv".'

@@ -1,4 +1,4 @@
-"""The image files below a folder: listed once, kept in the user's cache, listed again where a folder has changed."""
+"""List the image files below a folder: a long list is cached, and only changed folders are read again."""
 
 import json
 import os
@@ -32,7 +32,7 @@ SETTLED_NS = 2 * 10**9
 
 
 class FilePaths(Sequence[Path]):
-    """Paths below ``root`` in little memory: their names in one text, and where each begins and ends."""
+    """Paths below ``root`` in little memory: one string of bytes with all names, and where each begins and ends."""
 
     def __init__(self, root: Path, names: Sequence[str]) -> None:
         encoded = [os.fsencode(name) for name in names]
@@ -57,29 +57,29 @@ class FilePaths(Sequence[Path]):
         return os.fsdecode(self._text[self._begins[place] : self._ends[place]])
 
     def names(self) -> Iterator[str]:
-        """All of them, relative to the root."""
+        """All paths, relative to the root."""
         return map(self.name, range(len(self)))
 
     def at(self, places: NDArray[np.int64]) -> "FilePaths":
-        """Those at ``places``, in their order."""
+        """The paths at ``places``, in that order."""
         found = FilePaths(self._root, ())
         found._text, found._begins, found._ends = self._text, self._begins[places], self._ends[places]
         return found
 
 
 def taken(paths: Sequence[_Source], places: NDArray[np.int64]) -> Sequence[_Source]:
-    """Those of ``paths`` at ``places``, in their order."""
+    """The ``paths`` at ``places``, in that order."""
     if isinstance(paths, FilePaths | PackedImages):
         return cast("Sequence[_Source]", paths.at(places))
     return [paths[place] for place in places]
 
 
 def image_files(root: Path, folders: Sequence[str] = ("",)) -> FilePaths:
-    """All image files below ``folders`` of ``root``, by their suffix, sorted; nothing whose name begins with a dot.
+    """All image files below ``folders`` of ``root``, by their suffix, sorted; names that begin with a dot are skipped.
 
-    ``folders`` may be symbolic links, those below them are not followed. A long listing is cached; of a cached one only
-    folders that changed since, by their inode and time stamps, are read. Changes of a file's content do not change its
-    folder, and are irrelevant here.
+    ``folders`` may be symbolic links; links below them are not followed. A long listing is kept in the user's cache;
+    then only folders whose inode or time stamps have changed are read again. Changes to a file's content do not change
+    its folder, and are irrelevant here.
     """
     known = _read(_index(root))
     found: dict[str, _Folder] = {}
@@ -96,7 +96,7 @@ def image_files(root: Path, folders: Sequence[str] = ("",)) -> FilePaths:
 
 @dataclass(frozen=True)
 class _Folder:
-    """Names in one folder, sorted. ``stamp`` identifies its version; empty: it must be read again."""
+    """Names in one folder, sorted. ``stamp`` identifies its version; if empty, it must be read again."""
 
     stamp: list[int]
     files: list[str]
@@ -104,7 +104,7 @@ class _Folder:
 
 
 def _looked_at(path: Path, known: _Folder | None) -> _Folder:
-    """``known`` if it is what ``path`` is now; a folder that cannot be read is empty."""
+    """The content of the folder ``path``: ``known`` if it is current; a folder that cannot be read is empty."""
     try:
         status, now = path.stat(), time.time_ns()
         stamp = [status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
@@ -115,7 +115,7 @@ def _looked_at(path: Path, known: _Folder | None) -> _Folder:
             for entry in entries:
                 if entry.name.startswith("."):
                     continue
-                if os.path.splitext(entry.name)[1].lower() in SUFFIXES:  # noqa: PTH122 - a million times
+                if os.path.splitext(entry.name)[1].lower() in SUFFIXES:  # noqa: PTH122 - called a million times
                     files.append(entry.name)
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.name)
@@ -126,7 +126,7 @@ def _looked_at(path: Path, known: _Folder | None) -> _Folder:
 
 
 def _names(found: dict[str, _Folder], folder: str) -> Iterator[str]:
-    """Files below ``folder``, sorted as paths are: part by part."""
+    """Files below ``folder``, sorted as paths are, part by part."""
     for entry, is_folder in sorted(
         [(name, False) for name in found[folder].files] + [(name, True) for name in found[folder].folders]
     ):
@@ -141,7 +141,7 @@ def _joined(folder: str, name: str) -> str:
 
 
 def _index(root: Path) -> Path | None:
-    """Where the listing of ``root`` is kept; None for a user without a home."""
+    """The file in which the listing of ``root`` is cached; None for a user without a home folder."""
     try:
         return cache_folder() / "listings" / f"{text_hash(str(root.resolve()))[:32]}.json"
     except UsageError:
@@ -149,7 +149,7 @@ def _index(root: Path) -> Path | None:
 
 
 def _read(path: Path | None) -> dict[str, _Folder]:
-    """The folders of a listing; nothing if there is none, or one of another version."""
+    """The folders of a cached listing; empty if there is none, or one of another version."""
     if path is None:
         return {}
     try:

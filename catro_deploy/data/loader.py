@@ -1,6 +1,6 @@
-"""Batches of the caller's loader, such as a torch DataLoader: checked, and only those of the wanted classes.
+"""Batches of the caller's loader, such as a torch DataLoader: validated, and reduced to the wanted classes.
 
-One that gives images alone can be used where no labels are needed.
+A loader that yields images alone can be used where no labels are needed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 """Normalised images, float32 (n, channels, height, width), and their labels, int64 (n,)."""
 
 Loader = Iterable[Sequence[torch.Tensor] | torch.Tensor]
-"""Anything that gives pairs of images and labels or, where these are not needed, images alone, batch by batch."""
+"""Any iterable of batches: pairs of images and labels or, where labels are not needed, images alone."""
 
 FORM = (
     "It must give pairs of normalised float images (n, channels, height, width) and integer labels (n,), as a torch "
@@ -39,16 +39,16 @@ FEWEST = 2
 
 @dataclass(frozen=True)
 class WantedClasses:
-    """Which of the labels 0 to ``total`` - 1 count: their place in ``indices`` is their new label."""
+    """The wanted ones among the labels 0 to ``total`` - 1: their position in ``indices`` is their new label."""
 
     total: int
     indices: tuple[int, ...]
 
     def batches(self, loader: Loader, image_shape: Sequence[int]) -> Iterator[Batch]:
-        """The images of ``loader`` whose class is wanted, labelled 0..k-1; a batch without any is left out.
+        """Yield the images of ``loader`` whose class is wanted, labelled 0..k-1; a batch without any is skipped.
 
         Raises:
-            DataError: the loader does not give images of ``image_shape`` with labels of the known classes.
+            DataError: the loader does not yield images of ``image_shape`` with labels of the known classes.
         """
         places = torch.full((self.total,), -1)
         places[list(self.indices)] = torch.arange(len(self.indices))
@@ -69,10 +69,10 @@ class WantedClasses:
 
 @dataclass(frozen=True)
 class Opened:
-    """A loader whose first batch was looked at.
+    """A loader whose first batch has been inspected.
 
     Attributes:
-        images: of the first batch.
+        images: those of the first batch.
         labelled: whether it has labels.
         batches: all batches, to be iterated once.
     """
@@ -83,10 +83,10 @@ class Opened:
 
 
 def open_loader(loader: Loader) -> Opened:
-    """Look at the first batch of ``loader``.
+    """Inspect the first batch of ``loader``.
 
     Raises:
-        DataError: it is empty, or its first batch is not images, with labels or alone.
+        DataError: it is empty, or its first batch is neither images with labels nor images alone.
     """
     batches = iter(loader)
     first = next(batches, None)
@@ -98,7 +98,7 @@ def open_loader(loader: Loader) -> Opened:
 
 
 def image_batches(loader: Loader, image_shape: Sequence[int]) -> Iterator[torch.Tensor]:
-    """The images of every batch of ``loader``, float32 (n, *image_shape); labels, if there are any, are left out.
+    """Yield the images of every batch of ``loader``, float32 (n, *image_shape); labels, if any, are dropped.
 
     Raises:
         DataError: what the loader gives is not images of ``image_shape``.
@@ -111,7 +111,7 @@ def image_batches(loader: Loader, image_shape: Sequence[int]) -> Iterator[torch.
 
 
 def without_labels(loader: Loader, image_shape: Sequence[int]) -> Iterator[Batch]:
-    """The images of ``loader``, all of them with the label UNKNOWN; a batch without any is left out.
+    """Yield the images of ``loader``, all of them with the label UNKNOWN; an empty batch is skipped.
 
     Raises:
         DataError: what the loader gives is not images of ``image_shape``.
@@ -124,10 +124,10 @@ def without_labels(loader: Loader, image_shape: Sequence[int]) -> Iterator[Batch
 def image_samples(
     loader: Loader, image_shape: Sequence[int], count: int, batch_size: int
 ) -> list[tuple[torch.Tensor, int]]:
-    """The first ``count`` images of ``loader`` (fewer where there are fewer), in batches, all of them of class 0.
+    """The first ``count`` images of ``loader`` (fewer if it has fewer), in batches, all of them of class 0.
 
     Raises:
-        DataError: there are fewer than two images, or the loader's batches are not as they must be.
+        DataError: there are fewer than two images, or the loader's batches are invalid.
     """
     found: list[torch.Tensor] = []
     missing = count
@@ -138,7 +138,7 @@ def image_samples(
             break
     if count - missing < FEWEST:
         raise DataError(
-            f"The loader gives {count - missing} image(s); at least {FEWEST} are needed to prune by.", "Give more."
+            f"The loader gives {count - missing} image(s); at least {FEWEST} are needed for pruning.", "Give more."
         )
     return [(piece, 0) for piece in torch.split(torch.cat(found), batch_size)]
 
@@ -151,12 +151,12 @@ def class_samples(
     per_class: int,
     batch_size: int,
 ) -> list[tuple[torch.Tensor, int]]:
-    """The first ``per_class`` images of each wanted class (fewer where there are fewer), in batches of one class each.
+    """The first ``per_class`` images of each wanted class (fewer if it has fewer), in batches of one class each.
 
     The loader is iterated once, no further than needed. ``names`` are those of the wanted classes.
 
     Raises:
-        DataError: a class has fewer than two images, or the loader's batches are not as they must be.
+        DataError: a class has fewer than two images, or the loader's batches are invalid.
     """
     found: list[list[torch.Tensor]] = [[] for _ in wanted.indices]
     missing = [per_class] * len(found)
@@ -200,7 +200,7 @@ def _checked_images(images: torch.Tensor) -> torch.Tensor:
 
 
 def _alone(batch: object) -> torch.Tensor | None:
-    """The images of a batch that has nothing else: a tensor, or a sequence of one; else None."""
+    """The images of a batch without labels: a tensor, or a sequence of one; None for any other batch."""
     if isinstance(batch, Sequence) and len(batch) == 1:
         (batch,) = batch
     return batch if isinstance(batch, torch.Tensor) else None
@@ -209,6 +209,6 @@ def _alone(batch: object) -> torch.Tensor | None:
 def _require_shape(images: torch.Tensor, image_shape: Sequence[int]) -> None:
     if images.shape[1:] != torch.Size(image_shape):
         raise DataError(
-            f"The loader gives images of shape {tuple(images.shape[1:])} after ones of {tuple(image_shape)}.",
+            f"The loader gives images of shape {tuple(images.shape[1:])} after images of {tuple(image_shape)}.",
             "Resize or crop all of them to one shape.",
         )

@@ -1,6 +1,6 @@
-"""Pixels as networks take them: scaled to 0..1, less the mean, over the standard deviation of each channel.
+"""Normalise pixels for a network: scale to 0..1, subtract the mean, divide by the standard deviation of each channel.
 
-The device's agent, which has numpy alone, computes the same numbers to the bit: ``agent.images.normalise``.
+The device's agent, which has only numpy, computes bit-identical values: ``agent.images.normalise``.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ LARGEST = 255
 
 
 def normalise(pixels: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
-    """Turn uint8 ``pixels`` (n, c, h, w) into float32: scaled to 0..1, less ``mean``, over ``std`` (c each)."""
+    """Convert uint8 ``pixels`` (n, c, h, w) to float32 in 0..1, subtract ``mean`` and divide by ``std`` (c each)."""
     return standardise(scaled(pixels), mean, std)
 
 
@@ -24,12 +24,12 @@ def scaled(pixels: torch.Tensor) -> torch.Tensor:
 
 
 def standardise(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
-    """``images`` (n, c, h, w) less ``mean``, over ``std`` (c each)."""
+    """Subtract ``mean`` from ``images`` (n, c, h, w) and divide by ``std`` (c each)."""
     return (images - _by_channel(mean, images)) / _by_channel(std, images)
 
 
 def undo_standardise(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
-    """The images that ``standardise`` made ``images`` of."""
+    """Invert ``standardise``."""
     return images * _by_channel(std, images) + _by_channel(mean, images)
 
 
@@ -39,6 +39,6 @@ def _by_channel(values: Sequence[float], images: torch.Tensor) -> torch.Tensor:
 
 @lru_cache(maxsize=64)
 def constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """``values`` as a tensor, made once: a copy from the host's pageable memory makes a GPU wait. Do not change it."""
-    with torch.inference_mode(mode=False):  # a tensor of inference mode could not be used in training
+    """``values`` as a tensor, cached: a copy from the host's pageable memory makes a GPU wait. Do not modify it."""
+    with torch.inference_mode(mode=False):  # an inference tensor could not be used in training
         return torch.tensor(values, dtype=dtype, device=device)

@@ -1,7 +1,7 @@
-"""The contents of WebDataset's shards: uncompressed tar files, with an image and its label under one key.
+"""The contents of WebDataset shards: uncompressed tar files, with an image and its label under one key.
 
 Format: https://github.com/webdataset/webdataset. ``a/0001.jpg`` and ``a/0001.cls`` belong together: the key ends at the
-first dot behind the folder. Members of one key are adjacent. Only headers and labels are read here.
+first dot after the folder. Members of one key are adjacent. Only headers and labels are read here.
 """
 
 import json
@@ -34,7 +34,7 @@ COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZ": "bunzip2", b"\xfd7": "unxz", b"(\xb5
 
 @dataclass(frozen=True)
 class _Shard:
-    """Rows of (offset, bytes, label) of the images in a shard, shape (n, 3), and a stamp of the shard's version."""
+    """Rows of (offset, size in bytes, label) of the images in a shard, shape (n, 3), and a stamp of its version."""
 
     stamp: tuple[int, int, int]
     rows: NDArray[np.int64]
@@ -75,7 +75,7 @@ def _scan(path: Path) -> NDArray[np.int64]:
     with path.open("rb") as file:
         if program := COMPRESSED.get(file.read(2)):
             raise DataError(
-                f"The shard {path} is compressed, so single images in it cannot be found.",
+                f"The shard {path} is compressed, so individual images in it cannot be located.",
                 f"Unpack it first: {program}",
             )
         rows = [
@@ -86,8 +86,8 @@ def _scan(path: Path) -> NDArray[np.int64]:
 
 
 def _members(path: Path, file: BinaryIO) -> Iterator[tarfile.TarInfo]:
-    """The regular files in the tar, which it forgets immediately to save memory."""
-    damaged = DataError(f"The shard {path} is damaged or not a whole tar file.", "Write or fetch it again.")
+    """Yield the regular files in the tar; its own list of them is cleared each time to save memory."""
+    damaged = DataError(f"The shard {path} is damaged or not a complete tar file.", "Write or download it again.")
     file.seek(0)
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
@@ -103,20 +103,20 @@ def _members(path: Path, file: BinaryIO) -> Iterator[tarfile.TarInfo]:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Key and suffix of a member: its suffix begins at the first dot behind the folder."""
+    """Key and suffix of a member: its suffix begins at the first dot after the folder."""
     folder, slash, last = name.rpartition("/")
     stem, _, suffix = last.partition(".")
     return folder + slash + stem, suffix.lower()
 
 
 def _sample(path: Path, file: BinaryIO, key: str, members: Sequence[tarfile.TarInfo]) -> tuple[int, int, int] | None:
-    """Offset, bytes and label of the image of ``key``; None if it has no image."""
+    """Offset, size in bytes and label of the image of ``key``; None if it has no image."""
     by_suffix = {_split(member.name)[1]: member for member in members}
     images = [member for suffix, member in by_suffix.items() if f".{suffix.rpartition('.')[2]}" in SUFFIXES]
     if not images:
         return None
     if len(images) > 1:
-        raise DataError(f"{key} of {path} has {len(images)} images.", "Give each a key of its own.")
+        raise DataError(f"{key} of {path} has {len(images)} images.", "Give each its own key.")
     for suffix in ("cls", "json"):
         if (member := by_suffix.get(suffix)) is not None and member.size <= LONGEST_LABEL_BYTES:
             label = _label(os.pread(file.fileno(), member.size, member.offset_data), suffix)
@@ -124,7 +124,7 @@ def _sample(path: Path, file: BinaryIO, key: str, members: Sequence[tarfile.TarI
                 return images[0].offset_data, images[0].size, label
     raise DataError(
         f"{images[0].name} of {path} has no label.",
-        f'Expected is {key}.cls with the index of its class, or {key}.json with "cls" or "label".',
+        f'It needs {key}.cls with the index of its class, or {key}.json with "cls" or "label".',
     )
 
 
@@ -142,7 +142,7 @@ def _label(content: bytes, suffix: str) -> int | None:
 
 
 def _index(path: Path) -> Path | None:
-    """Where the index of a shard is cached; None for a user without a home."""
+    """The file in which the index of a shard is cached; None for a user without a home folder."""
     try:
         return cache_folder() / "shards" / f"{text_hash(str(path.resolve()))[:32]}.npz"
     except UsageError:

@@ -1,4 +1,4 @@
-"""Traffic signs that the package draws itself: sixteen classes, like 32x32 crops from a dashboard camera.
+"""Synthetic traffic signs, drawn by the package: sixteen classes, like 32x32 crops from a dashboard camera.
 
 Nothing is downloaded. Image i of a split depends on (seed, split, i) alone. The images are kept in
 ``<data.root>/signs`` and drawn again if the files are damaged or of another version.
@@ -27,7 +27,7 @@ from catro_deploy.settings import DataSettings
 __all__ = ["IMAGES_PER_CLASS", "draw_split", "open_signs"]
 
 IMAGES_PER_CLASS = {"train": 400, "test": 100}
-VERSION = 1  # raise it when the drawing changes: older files are then drawn again
+VERSION = 1  # increase it when the drawing changes: older files are then drawn again
 
 THREADS = 2
 
@@ -35,7 +35,7 @@ Pixels = NDArray[np.uint8]
 
 
 def open_signs(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
-    """Draw the signs at ``size``, or read what was drawn before; validation is part of the training set."""
+    """Draw the signs at ``size``, or read them if they were drawn before; validation is part of the training set."""
     drawn = _drawn_before(settings, size)
     train, test = (MemorySplit(_tensor(drawn[name], channels), _labels(len(drawn[name]))) for name in IMAGES_PER_CLASS)
     sides = hold_out(train.labels, range(len(train.labels)), settings.validation, settings.seed)
@@ -54,7 +54,7 @@ def draw_split(split: str, count: int, size: tuple[int, int], seed: int) -> Pixe
         rng = np.random.default_rng([seed, stream, i])
         images[i] = photograph(faces[i % len(CLASSES)], size, supersampling, rng)
 
-    with ThreadPoolExecutor(THREADS) as pool:  # Pillow lets other threads run while it computes
+    with ThreadPoolExecutor(THREADS) as pool:  # Pillow releases the GIL while it computes
         deque(pool.map(draw, range(count)), maxlen=0)
     return images
 
@@ -84,7 +84,7 @@ def _drawn_before(settings: DataSettings, size: tuple[int, int]) -> dict[str, Pi
 
 
 def _read(path: Path, key: str) -> dict[str, Pixels] | None:
-    """The images in ``path`` drawn under ``key``; None if the file is missing, damaged, or of another key."""
+    """The images in ``path`` drawn under ``key``; None if the file is missing, is damaged or has another key."""
     try:
         require_regular(path)
         with path.open("rb") as file:

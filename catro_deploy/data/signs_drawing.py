@@ -1,4 +1,4 @@
-"""The faces of sixteen traffic signs, drawn from shapes and from the font that Pillow carries."""
+"""The faces of sixteen traffic signs, drawn from shapes and the font that is included in Pillow."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -35,7 +35,7 @@ class _Pen:
         self._draw.polygon(self._pixels(points), fill=colour)
 
     def text(self, text: str, width: float, height: float, weight: float, colour: Colour) -> None:
-        """Write ``text`` in the middle, stretched to ``width`` x ``height``, thickened by ``weight``."""
+        """Draw ``text`` in the centre, stretched to ``width`` x ``height``, thickened by ``weight``."""
         font = ImageFont.load_default(size=2 * self._half * height)
         stroke = round(weight * self._half * height)
         box = font.getbbox(text, stroke_width=stroke)
@@ -131,7 +131,7 @@ GROUPS = {
 
 
 def draw_face(name: str, side: int) -> Image.Image:
-    """The sign ``name`` of CLASSES, upright on nothing: RGBA, ``side`` x ``side`` pixels."""
+    """The sign ``name`` of CLASSES, upright on a transparent background: RGBA, ``side`` x ``side`` pixels."""
     pen = _Pen(side * SMOOTHING)
     FACES[name](pen)
     return pen.image.reduce(SMOOTHING)

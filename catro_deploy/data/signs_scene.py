@@ -1,4 +1,4 @@
-"""One photograph of a sign: its pose before a background, in some light, through a lens and a sensor."""
+"""Simulate a photograph of a sign: its pose in front of a background, the light, the lens and the sensor."""
 
 from dataclasses import dataclass
 from math import cos, radians, sin
@@ -12,7 +12,7 @@ __all__ = ["photograph"]
 # Backgrounds of signs: sky, foliage, stone, asphalt, brick, bright cloud.
 SURROUNDINGS = ((120, 160, 210), (70, 95, 50), (150, 145, 135), (85, 85, 90), (140, 90, 70), (215, 220, 225))
 
-# Motion across, down, and along the diagonals, as kernels of 3x3.
+# 3x3 kernels of horizontal, vertical and diagonal motion blur.
 SMEARS = (
     (0, 0, 0, 1, 1, 1, 0, 0, 0),
     (0, 1, 0, 0, 1, 0, 0, 1, 0),
@@ -25,7 +25,7 @@ Colour = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class _Ranges:
-    """Bounds of what varies; angles in degrees, lengths as a share of half the image."""
+    """Bounds of the random parameters; angles in degrees, lengths as a share of half the image."""
 
     size: tuple[float, float] = (0.82, 1.0)
     offset: float = 0.08
@@ -45,7 +45,7 @@ RANGES = _Ranges()
 def photograph(
     face: Image.Image, size: tuple[int, int], supersampling: int, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """A picture of ``face`` (RGBA): uint8 of shape (height, width, 3); all that varies comes from ``rng``."""
+    """Render a picture of ``face`` (RGBA): uint8 of shape (height, width, 3); ``rng`` draws all random parameters."""
     height, width = size
     canvas = (width * supersampling, height * supersampling)
     image = _background(canvas, rng)
@@ -75,7 +75,7 @@ def _background(canvas: tuple[int, int], rng: np.random.Generator) -> Image.Imag
 
 
 def _surroundings(rng: np.random.Generator) -> NDArray[np.float64]:
-    """Colours of the four corners, shape (2, 2, 3): one above, one below."""
+    """Colours of the four corners, shape (2, 2, 3): one for the upper two, one for the lower two."""
     above, below = rng.integers(len(SURROUNDINGS), size=2)
     colours = np.array(SURROUNDINGS, dtype=np.float64)[[above, below]]
     return colours[:, None].repeat(2, axis=1)
@@ -87,7 +87,7 @@ def _near(colour: Colour, rng: np.random.Generator) -> Colour:
 
 
 def _pose(canvas: tuple[int, int], side: int, rng: np.random.Generator) -> tuple[float, ...]:
-    """The eight coefficients of the perspective that takes a pixel of the canvas to one of the face."""
+    """The eight coefficients of the perspective transform that maps a pixel of the canvas to one of the face."""
     width, height = canvas
     unit = min(width, height) / 2 * rng.uniform(*RANGES.size)
     centre = np.array([width, height]) / 2 * (1 + rng.uniform(-RANGES.offset, RANGES.offset, 2))
@@ -105,7 +105,7 @@ def _pose(canvas: tuple[int, int], side: int, rng: np.random.Generator) -> tuple
 
 
 def _through_lens(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Lose sharpness: fewer pixels than the image has, as of a distant sign, or a hand that moved."""
+    """Reduce sharpness: a lower resolution, as of a distant sign, and sometimes motion blur, as of an unsteady hand."""
     width, height = image.size
     share = rng.uniform(*RANGES.resolution)
     image = image.resize((max(8, round(width * share)), max(8, round(height * share))), Image.Resampling.BOX)
@@ -115,7 +115,7 @@ def _through_lens(image: Image.Image, rng: np.random.Generator) -> Image.Image:
 
 
 def _in_light(pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Exposure, haze, tint, uneven light or a cast shadow, then the sensor's noise."""
+    """Apply exposure, haze, tint, uneven light or a cast shadow, then the sensor's noise."""
     height, width = pixels.shape[:2]
     pixels = pixels.mean() + (pixels - pixels.mean()) * rng.uniform(*RANGES.contrast)
     pixels *= 2 ** rng.uniform(*RANGES.exposure) * rng.normal(1, 0.06, 3).astype(np.float32)

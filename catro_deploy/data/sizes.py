@@ -1,4 +1,4 @@
-"""The sizes of images as their files have them, read from the files' headers."""
+"""The sizes of images in their files, read from the files' headers."""
 
 from collections.abc import Iterable
 from itertools import accumulate
@@ -17,10 +17,10 @@ from catro_deploy.records import ImageSizes
 __all__ = ["KNOWN_SIDES", "MOST_HEADERS", "image_sizes"]
 
 KNOWN_SIDES = {"gtsrb": 32, "signs": 32}
-"""Width and height that these datasets are usually read at."""
+"""Width and height at which these datasets are usually read."""
 
 MOST_HEADERS = 2000
-"""Of more files only this many are read, evenly spaced over all splits and classes: rare sizes may be missed."""
+"""At most this many files are read, evenly spaced over all splits and classes: rare sizes may be missed."""
 
 
 def image_sizes(dataset: Dataset) -> ImageSizes | None:
@@ -33,7 +33,7 @@ def image_sizes(dataset: Dataset) -> ImageSizes | None:
     ends = list(accumulate(len(split.paths) for split in files))
     count = ends[-1] if ends else 0
     places = np.linspace(0, count - 1, min(count, MOST_HEADERS)).round().astype(int)
-    # From the end of the split that the place is in: of a million files no more than these become paths.
+    # Indexed from the end of the split that owns the place: of a million files, only these are turned into paths.
     owners = np.searchsorted(ends, places, side="right")
     found = list(_read(files[owner].paths[place - ends[owner]] for owner, place in zip(owners, places, strict=True)))
     if not found:

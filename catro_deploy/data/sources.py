@@ -1,4 +1,4 @@
-"""Where the bytes of an image are: a file of its own, or a part of an uncompressed tar file."""
+"""Where the bytes of an image are: in a separate file, or in a part of an uncompressed tar file."""
 
 import os
 import tarfile
@@ -20,7 +20,7 @@ HEADER_BYTES = tarfile.BLOCKSIZE
 
 @dataclass(frozen=True)
 class PackedImage:
-    """The image file whose ``size_bytes`` begin at ``offset`` of ``shard``."""
+    """An image file inside ``shard``: ``size_bytes`` bytes from ``offset`` on."""
 
     shard: Path
     offset: int
@@ -63,9 +63,9 @@ class PackedImages(Sequence[PackedImage]):
 
     Attributes:
         shards: the tar files.
-        owners: place of each image's shard, shape (n,).
-        offsets: of its first byte there, shape (n,).
-        sizes: its bytes, shape (n,).
+        owners: index of each image's shard, shape (n,).
+        offsets: offset of its first byte there, shape (n,).
+        sizes: its size in bytes, shape (n,).
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class PackedImages(Sequence[PackedImage]):
         return PackedImage(self.shards[self.owners[place]], int(self.offsets[place]), int(self.sizes[place]))
 
     def at(self, places: NDArray[np.int64]) -> "PackedImages":
-        """Those at ``places``, in their order."""
+        """The images at ``places``, in that order."""
         return PackedImages(self.shards, self.owners[places], self.offsets[places], self.sizes[places])
 
 

@@ -1,4 +1,4 @@
-"""WebDataset's shards as a dataset: ``train-*.tar`` and ``val-*.tar`` or ``test-*.tar`` or both, or folders of them.
+"""WebDataset shards as a dataset: ``train-*.tar``, and ``val-*.tar``, ``test-*.tar`` or both, or folders of them.
 
 Images are read in place from the shards, in any order, so they support everything that image files do.
 """
@@ -26,8 +26,8 @@ __all__ = ["open_webdataset", "shards_in"]
 
 NAMES = "classes.txt"
 LAYOUT = (
-    "Expected are {root}/train-*.tar and {root}/val-*.tar or {root}/test-*.tar, or folders train/, val/ and test/ of "
-    "such files. Set data.root to the folder that holds them."
+    "Expected files: {root}/train-*.tar and {root}/val-*.tar or {root}/test-*.tar, or folders train/, val/ and test/ "
+    "of such files. Set data.root to the folder that holds them."
 )
 
 
@@ -39,9 +39,9 @@ def shards_in(root: Path, split: str) -> list[Path]:
 def open_webdataset(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
     """Open the shards in ``settings.root``; classes are those of the training images, in the order of their indices.
 
-    Their names are the lines of ``classes.txt`` in the same folder; without it they are the indices. With both ``val``
-    and ``test`` each is used as named. With one of them it is the test set, and the validation images are held out from
-    ``train``.
+    Their names are the lines of ``classes.txt`` in the same folder; without it they are the indices. If both ``val``
+    and ``test`` exist, each is used as named. If only one of them exists, it is the test set, and the validation images
+    are held out from ``train``.
 
     Raises:
         DataError: shards are missing, damaged or without labels, or the splits have different classes.
@@ -78,10 +78,10 @@ def _images(root: Path, name: str, shards: Sequence[Path]) -> LabelledFiles:
 
 
 def _places(labels: NDArray[np.int64], classes: NDArray[np.int64], root: Path) -> NDArray[np.int64]:
-    """Of each label its place among ``classes``, which are sorted."""
+    """The position of each label among ``classes``, which are sorted."""
     if len(unknown := np.setdiff1d(labels, classes)):
         raise DataError(
-            f"The shards for validation or test in {root} have images of class {unknown[0]}, those for training none.",
+            f"The val or test shards in {root} have images of class {unknown[0]}, but the train shards have none.",
             "Add some to train, or take the class out.",
         )
     return np.searchsorted(classes, labels)
@@ -102,7 +102,7 @@ def _held_out(train: LabelledFiles, settings: DataSettings) -> tuple[LabelledFil
 
 
 def _class_names(path: Path, classes: NDArray[np.int64]) -> tuple[str, ...]:
-    """The names of ``classes`` by the lines of a file, if it is there."""
+    """The names of ``classes`` from the lines of the file ``path``; their indices if it does not exist."""
     try:
         require_regular(path)
         names = [line.strip() for line in path.read_text().splitlines()]
@@ -120,5 +120,5 @@ def _class_names(path: Path, classes: NDArray[np.int64]) -> tuple[str, ...]:
     if not all(found):
         raise DataError(f"{path} has no name for class {classes[found.index('')]}.", "Give each class a name.")
     if twice:
-        raise DataError(f"{path} has the name {twice[0]} twice.", "Give each class a name of its own.")
+        raise DataError(f"{path} has the name {twice[0]} twice.", "Give each class its own name.")
     return found

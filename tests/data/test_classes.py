@@ -41,7 +41,7 @@ def test_groups_names_and_indices_resolve_in_the_order_in_which_they_are_named(w
         ([5, 1], "no class 5", "0 to 4"),
         (["12", 1], "no class 12", "0 to 4"),
         ([-1, 1], "no class -1", "0 to 4"),
-        (["stop"], "two classes or more to tell apart, and there is only: stop", "--classes stop,yield"),
+        (["stop"], "needs at least two classes, and there is only: stop", "--classes stop,yield"),
         (["stop", 0, "0"], "there is only: stop", "Name a group"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_truncated_image_is_named(tmp_path, suffix, share):
 
 
 def test_a_missing_image_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"gone\.png.* not there"):
+    with pytest.raises(DataError, match=r"gone\.png.* does not exist"):
         decode(tmp_path / "gone.png", ImageForm((8, 8), 3))
 
 

@@ -92,11 +92,11 @@ BREAKS = {
     ),
     "empty csv": (
         lambda root: (root / "gtsrb/GT-final_test.csv").write_text(""),
-        "other images",
+        "expected images",
     ),
     "strange class": (
         lambda root: (root / "gtsrb/GTSRB/Training/00042").rename(root / "gtsrb/GTSRB/Training/extra"),
-        "other images",
+        "expected images",
     ),
 }
 

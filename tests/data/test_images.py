@@ -63,7 +63,7 @@ def test_too_few_images_say_what_each_is_for(tmp_path):
     fill(tmp_path, 3)
     with pytest.raises(DataError, match=r"\b3 images\b") as caught:
         opened(tmp_path)
-    assert "at least 2 are needed to prune by and 1 for verification, which" in caught.value.problem
+    assert "at least 2 are needed for pruning and 1 for verification (" in caught.value.problem
     fill(tmp_path / "test", 1)
     assert len(opened(tmp_path).train.paths) == 2
     with pytest.raises(DataError, match=r"no folder.*/gone\b"):

@@ -68,7 +68,7 @@ def test_an_id_without_the_list_of_ids_asks_for_timm():
         ({"a": 5, "b": 0}, "a, given as 5: its indices are 0 to 4"),
         ({"a": -1, "b": 0}, "a, given as -1"),
         ({"a": "tench", "b": "n01"}, "'a' and 'b' of photos are the same class"),
-        ({"a": 0, "b": 1, "c": 2}, "'c', which photos has not"),
+        ({"a": 0, "b": 1, "c": 2}, "'c', which photos does not have"),
     ],
     ids=["index too large", "negative index", "twice the same", "no such folder"],
 )

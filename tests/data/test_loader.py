@@ -99,7 +99,7 @@ def test_a_torch_loader_fits():
         ((torch.zeros(2, *SHAPE), torch.zeros(2, 5).long()), "torch.int64 (2, 5) for 2 images"),
         ((torch.zeros(2, *SHAPE), torch.tensor([0, 3])), "labels from 0 to 3; there are 3 classes"),
         ((torch.zeros(2, *SHAPE), torch.tensor([-1, 0])), "labels from -1 to 0"),
-        ((torch.zeros(2, 1, 2, 2), torch.tensor([0, 1])), "shape (1, 2, 2) after ones of (1, 1, 1)"),
+        ((torch.zeros(2, 1, 2, 2), torch.tensor([0, 1])), "shape (1, 2, 2) after images of (1, 1, 1)"),
     ],
 )
 def test_what_is_not_images_with_labels_is_named(batch, said):
