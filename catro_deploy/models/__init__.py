@@ -1,4 +1,4 @@
-"""Names to networks: ``cifar_resnet20``, ``torchvision:NAME``, ``timm:NAME``, ``transformers:FOLDER``, factories."""
+"""Networks by name: ``cifar_resnet20``, ``torchvision:NAME``, ``timm:NAME``, ``transformers:FOLDER``, factories."""
 
 import re
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ CIFAR_DEPTHS = (20, 32, 56, 110)
 
 
 def build_model(name: str, classes: int, architecture: Mapping[str, Any] | None = None) -> nn.Module:
-    """Build the network ``name`` with ``classes`` outputs, in eval mode, its weights random.
+    """Build the network ``name`` with ``classes`` outputs and random weights, in eval mode.
 
     A ``package.module:factory`` is called with the number of classes and must return an ``nn.Module``; the working
     folder is on its import path. For ``transformers:FOLDER``, ``architecture`` replaces the folder's configuration.
 
     Raises:
-        ModelError: the name is not known or is that of a vision transformer, or the factory fails.
+        ModelError: the name is unknown or that of a vision transformer, or the factory fails.
     """
     cifar = re.fullmatch(r"cifar_resnet(\d+)", name)
     if cifar and int(cifar[1]) in CIFAR_DEPTHS:
@@ -42,16 +42,16 @@ def build_model(name: str, classes: int, architecture: Mapping[str, Any] | None 
     raise ModelError(
         f"There is no model {name!r}.",
         (f"Did you mean {' or '.join(near)}? " if near else "")
-        + f"Known are cifar_resnet{{{','.join(map(str, CIFAR_DEPTHS))}}}, torchvision:NAME, timm:NAME, "
+        + f"Known models: cifar_resnet{{{','.join(map(str, CIFAR_DEPTHS))}}}, torchvision:NAME, timm:NAME, "
         "transformers:FOLDER and package.module:factory.",
     )
 
 
 def library_size(name: str) -> int | None:
-    """Height and width that torchvision or timm trained ``name`` at; None for any other network.
+    """Height and width at which torchvision or timm trained ``name``; None for any other network.
 
     Raises:
-        ModelError: it is of timm, which is not installed.
+        ModelError: it is a network of timm, and timm is not installed.
     """
     library, _, architecture = name.partition(":")
     if library == "timm":

@@ -1,4 +1,4 @@
-"""Weights in and out, without pickle: safetensors, or torch files that hold tensors only."""
+"""Load and save weights without pickle: safetensors, or torch files that hold only tensors."""
 
 import io
 import zipfile
@@ -28,12 +28,12 @@ AUXILIARY_HEADS = ("aux1.", "aux2.", "AuxLogits.")
 
 
 def load_checkpoint(model: nn.Module, path: Path) -> None:
-    """Put the weights of ``path`` into ``model``. A ``state_dict`` wrapper and a ``module.`` prefix are understood.
+    """Load the weights of ``path`` into ``model``. A ``state_dict`` wrapper and a ``module.`` prefix are removed.
 
-    Auxiliary heads that the model is built without are left out.
+    Auxiliary heads that the model is built without are skipped.
 
     Raises:
-        CheckpointError: no such file, corrupt, not finite, or its tensors are not the model's; mismatches are listed.
+        CheckpointError: the file is missing, corrupt, not finite, or does not match the model; mismatches are listed.
     """
     weights = read_weights(path)
     own = model.state_dict()
@@ -42,13 +42,13 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
     problems = [f"missing: {key} {_shape(own[key])}" for key in own if key not in weights and key not in counters]
     problems += [f"not in the model: {key} {_shape(weights[key])}" for key in weights if key not in own]
     problems += [
-        f"other shape: {key} is {_shape(weights[key])} in the file, {_shape(own[key])} in the model"
+        f"different shape: {key} is {_shape(weights[key])} in the file, {_shape(own[key])} in the model"
         for key in own
         if key in weights and own[key].shape != weights[key].shape
     ]
     if problems:
         raise CheckpointError(
-            _listed(f"{path} does not fit the model:", problems),
+            _listed(f"{path} does not match the model:", problems),
             "Check the model's name and the number of classes, or give the checkpoint that belongs to them.",
         )
     if unusual := [f"{kind}: {key}" for key, value in weights.items() if (kind := _unusual(value))]:
@@ -61,7 +61,7 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
             _listed(f"{path} holds NaN or infinity:", broken),
             "Its training diverged. Give a checkpoint of an earlier epoch, or train again.",
         )
-    own.update(weights)  # its own metadata has the versions of the modules' formats; files do not
+    own.update(weights)  # its metadata has the format versions of the modules; files do not
     model.load_state_dict(own)
 
 
@@ -69,16 +69,16 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
     """The tensors of ``path`` by name, without wrapper and prefix.
 
     Raises:
-        CheckpointError: no such file, corrupt, or not a mapping of names to tensors.
+        CheckpointError: the file is missing, corrupt, or not a mapping of names to tensors.
     """
     return _strip_prefix(_unwrap(read_file(path)))
 
 
 def training_record(path: Path) -> Trained | None:
-    """What ``train`` recorded in ``path``; None if it was not made by it, or is not a safetensors file.
+    """The record of ``train`` in ``path``; None if ``train`` did not write the file, or it is not a safetensors file.
 
     Raises:
-        CheckpointError: the record is damaged, or of another format.
+        CheckpointError: the record is damaged, or has another format.
     """
     try:
         require_regular(path)
@@ -95,7 +95,7 @@ def training_record(path: Path) -> Trained | None:
 
 
 def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write the model's weights and buffers to ``path`` as safetensors, whole or not at all."""
+    """Write the model's weights and buffers to ``path`` as safetensors, atomically."""
     tensors = {key: value.detach().cpu().contiguous().clone() for key, value in model.state_dict().items()}
     write_bytes(path, save(tensors, dict(metadata or {})))
 
@@ -104,7 +104,7 @@ def read_file(path: Path) -> Any:  # noqa: ANN401 - checked by the caller
     """The content of the weights file ``path``, in any supported form.
 
     Raises:
-        CheckpointError: no such file, or corrupt.
+        CheckpointError: the file is missing or corrupt.
     """
     try:
         require_regular(path)
@@ -132,9 +132,9 @@ def read_file(path: Path) -> Any:  # noqa: ANN401 - checked by the caller
 
 
 def _require_whole(content: bytes, path: Path) -> None:
-    """Check the checksums in torch's files, which are zip archives: torch.load does not."""
+    """Verify the checksums in torch's files, which are zip archives: torch.load does not."""
     file = io.BytesIO(content)
-    if not zipfile.is_zipfile(file):  # the form of torch before 1.6 has no sums
+    if not zipfile.is_zipfile(file):  # the format of torch before 1.6 has no checksums
         return
     with zipfile.ZipFile(file) as archive:
         damaged = archive.testzip()

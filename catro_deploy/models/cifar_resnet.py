@@ -1,7 +1,7 @@
 """ResNets for 32x32 images: 3x3 stem of 16 channels, three stages of 16, 32 and 64, two-convolution blocks.
 
 After section 4.2 of He et al., "Deep Residual Learning for Image Recognition" (2016), with 1x1 projections where the
-shape changes. Parameters carry torchvision's names.
+shape changes. Parameters have torchvision's names.
 """
 
 import torch

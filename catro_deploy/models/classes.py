@@ -1,4 +1,4 @@
-"""Which classes a network has: those that settings name, or as many as its checkpoint has logits."""
+"""The classes of a network: those named in the settings, or one for each logit of its checkpoint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,20 +13,20 @@ from catro_deploy.settings.section import IMAGENET
 
 __all__ = ["NamedClasses", "checkpoint_classes", "count_logits", "named_classes"]
 
-# The network is built with this many, to see which of its tensors have one row for each class.
+# The network is built with this many classes, to find its tensors with one row per class.
 PROBE = 2
 
 
 @dataclass(frozen=True)
 class NamedClasses:
-    """The classes of a network: ``names`` in the order of its logits, and the index of each of their ``ids``."""
+    """The classes of a network: ``names`` in the order of its logits, and ``ids`` with the index of each."""
 
     names: tuple[str, ...]
     ids: Mapping[str, int] = field(default_factory=dict)
 
 
 def named_classes(settings: ModelSettings) -> NamedClasses | None:
-    """The classes that ``settings`` name; None if they are those of the data."""
+    """The classes named in ``settings``; None if they are those of the data."""
     named = settings.classes
     if named is None:
         return None
@@ -44,18 +44,18 @@ def checkpoint_classes(name: str, path: Path) -> tuple[str, ...]:
     Those that ``train`` recorded in the file; else "0", "1", ..., one for each logit.
 
     Raises:
-        ModelError: the name is not known, or its factory fails.
-        CheckpointError: no such file, corrupt, or how many logits the network has does not follow from its tensors.
+        ModelError: the name is unknown, or its factory fails.
+        CheckpointError: the file is missing or corrupt, or its tensors do not determine the number of logits.
     """
     recorded = training_record(path)
     return recorded.classes if recorded else tuple(map(str, range(count_logits(name, path))))
 
 
 def count_logits(name: str, path: Path) -> int:
-    """How many logits the network ``name`` has with the weights in ``path``.
+    """The number of logits of the network ``name`` with the weights in ``path``.
 
     Raises:
-        ModelError, CheckpointError: as ``checkpoint_classes``.
+        ModelError, CheckpointError: see ``checkpoint_classes``.
     """
     stored, built = read_weights(path), build_model(name, PROBE).state_dict()
     counts = {
@@ -65,8 +65,8 @@ def count_logits(name: str, path: Path) -> int:
     }
     if len(counts) > 1:
         raise CheckpointError(
-            f"{path} does not say how many classes its network has: with {PROBE} of them {name} differs in tensors of "
-            f"{', '.join(map(str, sorted(counts)))} rows.",
+            f"The number of classes cannot be inferred from {path}: its tensors that differ from those of {name} with "
+            f"{PROBE} classes have {', '.join(map(str, sorted(counts)))} rows.",
             'Name the classes in the order of the logits: [model] classes = ["first", "second"].',
         )
     return counts.pop() if counts else PROBE

@@ -1,7 +1,7 @@
 """Image classifiers of Hugging Face transformers, from a folder with ``config.json`` and weights; CNNs only.
 
-Nothing is downloaded, and no code that a folder holds or names is run: of ``config.json`` only the keys that describe
-the architecture are read.
+Nothing is downloaded, and no code that a folder contains or refers to is run: only those keys of ``config.json`` that
+describe the architecture are read.
 """
 
 import importlib
@@ -42,7 +42,7 @@ NO_ARCHITECTURE = ("model_type", "stage_names", "out_features", "out_indices")
 
 
 class _LogitsAlone(nn.Module):
-    """Mixin in front of a classifier of transformers: forward returns the logits."""
+    """Mixin, placed before a classifier of transformers: forward returns only the logits."""
 
     architecture: Mapping[str, Any]
 
@@ -52,13 +52,13 @@ class _LogitsAlone(nn.Module):
 
 
 def transformers_model(folder: Path, classes: int, architecture: Mapping[str, Any] | None = None) -> nn.Module:
-    """Build the classifier that ``folder`` describes, weights random; its forward returns the logits.
+    """Build the classifier that ``folder`` describes, with random weights; its forward returns the logits.
 
     Names and shapes of its weights are those of the folder's file. With an ``architecture``, as ``architecture_of``
     returns it, the folder is not read.
 
     Raises:
-        ModelError: transformers is not installed, or the folder describes no convolutional classifier of it.
+        ModelError: transformers is not installed, or the folder does not describe a convolutional classifier of it.
     """
     library = transformers_library()
     described = dict(architecture or read_architecture(folder))
@@ -72,10 +72,10 @@ def transformers_model(folder: Path, classes: int, architecture: Mapping[str, An
         config = library.AutoConfig.for_model(kind, num_labels=classes, **options)
         auto = library.AutoModelForImageClassification
         model: nn.Module = auto.from_config(config, dtype=torch.float32, trust_remote_code=False)
-    except Exception as error:  # any error of an architecture with its configuration
+    except Exception as error:  # an architecture may raise anything for its configuration
         raise ModelError(
             f"transformers cannot build the {kind} of {folder}: {type(error).__name__}: {error}",
-            "Load it there: transformers.AutoModelForImageClassification.from_pretrained(folder)",
+            "Load it in transformers: transformers.AutoModelForImageClassification.from_pretrained(folder)",
         ) from error
     model.__class__ = _with_logits_alone(type(model))
     model.architecture = {"model_type": kind, **options}  # type: ignore[assignment]
@@ -83,26 +83,26 @@ def transformers_model(folder: Path, classes: int, architecture: Mapping[str, An
 
 
 def architecture_of(model: nn.Module) -> dict[str, Any]:
-    """What ``transformers_model`` built ``model`` from; empty for any other network."""
+    """The architecture from which ``transformers_model`` built ``model``; empty for any other network."""
     return dict(model.architecture) if isinstance(model, _LogitsAlone) else {}
 
 
 def read_architecture(folder: Path) -> dict[str, Any]:
-    """What ``config.json`` in ``folder`` holds.
+    """The content of ``config.json`` in ``folder``.
 
     Raises:
-        ModelError: it is not there or not JSON.
+        ModelError: it is missing or not JSON.
     """
-    return read_json(folder / CONFIG, "It is what save_pretrained of a model of Hugging Face transformers writes.")
+    return read_json(folder / CONFIG, "It is written by save_pretrained of a Hugging Face transformers model.")
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
     """Names of the classes, ``id2label``, in the order of the logits; empty if there are none but LABEL_0, LABEL_1 ...
 
-    Those that are not the first of their name have the index behind it.
+    If several classes have the same name, the index is appended to all but the first.
 
     Raises:
-        ModelError: ``config.json`` is not there or not JSON, or its indices have gaps.
+        ModelError: ``config.json`` is missing or not JSON, or its indices have gaps.
     """
     content = read_architecture(folder)
     labels = content.get("id2label")
@@ -111,7 +111,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
     names = {str(index): str(name).strip() for index, name in labels.items()}
     if names.keys() != {str(index) for index in range(len(names))}:
         raise ModelError(
-            f"id2label in {folder / CONFIG} has {len(names)} names, but not of the indices 0 to {len(names) - 1}.",
+            f"id2label in {folder / CONFIG} has {len(names)} names, but not for the indices 0 to {len(names) - 1}.",
             "Correct it: one name for each logit.",
         )
     ordered = tuple(names[str(index)] for index in range(len(names)))
@@ -121,28 +121,28 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 
 def weights_file(folder: Path) -> Path:
-    """The file of the weights in ``folder``: ``model.safetensors``, or ``pytorch_model.bin`` if that alone is there."""
+    """The file of the weights in ``folder``: ``model.safetensors``, or ``pytorch_model.bin`` if only that exists."""
     files = [folder / name for name in WEIGHTS]
     return next((file for file in files if file.is_file()), files[0])
 
 
 def folder_of(name: str) -> Path | None:
-    """The folder that the model's name ``transformers:FOLDER`` gives; None for any other name."""
+    """The folder in the model's name ``transformers:FOLDER``; None for any other name."""
     return Path(name.removeprefix(TRANSFORMERS)) if name.startswith(TRANSFORMERS) else None
 
 
 def read_json(path: Path, hint: str) -> dict[str, Any]:
-    """The object that the file ``path`` of a model's folder holds.
+    """The JSON object in the file ``path`` of a model's folder.
 
     Raises:
-        ModelError: it is not there or not JSON; with ``hint``.
+        ModelError: it is missing or not a JSON object; the error has the hint ``hint``.
     """
     try:
         require_regular(path)
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        said = "there is no such file" if isinstance(error, FileNotFoundError) else error
-        raise ModelError(f"{path} cannot be read: {said}.", hint) from None
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
+        raise ModelError(f"{path} cannot be read: {reason}.", hint) from None
     if not isinstance(content, dict):
         raise ModelError(f"{path} holds no JSON object.", hint)
     return content
@@ -163,17 +163,18 @@ def transformers_library() -> ModuleType:
 
 
 def require_cnn(architecture: Mapping[str, Any], folder: Path) -> str:
-    """The ``model_type`` of ``architecture``, which ``folder`` holds.
+    """Return the ``model_type`` of ``architecture``, which was read from ``folder``.
 
     Raises:
-        ModelError: it is no image classifier of transformers, or a vision transformer.
+        ModelError: it is not an image classifier of transformers, or it cannot be pruned: a vision transformer, or
+            one of ``OTHERS``.
     """
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
     kind, known = architecture.get("model_type"), auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
     if not isinstance(kind, str) or kind not in known:
         cnns = sorted(set(known) - {*NO_CNNS, *OTHERS})
         raise ModelError(
-            f"{folder} holds a {kind or 'model without model_type'}, which is no image classifier of transformers.",
+            f"{folder} holds a {kind or 'model without model_type'}, which is not an image classifier of transformers.",
             f"Those that can be pruned: {', '.join(cnns)}.",
         )
     if kind in NO_CNNS:
@@ -188,7 +189,7 @@ def require_cnn(architecture: Mapping[str, Any], folder: Path) -> str:
 
 
 OTHERS = {
-    "pp_lcnet": "It takes images as BGR and gives no logits. Wrap it by a factory of your own: package.module:factory.",
+    "pp_lcnet": "It takes images as BGR and gives no logits. Wrap it in your own factory: package.module:factory.",
     "timm_wrapper": "It is a network of timm: name it timm:NAME, and give its weights as [model] checkpoint.",
 }
 

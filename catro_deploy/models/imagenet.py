@@ -8,12 +8,12 @@ from catro_deploy.settings.section import IMAGENET
 __all__ = ["IMAGENET_CLASSES", "classes_setting", "imagenet_ids", "imagenet_names"]
 
 IMAGENET_CLASSES = 1000
-# Some lists have "crane" twice and "maillot" ambiguously; here these names have one more word.
+# Some lists have "crane" twice and an ambiguous "maillot"; the names here have one more word.
 DIFFERENT = 10
 
 
 def imagenet_names() -> tuple[str, ...]:
-    """One name for each class, no two alike, in the order of the logits."""
+    """A unique name for each class, in the order of the logits."""
     from torchvision.models import ResNet18_Weights
 
     return tuple(ResNet18_Weights.IMAGENET1K_V1.meta["categories"])
@@ -30,10 +30,10 @@ def imagenet_ids() -> Mapping[str, int]:
 
 
 def classes_setting(names: Sequence[str]) -> str | list[str | tuple[str, str]]:
-    """``names`` of classes, in the order of the logits, as ``[model] classes`` has them.
+    """Convert the ``names`` of classes, in the order of the logits, to the form of ``[model] classes``.
 
-    ImageNet's, written as a list of synonyms or by the first of them, are known again, and get their ids; TensorFlow's
-    networks have a background class before them.
+    ImageNet's classes, given as lists of synonyms or by the first synonym, are recognised, and get their ids.
+    TensorFlow's networks have a background class before them.
     """
     before = len(names) - IMAGENET_CLASSES
     pairs = list(zip(imagenet_names(), names[before:], strict=True)) if before in (0, 1) else []

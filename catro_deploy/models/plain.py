@@ -1,7 +1,7 @@
-"""Computed weights (standardised or normalised at each call) replaced by plain ones, whose channels can be cut.
+"""Replace computed weights (standardised or normalised at each call) by plain ones, whose channels can be cut.
 
-A filter that is standardised over its inputs, or divided by its norm, changes if some of them are removed; a plain one
-does not. The network computes the same, and is fine-tuned with plain weights.
+A filter that is standardised over its inputs, or divided by its norm, changes if some inputs are removed; a plain one
+does not. The network computes the same function, and is fine-tuned with plain weights.
 """
 
 from typing import Any, cast
@@ -12,21 +12,21 @@ from torch.nn.utils import parametrize
 
 __all__ = ["write_out_weights_"]
 
-# Where timm and transformers keep convolutions with weight standardisation (arXiv:1903.10520, 2101.08692): of
-# normaliser-free networks and BiT.
+# Modules of timm and transformers that define convolutions with weight standardisation (arXiv:1903.10520, 2101.08692):
+# those of normaliser-free networks and BiT.
 STANDARDISED = ("timm.layers.std_conv", "transformers.models.bit.modeling_bit")
 
 
 def write_out_weights_(model: nn.Module) -> nn.Module:
     """Remove all parametrisations, and replace standardised convolutions by plain ones.
 
-    Those of transformers that pad by the size of their input stay.
+    Those of transformers whose padding depends on the size of their input are kept.
 
     Args:
-        model: in eval mode; it is changed in place, and computes what it did.
+        model: in eval mode; it is changed in place, and computes the same function as before.
 
     Returns:
-        The same.
+        ``model``.
     """
     for module in list(model.modules()):
         if parametrize.is_parametrized(module):

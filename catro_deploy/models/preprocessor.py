@@ -16,13 +16,14 @@ __all__ = ["Preparation", "no_such_preparation", "preparation", "prepared_by_lib
 
 FILE = "preprocessor_config.json"
 INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
-"""By the number that Pillow gives them, as files have them."""
+"""By Pillow's number, which is the one in the files."""
 LARGEST_PIXEL = 255
-# From this size on ConvNeXT's processor resizes images to the size itself.
+# From this size on, ConvNeXT's processor resizes images directly to the size, without a crop.
 CONVNEXT_WHOLE = 384
 HINT = (
-    'Write one that says the same: {"image_processor_type": "ViTImageProcessor", "resample": 3, '
-    '"size": {"height": 224, "width": 224}, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}.'
+    'Write one that prepares images in the same way, such as: {"image_processor_type": "ViTImageProcessor", '
+    '"resample": 3, "size": {"height": 224, "width": 224}, "image_mean": [0.485, 0.456, 0.406], '
+    '"image_std": [0.229, 0.224, 0.225]}.'
 )
 
 
@@ -41,7 +42,7 @@ def preparation(folder: Path) -> Preparation:
     """How the image processor in ``folder`` prepares images.
 
     Raises:
-        ModelError: transformers is not installed, the folder has no image processor, or it does what cannot be set.
+        ModelError: transformers is not installed, the folder has no image processor, or settings cannot express it.
     """
     values = _processor(folder).to_dict()
     size, resize = _sides(values, folder)
@@ -56,14 +57,14 @@ def prepared_by_library(folder: Path, image: Image.Image) -> npt.NDArray[np.floa
     """``image`` (RGB) as the image processor in ``folder`` prepares it, (channels, height, width).
 
     Raises:
-        ModelError: as ``preparation``.
+        ModelError: see ``preparation``.
     """
     return np.asarray(_processor(folder)(image, return_tensors="np")["pixel_values"][0], dtype=np.float32)
 
 
 def no_such_preparation(folder: Path, reason: str) -> ModelError:
-    """The error that images cannot be prepared as ``folder`` says, for ``reason``."""
-    return ModelError(f"Images cannot be prepared as {folder / FILE} says: {reason}.", HINT)
+    """The error for images that cannot be prepared as ``folder`` specifies, with the ``reason``."""
+    return ModelError(f"Images cannot be prepared as {folder / FILE} specifies: {reason}.", HINT)
 
 
 def _processor(folder: Path) -> Any:  # noqa: ANN401 - a class of transformers
@@ -73,29 +74,29 @@ def _processor(folder: Path) -> Any:  # noqa: ANN401 - a class of transformers
         return library.AutoImageProcessor.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False, backend="pil"
         )
-    except Exception as error:  # any error of a processor with its configuration
+    except Exception as error:  # a processor may raise anything for its configuration
         raise ModelError(f"transformers cannot load {folder / FILE}: {type(error).__name__}: {error}", HINT) from error
 
 
 def _sides(values: Mapping[str, Any], folder: Path) -> tuple[tuple[int, int], int | tuple[int, int] | None]:
-    """Height and width of the network's input, and what images are resized to before the centre crop."""
+    """Height and width of the network's input, and the size that images are resized to before the centre crop."""
     size, share = values.get("size") or {}, values.get("crop_pct")
     edge: Any = size.get("shortest_edge")
     exact = _both(size)
     crop = _both(values.get("crop_size")) if values.get("do_center_crop") else None
     if not values.get("do_resize", True) or (edge is None and exact is None) or size.get("longest_edge"):
         raise no_such_preparation(folder, "it does not resize them to one shorter side, or height and width")
-    if share is not None and edge is not None:  # of ConvNeXT, which then cuts out the shorter side, or PoolFormer
+    if share is not None and edge is not None:  # ConvNeXT, which then crops to the shorter side, or PoolFormer
         if crop is None and edge >= CONVNEXT_WHOLE:
             return (edge, edge), None
         crop, edge = crop or (edge, edge), int(edge / share)
     least = exact or (edge, edge)
     if crop is None and exact is None:
-        raise no_such_preparation(folder, "it does no centre crop, so that they differ in size")
+        raise no_such_preparation(folder, "it does no centre crop, so their sizes differ")
     if crop is None:
         return least, None
     if least[0] < crop[0] or least[1] < crop[1]:
-        raise no_such_preparation(folder, f"it cuts {crop[0]}x{crop[1]} pixels out of fewer")
+        raise no_such_preparation(folder, f"it crops {crop[0]}x{crop[1]} pixels from a smaller image")
     return crop, exact or edge
 
 
@@ -104,7 +105,7 @@ def _both(size: Mapping[str, Any] | None) -> tuple[int, int] | None:
 
 
 def _normalisation(values: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation for pixels in 0..1 that are equivalent to all of its arithmetic."""
+    """Mean and standard deviation for pixels in 0..1 that are equivalent to all of the processor's arithmetic."""
     rescales, normalises = values.get("do_rescale", True), values.get("do_normalize", True)
     factor = LARGEST_PIXEL * values["rescale_factor"] if rescales else LARGEST_PIXEL
     offset = 1 if rescales and values.get("rescale_offset") else 0
@@ -116,7 +117,7 @@ def _normalisation(values: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[
             std if values.get("include_top") else (1.0,) * len(std),
             strict=True,
         )
-    ]  # EfficientNet's divides once more
+    ]  # EfficientNet's processor divides once more
     centres = mean if normalises else (0.0,) * len(mean)
     return (
         tuple((centre + offset) / factor for centre in centres),
@@ -124,5 +125,5 @@ def _normalisation(values: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[
     )
 
 
-def _of_each_channel(value: Any) -> tuple[float, ...]:  # noqa: ANN401 - of a file
+def _of_each_channel(value: Any) -> tuple[float, ...]:  # noqa: ANN401 - from a file
     return tuple(map(float, value)) if isinstance(value, list | tuple) else (float(value),) * 3

@@ -24,7 +24,7 @@ from catro_deploy.suggestions import did_you_mean
 
 __all__ = ["Pretrained", "fetch", "pretrained"]
 
-# They normalise their input again, so these are the effective values of their training.
+# These networks normalise their input again, so these are the effective values of their training.
 INCEPTIONS = ("googlenet", "inception_v3")
 INCEPTION_VALUES = (0.5, 0.5, 0.5)
 HUB_FILE = "model.safetensors"
@@ -41,11 +41,12 @@ class Pretrained:
         size: height and width of the network's input.
         resize: the shorter side, or height and width, that images are resized to before the centre crop; None: they are
             resized to ``size``.
-        interpolation: how.
+        interpolation: how they are resized.
         mean: of pixels in 0..1, one value per channel.
         std: likewise.
-        classes: those of the logits, as ``[model] classes`` has them: ImageNet's, how many, or names; None: not known.
-        accuracy: on ImageNet's validation images, as published, a fraction; None if it is not known.
+        classes: those of the logits, in the form of ``[model] classes``: ImageNet's, their number, or names; None:
+            unknown.
+        accuracy: on ImageNet's validation images, as published, a fraction; None if it is unknown.
     """
 
     weights: str
@@ -63,10 +64,10 @@ class Pretrained:
 def pretrained(name: str, weights: str | None) -> Pretrained:
     """The ``weights`` of the model ``name``; ``DEFAULT`` are those that the library prefers. Nothing is downloaded.
 
-    A model ``transformers:FOLDER`` has those of its folder, and no others.
+    A model ``transformers:FOLDER`` has only the weights in its folder.
 
     Raises:
-        ModelError: the model is not of a library, or has no such weights.
+        ModelError: the model is not from a library, or has no such weights.
     """
     library, _, architecture = name.partition(":")
     folder = folder_of(name)
@@ -80,7 +81,7 @@ def pretrained(name: str, weights: str | None) -> Pretrained:
         f"[model] weights = {weights!r} names weights of torchvision or timm; the model is {name}.",
         "Give the file of its weights instead: [model] checkpoint."
         if folder is None
-        else "Leave weights out: those in the folder are taken.",
+        else "Leave weights out: those in the folder are used.",
     )
 
 
@@ -114,7 +115,7 @@ def _of_torchvision(architecture: str, weights: str) -> Pretrained:
     if not found.meta["categories"]:
         raise ModelError(
             f"The weights {weights} of torchvision:{architecture} are not of a classifier: they have features only.",
-            "Take others, or train a classifier on them first.",
+            "Choose other weights, or train a classifier on them first.",
         )
     form: Any = found.transforms()
     (crop,), (resize,) = form.crop_size, form.resize_size
@@ -147,8 +148,8 @@ def _of_timm(name: str, weights: str) -> Pretrained:
     _, *size = config.input_size
     if config.crop_mode == "border" or (size[0] != size[1] and config.crop_mode != "squash"):
         raise ModelError(
-            f"Images of timm:{architecture}.{config.tag} are prepared in a way that cannot be set.",
-            "Prepare them before, and give checkpoint, mean, std and size instead of weights.",
+            f"Images of timm:{architecture}.{config.tag} are prepared in a way that settings cannot express.",
+            "Prepare them beforehand, and set checkpoint, mean, std and size instead of weights.",
         )
     sides = [math.floor(side / config.crop_pct) for side in size]
     squashed = None if sides == size else (sides[0], sides[1])
@@ -182,19 +183,19 @@ def _of_transformers(folder: Path) -> Pretrained:
 
 
 def _counted(classes: int) -> int | str:
-    """The classes of weights of a library; 1,000 are ImageNet's."""
+    """The classes of a library's weights, from their number; 1,000 are ImageNet's."""
     return IMAGENET if classes == IMAGENET_CLASSES else classes
 
 
 def _torch_file(url: str, name: str = "") -> Path:
-    """Where torch.hub keeps what it has downloaded from ``url``."""
+    """The file in which torch.hub keeps a download from ``url``."""
     import torch
 
     return Path(torch.hub.get_dir()) / "checkpoints" / (name or Path(url).name)
 
 
 def _hub_file(repository: str) -> tuple[str, Path]:
-    """The address of the weights in a repository of the Hugging Face Hub, and where they are kept."""
+    """The URL of the weights in a repository of the Hugging Face Hub, and their local file."""
     from huggingface_hub import hf_hub_url, try_to_load_from_cache
 
     url, cached = hf_hub_url(repository, HUB_FILE), try_to_load_from_cache(repository, HUB_FILE)
@@ -203,7 +204,7 @@ def _hub_file(repository: str) -> tuple[str, Path]:
 
 
 def _hash_prefix(file: Path) -> str | None:
-    """The beginning of the SHA-256 sum that torch's files have in their names: ``resnet50-11ad3fa6.pth``."""
+    """The prefix of the SHA-256 checksum in a torch file's name (``resnet50-11ad3fa6.pth``); None if there is none."""
     found = file.stem.rpartition("-")[2]
     return found if file.suffix == ".pth" and len(found) == 8 else None
 
@@ -212,7 +213,7 @@ def _hash_prefix(file: Path) -> str | None:
 def _offline(found: Pretrained) -> Iterator[None]:
     try:
         yield
-    except (OSError, RuntimeError) as error:  # no network, or a sum that is wrong
+    except (OSError, RuntimeError) as error:  # no network, or a wrong checksum
         raise ModelError(
             f"The weights {found.weights} cannot be downloaded from {found.url}: {error}.",
             f"Download them elsewhere, and put them at {found.file}, or set [model] checkpoint to where they are.",

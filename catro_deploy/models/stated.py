@@ -1,4 +1,4 @@
-"""The accuracy that a weights file states for its network, where it states one."""
+"""The accuracy that a weights file states for its network, if it states one."""
 
 import math
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ KEYS = (
 def stated_accuracy(path: Path) -> float | None:
     """The accuracy under one of ``KEYS`` in the checkpoint ``path``, a fraction; None if there is none.
 
-    A number above 1 is a percentage. Of a safetensors file its metadata are read, and what ``train`` recorded there.
+    A number above 1 is a percentage. Of a safetensors file, only the metadata is read, with the record of ``train``.
 
     Raises:
-        CheckpointError: no such file, or corrupt.
+        CheckpointError: the file is missing or corrupt.
     """
     for record in _records(path):
         named = {str(key).lower(): value for key, value in record.items()}
@@ -55,7 +55,7 @@ def _share(value: Any) -> float | None:  # noqa: ANN401 - whatever a file holds
         value = value.item()
     try:
         number = float(value)
-    except (TypeError, ValueError, RuntimeError):  # the last of a tensor of several numbers
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several numbers
         return None
     if isinstance(value, bool) or not math.isfinite(number) or not 0 < number <= 100:
         return None

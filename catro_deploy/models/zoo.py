@@ -24,7 +24,7 @@ LISTED_NAMES = 40
 
 TORCHVISION_TRANSFORMERS = ("vit_", "swin_", "maxvit_")
 WITH_AUXILIARY_HEADS = ("googlenet", "inception_v3")
-# Files of timm.models in which attention between positions makes up the blocks.
+# Modules of timm.models whose blocks consist of attention between positions.
 TIMM_TRANSFORMERS = (
     "beit", "cait", "coat", "convit", "crossvit", "csatv2", "davit", "deepseek_vit", "deit", "edgenext",
     "efficientformer", "efficientformer_v2", "efficientvit_mit", "efficientvit_msra", "eva", "focalnet", "gcvit",
@@ -37,10 +37,10 @@ TIMM_TRANSFORMERS = (
 
 
 def torchvision_model(name: str, classes: int) -> nn.Module:
-    """Build torchvision's classifier ``name``, weights random, without the auxiliary heads that only training needs.
+    """Build torchvision's classifier ``name``, with random weights and no auxiliary heads, which only training needs.
 
     Raises:
-        ModelError: there is none, or it is a vision transformer.
+        ModelError: there is no such model, or it is a vision transformer.
     """
     import torchvision
 
@@ -62,7 +62,7 @@ def torchvision_size(name: str) -> int:
 
 
 def timm_model(name: str, classes: int) -> nn.Module:
-    """Build timm's classifier ``name``, with or without a tag of weights (``resnet50.a1_in1k``), weights random.
+    """Build timm's classifier ``name``, with or without a tag of weights (``resnet50.a1_in1k``), with random weights.
 
     Raises:
         ModelError: timm is not installed, there is no such model, or it is a vision transformer.
@@ -72,7 +72,7 @@ def timm_model(name: str, classes: int) -> nn.Module:
     require_known("timm", architecture)
     try:
         model: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
-    except Exception as error:  # any error of an architecture with the number of classes or the tag
+    except Exception as error:  # an architecture may raise anything for the number of classes or the tag
         raise ModelError(
             f"timm cannot build {name!r}: {type(error).__name__}: {error}",
             f"Its weights are listed by: timm.list_pretrained({architecture + '*'!r})",
@@ -81,7 +81,7 @@ def timm_model(name: str, classes: int) -> nn.Module:
 
 
 def timm_size(name: str) -> int:
-    """Height and width, the larger where they differ, of the images that timm's weights of ``name`` were trained for.
+    """Height and width, the larger if they differ, of the images that timm's weights of ``name`` were trained for.
 
     Raises:
         ModelError: timm is not installed.
@@ -98,7 +98,7 @@ def require_known(library: str, name: str) -> None:
     """Check that ``library``, torchvision or timm, has the classifier ``name``, without a tag of weights.
 
     Raises:
-        ModelError: it has not, or it is a vision transformer; or timm is not installed.
+        ModelError: it does not, or it is a vision transformer; or timm is not installed.
     """
     import torchvision
 
@@ -117,7 +117,7 @@ def require_known(library: str, name: str) -> None:
 
 
 def similar_models(name: str, own: Sequence[str]) -> list[str]:
-    """Full names like ``name``: of a library's model that has exactly this name, else of the nearest ones."""
+    """Full names similar to ``name``: of library models with exactly this name, else of the most similar ones."""
     import torchvision
 
     libraries = {"torchvision": torchvision.models.list_models(module=torchvision.models)}

@@ -78,7 +78,7 @@ def test_every_mismatch_is_listed(trained, tmp_path):
         load_checkpoint(small(), tmp_path / "w.pth")
     text = str(caught.value)
     assert "missing: 0.bias [4]" in text
-    assert "other shape: 3.weight is [5, 4] in the file, [2, 4] in the model" in text
+    assert "different shape: 3.weight is [5, 4] in the file, [2, 4] in the model" in text
     assert "not in the model: extra [2]" in text
 
 
