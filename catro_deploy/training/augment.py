@@ -22,15 +22,15 @@ class Jitter:
 
     Attributes:
         rotation_degrees: rotation about the centre.
-        scale: 0.1 makes things between 1/1.1 and 1.1 times as large.
+        scale: 0.1 scales the content by a factor between 1/1.1 and 1.1.
         shear_degrees: largest angle of vertical lines.
         shift: share of the height and of the width.
-        whole_pixels: shifts are whole pixels, without blur by resampling.
+        whole_pixels: shifts are by whole pixels, without blur from resampling.
         mirror: half of the images are mirrored left to right.
         brightness: share of the full range that is added.
         contrast: share by which the distance from the image's mean is stretched.
-        saturation: share by which the distance from grey is stretched; of images with three channels.
-        erase: share of the images in which a rectangle is made the mean colour of the training images.
+        saturation: share by which the distance from grey is stretched; only for images with three channels.
+        erase: share of the images in which a rectangle is filled with the mean colour of the training images.
     """
 
     rotation_degrees: float = 0.0
@@ -52,7 +52,7 @@ class Jitter:
 
 @dataclass(frozen=True)
 class Share:
-    """Part ``place`` (0, 1, ...) of a batch in ``of`` equal parts."""
+    """Part ``place`` (0, 1, ...) of a batch that is split into ``of`` equal parts."""
 
     place: int = 0
     of: int = 1
@@ -65,11 +65,11 @@ class Share:
 WHOLE = Share()
 
 
-# Images are augmented in small chunks on a CPU, whose intermediate results stay in its cache.
+# On a CPU, images are augmented in small chunks, so that intermediate results stay in its cache.
 CACHED_BYTES = 2**21
-# Of red, green and blue (ITU-R BT.601).
+# Weights of red, green and blue (ITU-R BT.601).
 LUMA = (0.299, 0.587, 0.114)
-# Least and largest share of an image that is erased, and the largest ratio of its sides.
+# Smallest and largest share of an image that is erased, and the largest aspect ratio of the erased rectangle.
 ERASED = (0.02, 0.33)
 NARROWEST = 3.3
 
@@ -79,7 +79,7 @@ KINDS = {
     "rigid": Jitter(shift=0.125, whole_pixels=True),
     "signs": Jitter(rotation_degrees=10, scale=0.15, shear_degrees=6, shift=0.08, brightness=0.2, contrast=0.4),
     "objects": Jitter(shift=0.125, whole_pixels=True, mirror=True, brightness=0.1, contrast=0.2),
-    # Of random crops.
+    # For random crops.
     "photos": Jitter(mirror=True, brightness=0.2, contrast=0.4, saturation=0.4),
 }
 
@@ -95,8 +95,8 @@ def augment(
 ) -> torch.Tensor:
     """Augment uint8 ``pixels`` (n, c, h, w) within ``jitter`` and normalise them to float32.
 
-    They are the ``share`` of a batch, and are augmented as in the whole batch. Beyond the border the image is
-    reflected. Values stay within 0..1 before normalisation. The result is in ``memory_format``.
+    They are the ``share`` of a batch, and are augmented as they would be in the whole batch. The image is reflected
+    beyond its border. Values stay within 0..1 before normalisation. The result is in ``memory_format``.
     """
     drawn = _Drawn.of(jitter, pixels, generator, share)
     each_bytes = torch.float32.itemsize * math.prod(pixels.shape[1:])
@@ -112,7 +112,7 @@ def augment(
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A number from -1..1 for each parameter of each image, on the images' device: each (parameters, n)."""
+    """Random numbers in -1..1, one per parameter and image, on the images' device: each tensor is (parameters, n)."""
 
     move: torch.Tensor
     mirror: torch.Tensor
@@ -160,7 +160,7 @@ def _varied(
 
 
 def _columns(drawn: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """A tensor (n, 1, 1, 1) of each parameter."""
+    """A tensor (n, 1, 1, 1) for each parameter."""
     return drawn[..., None, None, None].unbind()
 
 
@@ -174,7 +174,7 @@ def _move(images: torch.Tensor, jitter: Jitter, drawn: torch.Tensor) -> torch.Te
     face = torch.where(side < 0, -1.0, 1.0) if jitter.mirror else torch.ones_like(side)
     right, down = (_offset(move, jitter, size) for move, size in ((right, width), (down, height)))
     cosine, sine = torch.cos(angle) * zoom, torch.sin(angle) * zoom
-    # Coordinates are -1..1 across the image: for one that is not square, a rotation depends on the sides' ratio.
+    # Coordinates are -1..1 across the image: if it is not square, a rotation depends on its aspect ratio.
     aspect = height / width
     across = torch.stack([face * cosine, face * (shear * cosine - sine) * aspect, right], dim=1)
     downward = torch.stack([sine / aspect, shear * sine + cosine, down], dim=1)
@@ -183,7 +183,7 @@ def _move(images: torch.Tensor, jitter: Jitter, drawn: torch.Tensor) -> torch.Te
 
 
 def _offset(move: torch.Tensor, jitter: Jitter, size: int) -> torch.Tensor:
-    """A shift in the grid's units, in which the whole side is 2 long."""
+    """A shift in the units of the grid, in which the whole side has length 2."""
     pixels = move * jitter.shift * size
     return 2 * (pixels.round() if jitter.whole_pixels else pixels) / size
 

@@ -1,4 +1,4 @@
-"""The training images of an epoch, ordered and augmented by the seed and the epoch's number alone."""
+"""The training images of an epoch; their order and augmentation depend only on the seed and the epoch's number."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,9 +21,9 @@ from catro_deploy.training.world import ALONE, World
 
 __all__ = ["Epochs", "SplitBatches", "seed_of"]
 
-# Streams of random numbers in an epoch; the processes' own ones follow.
+# Streams of random numbers in an epoch; those of the processes follow.
 ORDER, LIGHT = 0, 1
-# Streams for single images and for mixed batches, besides that of the order.
+# Streams within ORDER for single images and for mixed batches.
 IMAGE, MIX = 1, 2
 
 
@@ -33,7 +33,7 @@ def seed_of(seed: int, epoch: int, stream: int, *place: int) -> int:
 
 
 class Epochs(Protocol):
-    """The source of a training's batches: ``steps`` of them in each epoch, each of ``size`` images, on its device."""
+    """The source of batches for training, on its device: ``steps`` in each epoch, with ``size`` images in each."""
 
     steps: int
     size: int
@@ -41,16 +41,16 @@ class Epochs(Protocol):
     def epoch(self, number: int, first: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Images, float32 (n, c, h, w), and labels of epoch ``number`` (1, 2, ...) from step ``first`` on.
 
-        Labels are int64 (n,) or, of mixed images, float32 (n, classes).
+        Labels are int64 (n,) or, for mixed images, float32 (n, classes).
         """
 
 
 class SplitBatches:
     """Batches of ``split``, shuffled, augmented and normalised on the device.
 
-    ``steps`` is how many an epoch has, ``size`` the images of each, of all processes together. The last images of an
-    epoch that do not fill a batch are skipped, different ones in each epoch; a split smaller than one batch is one
-    smaller batch. Several processes get equal parts of each batch, and read no others.
+    ``steps`` is the number of batches in an epoch, ``size`` the number of images in each, over all processes. The last
+    images of an epoch that do not fill a batch are skipped, different ones in each epoch; a split smaller than one
+    batch forms one smaller batch. Several processes get equal parts of each batch, and each reads only its own part.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class SplitBatches:
         if not self.size:
             raise SettingsError(
                 f"A batch of {asked} images cannot be shared by {world.size} processes.",
-                "Raise batch_size, or start fewer with torchrun.",
+                "Raise batch_size, or start fewer processes with torchrun.",
             )
         self.steps = count // self.size
 
@@ -88,7 +88,7 @@ class SplitBatches:
         shuffling = torch.Generator().manual_seed(seed_of(seed, number, ORDER))
         jittering = torch.Generator(device)
         order = torch.randperm(len(self._labels), generator=shuffling)
-        # To the device once: indexing a GPU's tensor with indices on the host would copy and synchronise in every step.
+        # Moved to the device once: indexing a GPU tensor with host indices would copy and synchronise in every step.
         labels = self._parts(order.to(device))[first:]
         found = self._read(order, number, first)
         for step, (own, pixels) in enumerate(zip(labels, found, strict=True), start=first):
@@ -107,7 +107,7 @@ class SplitBatches:
         return [self._share.cut(chosen) for chosen in order[: self.steps * self.size].chunk(self.steps)]
 
     def _read(self, order: torch.Tensor, number: int, first: int) -> Iterator[torch.Tensor]:
-        """The pixels of each batch from ``first`` on; what is not in memory is decoded while others train."""
+        """The pixels of each batch from ``first`` on; images not in memory are decoded while others are trained on."""
         split, pin = self._split, self._hardware.device.type == "cuda"
         if isinstance(split, MemorySplit) and not self._each.active:
             parts = self._parts(order.to(split.pixels.device))[first:]

@@ -31,7 +31,7 @@ def compiled(
     model.train()
 
     def step(way: Forward) -> None:
-        # As in training: gradients of a CUDA graph are overwritten by its next run, so that they cannot be added to.
+        # As in training: gradients of a CUDA graph are overwritten by its next run, so they cannot be accumulated.
         # https://github.com/pytorch/pytorch/issues/169545
         model.zero_grad(set_to_none=True)
         with hardware.autocast():
@@ -53,14 +53,14 @@ def compiled_teacher(model: nn.Module, images: torch.Tensor, hardware: Hardware,
         with torch.no_grad(), hardware.autocast():
             way(images)
 
-    # Without CUDA graphs: the student's graph may overwrite the memory of their outputs.
+    # Without CUDA graphs: the student's graph could overwrite the memory of the teacher's outputs.
     return _faster(model, {}, step, "the teacher's part of a step", hardware, progress)
 
 
 def compiler_options(
     model: nn.Module, hardware: Hardware, world: World = ALONE
 ) -> dict[str, str | int | bool | Callable[..., object]]:
-    """Settings of the compiler for training, which converts convolutions to channels last by itself."""
+    """Options of the compiler for training. By default it converts convolutions to channels last."""
     if hardware.device.type == "cuda":
         # Small networks are bound by kernel launches. Inductor runs without graphs where none can be captured.
         # CUDA graphs under DistributedDataParallel fail: https://github.com/pytorch/pytorch/issues/113809
@@ -76,7 +76,7 @@ def _faster(
     hardware: Hardware,
     progress: Progress,
 ) -> Forward:
-    """``model`` compiled, if that works and ``step`` takes less time with it."""
+    """Return ``model`` compiled if that works and makes ``step`` faster, else ``model`` itself."""
     try:
         fast: Forward = torch.compile(model, options=options)
         step(fast)

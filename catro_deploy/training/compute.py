@@ -1,4 +1,4 @@
-"""Device, number format and memory layout of a training: the fastest by measurements."""
+"""Device, number format and memory layout of a training: the fastest according to measurements."""
 
 import copy
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Hardware:
         return self.dtype == torch.float16
 
     def place(self, model: nn.Module) -> nn.Module:
-        """Move ``model`` there, in place, and return it."""
+        """Move ``model`` to the device and the memory format, in place, and return it."""
         return model.to(device=self.device, memory_format=self.memory_format)  # type: ignore[call-overload,no-any-return]
 
     def autocast(self) -> torch.autocast:
@@ -38,15 +38,15 @@ class Hardware:
 
 
 def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
-    """The device that settings name; ``auto`` is the GPU if PyTorch sees one.
+    """Return the device that settings specify; ``auto`` is the GPU if PyTorch sees one.
 
     Raises:
-        SettingsError: ``cuda`` is wanted, and PyTorch sees no GPU.
+        SettingsError: ``cuda`` is requested, and PyTorch sees no GPU.
     """
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
         raise SettingsError(
-            f'compute = "cuda" was asked for, and PyTorch {torch.__version__} sees no GPU.',
+            f'compute = "cuda" was requested, but PyTorch {torch.__version__} sees no GPU.',
             'Set compute = "auto" or "cpu", or see what is missing: catro-deploy doctor',
         )
     return torch.device("cuda", local_gpu()) if available and wanted != "cpu" else torch.device("cpu")
@@ -58,12 +58,12 @@ def choose_hardware(
     amp: bool,
     input_shape: tuple[int, int, int] | None = None,
 ) -> Hardware:
-    """Choose for ``model``; ``amp`` allows bfloat16 or float16 where the processor is fast in it.
+    """Choose the hardware for ``model``; ``amp`` allows bfloat16 or float16 if the processor is fast with it.
 
-    With the ``input_shape`` of its images (channels, height, width) a layout is chosen that the model can compute in.
+    With the ``input_shape`` of its images (channels, height, width), the layout is one in which the model can run.
 
     Raises:
-        SettingsError: ``cuda`` is wanted, and PyTorch sees no GPU.
+        SettingsError: ``cuda`` is requested, and PyTorch sees no GPU.
     """
     hardware = _fastest(model, choose_device(wanted), amp)
     if hardware.memory_format == torch.channels_last and input_shape and not runs_channels_last(model, input_shape):
@@ -72,16 +72,16 @@ def choose_hardware(
 
 
 def runs_channels_last(model: nn.Module, input_shape: tuple[int, int, int]) -> bool:
-    """Whether ``model`` computes an image of ``input_shape`` in channels last.
+    """Whether ``model`` can run on images of ``input_shape`` in channels last.
 
-    Not so if it flattens feature maps by ``view``, which only takes channels that come before rows in memory.
+    It cannot if it flattens feature maps with ``view``, which requires channels to come before rows in memory.
     """
     device = next((parameter.device for parameter in model.parameters()), None)
     copied = copy.deepcopy(model).to(memory_format=torch.channels_last).eval()
     try:
         with torch.no_grad():
             image = torch.zeros(2, *input_shape, device=device).contiguous(memory_format=torch.channels_last)
-            copied.forward(image)  # not by a call: graph modules print their failures
+            copied.forward(image)  # not copied(image): graph modules print their failures
     except RuntimeError:
         return False
     return True
@@ -97,7 +97,7 @@ def _fastest(model: nn.Module, device: torch.device, amp: bool) -> Hardware:
 
 
 def _capabilities() -> Mapping[str, object]:
-    # Public only in releases newer than the oldest that is allowed.
+    # Public only in releases newer than the oldest supported one.
     return torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
 
 
@@ -106,21 +106,21 @@ def _is_amd() -> bool:
 
 
 def _is_fast_in_bfloat16() -> bool:
-    # The matrix tiles of AMX halve a step. So does AVX-512's bfloat16 on AMD's processors (from Zen 4 on); on Intel's
-    # without these tiles it made no step faster than float32.
+    # The matrix tiles of AMX halve the time of a step. So does AVX-512's bfloat16 on AMD processors (from Zen 4 on); on
+    # Intel processors without these tiles it made no step faster than float32.
     return bool(_capabilities().get("amx_bf16") or (_is_amd() and _capabilities().get("avx512_bf16")))
 
 
 def _is_depthwise(model: nn.Module) -> bool:
-    # Depthwise convolutions have no matrices to multiply: with bfloat16 a step of MobileNets,
-    # EfficientNets and ShuffleNets took 1.6 to 2.9 times as long, in channels last 0.4 to 0.95 of the time.
+    # Depthwise convolutions have no matrices to multiply: a step of MobileNets, EfficientNets and ShuffleNets took
+    # 1.6 to 2.9 times as long with bfloat16, and 0.4 to 0.95 times as long in channels last.
     return any(1 < module.groups == module.in_channels for module in model.modules() if isinstance(module, nn.Conv2d))
 
 
 def _cpu_memory_format(model: nn.Module) -> torch.memory_format:
-    # Channels last fills vectors with channels. With the odd widths of a pruned network a step took 1.3 to 2 times
-    # as long in it on Intel's processors (batch norm most of all), with multiples of 32 it took 0.6 to 0.9 times as
-    # long. On AMD's it took 0.6 to 0.9 times as long with either (benchmarks/training/layouts.py).
+    # Channels last fills vector registers with channels. On Intel processors, a step in it took 1.3 to 2 times as long
+    # with the odd widths of a pruned network (batch norm slowed down most), and 0.6 to 0.9 times as long with
+    # multiples of 32. On AMD processors it took 0.6 to 0.9 times as long with either (benchmarks/training/layouts.py).
     if suffers_channels_last(model):
         return torch.contiguous_format
     if _is_depthwise(model) or _is_amd():

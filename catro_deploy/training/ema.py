@@ -9,9 +9,9 @@ __all__ = ["MovingAverage", "decay_at"]
 
 
 def decay_at(update: int, decay: float) -> float:
-    """The decay at ``update`` (0, 1, ...): at most ``decay``, less in the beginning.
+    """The decay at ``update`` (0, 1, ...): at most ``decay``, less at the beginning.
 
-    The bound (1 + update) / (10 + update) lets the average leave the initial weights soon, as in TensorFlow.
+    The bound (1 + update) / (10 + update) lets the average leave the initial weights quickly, as in TensorFlow.
     """
     return min(decay, (1 + update) / (10 + update))
 
@@ -19,7 +19,7 @@ def decay_at(update: int, decay: float) -> float:
 class MovingAverage:
     """Holds ``network``, a copy of the model in eval mode whose weights follow the model's.
 
-    Batch norm's statistics are averaged as weights are; integer buffers are copied.
+    Batch norm's statistics are averaged like weights; integer buffers are copied.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:

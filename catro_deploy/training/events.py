@@ -12,9 +12,9 @@ __all__ = ["epochs_to_tensorboard"]
 
 @contextmanager
 def epochs_to_tensorboard(folder: Path | None, done: int) -> Iterator[Callable[[Epoch], None]]:
-    """A function that writes an epoch's loss, learning rate, accuracy and seconds to ``folder``, if there is one.
+    """Yield a function that writes an epoch's loss, learning rate, accuracy and seconds to ``folder``, if there is one.
 
-    ``done`` epochs are over: events of later ones, from a killed training, are purged.
+    ``done`` epochs are finished: events of later epochs, left by a killed training, are purged.
 
     Raises:
         SettingsError: TensorBoard is not installed.
@@ -26,7 +26,7 @@ def epochs_to_tensorboard(folder: Path | None, done: int) -> Iterator[Callable[[
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise SettingsError(
-            "Event files are requested (tensorboard = true), and TensorBoard is not installed.",
+            "Event files are requested (tensorboard = true), but TensorBoard is not installed.",
             "pip install 'catro-deploy[tensorboard]'; or remove tensorboard from the settings.",
         ) from None
     writer = SummaryWriter(folder, purge_step=done + 1)

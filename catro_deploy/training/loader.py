@@ -24,10 +24,10 @@ __all__ = ["LoaderBatches", "LoaderJob", "fit_loader", "loader_accuracy"]
 class LoaderBatches:
     """The images of the wanted classes, in batches of the size of the loader's first batch.
 
-    ``images`` is how many there are in one pass, ``steps`` how many batches an epoch has, ``size`` the images of each.
-    Images that do not fill a batch are skipped; where a later pass gives fewer images of the wanted classes, another
-    pass fills the epoch. Images that are not ``labelled``, by the first batch, are all taken, and have the label
-    UNKNOWN.
+    ``images`` is the number of images in one pass, ``steps`` the number of batches in an epoch, ``size`` the number of
+    images in each. Images that do not fill a batch are skipped; if a later pass yields fewer images of the wanted
+    classes, another pass fills the epoch. If the first batch has no labels, the loader is not ``labelled``: all images
+    are used, with the label UNKNOWN.
     """
 
     def __init__(self, loader: Loader, wanted: WantedClasses, image_shape: Sequence[int], hardware: Hardware) -> None:
@@ -51,7 +51,7 @@ class LoaderBatches:
         self.steps = self.images // self.size
 
     def epoch(self, number: int, first: int = 0) -> Iterator[Batch]:
-        """Images, float32 (n, c, h, w), and labels, int64 (n,), on the device, whatever ``number`` is."""
+        """Images, float32 (n, c, h, w), and labels, int64 (n,), on the device; ``number`` is ignored."""
         device, memory_format = self._hardware.device, self._hardware.memory_format
         for images, labels in islice(self._filled(), self.steps):
             yield images.to(device=device, memory_format=memory_format), labels.to(device)
@@ -71,7 +71,7 @@ class LoaderBatches:
                 given = True
                 images, labels = (torch.cat(parts) for parts in zip(*pending, batch, strict=True))
                 whole = len(labels) // self.size * self.size
-                if whole:  # torch.split makes one empty piece of nothing
+                if whole:  # torch.split turns an empty tensor into one empty piece
                     parts = (torch.split(tensor[:whole], self.size) for tensor in (images, labels))
                     yield from zip(*parts, strict=True)
                 pending = [(images[whole:], labels[whole:])]
@@ -87,12 +87,12 @@ class LoaderJob:
 
     Attributes:
         model: is trained in place.
-        train: gives training images. Where it gives images alone, only the teacher's answers are learned from.
-        validation: gives images for the accuracy after each epoch; None: no accuracy.
-        wanted: the classes that count; images of others are left out.
-        image_shape: (channels, height, width) of the images that both loaders give, of all classes.
-        settings: batch_size and augment are ignored, since the loader decides them; the recipe is followed.
-        teacher: gives logits over the wanted classes; it is moved to where training runs.
+        train: yields training images. If it yields images alone, the model learns only from the teacher's outputs.
+        validation: yields images for the accuracy after each epoch; None: no accuracy.
+        wanted: the classes to use; images of others are skipped.
+        image_shape: (channels, height, width) of the images that both loaders yield, of all classes.
+        settings: batch_size and augment are ignored, since the loader determines them; the recipe is followed.
+        teacher: returns logits over the wanted classes; a copy of it is moved to the training device.
         reconstructed: whether the layers of ``model`` were reconstructed, which the recipe depends on.
     """
 
@@ -123,13 +123,14 @@ class LoaderJob:
 
 
 def fit_loader(job: LoaderJob, progress: Progress) -> History:
-    """Train the model of ``job``; it ends on the CPU, in eval mode, with the final (if asked, averaged) weights.
+    """Train the model of ``job`` and leave it on the CPU, in eval mode, with the final (or averaged) weights.
 
     Before the first epoch both loaders are iterated once, to count the images and for the initial accuracy.
 
     Raises:
-        SettingsError: a GPU is wanted, and there is none; or ``train`` gives images alone, and the loss needs labels.
-        DataError: a loader's batches are not valid, or have fewer than 2 images of the wanted classes.
+        SettingsError: no GPU is available although one is requested; or ``train`` yields images alone, and the loss
+            needs labels.
+        DataError: a loader's batches are invalid, or have fewer than 2 images of the wanted classes.
         NumericsError: the loss or a weight is not finite.
         FaultError: the GPU's memory is too small.
     """

@@ -1,7 +1,7 @@
 """The training loop, for any source of batches, resumable after every epoch.
 
 An epoch that takes longer than ``checkpoint_minutes`` can also be resumed within. On a CPU the result is deterministic:
-a resumed training gives the same weights, bit by bit, as an uninterrupted one.
+a resumed training gives the same weights, bit for bit, as an uninterrupted one.
 """
 
 import math
@@ -42,7 +42,7 @@ STEPS_BETWEEN_CHECKS = 25
 
 @contextmanager
 def enough_memory(remedy: str) -> Iterator[None]:
-    """Turn a GPU that runs out of memory in this block into a FaultError with the hint ``remedy``."""
+    """Raise a FaultError with the hint ``remedy`` if the GPU runs out of memory in this block."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -52,9 +52,9 @@ def enough_memory(remedy: str) -> Iterator[None]:
 class Training:
     """One training; ``state`` is its last saved state.
 
-    ``validate`` gives a network's accuracy, a fraction, or None if there are no images for that. Several processes have
-    the same weights and validate together; the first reads and writes the state. A learning rate and a moving average
-    that ``settings`` do not set follow from the number of steps, see ``gentle``.
+    ``validate`` returns a network's accuracy, a fraction, or None if there are no images to measure it on. Several
+    processes have the same weights and validate together; the first reads and writes the state. A learning rate or
+    moving average that ``settings`` do not specify follows from the number of steps, see ``gentle``.
     """
 
     state: State
@@ -83,11 +83,11 @@ class Training:
 
     @property
     def final_network(self) -> nn.Module:
-        """The network whose accuracy counts."""
+        """The network that is validated and kept: the moving average if there is one, else the model."""
         return self.average.network if self.average else self.model
 
     def start(self, path: Path | None, fingerprint: str, progress: Progress) -> None:
-        """Resume from ``path`` if it exists and belongs to this training, else begin.
+        """Resume from ``path`` if it exists and belongs to this training, else start from the beginning.
 
         Raises:
             CheckpointError: ``path`` is damaged.
@@ -105,8 +105,8 @@ class Training:
                 within = f", step {len(partial.losses)} of the next {self.batches.steps}" if partial else ""
                 progress.note(f"resuming after epoch {len(saved.epochs)} of {self.epochs}{within}")
                 return
-            found = path.name if path is not None else "what is left"
-            progress.note(f"{found} is of a training with other settings, images or weights: starting over")
+            found = path.name if path is not None else "the saved state"
+            progress.note(f"{found} belongs to a training with other settings, images or weights: starting over")
         if self.steps:
             for line in step_lines(self.steps, self.batches.steps, self.batches.size):
                 progress.note(line)
@@ -114,14 +114,14 @@ class Training:
         self.state = State(fingerprint, (), baseline, {}, {}, {}, {}, {}, self._probed(progress))
 
     def _probed(self, progress: Progress) -> Probe | None:
-        """Choose the learning rate by a probe, if none is given and the training is long enough."""
+        """Choose the learning rate with a probe, if none is given and the training is long enough."""
         size = gentle.probe_size(self.steps, self.batches.steps)
         if self.settings.learning_rate is not None or size is None:
             return None
         probe = probe_learning_rates(self.stepper, self.batches, self.highest_rate, size, self.world, progress)
         self.highest_rate = probe.chosen
         tried = ", ".join(f"{rate:.2g}" for rate in probe.learning_rates)
-        progress.note(f"learning rate {probe.chosen:.2g}: of {tried}, tried for {probe.steps} steps each")
+        progress.note(f"learning rate {probe.chosen:.2g}: chosen from {tried}, tried for {probe.steps} steps each")
         return probe
 
     def _validated(self, network: nn.Module) -> float | None:
@@ -144,13 +144,13 @@ class Training:
     def run(
         self, path: Path | None, progress: Progress, title: str, record: Callable[[Epoch], None] = lambda epoch: None
     ) -> None:
-        """Train the epochs that are left, writing the state to ``path`` after each; ``record`` gets each.
+        """Train the remaining epochs; after each, write the state to ``path`` and call ``record`` with the epoch.
 
         The state is also written within an epoch when ``checkpoint_minutes`` have passed since the last time.
-        With patience it ends after that many epochs without a better accuracy on the validation images.
+        With patience, training ends after that many epochs without a better accuracy on the validation images.
 
         Raises:
-            NumericsError: the loss or a weight is not finite; the state of the last good epoch stays.
+            NumericsError: the loss or a weight is not finite; the state of the last good epoch is kept.
             StorageError: the state could not be written.
         """
         epochs, done = self.epochs, len(self.state.epochs)
@@ -160,7 +160,7 @@ class Training:
                 self._prepare_forward(done + 1, progress)
             for epoch in range(done + 1, epochs + 1):
                 if self._is_on_a_plateau:
-                    progress.note(f"no better on validation images for {self.settings.patience} epochs: ended early")
+                    progress.note(f"no better validation accuracy for {self.settings.patience} epochs: stopping early")
                     break
                 began = time.monotonic() - self._partial.seconds
                 loss = self._train_epoch(epoch, task, path)
@@ -180,7 +180,7 @@ class Training:
         self.stepper.join(self.world)
 
     def _steps_until(self, epoch: int) -> int:
-        """The total number of steps after ``epoch``, of which the last may be cut short."""
+        """The total number of steps up to the end of ``epoch``; the last epoch may be cut short."""
         return min(epoch * self.batches.steps, self.steps)
 
     @property
@@ -195,7 +195,7 @@ class Training:
         return self.state.partial or Partial((), 0.0, self.batches.size)
 
     def _train_epoch(self, epoch: int, task: Task, path: Path | None) -> float:
-        """Run the remaining steps of an epoch and return the mean loss of all."""
+        """Run the remaining steps of an epoch and return the mean loss of all its steps."""
         start = self._steps_until(epoch - 1)
         count = self._steps_until(epoch) - start
         done = self._partial
@@ -267,7 +267,7 @@ class Training:
         self._write(path, replace(self.state, epochs=epochs, best=best, partial=None))
 
     def _write(self, path: Path | None, reached: State) -> None:
-        """Keep ``reached`` with the current weights and buffers."""
+        """Store ``reached``, with the current weights and buffers, as the state."""
         state = self.stepper.optimizer.state
         buffers = {name: state[p].get("momentum_buffer") for name, p in self.stepper.parameters.items()}
         self.state = replace(
@@ -281,7 +281,7 @@ class Training:
             write_state(path, self.state)
 
     def finish(self, images: int) -> History:
-        """Leave the final weights in the model and return the history."""
+        """Load the final weights into the model and return the history."""
         epochs, baseline = self.state.epochs, self.state.baseline
         last = self.state.best_epoch if self.state.best else epochs[-1] if epochs else None
         if self.state.best or self.average:

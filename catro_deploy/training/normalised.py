@@ -14,7 +14,7 @@ __all__ = ["NormalisedBatches"]
 class NormalisedBatches(Sequence[Labelled]):
     """Batches of uint8 images (n, channels, height, width) with their class, read as normalised float32 on ``device``.
 
-    ``mean`` and ``std`` have one value a channel.
+    ``mean`` and ``std`` have one value per channel.
     """
 
     def __init__(
@@ -45,5 +45,5 @@ class NormalisedBatches(Sequence[Labelled]):
         return (self[place] for place in range(len(self)))
 
     def normalised(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Any ``pixels``, uint8 (n, channels, height, width), as those of the batches are read."""
+        """Any ``pixels``, uint8 (n, channels, height, width), normalised like those of the batches."""
         return normalise(pixels.to(self._device), self._mean, self._std)

@@ -18,7 +18,7 @@ __all__ = ["Objective", "distillation_loss"]
 def distillation_loss(logits: torch.Tensor, teacher_logits: torch.Tensor, temperature: float) -> torch.Tensor:
     """T^2 times the mean over images of KL(teacher || student), both softened by ``temperature`` T.
 
-    Both logits have the shape (n, classes). T^2 keeps the gradients' scale, as in Hinton, Vinyals and Dean (2015),
+    Both logits have the shape (n, classes). T^2 keeps the scale of gradients, as in Hinton, Vinyals and Dean (2015),
     "Distilling the Knowledge in a Neural Network".
     """
     student = F.log_softmax(logits / temperature, dim=1)
@@ -46,7 +46,7 @@ class Objective:
         self._memory_format: torch.memory_format | None = None
 
     def compile(self, images: torch.Tensor, progress: Progress) -> None:
-        """Compile the teacher for batches like ``images`` (n, c, h, w), where that is faster."""
+        """Compile the teacher for batches like ``images`` (n, c, h, w), if that is faster."""
         if self._teacher is not None:
             images = self._laid_out(self._teacher, images)
             self._answer = compiled_teacher(self._teacher, images, self._hardware, progress)
@@ -54,8 +54,8 @@ class Objective:
     def __call__(self, logits: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The loss of one batch, a scalar: ``logits`` (n, classes) of ``images`` (n, c, h, w).
 
-        ``labels`` are (n,) or, of mixed images, shares of classes (n, up to classes); classes missing at the end have
-        none.
+        ``labels`` are (n,) or, for mixed images, shares of classes (n, up to classes); classes missing at the end have
+        a share of 0.
         """
         if labels.ndim > 1:
             labels = F.pad(labels, (0, logits.shape[1] - labels.shape[1]))
@@ -70,9 +70,9 @@ class Objective:
         return (1 - self._distill) * loss + self._distill * distilled
 
     def _laid_out(self, teacher: nn.Module, images: torch.Tensor) -> torch.Tensor:
-        """``images`` in the layout in which ``teacher`` is fast; the first ones decide."""
+        """``images`` in the layout in which ``teacher`` is fast, which the first images determine."""
         if self._memory_format is None:
-            # Unlike a pruned network's, its widths fill vector registers: half the time in this layout.
+            # Unlike those of a pruned network, its widths fill vector registers: this layout halves the time.
             _, channels, height, width = images.shape
             fits = runs_channels_last(teacher, (channels, height, width))
             self._memory_format = torch.channels_last if fits else torch.contiguous_format
@@ -82,7 +82,7 @@ class Objective:
 
 def _placed(teacher: nn.Module, hardware: Hardware) -> nn.Module:
     try:
-        copied: nn.Module = folded(teacher)  # two thirds of the time
+        copied: nn.Module = folded(teacher)  # runs in two thirds of the time
     except ModelError:  # a teacher need not have a graph
         copied = copy.deepcopy(teacher).eval()
     return hardware.place(copied)

@@ -25,7 +25,7 @@ class PerImage:
 
     Attributes:
         least_area: of a random crop, as a share of the image; 0: no crop.
-        magnitude: of RandAugment; 0: none.
+        magnitude: of RandAugment; 0: no RandAugment.
     """
 
     least_area: float
@@ -33,13 +33,13 @@ class PerImage:
 
     @property
     def active(self) -> bool:
-        """Whether anything is drawn."""
+        """Whether any random transform is used."""
         return bool(self.least_area or self.magnitude)
 
     def read(self, split: Split, indices: NDArray[np.int64], seed: Callable[[int], int]) -> torch.Tensor:
         """The images of ``split`` at ``indices``, uint8 (n, c, h, w), each augmented by the ``seed`` of its index.
 
-        Crops are cut from the image files, or from the images as they are in memory, wherever that is.
+        Crops are cut from the image files or, if there are none, from the images in memory, on any device.
         """
         seeds = [seed(int(index)) for index in indices]
         if isinstance(split, FileSplit) and self.least_area:
@@ -70,16 +70,16 @@ class PerImage:
 
 
 def per_image(settings: OptimiserSettings) -> PerImage:
-    """What ``settings`` ask for."""
+    """The transforms that ``settings`` request."""
     return PerImage(settings.crop_scale if settings.augment == "photos" else 0.0, settings.randaugment)
 
 
 def mixed(
     images: torch.Tensor, labels: torch.Tensor, classes: int, settings: OptimiserSettings, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A batch mixed with itself: ``images`` (n, c, h, w) and ``labels`` (n,), these as shares (n, classes).
+    """Mix a batch, ``images`` (n, c, h, w) and ``labels`` (n,), with itself; labels become shares (n, classes).
 
-    By mixup or CutMix, as ``settings`` ask for; by one of them, drawn by ``seed``, if by both. Unknown labels stay.
+    With mixup or CutMix, as ``settings`` request; if both, with one of them, drawn by ``seed``. Unknown labels stay.
     """
     from torchvision.transforms.v2 import CutMix, MixUp, RandomChoice
 
@@ -94,7 +94,7 @@ def mixed(
 
 
 def _seeded(transform: Callable[..., Any], seed: int, *arguments: torch.Tensor) -> Any:  # noqa: ANN401
-    """``transform`` drawing from ``seed``; the global generator is restored afterwards."""
+    """Call ``transform`` with ``seed`` as the seed; the global generator is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return transform(*arguments)

@@ -1,4 +1,4 @@
-"""Images kept decoded between the epochs."""
+"""Keep decoded images between epochs."""
 
 import numpy as np
 import torch

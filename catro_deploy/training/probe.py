@@ -18,7 +18,7 @@ from catro_deploy.training.world import World
 
 __all__ = ["probe_learning_rates"]
 
-# An epoch number that the training does not use: it counts from 1.
+# An epoch number that the training does not use, since it counts from 1.
 PROBE_EPOCH = 0
 
 
@@ -29,9 +29,9 @@ def probe_learning_rates(
 
     Each rate trains a copy of the network on the same batches and decays along half a cosine; without the decay, the
     noise of the last steps would penalise high rates. The criterion is the loss, in eval mode, on later training
-    batches. The highest rate that improves the network wins: in a long training higher rates gain more, as long as they
-    do not raise the loss. If none does, the smallest loss wins, and of equal ones the lowest rate; if all diverge, the
-    lowest. All processes of ``world`` take part and get the same outcome.
+    batches. The highest rate that improves the network is chosen: in a long training, higher rates gain more as long as
+    they do not raise the loss. If none improves it, the rate with the smallest loss is chosen, and the lowest rate if
+    losses are equal or all diverge. All processes of ``world`` take part and get the same result.
     """
     learning_rates = tuple(middle * factor for factor in PROBE_FACTORS)
     copies = [stepper.copy() for _ in (*learning_rates, None)]  # the last is not trained

@@ -1,4 +1,4 @@
-"""Batches read ahead: in worker processes where images are decoded from files, else in a thread."""
+"""Read batches ahead: in worker processes if images are decoded from files, else in a thread."""
 
 import os
 import shutil
@@ -18,16 +18,16 @@ from catro_deploy.errors import CatroError, FaultError
 __all__ = ["read_ahead", "read_batches", "workers_for"]
 
 MOST_WORKERS = 8
-PREFETCHED = 2  # batches of each worker, besides the one in work
+PREFETCHED = 2  # batches per worker, besides the one in progress
 SHARED_MEMORY = Path("/dev/shm")
 
 
 def read_batches(split: Split, parts: Sequence[NDArray[np.int64]], pin: bool = False) -> Iterator[torch.Tensor]:
-    """The images of ``split`` at each of ``parts``: uint8, (n, c, h, w).
+    """Yield the images of ``split`` at each of ``parts``: uint8, (n, c, h, w).
 
     Raises:
         DataError: an image is missing or cannot be decoded.
-        FaultError: a worker process was ended from outside.
+        FaultError: a worker process was killed from outside.
     """
     if isinstance(split, MemorySplit):
         return (split.images(part) for part in parts)
@@ -43,12 +43,12 @@ def read_ahead(
     workers: int,
     pin: bool = False,
 ) -> Iterator[torch.Tensor]:
-    """The results of ``read`` for each of ``parts``, in order, prefetched while the caller computes; pinned for a GPU.
+    """Yield ``read`` of each of ``parts``, in order, prefetched while the caller computes; ``pin`` pins them for a GPU.
 
-    Without ``workers`` one thread reads one batch ahead.
+    Without ``workers``, one thread reads one batch ahead.
 
     Raises:
-        FaultError: a worker process was ended from outside.
+        FaultError: a worker process was killed from outside.
     """
     if not workers:
         yield from _by_thread(read, parts, pin)
@@ -60,7 +60,7 @@ def read_ahead(
         prefetch_factor=PREFETCHED,
         pin_memory=pin,
         generator=torch.Generator(),  # it must not advance the caller's generator
-        multiprocessing_context="fork",  # others would import PyTorch again in each epoch
+        multiprocessing_context="fork",  # other methods would import PyTorch again in each epoch
     )
     try:
         for found in loader:
@@ -71,15 +71,15 @@ def read_ahead(
         if "DataLoader worker" not in str(error):
             raise
         raise FaultError(
-            f"A process that decodes images was ended: {error}",
+            f"A process that decodes images was killed: {error}",
             "If memory is short, lower workers in [data] of catro.toml, or batch_size.",
         ) from error
 
 
 def workers_for(files: FileSplit, batch: int) -> int:
-    """The number of processes that decode batches of this size: as settings say, else the cores of this process.
+    """The number of processes that decode batches of this size: as in the settings, else the cores of this process.
 
-    Batches are returned through shared memory, which containers often limit, and with it the number of processes.
+    Batches are returned through shared memory. Containers often limit it, which limits the number of processes, too.
     """
     if not batch or not SHARED_MEMORY.is_dir():
         return 0

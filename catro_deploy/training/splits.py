@@ -28,25 +28,25 @@ from catro_deploy.training.world import World, parting, the_world
 
 __all__ = ["NOT_IN_FINGERPRINT", "TrainingJob", "fit", "train_together"]
 
-# Settings of place and speed do not change the training.
+# These settings do not change the training, only where and how fast it runs.
 NOT_IN_FINGERPRINT = {"compute", "amp", "compile", "recipe", "tensorboard", "checkpoint_minutes"}
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """A training as all processes know it.
+    """A training, in the form that is shared by all processes.
 
     Attributes:
         model: is trained in place.
         train: images to train on, augmented on the device.
         validation: images for the accuracy after each epoch; may be empty, or without labels: no accuracy then.
-        settings: a learning rate or moving average that they do not set follows from the number of steps (``gentle``).
+        settings: if they set no learning rate or moving average, it follows from the number of steps (``gentle``).
         mean: one value per channel, for pixels in 0..1; subtracted from the images.
         std: likewise; images are divided by it.
         title: for the progress display.
-        teacher: gives logits over the same classes.
-        distill: its share of the loss.
-        temperature: of both networks' answers in the distillation loss.
+        teacher: returns logits over the same classes.
+        distill: the teacher's share of the loss.
+        temperature: of both networks' outputs in the distillation loss.
     """
 
     model: nn.Module
@@ -62,7 +62,7 @@ class TrainingJob:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that decides the training's result."""
+        """A hash of everything that determines the training's result."""
         content = {
             "settings": self.settings.model_dump(mode="json", exclude=NOT_IN_FINGERPRINT),
             "model": tensors_hash(self.model.state_dict()),
@@ -77,20 +77,20 @@ class TrainingJob:
 
 
 def fit(job: TrainingJob, state_path: Path, progress: Progress, events: Path | None = None) -> History:
-    """Train the model of ``job`` in place; it ends on the CPU, in eval mode, with the final (or averaged) weights.
+    """Train the model of ``job`` in place and leave it on the CPU, in eval mode, with the final (or averaged) weights.
 
-    After every epoch, and every ``checkpoint_minutes`` within one, the whole state is in ``state_path``; the caller
-    deletes it when the weights are safe. If it is there at the start and belongs to the same job, training continues
-    from it. ``events`` is the
-    folder of event files, if settings ask for them. Under torchrun all its processes train together.
+    After every epoch, and every ``checkpoint_minutes`` within one, the whole state is written to ``state_path``; the
+    caller deletes it when the weights are saved. If it exists at the start and belongs to the same job, training
+    continues from it. ``events`` is the folder of event files, if settings request them. Under torchrun, all of its
+    processes train together.
 
     Raises:
-        SettingsError: a GPU is wanted, or event files are, and there is none or no TensorBoard.
+        SettingsError: a GPU is requested, but none is available; or event files, but TensorBoard is not installed.
         DataError: fewer than 2 training images, or one that cannot be decoded.
         CheckpointError: ``state_path`` is damaged.
-        NumericsError: the loss or a weight is not finite; the state of the last good epoch stays.
+        NumericsError: the loss or a weight is not finite; the state of the last good epoch is kept.
         StorageError: the state could not be written.
-        FaultError: the GPU's memory is too small, or another process of the training has ended.
+        FaultError: the GPU's memory is too small, or another process of the training has exited.
     """
     world = the_world()
     with parting(world):
@@ -100,7 +100,7 @@ def fit(job: TrainingJob, state_path: Path, progress: Progress, events: Path | N
 def train_together(
     job: TrainingJob, state_path: Path | None, progress: Progress, world: World, events: Path | None = None
 ) -> History:
-    """Train in each process of ``world``, of which the first alone has a ``state_path``."""
+    """Train in each process of ``world``; only the first has a ``state_path``."""
     settings, mean, std = job.settings, job.mean, job.std
     count = len(job.train.labels)
     if count < 2:
@@ -111,7 +111,8 @@ def train_together(
     batch = settings.batch_size or batch_size(count)
     with enough_memory(f'Lower batch_size (now {batch}) or set compute = "cpu".'):
         pixels = job.train
-        crops = settings.augment == "photos" and as_files(pixels) is not None  # they need what ``decode_once`` cuts off
+        # Crops need the parts of images that ``decode_once`` cuts off.
+        crops = settings.augment == "photos" and as_files(pixels) is not None
         if settings.epochs and not crops:
             pixels = decode_once(pixels, hardware.device, progress, "reading training images")
         batches = SplitBatches(pixels, settings, mean, std, hardware, world)

@@ -1,9 +1,8 @@
-"""The state of an interrupted training: one safetensors file, written whole or not at all.
+"""The state of an interrupted training: one safetensors file, written atomically.
 
-Tensors carry a prefix: ``model.``, ``momentum.`` and, where weights are averaged, ``ema.``; with
-patience, ``best.``. All else is JSON in the
-file's metadata. No random state is kept: each step seeds its generators from the settings' seed, its epoch and its
-number.
+The names of tensors have a prefix: ``model.``, ``momentum.``, ``ema.`` if weights are averaged and, with patience,
+``best.``. Everything else is JSON in the file's metadata. No random state is kept: each step seeds its generators from
+the settings' seed, its epoch and its number.
 """
 
 import hashlib
@@ -32,12 +31,12 @@ Tensors = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Partial:
-    """The part of an epoch that is done.
+    """The finished part of an epoch.
 
     Attributes:
         losses: of its steps, means over the processes.
-        seconds: what they took.
-        size: images of a batch, of all processes together.
+        seconds: the time that these steps took.
+        size: number of images in a batch, over all processes.
     """
 
     losses: tuple[float, ...]
@@ -50,16 +49,16 @@ class State:
     """The state of a training after its last complete epoch, or within the next one.
 
     Attributes:
-        fingerprint: hash of all that decides how the training goes; a different one is a different training.
-        epochs: those that are done.
+        fingerprint: hash of everything that determines the training; a different one is a different training.
+        epochs: those that are finished.
         baseline: validation accuracy before the first epoch.
         model: weights and buffers by name.
         momentum: the optimiser's buffers by parameter name.
-        ema: averaged weights and buffers by name; empty where none are kept.
+        ema: averaged weights and buffers by name; empty if none are kept.
         best: weights and buffers after the epoch of the best validation accuracy; empty without patience.
-        scaler: state of the loss scaling; empty where there is none.
-        probe: how the learning rate was chosen; None where none were tried.
-        partial: how much of the next epoch is done; None if nothing is.
+        scaler: state of the loss scaling; empty if there is none.
+        probe: how the learning rate was chosen; None if no rates were tried.
+        partial: the finished part of the next epoch; None if there is none.
     """
 
     fingerprint: str
@@ -75,7 +74,7 @@ class State:
 
     @property
     def best_epoch(self) -> Epoch | None:
-        """The epoch of the best validation accuracy, the latest of equals; None if nothing was validated."""
+        """The epoch with the best validation accuracy, the latest if equal; None if nothing was validated."""
         validated = [epoch for epoch in self.epochs if epoch.validation_accuracy is not None]
         return max(validated, key=lambda one: (one.validation_accuracy, one.epoch), default=None)
 
@@ -92,7 +91,7 @@ class State:
 
 @dataclass(frozen=True)
 class _Record:
-    """What of a state is no tensor."""
+    """The part of a state that is not tensors."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
@@ -168,10 +167,10 @@ def tensors_hash(tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def _record(text: str) -> _Record:
-    """What the metadata hold.
+    """Parse the metadata.
 
     Raises:
-        ValueError: they are not JSON, or a value is missing, of a wrong type or out of range.
+        ValueError: it is not JSON, or a value is missing, of a wrong type or out of range.
     """
     from pydantic import TypeAdapter, ValidationError
 

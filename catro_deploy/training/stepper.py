@@ -18,7 +18,7 @@ __all__ = ["Stepper", "seeded"]
 
 @contextmanager
 def seeded(seed: int, hardware: Hardware) -> Iterator[None]:
-    """Let dropout and the like draw from ``seed`` in this block; the global generators are restored afterwards."""
+    """Seed dropout and the like with ``seed`` in this block; the global generators are restored afterwards."""
     gpus = [torch.cuda.current_device()] if hardware.device.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus):
         torch.manual_seed(seed)
@@ -26,9 +26,9 @@ def seeded(seed: int, hardware: Hardware) -> Iterator[None]:
 
 
 class Stepper:
-    """Nesterov SGD on ``model``, without weight decay on biases and batch norm (everything of one dimension).
+    """Nesterov SGD on ``model``, without weight decay on biases and batch norm (all one-dimensional parameters).
 
-    ``forward`` is what steps call: the model, or its wrapper (compiled, or distributed).
+    Steps call ``forward``: the model, or a wrapper of it (compiled or distributed).
     """
 
     def __init__(self, model: nn.Module, objective: Objective, settings: OptimiserSettings, hardware: Hardware) -> None:
@@ -44,7 +44,7 @@ class Stepper:
         return Stepper(copy.deepcopy(self.model), self.objective, self.settings, self.hardware)
 
     def join(self, world: World) -> None:
-        """From now on average gradients over the processes of ``world``."""
+        """Average gradients over the processes of ``world`` from now on."""
         if world.size > 1:
             network = self.forward if isinstance(self.forward, nn.Module) else self.model
             self.forward = nn.parallel.DistributedDataParallel(network)
@@ -59,10 +59,10 @@ class Stepper:
 
     @property
     def keeps_statistics(self) -> bool:
-        """Whether batch norms keep their statistics: in small batches, if these are accurate.
+        """Whether batch norms keep their statistics: with small batches, if the statistics are accurate.
 
-        Statistics of batches of 16 images alone, at a learning rate of 0, took 1.4 points of accuracy from a
-        reconstructed ResNet-20 (83.4% on CIFAR-10, 360 training images, 44 steps).
+        The statistics of batches of 16 images alone, at a learning rate of 0, cost a reconstructed ResNet-20 1.4 points
+        of accuracy (83.4% on CIFAR-10, 360 training images, 44 steps).
         """
         return self.settings.starts_accurate and (self.settings.batch_size or LARGEST_BATCH) < LARGEST_BATCH
 
@@ -100,6 +100,6 @@ def _nesterov_sgd(
         lr=0.0,  # each step sets its own
         momentum=settings.momentum,
         nesterov=settings.momentum > 0,
-        # Fused SGD leaves its momentum uninitialised where the scaler skips the first step, as it often does.
+        # Fused SGD leaves its momentum uninitialised if the scaler skips the first step, as it often does.
         fused=not hardware.scales_loss,
     )

@@ -1,4 +1,4 @@
-"""The length of a training, in words: in steps, since epochs of few images have few."""
+"""Describe the length of a training: in steps, since epochs of few images have few steps."""
 
 from catro_deploy.settings.batches import LEAST_BATCH
 

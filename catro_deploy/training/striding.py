@@ -10,7 +10,7 @@ from torch import nn
 
 __all__ = ["striding_first", "suffers_channels_last"]
 
-# Channels of a vector of AVX-512; AVX2 has half of them.
+# Channels in an AVX-512 vector; an AVX2 vector holds half as many.
 VECTOR = 16
 
 
@@ -20,8 +20,8 @@ def striding_first(model: nn.Module) -> Iterator[None]:
 
     They drop rows and columns first; the result is the same. With channels last, oneDNN's gradient of a strided 1x1
     convolution with fewer input channels than a vector holds is written past its workspace: it crashes, or gradients
-    are wrong (oneDNN issue 6035, open as of version 3.14). Pruning makes such convolutions, of the shortcuts of ResNets
-    above all.
+    are wrong (oneDNN issue 6035, open as of version 3.14). Pruning creates such convolutions, above all in the
+    shortcuts of ResNets.
     """
     on_cpu = [conv for conv in _narrow_and_strided(model) if conv.weight.device.type == "cpu"]
     convolutions = [conv for conv in on_cpu if _can_stride_first(conv)]

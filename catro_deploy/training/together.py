@@ -10,14 +10,14 @@ from catro_deploy.training.world import is_loss_of_a_process, the_world
 
 __all__ = ["dismiss", "serve"]
 
-# Exit code of a process whose first one has ended; that one, or torchrun, says why.
+# Exit code of a process if the first process has exited; that process, or torchrun, reports why.
 LEFT_ALONE = 1
 # Releasing a message takes microseconds, but a busy machine may delay the thread.
 PAUSE_S = 0.5
 
 
 def serve() -> int:
-    """Take part in every training of the first process until it is done; the exit code."""
+    """Take part in every training of the first process until it is done; return the exit code."""
     world = the_world()
     job: TrainingJob | None = None
     try:
@@ -32,7 +32,7 @@ def serve() -> int:
 
 
 def dismiss() -> None:
-    """Let the others end, unless they have ended; for the first process."""
+    """Let the other processes exit, unless they already have; called by the first process."""
     world = the_world()
     if not dist.is_initialized():
         return
@@ -46,10 +46,10 @@ def dismiss() -> None:
 
 
 def _part() -> None:
-    """Wait for each other, and then for gloo's threads to release the last messages.
+    """Wait for the other processes, and then for gloo's threads to release the last messages.
 
-    A thread that does so while Python shuts down ends its process with SIGABRT. The barrier's message may use another
-    thread than the message before, and the threads cannot be joined, so there is a pause.
+    A thread that does so while Python shuts down aborts its process with SIGABRT. The barrier's message may use another
+    thread than the previous message, and the threads cannot be joined, so there is a pause.
     """
     dist.barrier()
     time.sleep(PAUSE_S)

@@ -1,4 +1,4 @@
-"""The processes that train one network together: torchrun has started them, torch.distributed connects them."""
+"""The processes that train one network together: torchrun starts them, torch.distributed connects them."""
 
 import os
 import sys
@@ -55,7 +55,7 @@ class World:
 
     @torch.no_grad()
     def align_(self, network: nn.Module) -> None:
-        """Copy the first process's buffers to ``network``: statistics are of each process's own images."""
+        """Copy the first process's buffers to ``network``: each process has the statistics of its own images."""
         if self.size > 1:
             for buffer in network.buffers():
                 dist.broadcast(buffer, src=0)
@@ -78,7 +78,7 @@ def the_world() -> World:
 
     Raises:
         UsageError: see ``require_torchrun``.
-        FaultError: they do not find each other.
+        FaultError: they cannot connect to each other.
     """
     if not dist.is_torchelastic_launched():
         return ALONE
@@ -90,7 +90,7 @@ def the_world() -> World:
         dist.init_process_group(backend, timeout=LONGEST)
     except (RuntimeError, ValueError) as error:
         raise FaultError(
-            f"The processes of torchrun do not find each other: {error}.", "Look at torchrun's --rdzv-endpoint."
+            f"The processes of torchrun cannot connect to each other: {error}.", "Check torchrun's --rdzv-endpoint."
         ) from error
     here = str(Path.cwd())
     if here not in sys.path:  # for the user's code that the first process has imported from there
@@ -102,7 +102,7 @@ def require_torchrun() -> None:
     """Check that a process with torchrun's environment has all of it.
 
     Raises:
-        UsageError: it has not.
+        UsageError: a part is missing.
     """
     missing = [name for name in TORCHRUN if not os.environ.get(name, "").isdecimal()]
     if missing:
@@ -119,10 +119,10 @@ def local_gpu() -> int:
 
 @contextmanager
 def parting(world: World) -> Iterator[None]:
-    """Disconnect from the other processes where this block fails, which ends them, too.
+    """Disconnect from the other processes if this block fails, which makes them exit, too.
 
     Raises:
-        FaultError: one of them has ended.
+        FaultError: one of them has exited.
     """
     try:
         yield
@@ -131,12 +131,12 @@ def parting(world: World) -> Iterator[None]:
             dist.destroy_process_group()
         if world.size > 1 and is_loss_of_a_process(error):
             raise FaultError(
-                "Another process of the training has ended.",
+                "Another process of the training has exited.",
                 "The same command continues from the last state that was saved.",
             ) from error
         raise
 
 
 def is_loss_of_a_process(error: BaseException) -> bool:
-    """Whether ``error`` says that another process has ended."""
+    """Whether ``error`` means that another process has exited."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error).lower())

@@ -51,7 +51,7 @@ def test_a_plateau_ends_it_with_the_best_weights(tmp_path, ema):
     history, model, weights, recorder = trained_with_patience(tmp_path / "s", reached, patience=2, ema=ema)
     assert [epoch.validation_accuracy for epoch in history.epochs] == reached[1:6]
     assert history.validation_accuracy == 0.7
-    assert recorder.notes[2:] == ["no better on validation images for 2 epochs: ended early"]
+    assert recorder.notes[2:] == ["no better validation accuracy for 2 epochs: stopping early"]
     assert all(torch.equal(tensor, weights[2][name]) for name, tensor in model.state_dict().items())
     assert not torch.equal(weights[2]["0.weight"], weights[4]["0.weight"])
 

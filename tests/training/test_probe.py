@@ -150,7 +150,7 @@ def test_a_gentle_training_takes_the_rate_that_was_chosen(tmp_path):
     assert history.probe.chosen == pytest.approx(3 * middle)  # the network knows nothing yet
     assert recorder.notes == [
         "160 training steps: 4 epochs of 40, batches of 16 images",
-        "learning rate 0.0017: of 0.00019, 0.00056, 0.0017, tried for 16 steps each",
+        "learning rate 0.0017: chosen from 0.00019, 0.00056, 0.0017, tried for 16 steps each",
     ]
     # Along a cosine without a warm-up, of 160 steps: (1 + cos(39/160 * 180 degrees)) / 2 = 0.8604.
     assert history.epochs[0].learning_rate == pytest.approx(3 * middle * 0.8604, rel=1e-4)
