@@ -1,1 +1,1 @@
-"""What widths cost in time on a target: models of layers, prices of candidates, candidates measured."""
+"""The latency of given widths on a target: cost models of layers, prices of widths, timing of candidates."""

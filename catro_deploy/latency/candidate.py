@@ -1,4 +1,4 @@
-"""What candidate networks use, measured: exported and timed interleaved with the original, like a finished one."""
+"""Measure what candidate networks use: each is exported and timed interleaved with the original, like a final one."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -28,13 +28,13 @@ GRACE_S = 600
 
 @dataclass(frozen=True)
 class CandidateLatency:
-    """Latencies in microseconds, the candidate's speedup over the original, and what else the device tells.
+    """Latencies in microseconds, the candidate's speedup over the original, and what else the device reports.
 
     Attributes:
         candidate_us, original_us: medians.
         samples_us: all latencies of the candidate and of the original; empty if they were not kept.
         sustained_us: the candidate's median at the end of a soak; None if there was none.
-        energy_mj: of an inference of the candidate and of the original; None where the device does not tell.
+        energy_mj: per inference, of the candidate and of the original; None if the device did not report energy.
     """
 
     candidate_us: float
@@ -47,7 +47,7 @@ class CandidateLatency:
 
     @classmethod
     def of(cls, result: BenchResult) -> "CandidateLatency":
-        """What of the device's ``result`` counts."""
+        """Extract what is needed from the device's ``result``."""
         energy = result.energy
         return cls(
             candidate_us=result.pruned.p50_us,
@@ -73,7 +73,7 @@ def _ascending(timing: Timing) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Measured:
-    """One candidate: what each device measured, and what its file takes; None where that does not count."""
+    """One candidate: the measurements of each device, and its file's footprint; None if no budget limits that."""
 
     devices: tuple[CandidateLatency, ...] = ()
     footprint: Footprint | None = None
@@ -103,7 +103,7 @@ class CandidateFiles:
         return file
 
     def footprint(self, network: nn.Module) -> Footprint:
-        """What the file of ``network`` takes in the precision that it is pruned for.
+        """The footprint of the file of ``network`` in the precision that it is pruned for.
 
         Raises:
             ModelError: it cannot be exported.
@@ -126,7 +126,7 @@ class CandidateTimer:
         Raises:
             ModelError: it cannot be exported.
             FaultError: the device's agent failed.
-            TargetError: energy is asked for, and the device does not tell what power it draws.
+            TargetError: energy is requested, but the device does not report power.
         """
         use = self.files.use
         file = self.files.write(candidate, "pruned", use.precision)
@@ -139,9 +139,8 @@ class CandidateTimer:
         found = CandidateLatency.of(run_job(use.device, job, self.files.folder, names, limit_s=limit_s))
         if self.with_energy and found.energy_mj is None:
             raise TargetError(
-                f"Energy cannot be measured on {use.target}: the device does not tell what power it draws.",
-                "Leave --max-energy out. Power is read from a Jetson's sensors, or from nvidia-smi for networks on a "
-                "GPU.",
+                f"Energy cannot be measured on {use.target}: the device does not report power.",
+                "Remove --max-energy. Power is read from a Jetson's sensors, or from nvidia-smi for networks on a GPU.",
             )
         return found
 
@@ -150,7 +149,7 @@ class CandidateTimer:
 def candidate_files(
     use: Use, opset: int, input_shape: tuple[int, int, int], metadata: Mapping[str, str] | None = None
 ) -> Iterator[CandidateFiles]:
-    """A temporary folder for candidates that are used in this way, with ``metadata`` in their files."""
+    """A temporary folder for candidates that run as ``use`` describes, with ``metadata`` in their files."""
     with tempfile.TemporaryDirectory(prefix="catro-deploy-candidate-") as folder:
         yield CandidateFiles(Path(folder), use, opset, input_shape, metadata or {})
 
@@ -168,7 +167,7 @@ def candidate_timer(
 ) -> Iterator[CandidateTimer]:
     """Export ``original`` (eval mode, CPU) to a temporary folder and time candidates against it.
 
-    They are also measured ``with_energy``, and back to back for ``soak_s`` seconds.
+    Their energy is measured as well if ``with_energy``. They also run back to back for ``soak_s`` seconds, if above 0.
     """
     with candidate_files(use, opset, input_shape) as files:
         files.write(original, "original", use.own_precision)

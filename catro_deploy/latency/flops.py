@@ -1,9 +1,10 @@
-"""Multiply-accumulates of a network as its groups' widths change: the paper's cost. Caveat: not a measure of time.
+"""Multiply-accumulates of a network as its groups' widths change: the paper's cost, not a measure of time.
 
-A layer's multiply-accumulates are ``positions * kernel * in * out``. In a grouped convolution ``in`` are the inputs of
-one group, as many at all widths, for it loses whole groups; a depthwise layer's are ``positions * kernel * out``.
+A layer's multiply-accumulates are ``positions * kernel * in * out``. In a grouped convolution ``in`` is the number of
+inputs of one convolution group, which is the same at all widths, because whole convolution groups are removed; a
+depthwise layer's are ``positions * kernel * out``.
 Attention, recurrent layers and products of feature maps are counted as they are in the unpruned network.
-Other operations (normalisation, activation, addition, pooling) are not counted, as is the custom of the field.
+Other operations (normalisation, activation, addition, pooling) are not counted, as is customary.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ __all__ = ["FlopsCost"]
 
 
 class FlopsCost(LayerCost):
-    """A CostModel in multiply-accumulates for one image; those outside ``layers``, ``others``, stay as they are."""
+    """A CostModel in multiply-accumulates for one image; ``others``, outside ``layers``, are constant."""
 
     def __init__(self, layers: Sequence[Layer], groups: Sequence[Group], others: int = 0) -> None:
         super().__init__(layers, groups, _macs, overhead=others)

@@ -1,4 +1,4 @@
-"""What the roofline knows of GPUs, and of how TensorRT's kernels use them: calibration/roofline/v100.toml."""
+"""The roofline's figures of GPUs, and of how TensorRT's kernels use them: calibration/roofline/v100.toml."""
 
 import tomllib
 from collections.abc import Mapping
@@ -17,46 +17,47 @@ class Gpu(Protocol):
 
     @property
     def sms(self) -> int:
-        """Streaming multiprocessors."""
+        """Number of streaming multiprocessors."""
 
     @property
     def clock_mhz(self) -> float:
-        """Their clock."""
+        """Clock of the streaming multiprocessors."""
 
     @property
     def fp32_flop_per_clock_per_sm(self) -> float:
-        """Without tensor cores."""
+        """Operations in fp32, without tensor cores."""
 
     @property
     def fp16_flop_per_clock_per_sm(self) -> float:
-        """With tensor cores."""
+        """Operations in fp16, with tensor cores."""
 
     @property
     def int8_flop_per_clock_per_sm(self) -> float:
-        """With tensor cores where there are any for int8."""
+        """Operations in int8, with tensor cores if the GPU has any for int8."""
 
     @property
     def bandwidth_gb_s(self) -> float:
-        """Of memory, in 1e9 bytes a second."""
+        """Memory bandwidth, in 1e9 bytes per second."""
 
     @property
     def l2_mib(self) -> float | None:
-        """Size of the L2 cache; None counts as none."""
+        """Size of the L2 cache; None counts as no cache."""
 
 
 @dataclass(frozen=True)
 class Kernels:
     """How kernels of one precision use a GPU.
 
-    Fields up to ``clock_mhz`` are known or were found by trial, the later ones are fitted.
+    Fields up to ``clock_mhz`` are known or were found by trial; the later ones are fitted.
 
-    Input channels count as a multiple of ``in_multiple`` in arithmetic (``first_multiple`` for up to 4 of them), all
-    channels as one of ``memory_multiple`` in memory. No tile is narrower than ``least_columns``. ``clock_mhz`` is the
-    clock that the microseconds are of. A layer alone pays ``launch_us``, and ``layout_us`` for bringing tensors into
-    the layout of its kernel. ``efficiency`` and ``bandwidth`` are shares of the peaks. ``feed`` bytes a clock reach the
-    arithmetic of an SM, and each output takes ``store_cycles`` at the end. However small a layer, a block works as if
-    on ``block_outputs`` outputs; on ``quick_outputs`` in the quick kernels that some layers have, whose arithmetic runs
-    at ``quick_gain`` times the speed if they have several taps. ``winograd`` is the gain of 3x3 with stride 1.
+    Arithmetic pads input channels to a multiple of ``in_multiple`` (``first_multiple`` for up to 4 of them); memory
+    pads all channels to a multiple of ``memory_multiple``. No tile is narrower than ``least_columns``. Microseconds
+    are at ``clock_mhz``. A layer timed alone takes ``launch_us``, and ``layout_us`` to convert tensors to the layout
+    of its kernel. ``efficiency`` and ``bandwidth`` are shares of the peaks. ``feed`` bytes per clock reach the
+    arithmetic units of an SM, and each output takes ``store_cycles`` at the end. However small the layer, a block takes
+    as long as for ``block_outputs`` outputs, or for ``quick_outputs`` in the quick kernels that some layers have. The
+    arithmetic of quick kernels with several taps runs at ``quick_gain`` times the speed. ``winograd`` is the gain of
+    3x3 kernels with stride 1.
     """
 
     element_bytes: int
@@ -104,7 +105,7 @@ def kernels_for(gpu: Gpu, precision: str) -> tuple[Kernels, float]:
         "int8": gpu.int8_flop_per_clock_per_sm,
     }
     if precision not in rates:
-        raise TargetError(f"There is no estimate for {precision}.", f"There is one for {', '.join(rates)}.")
+        raise TargetError(f"There is no estimate for {precision}.", f"Estimates are available for {', '.join(rates)}.")
     if precision == "int8" and rates["int8"] > rates["fp16"]:
         return replace(load_kernels()["fp16"], element_bytes=1, memory_multiple=32), rates["int8"]
     return load_kernels()[precision], rates[precision]

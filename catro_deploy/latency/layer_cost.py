@@ -19,7 +19,7 @@ CACHED_PRICES = 2**17
 
 @dataclass(frozen=True)
 class _Axis:
-    """Channels of one side of a layer: ``fixed`` ones, and a number for each channel of the groups on it."""
+    """Channels on one side of a layer: ``fixed`` ones, and a number of them per channel of each group on that side."""
 
     fixed: int
     per_channel: tuple[tuple[str, int], ...]
@@ -31,10 +31,10 @@ class _Axis:
 class LayerCost:
     """A CostModel that adds up ``layer_cost(layer, in_width, out_width)`` over ``layers``.
 
-    These widths count the layer's own channels, in all its convolution groups together: each channel of a group maps to
-    the same number of them (in a flattened map all positions, in a grouped convolution a whole convolution group). A
+    These widths count the layer's own channels, over all its convolution groups. Each channel of a group maps to the
+    same number of them: to all positions in a flattened map, to a whole convolution group in a grouped convolution. A
     layer without inputs or outputs costs nothing; other costs are cached, so ``layer_cost`` may be slow but must be
-    deterministic. ``overhead`` is the cost of what does not depend on widths.
+    deterministic. ``overhead`` is the cost that does not depend on widths.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class LayerCost:
         self._price = lru_cache(CACHED_PRICES)(lambda name, inputs, outputs: layer_cost(by_name[name], inputs, outputs))
 
     def predict(self, widths: Mapping[str, int]) -> float:
-        """Cost of the whole network; ``widths`` names every group."""
+        """Cost of the whole network; ``widths`` has every group."""
         return self._overhead + sum(self._cost(name, widths) for name in self._axes)
 
     def change(self, widths: Mapping[str, int], group: str, width: int) -> float:
@@ -82,7 +82,7 @@ class LayerCost:
         return {name: self._cost(name, widths) for name in self._axes}
 
     def tables(self, candidates: Mapping[str, Sequence[int]]) -> CostTables:
-        """The same cost on ``candidates``, which names every group, as a sum over groups and pairs of groups.
+        """Tables of the cost over ``candidates``, which has every group, as a sum over groups and pairs of groups.
 
         Raises:
             BudgetError: a layer depends on more than two groups.
@@ -111,7 +111,7 @@ class LayerCost:
         return CostTables(constant, single, pair)
 
     def rows(self, candidates: Mapping[str, Sequence[int]]) -> Sequence[CostTables]:
-        """The same as the only row of a linear program.
+        """``tables`` as the only row of a linear program.
 
         Raises:
             BudgetError: a layer depends on more than two groups.
@@ -125,7 +125,7 @@ class LayerCost:
 
 
 def _axes(layer: Layer, groups: Sequence[Group]) -> tuple[_Axis, _Axis]:
-    """The layer's axes in and out."""
+    """The layer's input axis and output axis."""
     prunable: dict[str, dict[str, set[int]]] = {"in": {}, "out": {}}
     width = {group.name: group.width for group in groups}
     for group in groups:

@@ -1,9 +1,9 @@
-"""What widths cost in memory of feature maps: at every step of the file's order of execution a sum over the groups.
+"""The memory that feature maps take at given widths: a sum over the groups at each step of the execution order.
 
-The bytes of a feature map are a constant, and a term for each channel of the groups that it holds. What is held while
-one node runs is the sum of the maps that are alive then, so that a limit is one row of the linear program for each
-node. Where a branch is removed, the maps of its addition are still counted: the model then overestimates, and the file
-decides.
+The bytes of a feature map are a constant plus a term for each channel of the groups that it holds. While a node runs,
+memory holds the sum of the maps that are alive then, so a limit becomes one row of the linear program for each node. If
+a branch is removed, the maps of its addition are still counted: the model then overestimates, and the count from the
+file decides.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ __all__ = ["PeakMemory", "Step", "peak_memory"]
 
 @dataclass(frozen=True)
 class Step:
-    """What is held while one node runs: bytes for each channel of some groups, and others that do not change."""
+    """Bytes that are held while one node runs: a constant part, and a part for each channel of some groups."""
 
     constant: float
     per_channel: Mapping[str, float]
@@ -45,12 +45,12 @@ class Step:
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """The largest of several ``steps``, as a limit beside a budget."""
+    """The largest of several ``steps``, for a limit in addition to a budget."""
 
     steps: tuple[Step, ...]
 
     def predict(self, widths: Widths) -> float:
-        """The most bytes that are held at once."""
+        """The largest number of bytes that are held at once."""
         return max(step.at(widths) for step in self.steps)
 
     def rows(self, candidates: Mapping[str, Sequence[int]]) -> Sequence[CostTables]:
@@ -73,12 +73,12 @@ def peak_memory(
 ) -> PeakMemory:
     """The memory of ``groups`` of ``model`` (eval mode, CPU), traced as ``network``, in the precision of ``use``.
 
-    It is read off the file in full width, and off one with a channel less in each group.
+    It is derived from the file at full width and, for each group, from a file in which that group has one channel less.
 
     Raises:
         ModelError: the network cannot be exported.
     """
-    # Half precision is written at the end only, but changes no more than the bytes of a value.
+    # Networks are converted to half precision only at the end, but that changes nothing except the bytes per value.
     value_share = 0.5 if use.precision == "fp16" else 1.0
     written = replace(use, precision="int8" if use.precision == "int8" else "fp32", interface=PLAIN)
     with opened(model, network, written, opset, note) as subject:
@@ -120,7 +120,7 @@ def _held(subject: Subject, file: Path) -> _Held:
 
 
 def _largest(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Those of ``steps`` that may be the largest, each once."""
+    """Those of ``steps`` that can be the largest, without duplicates."""
     found: list[Step] = []
     for step in steps:
         if not any(step.never_above(other) for other in found):

@@ -1,4 +1,4 @@
-"""What widths cost in time on a target: measured where it can be reached, estimated from its figures elsewhere."""
+"""The latency of given widths on a target: measured if it can be reached, otherwise estimated from its figures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +21,10 @@ from catro_deploy.transports.reach import require_latency
 
 __all__ = ["Pricing", "estimated_pricing", "measured_pricing", "profile_of"]
 
-# A profile whose rounds differ more than this is too noisy.
+# A profile whose rounds differ by more than this share is too noisy.
 NOISY = 0.1
 CANDIDATES = 13
-# A profile can be used for a protocol that needs no more of any of these.
+# A profile can be reused if the protocol asks for no more of any of these.
 THOROUGHNESS = ("candidates", "squares", "rounds", "max_runs")
 
 
@@ -32,7 +32,7 @@ THOROUGHNESS = ("candidates", "squares", "rounds", "max_runs")
 class Pricing:
     """A cost model in microseconds, the staircases of the groups, and their source.
 
-    ``original_us`` is the unpruned network's latency: measured with the others if it was, else predicted.
+    ``original_us`` is the unpruned network's latency: measured along with the other networks, else predicted.
     """
 
     cost: LayerCost
@@ -55,12 +55,12 @@ def profile_of(
     opset: int,
     force: bool = False,
 ) -> LatencyProfile:
-    """The profile of ``model`` (eval mode, CPU) in this use on this device, measured now if there is none as thorough.
+    """The profile of ``model`` (eval mode, CPU) for ``use`` on this device; measured now if none is as thorough.
 
     ``network`` is the trace of ``model``, without modules to ignore: a profile covers all groups.
 
     Raises:
-        ProfileError: the one that is there is damaged.
+        ProfileError: the existing profile is damaged.
         ModelError: the network cannot be exported, or its shapes at other widths are not known.
     """
     shape = network.input_shape
@@ -76,7 +76,7 @@ def _is_as_thorough(found: LatencyProfile, protocol: ProfileProtocol) -> bool:
 
 
 def measured_pricing(network: Network, groups: Sequence[Group], profile: LatencyProfile) -> Pricing:
-    """Prices of ``groups`` of ``network`` by a profile of it."""
+    """Prices of ``groups`` of ``network``, from a profile of it."""
     cost = TableCost(network.layers, groups, profile.shapes, profile.cells, profile.fit, profile.staircases)
     warnings = []
     if profile.disagreement > NOISY:
@@ -107,12 +107,12 @@ def estimated_pricing(
     original: Sequence[Layer] | None = None,
     measured: bool = False,
 ) -> Pricing:
-    """Prices by the roofline of ``target``'s figures; ``measured`` if whole networks will also be timed.
+    """Prices from the roofline with ``target``'s figures; ``measured`` if whole networks will also be timed.
 
     ``original`` are the layers of the network that budgets are shares of; None: those of ``network``.
 
     Raises:
-        TargetError: the target has no figures to estimate by.
+        TargetError: the target has no figures to estimate from.
     """
     if target.gpu is None:
         require_latency(target)

@@ -1,12 +1,14 @@
 """Latency of a network on a GPU that cannot be reached, from the GPU's figures: an estimate, never a measurement.
 
-It serves to compare widths of one network before anything can be measured. docs/roofline.md has its errors on the GPU
-that it was fitted on and on others; networks without convolutions are out of its scope.
+Its purpose is to compare widths of one network before anything can be measured. docs/roofline.md has its errors on the
+GPU that it was fitted on and on others; networks without convolutions are out of scope.
 
-A convolution is the matrix product that it is computed as: ``rows`` outputs of one channel over the whole batch, times
-out-channels, ``taps * in-channels`` deep. Blocks of threads each compute one tile of it, and the streaming
-multiprocessors (SMs) take the blocks in waves. Tensors pass through memory meanwhile, or through the L2 cache where the
-layer's fit into it. The parameters were fitted on convolutions timed one by one on a V100 (calibration/roofline/).
+A convolution is modelled as the matrix product that computes it: ``rows`` (outputs of one channel over the whole batch)
+by out-channels, with an inner dimension of ``taps * in-channels``. Each thread block computes one tile of it, and the
+streaming multiprocessors (SMs) process the blocks in waves. Meanwhile tensors pass through memory, or through the L2
+cache if the layer's tensors fit into it.
+
+The parameters were fitted on convolutions timed one by one on a V100 (calibration/roofline/).
 """
 
 from collections.abc import Sequence
@@ -23,15 +25,15 @@ __all__ = ["Conv", "RooflineCost", "alone_us", "queued_us"]
 
 Floats = NDArray[np.float64]
 
-# Tiles of outputs, [rows, columns]: those of NVIDIA's libraries.
+# Tiles of outputs, [rows, columns], as in NVIDIA's libraries.
 TILES = np.array([(rows, columns) for rows in (32, 64, 128, 256) for columns in (32, 64, 128, 256)], float)
 # Blocks that share an SM and hide each other's latency.
 RESIDENT = 2
-# A first layer reads so few channels that it has its own kernels.
+# A first layer reads at most this many channels, and has its own kernels.
 FIRST_CHANNELS = 4
-# 2155 GB/s from the L2 cache of a V100 of 80 SMs at 1.53 GHz: Jia et al., arXiv:1804.06826.
+# 2155 GB/s from the L2 cache of a V100 with 80 SMs at 1.53 GHz: Jia et al., arXiv:1804.06826.
 L2_BYTES_PER_CLOCK_PER_SM = 17.6
-# V100, one kernel of 2.9 us: 9.6 us each where the host waits for every one, 3.8 us each in a queue.
+# V100, a kernel of 2.9 us: 9.6 us per kernel if the host waits for each, 3.8 us if kernels are queued.
 # NVIDIA, "Getting Started with CUDA Graphs".
 ALONE_EXTRA_US = 9.6 - 3.8
 NETWORK_US = 9.6 - 2.9
@@ -39,7 +41,7 @@ NETWORK_US = 9.6 - 2.9
 
 @dataclass(frozen=True)
 class Conv:
-    """Convolutions, or linear layers with one tap: each field a number, or an array with one entry a layer.
+    """Convolutions, or linear layers with one tap: each field is a number, or an array with one entry per layer.
 
     ``rows`` counts outputs of one channel over the batch. ``addition``: whether a residual addition runs in the same
     kernel.
@@ -63,9 +65,10 @@ def alone_us(conv: Conv, gpu: Gpu, kernels: Kernels, rate: float) -> Floats:
 
 
 def queued_us(conv: Conv, gpu: Gpu, kernels: Kernels, rate: float) -> Floats:
-    """What a layer adds to the latency of a network whose kernels wait in a queue, in microseconds.
+    """What a layer adds to the latency of a network whose kernels are queued, in microseconds.
 
-    Its tensors come in the layout that its kernel wants. What remains of the launch is work of the GPU, in cycles.
+    Its tensors already have the layout that its kernel expects. What remains of the launch is work of the GPU, which
+    scales with its clock.
     """
     launch_us = max(kernels.launch_us - ALONE_EXTRA_US, 0.0) * kernels.clock_mhz / gpu.clock_mhz
     work = _depthwise_us(conv, gpu, kernels) if conv.depthwise else _dense_us(conv, gpu, kernels, rate, 0.0)
@@ -73,7 +76,7 @@ def queued_us(conv: Conv, gpu: Gpu, kernels: Kernels, rate: float) -> Floats:
 
 
 def _dense_us(conv: Conv, gpu: Gpu, kernels: Kernels, rate: float, layout_us: float) -> Floats:
-    """The better of the usual kernels and the quick ones, which a layer has if it steps by 1 and adds nothing."""
+    """The faster of the usual kernels and the quick ones, which a layer has if its stride is 1 and it adds nothing."""
     taps, stride = np.asarray(conv.taps), np.asarray(conv.stride)
     memory = _memory_us(conv, gpu, kernels)
     usual = layout_us + np.hypot(_compute_us(conv, gpu, kernels, rate, quick=False), memory)
@@ -87,7 +90,7 @@ def _compute_us(conv: Conv, gpu: Gpu, kernels: Kernels, rate: float, quick: bool
     groups, taps = _column(conv.groups), _column(conv.taps)
     inputs = _column(conv.in_channels) / groups
     multiple = np.where(inputs <= FIRST_CHANNELS, kernels.first_multiple, kernels.in_multiple)
-    # Quick kernels transform 5x5 into no more products than a 3x3 has.
+    # Quick kernels transform 5x5 into no more products than a 3x3 kernel has.
     depth = _up(inputs, multiple) * (np.minimum(taps, 9) if quick else taps)
     gain = np.where((taps == 9) & (_column(conv.stride) == 1), kernels.winograd, 1.0)
     if quick:
@@ -105,7 +108,7 @@ def _compute_us(conv: Conv, gpu: Gpu, kernels: Kernels, rate: float, quick: bool
 
 
 def _memory_us(conv: Conv, gpu: Gpu, kernels: Kernels) -> Floats:
-    """Time of moving inputs, weights and outputs, and the other summand of an addition."""
+    """Time to move inputs, weights and outputs, and the other operand of an addition."""
     inputs, outputs, taps = np.asarray(conv.in_channels), np.asarray(conv.out_channels), np.asarray(conv.taps)
     pad = np.where(inputs <= FIRST_CHANNELS, min(FIRST_CHANNELS, kernels.memory_multiple), kernels.memory_multiple)
     read = _up(inputs, pad)
@@ -137,7 +140,7 @@ def _inputs_read(conv: Conv) -> Floats:
 
 
 def _passing_us(moved_bytes: Floats, gpu: Gpu, memory_bytes_per_us: float) -> Floats:
-    """Time of moving activations: through the L2 cache if it holds them all, else through memory."""
+    """Time to move activations: through the L2 cache if it holds them all, otherwise through memory."""
     l2 = max(L2_BYTES_PER_CLOCK_PER_SM * gpu.sms * gpu.clock_mhz, memory_bytes_per_us)
     cached = moved_bytes <= (gpu.l2_mib or 0.0) * 2**20
     return np.where(cached, moved_bytes / l2, moved_bytes / memory_bytes_per_us)
@@ -154,10 +157,11 @@ def _up(values: Floats, multiple: ArrayLike) -> Floats:
 
 
 class RooflineCost(LayerCost):
-    """A CostModel in microseconds: an estimate of a network's latency on ``gpu``, all kernels in a queue.
+    """A CostModel in microseconds: an estimate of a network's latency on ``gpu``, with all kernels queued.
 
-    What follows a convolution element by element runs in its kernel: normalisation, activation, and an addition in the
-    last convolution that leads to it. ``other_us`` is for all that has a kernel of its own, such as pooling.
+    Elementwise operations after a convolution run in its kernel: normalisation, activation, and an addition in the
+    kernel of the last convolution that leads to it. ``other_us`` is for everything with its own kernels, such as
+    pooling.
 
     Raises:
         TargetError: there is no estimate for this precision.
@@ -180,7 +184,7 @@ class RooflineCost(LayerCost):
 
         def layer_us(layer: Layer, in_width: int, out_width: int) -> float:
             shape = (layer.kernel, layer.stride)
-            if _is_depthwise(layer):  # its inputs go with its outputs
+            if _is_depthwise(layer):  # its inputs are removed with its outputs
                 inputs = out_width * layer.in_channels / layer.out_channels
                 conv = Conv(batch * layer.positions, inputs, out_width, *shape, depthwise=True)
             else:
@@ -193,9 +197,9 @@ class RooflineCost(LayerCost):
 
 
 def _adding(layers: Sequence[Layer], groups: Sequence[Group]) -> set[str]:
-    """Layers whose kernel adds another tensor: all producers of a stream but the first.
+    """Layers whose kernel adds another tensor: all producers of a stream except the first.
 
-    Grouped convolutions belong to the group that they read, and end no branch.
+    Grouped convolutions belong to the group that they read, so they do not end a branch.
     """
     dense = {layer.name for layer in layers if layer.groups == 1}
     return {name for group in groups for name in [made for made in group.producers if made in dense][1:]}

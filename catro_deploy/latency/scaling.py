@@ -1,8 +1,8 @@
 """The latency profile of a network for images of another size.
 
-A layer's time is taken in proportion to the positions that it computes at. That is too little where maps become small,
-since a layer takes some time at any size: so two networks, one wide and one narrow, are timed as a whole at the new
-size, and a line through what is predicted and what is measured of them corrects all predictions.
+A layer's time is scaled in proportion to the number of positions that it computes. That is too little if maps become
+small, since a layer takes some time at any size. Therefore two networks, one wide and one narrow, are timed as a whole
+at the new size, and a line through their predicted and measured latencies corrects all predictions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ def scaled_profile(
     groups: Sequence[Group],
     measured: Sequence[tuple[Mapping[str, int], float]],
 ) -> LatencyProfile:
-    """``profile``, measured with the layers ``own``, for ``layers`` that compute at other numbers of positions.
+    """Adapt ``profile``, measured with the layers ``own``, to ``layers``, which compute other numbers of positions.
 
     ``measured`` are the widths of ``groups`` and the microseconds of two networks at the new size, the larger first.
-    The staircases keep the times of the old size: what counts of them is which widths are efficient.
+    The staircases keep the times of the old size: what matters is which widths are efficient.
     """
     before = {layer.name: layer.positions for layer in own}
     shares = {layer.name: layer.positions / before[layer.name] for layer in layers}
@@ -43,7 +43,7 @@ def scaled_profile(
 
 
 def narrow_widths(groups: Sequence[Group], profile: LatencyProfile) -> dict[str, int]:
-    """For each of ``groups`` its efficient width nearest to half of its channels."""
+    """For each of ``groups``, the efficient width nearest to half of its channels."""
     return {group.name: _nearest(profile.staircases[group.name].candidates, group.width / 2) for group in groups}
 
 

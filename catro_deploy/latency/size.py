@@ -1,4 +1,4 @@
-"""What widths cost in bytes of the ONNX file: the product of both widths for each layer's weights."""
+"""The bytes of the ONNX file at given widths: each layer's weights take the product of its two widths."""
 
 from collections.abc import Sequence
 
@@ -7,16 +7,16 @@ from catro_deploy.records import Group, Layer
 
 __all__ = ["WEIGHT", "SizeCost"]
 
-# Bytes of one weight; and of the bias of one output, in integers with scales and zeros.
+# Bytes of one weight, and of the bias of one output channel; in int8 with its scales and zero points.
 WEIGHT = {"fp32": 4, "fp16": 2, "int8": 1}
 OUTPUT = {"fp32": 4, "fp16": 2, "int8": 4 + 4 + 1 + 4}
 
 
 class SizeCost(LayerCost):
-    """A CostModel in bytes of the file in a ``precision``, of which the whole network's has ``full_bytes``.
+    """A CostModel in bytes of the file in ``precision``; the file of the unpruned network has ``full_bytes``.
 
-    Layers that share a weight, and those of which a part is in another precision, are not known to it; what the file
-    has beside weights is taken to stay.
+    It does not know which layers share a weight or are partly in another precision. Everything in the file except
+    weights and biases is assumed not to change.
     """
 
     def __init__(self, layers: Sequence[Layer], groups: Sequence[Group], precision: str, full_bytes: int) -> None:

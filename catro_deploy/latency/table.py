@@ -1,11 +1,11 @@
 """Latency of a network from measured times of its layers, and a correction for what such times miss.
 
-A cell holds the time of one layer, among its neighbours, at one pair of widths. Profiling adds some time to each node
-and the runtime some to each inference, so networks timed as a whole, without profiling, give the correction:
+A cell holds the time of one layer, measured among its neighbours, at one pair of widths. Profiling adds some time to
+each node, and the runtime to each inference. Networks timed as a whole, without profiling, give the correction:
 
     latency = fixed + sum over layers of (slope * time + per_node * nodes)
 
-Three numbers, fitted on networks that were timed as a whole and evaluated on held-out ones.
+The three numbers are fitted on networks that were timed as a whole, and evaluated on held-out ones.
 """
 
 import math
@@ -21,15 +21,15 @@ from catro_deploy.records import CostErrors, Group, Layer, Staircase
 
 __all__ = ["Cell", "Fit", "LayerTable", "TableCost", "fit_whole", "layer_shape", "prediction_errors"]
 
-# Lower bound of a layer's time, however much profiling adds to it.
+# Lower bound of a layer's time, however much profiling adds to the measured one.
 LEAST_US = 0.05
-# Relative errors beyond this weigh less in the fit: disturbed measurements, not networks.
+# Relative errors beyond this weigh less in the fit: they are due to disturbed measurements, not to the networks.
 OUTLYING = 0.05
-# Of the solver, relative.
+# Relative tolerance of the solver.
 TOLERANCE = 1e-10
 # Prior standard deviations of the three terms, as shares of the latency.
 SPREAD = (0.2, 0.2, 0.1)
-# From the median of absolute errors to their standard deviation, if they are normal.
+# Factor from the median of absolute errors to their standard deviation, if errors are normally distributed.
 TO_DEVIATION = 1.4826
 
 
@@ -45,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Fit:
-    """From times of layers to that of a network."""
+    """How the times of layers add up to the latency of a network."""
 
     slope: float
     per_node_us: float
@@ -57,7 +57,7 @@ LayerTable = Mapping[str, Mapping[tuple[int, int], Cell]]
 
 
 def layer_shape(layer: Layer, operators: Sequence[str]) -> str:
-    """What decides a layer's time besides its widths; layers of one shape share their cells."""
+    """What determines a layer's time besides its widths; layers of the same shape share their cells."""
     kind = f"{layer.groups} groups" if layer.groups > 1 else "dense"
     size = f"kernel {layer.kernel} stride {layer.stride} positions {layer.positions}"
     return f"{kind} {size} {layer.in_channels}->{layer.out_channels} {'+'.join(operators)}"
@@ -66,12 +66,12 @@ def layer_shape(layer: Layer, operators: Sequence[str]) -> str:
 class TableCost(LayerCost):
     """A CostModel in microseconds, from measured cells.
 
-    ``shapes`` gives each layer's shape. Widths without a cell take the nearest cell's time, in proportion to the
-    multiply-accumulates and to how far the group's staircase, if known, lies above them there: 15 channels may take
-    longer than 16. ``estimated`` names such layers.
+    ``shapes`` gives each layer's shape. Widths without a cell take the time of the nearest cell, scaled by the ratio of
+    multiply-accumulates and, if the group's staircase is known, by how far it is above that proportion there: 15
+    channels may take longer than 16. ``estimated`` names such layers.
 
     Raises:
-        ProfileError: some layer has no cell at all.
+        ProfileError: a layer has no cell at all.
     """
 
     how = "measured"
@@ -88,8 +88,8 @@ class TableCost(LayerCost):
         for layer in layers:
             if not cells.get(shapes.get(layer.name, "")):
                 raise ProfileError(
-                    f"The latency profile has no measurement of {layer.name}: it is of another network.",
-                    "Measure this one: catro-deploy profile --force",
+                    f"The latency profile has no measurement of {layer.name}: it belongs to another network.",
+                    "Measure this network: catro-deploy profile --force",
                 )
         self._cells = {layer.name: cells[shapes[layer.name]] for layer in layers}
         self._fit = fit
@@ -97,7 +97,7 @@ class TableCost(LayerCost):
         super().__init__(layers, groups, self._latency_us, overhead=fit.fixed_us)
 
     def estimated(self, widths: Mapping[str, int]) -> list[str]:
-        """Layers of which no measurement exists at these widths."""
+        """Layers without a measurement at these widths."""
         at = self.layer_widths(widths)
         return [name for name, pair in at.items() if all(pair) and pair not in self._cells[name]]
 
@@ -111,9 +111,9 @@ class TableCost(LayerCost):
         return max(LEAST_US, self._fit.slope * cell.us * share + self._fit.per_node_us * cell.nodes)
 
     def _above_proportion(self, layer: Layer, widths: tuple[int, int]) -> float:
-        """The larger factor of both sides, of those that are not at an efficient width of their only group.
+        """The larger factor of both sides; only sides with a single group, not at an efficient width, have one.
 
-        Not the product: the staircase was swept with both sides widening together.
+        Not the product: in the sweep that measured the staircase both sides widened together.
         """
         factors = []
         for axis, width in zip(self._axes[layer.name], widths, strict=True):
@@ -126,7 +126,7 @@ class TableCost(LayerCost):
 
 
 def _swept_factor(stairs: Staircase, width: int) -> float:
-    """How many times as long a group's layers took at ``width`` as in proportion to the nearest efficient width."""
+    """Time of a group's layers at ``width``, divided by the time in proportion to the nearest efficient width."""
     widths, times_us = zip(*stairs.swept, strict=True)
     nearest = min(stairs.candidates, key=lambda candidate: _distance((candidate,), (width,)))
     us, nearest_us = np.interp([width, nearest], widths, times_us)
@@ -138,10 +138,10 @@ def _distance(a: Sequence[int], b: Sequence[int]) -> float:
 
 
 def fit_whole(us: Iterable[float], nodes: Iterable[float], whole_us: Iterable[float]) -> Fit:
-    """Fit the three numbers on networks: sums of their layers' times and nodes, and their latency as a whole.
+    """Fit the three numbers on networks: the sums of their layers' times and nodes, and their latency as a whole.
 
-    Errors count in relation to the latency, and large ones less than their square. The noisier the latencies are, the
-    closer the numbers stay to the prior: slope 1, and nothing for nodes and inferences.
+    Errors are relative to the latency, and large ones count less than their square. The noisier the latencies are, the
+    closer the numbers stay to the prior: slope 1, and 0 for nodes and inferences.
     """
     whole: NDArray[np.float64] = np.array(list(whole_us))
     terms = np.column_stack([np.array(list(us)), np.array(list(nodes)), np.ones(len(whole))])
@@ -161,9 +161,9 @@ def fit_whole(us: Iterable[float], nodes: Iterable[float], whole_us: Iterable[fl
 
 
 def _robust(rows: NDArray[np.float64], wanted: NDArray[np.float64], start: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Solve ``rows @ x = wanted`` under the soft-L1 loss: errors beyond OUTLYING count by their size only.
+    """Solve ``rows @ x = wanted`` under the soft-L1 loss: errors beyond OUTLYING count linearly.
 
-    Slope and fixed part are at least 0: noise makes no part of a latency negative.
+    Slope and fixed part are at least 0, so that noise cannot make them negative.
     """
     from scipy.optimize import least_squares
 

@@ -1,8 +1,8 @@
 """Which widths to measure: sweeps that find the staircase, the efficient widths, and Latin squares over them.
 
-A width counts the units that a group can lose one by one. Where a unit is several channels of a layer (a convolution
-group, a normalisation group), multiples of a power of two are still multiples of it in channels, so that no step is
-missed; a period is then that many times longer in channels.
+A width counts the units that a group can lose one by one. If a unit is several channels of a layer (a convolution
+group, a normalisation group), multiples of a power of two are still multiples of it in channels, so no step is missed;
+a period is then that many times longer in channels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ EQUAL = 0.01
 
 
 def sweep_widths(width: int, smallest: int) -> tuple[int, ...]:
-    """Every width from ``smallest`` to ``width``; of a wide group at most ``SWEEP``, multiples of a power of two.
+    """Every width from ``smallest`` to ``width``; for a wide group at most ``SWEEP`` multiples of a power of two.
 
-    Below that power its fractions, down to the smallest power of two.
+    Below that power of two, only smaller powers of two and ``smallest`` itself are included.
     """
     step = 1
     while width > SWEEP * step:
@@ -36,9 +36,9 @@ def sweep_widths(width: int, smallest: int) -> tuple[int, ...]:
 def efficient_widths(widths: Sequence[int], times: Sequence[float], most: int) -> tuple[int, ...]:
     """At most ``most`` (2 or more) of the swept ``widths`` (ascending) that are efficient: not slower than a wider one.
 
-    ``times`` are those of the layers that the width changes. Of widths with the same time the widest is taken, so each
-    ends a step. The largest of all and the narrowest efficient one are always taken; of the others those that are
-    fastest per channel in their part of the range, and the parts grow with the width.
+    ``times`` are those of the layers that the width changes. Of widths with the same time only the widest counts, so
+    each efficient width ends a step. The largest width and the narrowest efficient one are always selected. The range
+    between them is divided into parts that grow with the width, and the fastest width per channel of each is selected.
     """
     bound = np.inf
     useful: list[tuple[int, float]] = []
@@ -59,9 +59,9 @@ def efficient_widths(widths: Sequence[int], times: Sequence[float], most: int) -
 
 
 def period(widths: Sequence[int], useful: Sequence[int]) -> int:
-    """The largest power of two that divides nearly all ``useful`` widths from twice itself on; 1 if there is none.
+    """The largest power of two that divides nearly all ``useful`` widths from twice its size on; 1 if there is none.
 
-    Where only its multiples were swept, they are no evidence for it.
+    If only its multiples were swept, they are no evidence for it.
     """
     for size in (64, 32, 16, 8, 4, 2):
         above = [width for width in useful if width >= 2 * size]
@@ -74,11 +74,11 @@ def period(widths: Sequence[int], useful: Sequence[int]) -> int:
 def latin_square(
     candidates: Mapping[str, Sequence[int]], neighbours: Mapping[str, Sequence[str]], generator: np.random.Generator
 ) -> list[dict[str, int]]:
-    """Networks in which every two neighbouring groups have all pairs of their candidate widths equally often.
+    """Networks in which any two neighbouring groups have all pairs of their candidate widths equally often.
 
-    Row i and column j of a square with a prime side p give the group with slope c the candidate (i + c j) mod p: two
-    groups of different slopes have every pair exactly once. Fewer candidates than p are repeated in turn, in a random
-    order; the group's slope is random too.
+    In row i and column j of a square with a prime side p, a group with slope c has candidate (i + c j) mod p: two
+    groups with different slopes have every pair exactly once. Fewer candidates than p are repeated cyclically, in a
+    random order; the group's slope is random, too.
     """
     most = max(len(widths) for widths in candidates.values())
     side = next(size for size in SIDES if size >= most)
@@ -100,7 +100,7 @@ def _slopes(
     side: int,
     generator: np.random.Generator,
 ) -> dict[str, int]:
-    """A slope for each group that differs from those of its neighbours as far as there are enough."""
+    """A slope for each group that differs from those of its neighbours as long as enough slopes are available."""
     slopes: dict[str, int] = {}
     for name in sorted(candidates, key=lambda group: -len(neighbours[group])):
         taken = {slopes[other] for other in neighbours[name] if other in slopes}

@@ -1,4 +1,4 @@
-"""Networks in other widths that are cut and exported one by one: slow, but correct for every network."""
+"""Write networks in other widths by cutting and exporting each of them: slow, but correct for every network."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ __all__ = ["Exports", "weights_of"]
 class Exports:
     """Writes what ``skeleton`` would write if it knew the shapes, by exporting a cut ``model`` (eval mode, CPU).
 
-    ``layers`` are its convolutions and linear layers. Networks take seconds each, where a skeleton's take milliseconds.
+    ``layers`` are its convolutions and linear layers. Each network takes seconds; a skeleton takes milliseconds.
     """
 
     model: nn.Module
@@ -34,14 +34,16 @@ class Exports:
 
     @property
     def operators(self) -> Mapping[str, tuple[str, ...]]:
-        """What each layer's nodes do, in the order of execution."""
+        """The operators of each layer's nodes, in the order of execution."""
         return self.skeleton.operators
 
     def write(self, keeps: Mapping[str, Keep], path: Path) -> None:
-        """Write the network whose modules keep what ``keeps`` says; the skeleton's weights must be in the same folder.
+        """Write the network whose modules keep the channels in ``keeps``.
+
+        The skeleton's weights must be in the same folder.
 
         Raises:
-            ModelError: the network that is left cannot be exported.
+            ModelError: the remaining network cannot be exported.
             StorageError: the disk is full, or the folder cannot be written.
         """
         import onnx
@@ -54,7 +56,7 @@ class Exports:
 
 
 def weights_of(model: nn.Module, layers: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """The weight of each of ``layers``: modules, and functional ones by the names of their weights."""
+    """The weight of each of ``layers``, named after its module or, for a functional layer, after the weight."""
     modules = dict(model.named_modules())
     tensors = {name: f"{name}.weight" if name in modules else name for name in layers}
     return {name: model.get_parameter(tensor).detach().numpy() for name, tensor in tensors.items()}

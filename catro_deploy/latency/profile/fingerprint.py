@@ -1,4 +1,4 @@
-"""The facts about a device that decide the latency of networks on it."""
+"""The facts about a device that determine the latency of networks on it."""
 
 import json
 from collections.abc import Mapping
@@ -17,17 +17,17 @@ DECIDING = ("cpu_model", "instruction_sets", "governor", "highest_clock_mhz", "r
 
 
 def device_facts(use: Use) -> FactsResult:
-    """What the device and its runtime are.
+    """Facts about the device and its runtime.
 
     Raises:
-        RuntimeMissingError: the runtime is not installed there.
+        RuntimeMissingError: the runtime is not installed on the device.
         FaultError: the device's agent failed.
     """
     return run_job(use.device, FactsJob(use.runtime), Path(), ())
 
 
 def fingerprint(facts: FactsResult, use: Use) -> dict[str, Any]:
-    """What decides the latency of a layer: a profile is valid for this fingerprint only."""
+    """What determines the latency of a layer: a profile is valid for this fingerprint only."""
     recorded = facts_record(facts)
     interface = {} if use.interface.is_plain else {"interface": use.interface.words}
     return {key: recorded[key] for key in DECIDING} | {
@@ -40,11 +40,11 @@ def fingerprint(facts: FactsResult, use: Use) -> dict[str, Any]:
 
 
 def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
-    """In what two fingerprints differ, a phrase each."""
+    """The differences between two fingerprints, one phrase each."""
     keys = dict.fromkeys([*here, *there])
     return [f"{key}: {there.get(key)} there, {here.get(key)} here" for key in keys if here.get(key) != there.get(key)]
 
 
 def digest(*parts: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
-    """A short name for ``parts``, equal if they are."""
+    """A short hash of ``parts``, the same for equal parts."""
     return text_hash(json.dumps(parts, sort_keys=True))[:16]

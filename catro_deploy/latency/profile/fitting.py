@@ -1,4 +1,4 @@
-"""From the times of many networks to a profile: cells of layers, three fitted numbers, and errors on other networks."""
+"""Make a profile from the times of many networks: cells of layers, three fitted numbers, errors on held-out ones."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from catro_deploy.records import Staircase
 
 __all__ = ["Measured", "profile_from"]
 
-# At most this share of the networks that were timed as a whole is held out; the others are fitted on.
+# At most this share of the networks that were timed as a whole is held out; the others are used for the fit.
 MOST_HELD_OUT = 1 / 3
 
 
@@ -31,11 +31,11 @@ class Measured:
 
 
 def profile_from(subject: Subject, measured: Measured, device: FactsResult, held_out: int) -> LatencyProfile:
-    """Fit on all of ``measured`` but ``held_out`` networks, and evaluate on these."""
+    """Fit a profile on all of ``measured`` except ``held_out`` networks, and evaluate it on those."""
     shapes, networks, timings = subject.shapes, measured.networks, measured.timings
     whole = [i for i, of in enumerate(timings) if of.whole_us is not None]
     originals = [i for i in whole if networks[i] == subject.full]
-    # Where noise left no efficient width but the full one, there are only originals.
+    # If noise left no efficient width except the full one, there are only originals.
     others = [i for i in whole if i not in originals] or whole
     held_out_places = others[: max(1, min(held_out, int(len(whole) * MOST_HELD_OUT)))]
     used = [i for i in range(len(networks)) if i not in held_out_places]

@@ -1,4 +1,4 @@
-"""Samples on disk, network by network: measurements survive the process."""
+"""Samples on disk, written network by network so that measurements survive the process."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ __all__ = ["SampleLog"]
 class SampleLog:
     """The samples in the file ``path`` from an earlier measurement with the same ``heading``, and new ones.
 
-    An incomplete line, and all after it, is dropped.
+    An incomplete line and all lines after it are dropped.
 
     Raises:
         StorageError: the disk is full, or the folder cannot be written.
@@ -39,7 +39,7 @@ class SampleLog:
         return self._samples[name]
 
     def add(self, sample: Sample) -> None:
-        """Keep ``sample`` by its ``name``.
+        """Store ``sample`` under its ``name``.
 
         Raises:
             StorageError: the disk is full.

@@ -2,7 +2,7 @@
 
 1. A sweep over all widths, every group in its own steps, shows at which widths a group is fast: its candidates.
 2. Latin squares over the candidates give networks in which neighbouring layers have every pair of widths.
-3. Networks whose rounds disagree are timed again while there is time.
+3. Networks whose rounds disagree are timed again as long as the time limit allows.
 
 Samples are saved network by network: an interrupted measurement continues where it stopped.
 """
@@ -51,13 +51,13 @@ TIMES_AGAIN = 2
 def find_profile(
     model: nn.Module, input_shape: tuple[int, int, int], use: Use, *, network: Network | None = None
 ) -> LatencyProfile | None:
-    """The profile of this network (eval mode, CPU) in this use on this device, if it has been measured.
+    """The profile of this network (eval mode, CPU) for ``use`` on this device, if it has been measured.
 
     ``network`` is the trace of ``model``, without modules to ignore; None: it is traced here.
 
     Raises:
         ModelError: the network cannot be traced.
-        ProfileError: it is there, and damaged.
+        ProfileError: it exists, but is damaged.
     """
     folder = _folder(use, device_facts(use), identity(model, network or trace(model, input_shape)))
     return load_profile(folder) if (folder / PROFILE).is_file() else None
@@ -73,13 +73,13 @@ def measure_profile(
     opset: int = 18,
     network: Network | None = None,
 ) -> LatencyProfile:
-    """Measure, store and return the profile of ``model`` (eval mode, CPU) on this device, even if there is one.
+    """Measure, store and return the profile of ``model`` (eval mode, CPU) on this device, even if one exists.
 
-    Samples of an interrupted measurement by the same protocol are used. ``network`` is as for ``find_profile``.
+    Samples of an interrupted measurement with the same protocol are reused. ``network`` is as for ``find_profile``.
 
     Raises:
         ModelError: the network cannot be traced or exported, or its shapes at other widths are not known.
-        ProfileError: nothing of the network can be pruned, or another process measures it.
+        ProfileError: no channels of the network may be pruned, or another process is measuring it.
         StorageError: the disk is full.
     """
     network = network or trace(model, input_shape)
@@ -107,13 +107,13 @@ def _held(folder: Path) -> Iterator[None]:
         try:
             stack.enter_context(hold(folder / ".lock", f"in {folder}"))
         except RunFolderError as error:
-            hint = "Wait until it ends: its profile will be used. Or set CATRO_CACHE to another folder."
+            hint = "Wait until it finishes: its profile will be used. Or set CATRO_CACHE to another folder."
             raise ProfileError(f"The latency profile cannot be measured: {error.problem}", hint) from None
         yield
 
 
 def _forget_finished(folder: Path) -> None:
-    """Delete samples that a finished profile was made of, by a process that was killed before it could do so."""
+    """Delete the samples of a finished profile, left by a process that was killed before it could delete them."""
     samples, profile = folder / SAMPLES, folder / PROFILE
     if samples.is_file() and profile.is_file() and samples.stat().st_mtime <= profile.stat().st_mtime:
         samples.unlink()
@@ -129,7 +129,7 @@ class _Measuring:
     progress: Progress
 
     def measure(self) -> Measured:
-        """Do all of it."""
+        """Run the whole measurement."""
         stairs, seconds = self._sweep()
         candidates = {
             name: efficient_widths([width for width, _ in steps], [us for _, us in steps], self.protocol.candidates)
@@ -143,9 +143,10 @@ class _Measuring:
         return Measured(networks, timings, staircases, self.log.seconds)
 
     def _sweep(self) -> tuple[dict[str, tuple[tuple[int, float], ...]], float]:
-        """Microseconds of the layers of each group by its width, while all groups widen together.
+        """Measure the layers of each group at each of its widths, while all groups widen together.
 
-        And the mean seconds that timing one network takes.
+        Returns:
+            For each group (width, microseconds) of its layers, ascending; and the mean seconds to time one network.
         """
         widths = {group.name: sweep_widths(group.width, SMALLEST) for group in self.subject.groups}
         longest = max(map(len, widths.values()))
@@ -165,7 +166,7 @@ class _Measuring:
     def _squares(
         self, candidates: Mapping[str, Sequence[int]], seconds: float
     ) -> tuple[list[dict[str, int]], list[Timed]]:
-        """Networks over all pairs of ``candidates``, the original among them, in random order; and their times."""
+        """Networks that cover all pairs of ``candidates``, with the original, in random order; and their times."""
         protocol, cost = self.protocol, self.subject.cost
         generator = np.random.default_rng(protocol.seed)
         neighbours = {name: [n for n in cost.neighbours(name) if n != name] for name in candidates}
@@ -197,7 +198,7 @@ class _Measuring:
         return [timed(sample, level_us, names) for sample in samples]
 
     def _samples(self, phase: str, networks: Sequence[Widths], whole: set[int], title: str) -> list[Sample]:
-        """Time ``networks`` on the device, those in ``whole`` also unprofiled; known samples are not repeated."""
+        """Time ``networks`` on the device, also unprofiled for those in ``whole``; known samples are not repeated."""
         names = [f"{phase}/{place}/{digest(dict(network))}" for place, network in enumerate(networks)]
         missing = [place for place, name in enumerate(names) if name not in self.log]
         variants = [
@@ -220,8 +221,8 @@ class _Measuring:
 
 
 def _affordable(profiled: float, whole: int) -> int:
-    """How many networks can be timed in the time in which as many as ``profiled`` are profiled.
+    """How many networks can be timed in the time that it takes to profile ``profiled`` of them.
 
-    The first ``whole`` are also timed as a whole, which takes about as long again: some runtimes compile them anew.
+    Up to ``whole`` of them are also timed as a whole, which takes about as long again: some runtimes recompile them.
     """
     return int(max(profiled - whole, profiled / 2))

@@ -1,4 +1,4 @@
-"""From the samples of the device's agent to the times of layers."""
+"""Compute the times of layers from the samples of the device's agent."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ __all__ = ["Timed", "cells_of", "reference_level_us", "timed"]
 
 @dataclass(frozen=True)
 class Timed:
-    """One network: by layer the microseconds and the number of its nodes; the latency of all, if it was measured.
+    """One network: the microseconds and the number of nodes of each layer; the whole latency, if it was measured.
 
     ``disagreement`` is the spread of the rounds, as a share of their median.
     """
@@ -34,8 +34,8 @@ def reference_level_us(samples: Iterable[Sample]) -> float:
 def timed(sample: Sample, level_us: float, names: Collection[str]) -> Timed:
     """Add up the nodes of each layer in ``names``; the reference's drift against ``level_us`` is divided out.
 
-    Nodes that the runtime inserted, such as layout changes, have other names: they count for the layer whose node ran
-    before them, and before the first layer for that one.
+    Nodes that the runtime inserted, such as layout changes, have other names: they count towards the layer whose node
+    ran before them; those before the first layer count towards it.
 
     Raises:
         FaultError: a layer has no node, so its time would count as 0.
@@ -54,7 +54,7 @@ def timed(sample: Sample, level_us: float, names: Collection[str]) -> Timed:
     lacking = [name for name in names if name not in layers]
     if lacking:
         raise FaultError(
-            f"The runtime's profile has no time of {', '.join(lacking)}.",
+            f"The runtime's profile has no times for {', '.join(lacking)}.",
             "Install another version of the runtime, or prune by multiply-accumulates: --budget 50%flops.",
         )
     whole_us = None if sample.whole_us is None else np.array(sample.whole_us) / drift

@@ -1,4 +1,4 @@
-"""Latency profiles on disk: ``profile.json`` and ``cells.csv``, in a folder that its device and network name."""
+"""Latency profiles on disk: ``profile.json`` and ``cells.csv``, in a folder named after device and network."""
 
 import csv
 import io
@@ -27,10 +27,10 @@ COLUMNS = ("shape", "in_channels", "out_channels", "us", "nodes", "spread", "sam
 class LatencyProfile:
     """Times of one network's layers on a device.
 
-    ``device`` describes the device and its runtime, ``fingerprint`` has the part of it that decides times; ``shapes``
+    ``device`` describes the device and its runtime, ``fingerprint`` is the part that determines times; ``shapes``
     has the shape of each layer, ``staircases`` the cost of each group's widths; ``disagreement`` is the median over all
     networks of the spread of their rounds, as a share. ``original_us`` is the unpruned network's latency as measured
-    among them; ``seconds`` is the time on the device; ``protocol`` says how it was measured.
+    among them; ``seconds`` is the time on the device; ``protocol`` has the settings of the measurement.
     """
 
     target: str
@@ -77,7 +77,7 @@ def load_profile(folder: Path) -> LatencyProfile:
     """Read the profile in ``folder``.
 
     Raises:
-        ProfileError: it is not there, not whole, or was changed.
+        ProfileError: it is missing, incomplete, or was changed.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -92,7 +92,7 @@ def load_profile(folder: Path) -> LatencyProfile:
     if content.pop("sha256", None) != digest:
         raise ProfileError(f"{folder / PROFILE} was changed since it was written.", AGAIN)
     if content.pop("cells_sha256", None) != text_hash(text):
-        raise ProfileError(f"{folder / CELLS} is not the table that was measured: cut off, or changed since.", AGAIN)
+        raise ProfileError(f"{folder / CELLS} was truncated or changed since it was measured.", AGAIN)
     try:
         return TypeAdapter(LatencyProfile).validate_python(content | {"cells": _cells(text)})
     except (ValidationError, ValueError, LookupError, TypeError, csv.Error) as error:
@@ -105,7 +105,7 @@ def _text(path: Path) -> str:
 
 
 def _hash(content: Any) -> str:  # noqa: ANN401 - what JSON can hold
-    """The hash of a profile's content, without the one that it may state itself."""
+    """The hash of a profile's content, not counting the hash that it may contain."""
     if isinstance(content, dict):
         content = {key: value for key, value in content.items() if key != "sha256"}
     return text_hash(json.dumps(content, sort_keys=True))

@@ -1,4 +1,4 @@
-"""The network to be timed: its files in other widths, and the properties that decide its times."""
+"""The network to be timed: its files in other widths, and the properties that determine its times."""
 
 import copy
 import tempfile
@@ -37,17 +37,17 @@ REFERENCE = "reference.onnx"
 
 # At most this many bytes of weights are loaded at a time.
 MOST_LOADED_BYTES = 2 * 1024**3
-# Noise on the weights, as a share of their mean size, so that no two are alike and none is 0.
+# Noise on the weights, as a share of their mean size, so that no two are equal and none is 0.
 NOISE = 0.01
-# Shares of each group's channels, at least LEAST of them, that are tried to see if the skeleton knows all shapes.
+# Shares of each group's channels, at least LEAST of them, that are tried to check if the skeleton knows all shapes.
 TRIED, LEAST = (0.5, 0.0), 3
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A network, the writer of it in other widths, and the ``folder`` of its files.
+    """A network, the ``writer`` of its files in other widths, and their ``folder``.
 
-    ``cost`` knows which layer has which widths; ``integers`` quantises, where that is what is to be timed.
+    ``cost`` knows the widths of each layer; ``integers`` quantises, if networks are to be timed in int8.
     """
 
     network: Network
@@ -69,7 +69,7 @@ class Subject:
 
     @property
     def shapes(self) -> dict[str, str]:
-        """The shape of each layer, which with its widths decides its time."""
+        """The shape of each layer, which together with its widths determines its time."""
         operators = self.writer.operators
         return {layer.name: layer_shape(layer, operators[layer.name]) for layer in self.network.layers}
 
@@ -88,7 +88,7 @@ class Subject:
         return file
 
     def job(self, variants: Sequence[Variant], protocol: ProfileProtocol) -> ProfileJob:
-        """Time ``variants`` on the device."""
+        """The job that times ``variants`` on the device."""
         affordable = max(1, MOST_LOADED_BYTES // (self.folder / WEIGHTS).stat().st_size)
         return ProfileJob(
             runtime=self.use.runtime,
@@ -110,7 +110,7 @@ def visits(protocol: ProfileProtocol, together: int) -> VisitProtocol:
 def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Callable[[str], None]) -> Iterator[Subject]:
     """Export ``model`` (eval mode, CPU), traced as ``network``, to a temporary folder.
 
-    Where this export cannot be resized to other widths, ``note`` gets a message: the measurement takes longer.
+    If this export cannot be resized to other widths, ``note`` is called with a message: the measurement takes longer.
 
     Raises:
         ModelError: the network cannot be exported, or the export lacks layers.
@@ -128,13 +128,13 @@ def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Calla
         lacking = [name for name in layers if name not in skeleton.operators]
         if lacking:
             raise ModelError(
-                f"The exported network lacks {', '.join(lacking)}, of which no logit depends.",
+                f"The exported network lacks {', '.join(lacking)}, on which no logit depends.",
                 "Remove unused layers from the forward, or prune by multiply-accumulates: --budget 50%flops.",
             )
         skeleton.write_weights(folder / WEIGHTS)
         reason = _unknown(skeleton, network)
         if reason:
-            note(f"{reason} Each network to be timed is cut and exported instead, which takes seconds each.")
+            note(f"{reason} Each network to be timed is cut and exported instead, which takes seconds per network.")
         writer = Exports(noisy, skeleton, layers, shape, opset, dynamic) if reason else skeleton
         writer.write({}, folder / REFERENCE)
         free = [group for group in network.groups if not group.fixed]
@@ -147,7 +147,7 @@ def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Calla
 
 
 def _unknown(skeleton: Skeleton, network: Network) -> str:
-    """Why ``skeleton`` does not know the shapes of ``network`` at other widths; nothing if it does."""
+    """Why ``skeleton`` does not know the shapes of ``network`` at other widths; empty if it does."""
     for share in TRIED:
         widths = {group.name: max(min(LEAST, group.width), int(share * group.width)) for group in network.groups}
         try:
@@ -164,7 +164,7 @@ def _keeps(network: Network, widths: Widths) -> dict[str, Keep]:
 
 
 def identity(model: nn.Module, network: Network) -> str:
-    """A digest of what decides a network's times at any widths; the values of weights do not count."""
+    """A digest of what determines a network's times at any widths; the values of weights do not count."""
     layers = [str(layer) for layer in network.layers]
     groups = [(group.name, group.width, group.producers, group.fixed) for group in network.groups]
     return digest(network.input_shape, layers, groups, structure(model, network.input_shape))
@@ -173,8 +173,8 @@ def identity(model: nn.Module, network: Network) -> str:
 def _noisy(model: nn.Module) -> nn.Module:
     """A copy with a little noise on its weights: the exporter drops zeros and merges equal weights.
 
-    Computed weights become plain ones, as in the export, where they would lose their names. Each module gets its own
-    copy of shared weights, since the export would merge them.
+    Computed weights become plain ones, as the export makes them, but keep their names. Each module gets its own copy of
+    shared weights, since the export would merge them.
     """
     copied = write_out_weights_(copy.deepcopy(model))
     seen: set[nn.Parameter] = set()

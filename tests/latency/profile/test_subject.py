@@ -192,7 +192,7 @@ def test_what_no_rule_is_known_for_is_exported_each_time():
             assert np.isfinite(runner.infer(np.ones((1, *SHAPE), np.float32))).all()
     assert len(notes) == 1
     assert "operator CumSum after conv1" in notes[0]
-    assert "takes seconds each" in notes[0]
+    assert "takes seconds per network" in notes[0]
 
 
 def test_how_many_rows_there_are_need_not_be_known():
