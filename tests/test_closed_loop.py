@@ -140,7 +140,7 @@ def test_a_budget_that_cannot_be_met_names_the_fastest_as_it_was_measured():
     us = 1.5 * wide.predict(smallest)
     assert device.asked == [smallest]
     assert caught.value.exit_code == 3
-    assert f"The budget 0.001x cannot be met: the fastest network of these settings takes {us:.0f} us, " in str(
+    assert f"The budget 0.001x cannot be met: the fastest network with these settings takes {us:.0f} us, " in str(
         caught.value
     )
     assert f"{us / wide.full_us:.3f} of the original (measured)" in caught.value.problem

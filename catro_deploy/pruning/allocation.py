@@ -1,7 +1,8 @@
-"""From budgets to widths: by multiply-accumulates at once, by latency in a closed loop with the target.
+"""From budgets to widths: for multiply-accumulates in one step, for latency in a closed loop with the target.
 
-The loop: allocate by the cost models, build the network, time it interleaved with the original, count what its file
-takes, correct the models by what was measured, allocate again, until all budgets are met and one is nearly used up.
+The loop: allocate with the cost models, build the network, time it interleaved with the original, compute its file's
+footprint, correct the models with the measurements and allocate again, until all budgets are met and one is nearly used
+up.
 """
 
 import math
@@ -27,11 +28,11 @@ __all__ = ["Decision", "by_flops", "by_latency"]
 
 @dataclass(frozen=True)
 class Decision:
-    """The width of every group that may be pruned, 0 where its branch is removed; with a latency budget, the search.
+    """The width of every group that may be pruned, 0 if its branch is removed; with a latency budget, the search.
 
-    ``latency_on`` has the search on further targets, ``budgets`` what the network uses of each. ``path`` are the steps
-    of Algorithm 2 by the paper's cost: which group grew, and to which width. ``loss`` is what the network is predicted
-    to lose, in nats.
+    ``latency_on`` has the search on further targets, ``budgets`` the network's use of each budget. ``path`` has the
+    steps of Algorithm 2 with the paper's cost: which group grew, and to which width. ``loss`` is the predicted loss of
+    the network, in nats.
     """
 
     method: Method
@@ -49,13 +50,13 @@ def by_flops(
     measure: Measure | None = None,
     progress: Progress | None = None,
 ) -> Decision:
-    """Widths by Algorithm 2 of the paper (or as ``allocation`` says) under a budget of multiply-accumulates.
+    """Widths by Algorithm 2 of the paper (or by the settings' ``allocation``) under a budget of multiply-accumulates.
 
-    ``counted`` and ``measure``, which counts what a candidate's file takes, are needed where budgets limit that.
+    ``counted`` and ``measure``, which computes the footprint of a candidate's file, are needed if budgets limit that.
 
     Raises:
-        BudgetError: no network within the bounds of the settings meets their budget.
-        MissedError: none meets the others.
+        BudgetError: no network within the bounds of the settings meets the budget of multiply-accumulates.
+        MissedError: no network meets the other budgets.
     """
     network, scored, settings = problem.network, problem.scored, problem.settings
     budget, cost = settings.given_budget, FlopsCost(network.layers, scored.prunable, network.other_macs)
@@ -65,9 +66,9 @@ def by_flops(
     least = {name: widths[0] for name, widths in candidates.items()}
     if cost.predict(least) > budget.limit(whole):
         raise BudgetError(
-            f"The budget {budget} is below the smallest network of these settings, which needs "
+            f"The budget {budget} is below the smallest network with these settings, which needs "
             f"{math.ceil(cost.predict(least) / whole * 1e4) / 100:g}%flops.{_what_stays_of_macs(problem)}",
-            "Allow that much (--budget), or fewer channels per group (--d-min), or pruning of the first convolution.",
+            "Allow that much (--budget), fewer channels per group (--d-min), or pruning of the first convolution.",
         )
     axes = axes_of(settings.budgets, (), counted)
     require_attainable(axes[1:], least, problem)
@@ -94,7 +95,7 @@ def by_flops(
 def _by_flops_within(
     limit: float, beside: Sequence[Limit], values: Sequence[GroupValue], cost: FlopsCost, problem: Problem
 ) -> Decision:
-    """The widths of greatest value within ``limit`` multiply-accumulates and the limits ``beside``."""
+    """The widths of the highest value within ``limit`` multiply-accumulates and the other limits ``beside``."""
     scored, settings = problem.scored, problem.settings
     match settings.allocation:
         case "uniform":
@@ -130,10 +131,10 @@ def by_latency(
 ) -> Decision:
     """Widths under budgets of latency on each of ``devices``, and of what is ``counted``.
 
-    ``measure`` times a candidate on all devices, and counts what its file takes; None where all are estimates.
+    ``measure`` times a candidate on all devices, and computes its file's footprint; None if everything is estimated.
 
     Raises:
-        BudgetError: an exact allocation is asked for, and a layer depends on more than two groups.
+        BudgetError: an exact allocation is requested, but a layer depends on more than two groups.
         MissedError: the budgets cannot be met; the error names the one that was missed, and the nearest network.
     """
     full, settings, first = full_widths(problem.scored), problem.settings, devices[0].pricing
@@ -171,13 +172,13 @@ def _latency_plan(
     found: Allocation,
     full: Mapping[str, int],
 ) -> LatencyPlan:
-    """How the widths follow from latency on the device at this place among all."""
+    """How the widths follow from latency on ``device``, which is at index ``at`` of all devices."""
     pricing = device.pricing
     before, after = pricing.cost.by_layer(full), pricing.cost.by_layer(found.widths)
     warnings = [*pricing.warnings, *_not_measured(pricing, found)]
     if taken is not None and device.is_measured:
-        said = attempts[taken].measured.devices[at].warnings
-        warnings += [f"Closed loop, round {taken + 1}: {warning}" for warning in said]
+        measured = attempts[taken].measured.devices[at].warnings
+        warnings += [f"Closed loop, round {taken + 1}: {warning}" for warning in measured]
     return LatencyPlan(
         how=pricing.how,
         source=pricing.source,
@@ -208,7 +209,7 @@ def _round(attempt: Attempt, at: int, *, taken: bool) -> Round:
 
 
 def _worth_having(devices: Sequence[Priced]) -> dict[str, tuple[int, ...]]:
-    """The widths of each group that are worth having on any of ``devices``."""
+    """The widths of each group that are efficient on any of ``devices``."""
     found: dict[str, set[int]] = {}
     for device in devices:
         for name, stairs in device.pricing.staircases.items():
@@ -220,7 +221,7 @@ def _not_measured(pricing: Pricing, found: Allocation) -> list[str]:
     layers = pricing.estimated(found.widths)
     if not layers:
         return []
-    return [f"No measurement at their widths: the predicted times of {len(layers)} layer(s) are estimates."]
+    return [f"The predicted times of {len(layers)} layer(s) are estimates: there is no measurement at their widths."]
 
 
 def _estimated(solver: Solver, axes: Sequence[Axis], first: Pricing, problem: Problem) -> Allocation:

@@ -1,4 +1,4 @@
-"""What budgets limit, as axes of the closed loop, and what a network uses of each of them, for the plan."""
+"""Budgets as axes of the closed loop, and a network's use of each budget, for the plan."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,10 @@ __all__ = ["Counted", "Priced", "axes_of", "plan_of", "used_by"]
 
 @dataclass(frozen=True)
 class Priced:
-    """A device that budgets of latency and energy are met on: what widths cost there.
+    """A device on which budgets of latency and energy are to be met, with the cost of widths there.
 
-    ``name`` tells it from others, and is empty if there are none. ``is_measured``: candidates are measured on it.
+    ``name`` distinguishes it from others, and is empty if it is the only one. ``is_measured``: whether candidates are
+    measured on it.
     """
 
     pricing: Pricing
@@ -31,10 +32,10 @@ class Priced:
 
 @dataclass(frozen=True)
 class Counted:
-    """What is counted and not timed: multiply-accumulates, and what the ``original`` file takes.
+    """What is counted and not timed: multiply-accumulates, and the size and memory of the file.
 
-    ``original_macs`` are those of the original. ``size`` and ``memory`` are None where no budget limits them; so is
-    ``original`` where both are.
+    ``original`` is the footprint of the original's file, ``original_macs`` are its multiply-accumulates. ``size`` and
+    ``memory`` are None if no budget limits them; ``original`` is None if both are.
     """
 
     macs: FlopsCost
@@ -44,21 +45,21 @@ class Counted:
     original: Footprint | None = None
 
     def original_amount(self, budget: Budget) -> float:
-        """What the original uses of it."""
+        """The original's use of what ``budget`` limits."""
         if budget.use == "MACs":
             return self.original_macs
         assert self.original is not None
         return self.original.file_bytes if budget.use == "size" else self.original.memory_bytes
 
     def most(self, budgets: Sequence[Budget]) -> float:
-        """The least that any of these budgets, all of one use, allows."""
+        """The strictest limit of these budgets, which all limit the same thing."""
         return min(budget.limit(self.original_amount(budget)) for budget in budgets)
 
 
 def axes_of(budgets: Sequence[Budget], devices: Sequence[Priced], counted: Counted) -> list[Axis]:
-    """An axis for each device, if budgets are timed, and for each thing that is counted and limited.
+    """An axis for each device, if budgets are timed, and for each counted quantity that is limited.
 
-    The first is what gains are weighed against: latency on the first device or, without one, multiply-accumulates.
+    Gains are weighed against the first: latency on the first device or, without one, multiply-accumulates.
     """
     timed = [budget for budget in budgets if budget.is_timed]
     axes = [_timed(timed, device, place) for place, device in enumerate(devices)]
@@ -99,7 +100,7 @@ def _share(budget: Budget, found: CandidateLatency) -> float:
 
 
 def used_by(budget: Budget, found: CandidateLatency) -> tuple[float, float]:
-    """What the candidate and the original use of a timed ``budget``, in its unit."""
+    """The candidate's and the original's use of a timed ``budget``, in its unit."""
     if budget.use == "latency":
         return found.at(budget.percentile)
     assert found.energy_mj is not None
@@ -113,7 +114,7 @@ def plan_of(
     widths: Mapping[str, int],
     measured: Measured | None,
 ) -> tuple[BudgetPlan, ...]:
-    """What the network of these ``widths`` uses of each budget; ``measured`` if it was."""
+    """The use of each budget by the network of these ``widths``; ``measured`` is None if nothing was measured."""
     found = []
     for budget in budgets:
         if budget.is_timed:
@@ -128,7 +129,7 @@ def plan_of(
 def _timed_plan(
     budget: Budget, device: Priced, place: int, widths: Mapping[str, int], measured: Measured | None
 ) -> BudgetPlan:
-    """A percentile, and energy, are predicted to shrink as the median is."""
+    """Percentiles and energy are predicted to shrink in proportion to the median latency."""
     pricing = device.pricing
     of_original = pricing.cost.predict(widths) / pricing.original_us
     used, original = used_by(budget, measured.devices[place]) if measured and device.is_measured else (None, None)

@@ -1,6 +1,6 @@
 """Pruning a classifier in memory: from images to a cut network and its plan.
 
-The command line's stage opens a checkpoint and a dataset, the Python API gets a module and a loader from the caller.
+The command line's stage opens a checkpoint and a dataset; the Python API gets a module and a loader from the caller.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from catro_deploy.training.normalised import NormalisedBatches
 
 __all__ = ["prune_classifier", "scoring_batch_size"]
 
-# Of [prune]: what decides the order in which channels are removed, and the losses of widths and branches.
+# The settings in [prune] that determine in which order channels are removed, and the losses of widths and branches.
 DECIDING = {
     "criterion",
     "input_size",
@@ -44,10 +44,10 @@ DECIDING = {
 
 
 def scoring_batch_size(original: Classifier, settings: PruneSettings) -> int:
-    """Images in a batch for ``prune_classifier``: ``batch_size`` on a GPU, on a CPU at most as many as run fast.
+    """Images per batch for ``prune_classifier``: ``batch_size`` on a GPU; on a CPU, at most as many as run fast.
 
     Raises:
-        SettingsError: a GPU is wanted and there is none.
+        SettingsError: a GPU is requested, but none is available.
         ModelError: the network fails on an image.
     """
     if choose_device(settings.compute).type != "cpu":
@@ -64,15 +64,15 @@ def prune_classifier(
     labelled: bool = True,
     shared: SharedMeasurements | None = None,
 ) -> Pruned:
-    """Choose the channels of ``original`` that stay, by ``batches`` of normalised images, class by class, and cut it.
+    """Choose the channels of ``original`` to keep, by ``batches`` of normalised images, class by class, and cut it.
 
     Of ``settings``, [prune], [profile], [bench] and [export] are used. If images are not ``labelled``, the worth of
     widths is always measured, and channels are chosen by their consumers or by norms; see
-    ``require_pruning_without_labels``. Prunings of one checkpoint by the same images may have ``shared`` measurements.
+    ``require_pruning_without_labels``. Prunings of one checkpoint by the same images can use ``shared`` measurements.
 
     Raises:
         UsageError: settings, network, images or budget are incompatible.
-        MissedError: no network meets a budget of latency.
+        MissedError: no network meets a latency budget.
         NumericsError: a feature map is not finite, or a layer's channels are dead.
         FaultError: the pruned network does not compute what the masked original computes.
     """
@@ -111,7 +111,7 @@ class _Pruning:
     labelled: bool
 
     def pruned(self) -> Pruned:
-        """Score, allocate, choose the channels, cut and, if the settings say so, reconstruct."""
+        """Score, allocate, choose the channels, cut and, if enabled, reconstruct."""
         scored = self._scored()
         branches = self._branches(scored)
         decision = self._decision(scored, branches)
@@ -132,7 +132,7 @@ class _Pruning:
         return score_channels(self.original.model, self.network, self.batches, chosen, self.progress)
 
     def _branches(self, scored: Scored) -> dict[Branch, float]:
-        """The residual branches that may be removed; their worth by class separation, where that is the criterion."""
+        """The residual branches that may be removed; with their worth, if that is class separation."""
         chosen, model = self.settings.prune, self.original.model
         by_flops_alone = not chosen.is_timed or chosen.allocation in ("flops", "uniform")
         if by_flops_alone or chosen.depth == "never":
@@ -146,14 +146,14 @@ class _Pruning:
         return {branch: worths[branch.name] for branch in branches}
 
     def _decision(self, scored: Scored, branches: Mapping[Branch, float]) -> Decision:
-        """The widths, by what the budgets count."""
+        """The widths, by latency if a budget is timed, otherwise by multiply-accumulates."""
         macs = count_macs(self.original.as_given, self.original.input_shape)
         problem = Problem(self.network, scored, self.settings.prune, branches, self.keeper, macs)
         finding = Finding(self.original, self.whole, problem, self.settings, self.progress)
         return finding.by_latency() if problem.settings.is_timed else finding.by_flops()
 
     def _chosen(self, scored: Scored, widths: Mapping[str, int], gone: Sequence[Branch]) -> list[GroupPlan]:
-        """The channels that stay without the branches ``gone``: by their consumers where those can be followed."""
+        """The channels to keep without the branches ``gone``: chosen by their consumers, if those can be followed."""
         chosen, keeper = self.settings.prune, self.keeper
         shallow, rest = without_branches(self.original.model.cpu(), self.network, gone)
         by_readers = {}
@@ -170,7 +170,7 @@ class _Pruning:
 
 
 def _deciding(settings: PruneSettings) -> str:
-    """The settings that decide the measurements of one checkpoint by the same images."""
+    """The settings that determine the measurements of one checkpoint by the same images, as JSON."""
     return settings.model_dump_json(include=DECIDING)
 
 
@@ -195,9 +195,9 @@ def _reconstructed(original: Classifier, pruned: Pruned, keeper: Reconstructor, 
 def _some_images(
     batches: Sequence[Labelled], count: int, at_once: int, memory_format: torch.memory_format
 ) -> MixedImages:
-    """About ``count`` of the images of ``batches``, evenly from all, in batches ``at_once`` of mixed classes.
+    """About ``count`` images, taken evenly from all ``batches``, in batches of ``at_once`` with mixed classes.
 
-    Bytes stay bytes until they are read, and nothing is copied: a copy may take half a GiB.
+    uint8 images stay uint8 until they are read, and nothing is copied: a copy may take half a GiB.
     """
     each = max(1, round(count / len(batches)))
     kept = batches.pixels if isinstance(batches, NormalisedBatches) else batches

@@ -1,4 +1,4 @@
-"""The closed loop: allocate by cost models, build, measure, correct the models, until every budget is met."""
+"""The closed loop: allocate with cost models, build, measure and correct the models until every budget is met."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +14,10 @@ from catro_deploy.pruning.solvers import Solver
 __all__ = ["NEARLY_ALL", "ROUNDS", "Attempt", "Axis", "Measure", "closed_loop"]
 
 ROUNDS = 6
-# A network that uses this much of a budget is taken.
+# A network that uses this share of a budget is accepted.
 NEARLY_ALL = 0.97
-# What the next round aims at, once a model of time is corrected: a little below, for measurements differ. Where that
-# was too little the margin doubles each time: a network that is a little too small is of use, one that misses is not.
+# Once a model of time is corrected, the next round aims below the budget by this share, since measurements vary. It
+# doubles each time that it was too small: a network slightly below the budget is useful, one that misses it is not.
 MARGIN = 0.01
 
 Measure = Callable[[Mapping[str, int]], Measured]
@@ -26,15 +26,15 @@ Measure = Callable[[Mapping[str, int]], Measured]
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that networks use and that budgets limit.
+    """One resource that networks use and that budgets limit.
 
     Attributes:
-        name: what it is, for messages.
+        name: its name in messages.
         use: the model that predicts it.
-        most: what may be used by the model before anything was measured.
-        share: how much of its strictest budget a measured network uses; None where the model is exact.
-        margin: the share of a budget that is left free at first.
-        called: what a figure of the model is called.
+        most: the largest use, by the model, that is allowed before anything is measured.
+        share: the share of its strictest budget that a measured network uses; None if the model is exact.
+        margin: the share of a budget that is initially left free.
+        called: what a value of the model is called in messages.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One round of the loop: ``predicted`` and ``used``, as a share of the strictest budget, by axis."""
+    """One round of the loop: by axis, the ``predicted`` use, and the share of the strictest budget that is ``used``."""
 
     allocation: Allocation
     measured: Measured
@@ -60,12 +60,12 @@ class Attempt:
 
     @property
     def most_used(self) -> float:
-        """The largest share of a budget: above 1, one is missed."""
+        """The largest used share of a budget; if above 1, a budget is missed."""
         return max(self.used)
 
     @property
     def binding(self) -> int:
-        """The axis of that share."""
+        """The index of the axis with that share."""
         return self.used.index(self.most_used)
 
 
@@ -114,10 +114,10 @@ def _round_words(number: int, attempt: Attempt, axes: Sequence[Axis]) -> str:
 
 
 def _aim(axis: Axis, place: int, attempts: Sequence[Attempt]) -> float:
-    """What the next network may use by the model of the axis at this ``place``.
+    """What the next network may use, by the model of the axis at index ``place``.
 
-    With networks on both sides of the budget it lies between the nearest two, where a power law through them says.
-    Before that the model is taken to be wrong by the factor by which it was wrong last.
+    With networks on both sides of the budget, a power law interpolates between the nearest two. Before that, the model
+    is assumed to be wrong by the same factor as in the last round.
     """
     if axis.share is None:
         return axis.most
@@ -136,7 +136,11 @@ def _aim(axis: Axis, place: int, attempts: Sequence[Attempt]) -> float:
 def _next(
     solver: Solver, most: Sequence[float], axes: Sequence[Axis], attempts: Sequence[Attempt]
 ) -> Allocation | None:
-    """The network to measure next; None if it has been measured, or one within the budgets has and no other is."""
+    """The network to measure next; None if there is nothing new to measure.
+
+    If no network is predicted to be within the limits, it is the fastest, unless that exceeds another limit than the
+    first, or a network that meets all budgets has been measured.
+    """
     try:
         found = solver.solve(*most)
     except BudgetError:

@@ -37,19 +37,19 @@ LARGEST_DEVIATION = 1e-4
 
 @dataclass(frozen=True)
 class Classifier:
-    """A trained network on the CPU in eval mode, of whose logits only those of the wanted classes are left.
+    """A trained network on the CPU in eval mode, with the logits of the wanted classes only.
 
     Attributes:
         model: maps normalised images (n, *input_shape) to logits (n, wanted classes).
         input_shape: (channels, height, width) of one image.
-        head: name of the layer that makes the logits.
+        head: name of the layer that computes the logits.
         classes: names of all classes that the network was trained for.
-        wanted: indices of the classes that are left, in the order of the logits.
+        wanted: indices of the remaining classes, in the order of the logits.
         name: factory that builds the network with all classes; empty if there is none.
         mean: what images were normalised with, one value per channel; empty if not known.
         std: likewise.
         resized_to: height and width to which ``model`` resizes its images; None if it does not.
-        unresized: then the network that does not.
+        unresized: the network without resizing, if ``model`` resizes; else None.
     """
 
     model: nn.Module
@@ -70,7 +70,7 @@ class Classifier:
 
     @property
     def as_given(self) -> nn.Module:
-        """The network that takes images as they are: budgets are shares of what it needs."""
+        """The network that does not resize its images: budgets are shares of what it needs."""
         return self.unresized or self.model
 
 
@@ -81,9 +81,9 @@ class Cut:
     Attributes:
         groups: the channels that each group keeps; those of removed branches may be left out.
         gone: the residual branches that are removed.
-        allocation: the method that chose the widths; empty: the one that the settings name.
+        allocation: the method that chose the widths; empty: the one in the settings.
         latency: how the widths follow from latency; None if the budget counts multiply-accumulates.
-        search_path: Algorithm 2's steps under such a budget: a group and the width that it grows to.
+        search_path: Algorithm 2's steps with such a budget: a group and the width that it grows to.
         budgets: what the network uses of each budget.
         latency_on: how the widths follow from latency on further targets.
     """
@@ -99,7 +99,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Pruned:
-    """The cut network, on the CPU in eval mode, and what is needed besides weights to build it again."""
+    """The cut network, on the CPU in eval mode, and what is needed besides weights to rebuild it."""
 
     model: nn.Module
     plan: Plan
@@ -109,7 +109,7 @@ _AnyClassifier = TypeVar("_AnyClassifier", bound=Classifier)
 
 
 def with_classes(whole: _AnyClassifier, wanted: tuple[int, ...], images: torch.Tensor) -> _AnyClassifier:
-    """``whole`` with the logits of the ``wanted`` classes alone, in that order.
+    """``whole`` with only the logits of the ``wanted`` classes, in that order.
 
     Its module is cut in place, and checked on ``images``.
 
@@ -123,7 +123,7 @@ def with_classes(whole: _AnyClassifier, wanted: tuple[int, ...], images: torch.T
         try:
             expected = whole.model(images)[:, list(wanted)]
             found = apply_keeps_(whole.model, {whole.head: Keep(out=wanted)})(images)
-            deviation = _deviation(expected.nan_to_num(), found.nan_to_num())  # what is not finite is found later
+            deviation = _deviation(expected.nan_to_num(), found.nan_to_num())  # non-finite values are reported later
         except (
             ModelError,
             RuntimeError,
@@ -143,7 +143,7 @@ def at_input_size(whole: _AnyClassifier, size: tuple[int, int] | None) -> _AnyCl
     """``whole`` with a network that resizes its images to ``size`` (height, width); None: ``whole`` as it is.
 
     Raises:
-        SettingsError: images would not become smaller, or the network cannot take such images.
+        SettingsError: images would be enlarged, or the network cannot take images of this size.
     """
     channels, *own = whole.input_shape
     if size is None or size == tuple(own):
@@ -151,7 +151,7 @@ def at_input_size(whole: _AnyClassifier, size: tuple[int, int] | None) -> _AnyCl
     if size[0] > own[0] or size[1] > own[1]:
         raise SettingsError(
             f"input_size = {size_text(size)} is larger than the images, which are {size_text((own[0], own[1]))}.",
-            "Choose a smaller one: more detail than the images have costs time and shows nothing.",
+            "Choose a smaller size: enlarging images costs time and adds no detail.",
         )
     try:
         with torch.no_grad():
@@ -159,7 +159,7 @@ def at_input_size(whole: _AnyClassifier, size: tuple[int, int] | None) -> _AnyCl
     except Exception as error:  # whatever a user's forward may raise
         raise SettingsError(
             f"The network fails on images of {size_text(size)}: {type(error).__name__}: {error}",
-            "Choose another input_size, or leave it out: some networks take images of one size alone.",
+            "Choose another input_size, or leave it out: some networks accept only one image size.",
         ) from error
     return replace(whole, model=resizing(whole.model, size), resized_to=size, unresized=whole.model)
 
@@ -167,7 +167,7 @@ def at_input_size(whole: _AnyClassifier, size: tuple[int, int] | None) -> _AnyCl
 def cut_classifier(
     original: Classifier, network: Network, cut: Cut, images: torch.Tensor, settings: Settings
 ) -> Pruned:
-    """Cut ``original``, traced as ``network``, as ``cut`` says; check it on ``images``.
+    """Cut ``original``, traced as ``network``, according to ``cut``, and check the result on ``images``.
 
     Raises:
         FaultError: the pruned network does not compute what the masked original computes.
@@ -182,7 +182,7 @@ def cut_classifier(
 
 
 def _with_removed(all_groups: Iterable[Group], groups: Sequence[GroupPlan]) -> list[GroupPlan]:
-    """``groups`` and those that were removed with their branch and keep nothing, in the order of ``all_groups``."""
+    """``groups``, and those removed with their branch, which keep nothing, in the order of ``all_groups``."""
     left = {group.name: group for group in groups}
     return [left.get(group.name) or GroupPlan(group.name, group.width, (), group.producers) for group in all_groups]
 
@@ -202,7 +202,7 @@ def of_widths(
     branches: Iterable[Branch],
     widths: Mapping[str, int],
 ) -> nn.Module:
-    """A network of these widths, with any channels: its latency does not depend on which."""
+    """A network of these widths with arbitrary channels: its latency does not depend on which ones."""
     gone = [branch for branch in branches if not any(widths[name] for name in branch.groups)]
     shallow, rest = without_branches(model, network, gone)
     kept = {group.name: spread(group, widths[group.name]) for group in rest.groups if group.name in widths}
@@ -210,7 +210,7 @@ def of_widths(
 
 
 def _check_equal(pruned: nn.Module, reference: nn.Module, images: torch.Tensor) -> None:
-    """Require that both compute the same: in float32 or, where many layers amplify its rounding, in float64."""
+    """Require that both compute the same: in float32 or, if many layers amplify its rounding errors, in float64."""
     deviation = _deviation_between(pruned.eval(), reference.eval(), images)
     if not deviation <= LARGEST_DEVIATION:
         with suppress(RuntimeError):  # not every network runs in float64

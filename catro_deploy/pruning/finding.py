@@ -1,4 +1,4 @@
-"""Finding the widths of a network that is at hand: prices and candidates on the target, for the budgets to be met."""
+"""Find widths that meet the budgets for a network in memory, with prices and candidates on the target."""
 
 import copy
 from collections.abc import Mapping
@@ -33,14 +33,14 @@ from catro_deploy.transports.sides import Side, sides_of
 
 __all__ = ["Finding"]
 
-# Candidates of the closed loop are timed by this protocol; the report's figures come from the bench.
+# Candidates of the closed loop are timed with this protocol; the report's figures come from the bench.
 CANDIDATES = "quick"
 SHA256_DIGITS = 64
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The widths of ``original``, traced as ``whole``, that ``problem`` asks for."""
+    """Finds the widths of ``original``, traced as ``whole``, that solve ``problem``."""
 
     original: Classifier
     whole: Network
@@ -49,7 +49,7 @@ class Finding:
     progress: Progress
 
     def by_flops(self) -> Decision:
-        """Under a budget of multiply-accumulates, and of what the file takes.
+        """Find widths under budgets of multiply-accumulates, and of the file's size and memory.
 
         Raises:
             As ``pruning.allocation.by_flops``.
@@ -66,11 +66,11 @@ class Finding:
             return by_flops(self.problem, count.counted, measure, self.progress)
 
     def by_latency(self) -> Decision:
-        """Under budgets of latency or energy, and of all else.
+        """Find widths under budgets of latency or energy, and under all others.
 
         Raises:
             As ``pruning.allocation.by_latency``.
-            TargetError: the target does not tell energy, and a budget is of that.
+            TargetError: a budget limits energy, but the target does not report power.
         """
         on_cpu, sides = self._on_cpu, sides_of(self.settings)
         with ExitStack() as stack:
@@ -89,7 +89,7 @@ class Finding:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """As much as the final file's, of whose plan the hash is not known yet."""
+        """Metadata as long as the final file's; the hash of its plan is not known yet."""
         whole = self.original
         described = _Described(
             whole.name, tuple(whole.classes[at] for at in whole.wanted), whole.mean, whole.std, whole.input_shape
@@ -102,7 +102,7 @@ class Finding:
 
     @cached_property
     def _given(self) -> nn.Module:
-        """The original, which takes images as they are."""
+        """The original, which does not resize its images."""
         return copy.deepcopy(self.original.as_given).cpu()
 
     @cached_property
@@ -111,7 +111,7 @@ class Finding:
 
     @property
     def _use(self) -> Use:
-        """That of the target whose file is the largest, where they run in several number formats."""
+        """The use on the target with the largest file, if targets have different precisions."""
         uses = [use_of(side.target, side.settings) for side in sides_of(self.settings)]
         return max(uses, key=lambda use: WEIGHT[use.precision])
 
@@ -125,9 +125,9 @@ class Finding:
     def _priced(
         self, on_cpu: nn.Module, side: Side, stack: ExitStack, *, alone: bool
     ) -> tuple[Priced, CandidateTimer | None]:
-        """Prices on a device, and what times candidates there, as long as ``stack`` is open, if it can be reached.
+        """Prices on a device and, if it can be reached, a timer for candidates on it, open as long as ``stack`` is.
 
-        Several devices, which are not ``alone``, have names.
+        A device has a name unless it is ``alone``.
         """
         use, name = use_of(side.target, side.settings), "" if alone else side.name
         if not reachable(side.target, side.device):
@@ -149,8 +149,8 @@ class Finding:
     def _measured(self, on_cpu: nn.Module, side: Side, use: Use, timer: CandidateTimer) -> Pricing:
         """Prices on a device that can be reached, where the original is timed, too.
 
-        Prices are of the network in the precision and input size that it is pruned for, budgets are shares of the
-        original: where they differ, how far is measured.
+        Prices are of the network in the precision and at the input size that it is pruned for; budgets are shares of
+        the original. If the two differ, their ratio is measured.
         """
         network, groups, size = self.problem.network, self.problem.scored.prunable, self.original.resized_to
         in_own_precision, full = use.precision == use.own_precision, full_widths(self.problem.scored)
@@ -177,7 +177,7 @@ class Finding:
         measured = [(full, original_us / speedup), (narrow, original_us / of_narrow)]
         scaled = scaled_profile(profile, self._given_network.layers, self.whole.layers, groups, measured)
         pricing = measured_pricing(network, groups, scaled)
-        source = f"{pricing.source}, taken in proportion for {size_text(size)}"
+        source = f"{pricing.source}, scaled to input size {size_text(size)}"
         return replace(pricing, original_us=original_us, source=source, errors=None)
 
     def _estimated(self, side: Side, use: Use, *, measured: bool = False) -> Pricing:
@@ -188,7 +188,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Described:
-    """What of the plan is known already."""
+    """The part of the plan that is already known."""
 
     model: str
     classes: tuple[str, ...]
@@ -198,7 +198,7 @@ class _Described:
 
 
 class _Count:
-    """What candidates' files take, and models of that."""
+    """Footprints of candidates' files, and models of them."""
 
     def __init__(self, finding: Finding, on_cpu: nn.Module, use: Use, stack: ExitStack) -> None:
         problem, opset = finding.problem, finding.settings.export.opset
@@ -219,5 +219,5 @@ class _Count:
         )
 
     def of(self, network: nn.Module) -> Footprint:
-        """What the file of ``network`` takes."""
+        """The footprint of the file of ``network``."""
         return self._files.footprint(network)

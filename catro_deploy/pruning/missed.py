@@ -1,4 +1,4 @@
-"""What to say where budgets are missed: which one, by how much, why, and what to allow instead."""
+"""Errors for missed budgets: which one was missed, by how much, why, and what to allow instead."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,20 +13,20 @@ from catro_deploy.pruning.values import full_widths
 
 __all__ = ["best_of", "cannot", "require_attainable", "what_stays"]
 
-# A profile whose original differs by more from the one measured in the loop does not tell which network is fastest.
+# If the original's latencies in profile and loop differ by more, the profile does not show which network is fastest.
 STALE = 0.2
-# How many reasons why a budget is missed are named, and the least share of the cost that one has.
+# Most reasons that are named for a missed budget, and the smallest share of the cost for a reason to be named.
 MOST_REASONS, LEAST_SHARE = 3, 0.01
-# Sizes are predicted within this.
+# Sizes are predicted to within this factor.
 UNSURE = 1.1
 FLAGS = {"size": "--max-size", "memory": "--max-memory", "energy": "--max-energy"}
-OTHER_WAYS = "fewer channels per group (--d-min), or that residual branches are removed (--depth auto)."
+OTHER_WAYS = "fewer channels per group (--d-min), or the removal of residual branches (--depth auto)."
 
 
 def what_stays(problem: Problem, costs: Mapping[str, float], whole: float, other: float = 0.0) -> str:
-    """The channels that must stay whose layers cost most, with the reasons; nothing where that is little.
+    """The channels that must stay whose layers cost most, with the reasons; empty if they cost little.
 
-    ``costs`` are of layers, ``other`` is that of what is no layer, and ``whole`` that of the network.
+    ``costs`` has the cost of each layer, ``other`` is the cost outside layers, ``whole`` that of the network.
     """
     fixed = problem.scored.fixed
     cost: dict[str, float] = {}
@@ -43,10 +43,10 @@ def what_stays(problem: Problem, costs: Mapping[str, float], whole: float, other
 
 
 def require_attainable(axes: Sequence[Axis], smallest: Mapping[str, int], problem: Problem) -> None:
-    """See to it that the ``smallest`` network is within each limit of ``axes``, which are counted.
+    """Check that the ``smallest`` network is within each limit of ``axes``, which are counted, not timed.
 
     Raises:
-        MissedError: it is not; the error names the budget, and what that network uses.
+        MissedError: it is not; the error names the budget and the network's use of it.
     """
     for axis in axes:
         least = axis.use.predict(smallest)
@@ -54,7 +54,7 @@ def require_attainable(axes: Sequence[Axis], smallest: Mapping[str, int], proble
             continue
         budget = _strictest(problem, axis.name)
         raise MissedError(
-            f"The {_called(budget)} cannot be met: the smallest network of these settings needs "
+            f"The {_called(budget)} cannot be met: the smallest network with these settings needs "
             f"{_amount(least, budget)} (predicted), and {_amount(axis.most, budget)} are allowed.",
             f"Allow more ({FLAGS.get(budget.use, '--budget')}), {OTHER_WAYS}",
         )
@@ -67,12 +67,12 @@ def best_of(
     first: Pricing | None = None,
     solver: Solver | None = None,
 ) -> int:
-    """Which of ``attempts`` uses most of a budget and misses none.
+    """The index of the attempt that uses most of a budget and misses none.
 
     ``first`` has the prices on the first device, for which ``solver`` found the networks.
 
     Raises:
-        MissedError: none.
+        MissedError: all attempts miss a budget, or there are none.
     """
     within = [place for place, attempt in enumerate(attempts) if attempt.most_used <= 1]
     if within:
@@ -80,7 +80,7 @@ def best_of(
     if not attempts:
         names = ", ".join(axis.name for axis in axes)
         raise MissedError(
-            f"The budgets {_all(problem)} cannot be met together: by the predicted {names} no network of these "
+            f"The budgets {_all(problem)} cannot be met together: by the predicted {names} no network with these "
             "settings meets all of them.",
             f"Allow more of one of them, {OTHER_WAYS}",
         )
@@ -101,20 +101,20 @@ def best_of(
 def _too_slow(
     attempts: Sequence[Attempt], nearest: Attempt, problem: Problem, first: Pricing, solver: Solver
 ) -> MissedError:
-    """The only budget is of the median latency, and none of ``attempts`` was fast enough."""
+    """The error if the only budget limits median latency, and none of ``attempts`` was fast enough."""
     result, budget = nearest.measured.devices[0], problem.settings.given_budget
     off = first.original_us / result.original_us - 1
     if abs(off) > STALE:
         return MissedError(
             f"The budget {budget} was not met: the fastest network that was tried takes {result.candidate_us:.0f} us, "
-            f"{result.speedup.ratio:.3f} of the original. The latency profile may be wrong: it has the original at "
+            f"{result.speedup.ratio:.3f} of the original. The latency profile may be wrong: it puts the original at "
             f"{first.original_us:.0f} us, {off:+.0%} from the {result.original_us:.0f} us measured now.",
             "Measure it again on a quiet machine: catro-deploy profile --force",
         )
     if solver.fastest.widths in [attempt.allocation.widths for attempt in attempts]:
         return cannot(problem, result.candidate_us, result.speedup.ratio, "measured", first)
     return MissedError(
-        f"The budget {budget} was not met in {_rounds(attempts)}: the fastest of their networks took "
+        f"The budget {budget} was not met in {_rounds(attempts)}: the fastest network that was tried took "
         f"{result.candidate_us:.0f} us, {result.speedup.ratio:.3f} of the original (measured).",
         f"{_suggestion(budget, result.candidate_us, result.speedup.ratio)}, or run it again on a quieter machine.",
     )
@@ -123,23 +123,23 @@ def _too_slow(
 def cannot(
     problem: Problem, us: float, share: float, how: Literal["measured", "estimate"], first: Pricing
 ) -> MissedError:
-    """The error of a budget that the fastest network, which takes ``us``, does not meet."""
+    """The error for a budget that the fastest network, which takes ``us`` microseconds, does not meet."""
     budget = problem.settings.given_budget
     stays = what_stays(problem, first.cost.by_layer(full_widths(problem.scored)), first.original_us)
     return MissedError(
-        f"The budget {budget} cannot be met: the fastest network of these settings takes {us:.0f} us, {share:.3f} of "
+        f"The budget {budget} cannot be met: the fastest network with these settings takes {us:.0f} us, {share:.3f} of "
         f"the original ({how}).{stays}",
         f"{_suggestion(budget, us, share)}, {OTHER_WAYS}",
     )
 
 
 def _suggestion(budget: Budget, us: float, share: float) -> str:
-    """What to allow for a network so fast: the smallest round budget that it meets, in the unit of ``budget``."""
+    """What to allow: the smallest round budget that a network this fast meets, in the unit of ``budget``."""
     if budget.unit == "us":
         return f"Allow {Budget(math.ceil(us), 'us')} or more (--budget)"
     if share < 1:
         return f"Allow {Budget(math.ceil(share * 100) / 100, 'x')} or more (--budget)"
-    return "Allow more images at a time (--batch)"  # no share that may be asked for is enough
+    return "Allow more images at a time (--batch)"  # no valid share is enough
 
 
 def _rounds(attempts: Sequence[Attempt]) -> str:
@@ -151,7 +151,7 @@ def _all(problem: Problem) -> str:
 
 
 def _called(budget: Budget) -> str:
-    """A budget in words: ``budget 0.5x``, or by what it is of: ``budget 300kB of size``."""
+    """A budget in words: ``budget 0.5x``, or with what it limits: ``budget 300kB of size``."""
     return f"budget {budget}{f' of {budget.use}' if budget.use in FLAGS else ''}"
 
 

@@ -1,8 +1,8 @@
 """Scores of channels on labelled samples: the scatter of every group, in one pass.
 
-Members of a group add up, each divided by its own mean total scatter first, so that a layer of large activations does
-not dominate the others. Where several channels of a member belong to one channel of the group, as in grouped
-convolutions, they are added first.
+The members of a group are summed, each divided by its own mean total scatter first, so that a layer with large
+activations does not dominate the others. If several channels of a member belong to one channel of the group, as in
+grouped convolutions, they are summed first.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -37,9 +37,9 @@ class Scored:
     producers: Mapping[str, Scatter]
 
     def keeping(self, before: "Scored") -> "Scored":
-        """The same, but the groups that were fixed ``before`` stay fixed: no widths were chosen for them.
+        """A copy in which groups that were fixed ``before`` stay fixed, since no widths were chosen for them.
 
-        One may appear prunable again, where a branch that made it constant is removed.
+        Such a group may appear prunable again if a branch that made it constant is removed.
         """
         fixed = {name: before.fixed[name] or reason for name, reason in self.fixed.items()}
         prunable = tuple(group for group in self.prunable if not fixed[group.name])
@@ -53,10 +53,10 @@ def score_channels(
     settings: PruneSettings,
     progress: Progress,
 ) -> Scored:
-    """Score the channels of every group of ``network`` that ``settings`` allow to prune.
+    """Score the channels of every group of ``network`` that ``settings`` allow pruning.
 
     ``batches`` are normalised images on the model's device, class by class. A group that never varies within a class
-    cannot be scored, and stays.
+    cannot be scored, and keeps its channels.
 
     Raises:
         BudgetError: no group may be pruned.
@@ -72,7 +72,7 @@ def score_channels(
     if not prunable:
         raise _none_left(fixed)
     with progress.task("Scoring channels", len(batches)) as task:
-        alone = graph.scatters(_told(batches, task.advance))
+        alone = graph.scatters(_advancing(batches, task.advance))
     scatters: dict[str, Scatter] = {}
     dead: NumericsError | None = None
     for group in prunable:
@@ -86,7 +86,7 @@ def score_channels(
 
 
 def survey_groups(network: Network, follows: Callable[[Group], bool], settings: PruneSettings) -> Scored:
-    """The groups of ``network`` that may be pruned without looking at labels: those whose readers can be followed.
+    """The groups of ``network`` that may be pruned without labels: those whose consumers can be followed.
 
     Raises:
         BudgetError: no group may be pruned.
@@ -94,7 +94,7 @@ def survey_groups(network: Network, follows: Callable[[Group], bool], settings: 
     fixed = {group.name: _reason_to_fix(group, network, settings) for group in network.groups}
     for group in network.groups:
         if not fixed[group.name] and not follows(group):
-            fixed[group.name] = "what reads its channels cannot be followed"
+            fixed[group.name] = "the consumers of its channels cannot be followed"
     prunable = tuple(group for group in network.groups if not fixed[group.name])
     if not prunable:
         raise _none_left(fixed)
@@ -110,13 +110,13 @@ def _reason_to_fix(group: Group, network: Network, settings: PruneSettings) -> s
 
 
 def _none_left(fixed: Mapping[str, str]) -> BudgetError:
-    """The error that every group must stay, with some of the reasons."""
+    """The error that no group may be pruned, with some of the reasons."""
     reasons = list(dict.fromkeys(f"{name}: {reason}" for name, reason in fixed.items()))
     listed = "".join(f"\n{reason}" for reason in reasons[:MOST_REASONS])
     more = f"\n... and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
     return BudgetError(
         f"No channels of this network may be pruned:{listed}{more}",
-        "Look at ignore and d_min in [prune]. A module that cannot be looked into keeps its channels: move what the "
+        "Check ignore and d_min in [prune]. A module that cannot be looked into keeps its channels: move what the "
         "reason names into a submodule without convolutions.",
     )
 
@@ -136,7 +136,7 @@ def _why_hidden(group: Group, graph: FeatureGraph) -> str:
 
 
 def group_scatter(group: Group, by_producer: Mapping[str, Scatter]) -> Scatter:
-    """The scatter of each channel of ``group``, of those of its producers."""
+    """The scatter of each channel of ``group``, combined from those of its producers."""
     between, within = np.zeros(group.width), np.zeros(group.width)
     for slot in members(group):
         member = by_producer[slot.module]
@@ -161,7 +161,7 @@ def by_channel(group: Group, slot: Slot, values: NDArray[np.float64]) -> NDArray
     return sums
 
 
-def _told(batches: Sequence[Labelled], advance: Callable[[], None]) -> Iterator[Labelled]:
+def _advancing(batches: Sequence[Labelled], advance: Callable[[], None]) -> Iterator[Labelled]:
     for batch in batches:
         yield batch
         advance()

@@ -1,7 +1,7 @@
-"""The worth of widths by the scatters of groups, and the channels that stay.
+"""The worth of widths by the scatters of groups, and the channels to keep.
 
 The worth of a width follows from the scatters (Algorithm 2's gains); allocation.py chooses widths by it. Algorithm 1
-picks the channels, group by group in the order of execution, each on inputs that are pruned already. A group with
+selects the channels, group by group in the order of execution, each on inputs that are already pruned. A group with
 several producers is decided at its first; the later ones count with their scatter in the whole network.
 """
 
@@ -34,9 +34,9 @@ __all__ = ["choose_channels", "chosen_by_readers", "values_of"]
 def chosen_by_readers(
     network: Network, scored: Scored, keeper: Reconstructor, widths: Mapping[str, int]
 ) -> dict[str, GroupPlan]:
-    """For groups of ``network``, as many channels as ``widths`` says: those that consumers can least reconstruct.
+    """For groups of ``network``, the channels that consumers can least reconstruct; ``widths`` gives their number.
 
-    Groups whose consumers cannot be followed are left out, unless they keep all channels.
+    Groups whose consumers cannot be followed are omitted, unless they keep all channels.
     """
     plans = {}
     for group in network.groups:
@@ -54,7 +54,7 @@ def values_of(
     settings: PruneSettings,
     worths: Mapping[Branch, float] | None = None,
 ) -> list[GroupValue]:
-    """The worth of the ``candidates`` of each prunable group; 0 comes first for groups of removable branches.
+    """The worth of the ``candidates`` of each prunable group; for groups in removable branches width 0 comes first.
 
     The worth of a branch in ``worths`` (in the unit of the gains) is split equally over its groups, as their gain from
     width 0.
@@ -87,7 +87,7 @@ def choose_channels(
     settings: PruneSettings,
     progress: Progress,
 ) -> list[GroupPlan]:
-    """Decide which channels each group of ``network`` keeps, as many as ``widths`` says.
+    """Decide which channels each group of ``network`` keeps; ``widths`` gives their number.
 
     Raises:
         NumericsError: a feature map is not finite, or a layer's channels cannot be ranked.
@@ -115,7 +115,7 @@ def choose_channels(
 
 
 def _prunable(network: Network, scored: Scored) -> list[Group]:
-    """The groups of ``network`` that may be pruned: of a network without some branches fewer than were scored."""
+    """The groups of ``network`` that may be pruned; fewer than were scored if branches are removed."""
     return [group for group in network.groups if not scored.fixed[group.name]]
 
 
@@ -135,7 +135,7 @@ def _select_in_order(
         members = {**scored.producers, group.producers[0]: first}
         try:
             scatter = usable(group.name, group_scatter(group, members), settings.ridge)
-        except NumericsError:  # earlier prunings have silenced it: use its scatter in the whole network
+        except NumericsError:  # earlier pruning made it constant: use its scatter in the whole network
             scatter = scored.scatters[group.name]
         seed = settings.seed + network.groups.index(group)
         best = select(scatter, widths[group.name], seed=seed, epsilon=settings.epsilon)

@@ -1,4 +1,4 @@
-"""Allocation under a latency limit: over the efficient widths, by the paper's cost, or by one share for all groups."""
+"""Allocation under a latency limit: over efficient widths, by the paper's cost, or with one share for all groups."""
 
 import contextlib
 import math
@@ -48,10 +48,9 @@ __all__ = [
 
 Method = Literal["exact", "greedy", "flops", "uniform"]
 
-# Steps of the bisection for a share of multiply-accumulates that meets a latency: more would be finer than the
-# staircase.
+# Steps of the bisection for the multiply-accumulates that meet a latency limit: more would be finer than the staircase.
 BISECTIONS = 12
-# Widths of a group that an exact allocation by multiply-accumulates chooses from: its cost has all pairs of two groups.
+# Most widths per group in an exact allocation by multiply-accumulates, whose cost has all pairs for two groups.
 EXACT_WIDTHS = 32
 
 
@@ -59,8 +58,8 @@ EXACT_WIDTHS = 32
 class Problem:
     """An allocation problem: the groups ``scored`` of ``network``, under ``settings``.
 
-    ``worths`` are of the residual branches that may be removed. ``keeper`` measures the worth of widths where
-    ``scored`` has no scatters. ``original_macs`` are what budgets are shares of; None: those of ``network``.
+    ``worths`` are of the residual branches that may be removed. ``keeper`` measures the worth of widths if ``scored``
+    has no scatters. Budgets are shares of ``original_macs``; None: those of ``network``.
     """
 
     network: Network
@@ -78,7 +77,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Constraint:
-    """Something that is limited beside what the budget counts; ``name`` says what."""
+    """A resource that is limited in addition to what the budget counts; ``name`` says which."""
 
     name: str
     use: Bounded
@@ -86,11 +85,11 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Solver:
-    """``solve`` allocates within limits, and raises BudgetError if it finds nothing within.
+    """``solve`` allocates within limits, and raises BudgetError if it finds nothing within them.
 
     The first limit is in microseconds, the others are those of the constraints, each in its unit. ``fastest`` is the
-    network of the least predicted latency among its choices, ``smallest`` are the least widths, ``loss`` is the
-    predicted loss of given widths, in nats, if worth was measured.
+    network of the lowest predicted latency among its choices, ``smallest`` has the smallest widths, ``loss`` returns
+    the predicted loss at given widths, in nats, if worth was measured.
     """
 
     method: Method
@@ -101,7 +100,7 @@ class Solver:
 
 
 def measures_worth(settings: PruneSettings) -> bool:
-    """Whether the worth of a width is the measured loss without it, and not its class separation.
+    """Whether the worth of a width is measured as the loss without it, instead of class separation.
 
     A criterion that compares no classes always needs the measured worth.
     """
@@ -120,13 +119,13 @@ def solver_of(
     constraints: Sequence[Constraint] = (),
     candidates: Mapping[str, Sequence[int]] | None = None,
 ) -> Solver:
-    """The solver that the settings ask for, by latency and under ``constraints``.
+    """The solver for the settings' allocation, by latency and under ``constraints``.
 
-    Measured worth is that of each width alone, then corrected by the joint loss within ``limits``, if there are any.
+    Worth, if measured, is that of each width alone, then corrected by the joint loss within ``limits``, if given.
     ``candidates`` are the efficient widths of each group; None: those of ``pricing``.
 
     Raises:
-        BudgetError: the allocation is to be exact, and a layer depends on more than two groups.
+        BudgetError: an exact allocation is requested, but a layer depends on more than two groups.
     """
     scored, settings, keeper = problem.scored, problem.settings, problem.keeper
     cost, branches = pricing.cost, tuple(problem.worths)
@@ -190,8 +189,8 @@ def exact_by_flops(
 ) -> tuple[Method, Mapping[str, int]]:
     """Widths within ``limit`` multiply-accumulates and the limits ``beside``, and the method that found them.
 
-    First an optimum over some widths of each group; from there groups grow through all widths as far as the limit
-    allows.
+    The first step is an optimum over some widths of each group; from there groups grow through all widths as far as the
+    limits allow.
     """
     some = [_thinned(group) for group in values]
     method = _method(settings, some, cost, beside)
@@ -226,7 +225,7 @@ def _method(
 def _by_share_of_flops(
     values: Sequence[GroupValue], flops: CostModel, latency: CostModel, constraints: Sequence[Constraint]
 ) -> Solver:
-    """The paper's widths at the largest share of multiply-accumulates that is predicted to be within the limits."""
+    """The paper's widths at the most multiply-accumulates that are predicted to be within the limits."""
     low = flops.predict({group.choice.name: group.choice.smallest for group in values})
     high = flops.predict({group.choice.name: group.choice.widths[-1] for group in values})
 
@@ -259,7 +258,7 @@ def _least(values: Sequence[GroupValue], cost: CostModel) -> Allocation:
 
 
 def _fastest(values: Sequence[GroupValue], cost: CostModel) -> Allocation:
-    """All removable branches removed, and no other group faster at another width with the rest unchanged."""
+    """The network without removable branches in which no single group would be faster at another width."""
     widths = dict(_least(values, cost).widths)
     for _ in values:  # a few passes are enough: what one group gains by another width hardly depends on the others
         before = dict(widths)

@@ -23,9 +23,9 @@ def values_for(
     worths: Mapping[Branch, float],
     keeper: Reconstructor | None,
 ) -> list[GroupValue]:
-    """What the ``candidates`` are worth: by class separation, or where ``scored`` has no scatters by loss.
+    """What the ``candidates`` are worth: by class separation or, if ``scored`` has no scatters, by loss.
 
-    One share for all groups needs no worth; without scatters it is 0.
+    The uniform allocation needs no worth; without scatters it is 0.
     """
     if scored.scatters or keeper is None:
         return values_of(scored, candidates, settings, worths)
@@ -39,10 +39,10 @@ def values_for(
 def values_by_loss(
     scored: Scored, candidates: Mapping[str, tuple[int, ...]], losses: Losses, branches: Sequence[Branch]
 ) -> list[GroupValue]:
-    """What the ``candidates`` of each prunable group are worth: the loss, in nats, that they spare.
+    """What the ``candidates`` of each prunable group are worth: the loss, in nats, that they avoid.
 
-    It is compared with the loss at the smallest width, or without the branch that the group lies in, of which each of
-    the branch's groups has an equal part. A width that loses more than the branch is worth nothing.
+    The reference is the loss at the smallest width or, for a group in a removable branch, the loss without the branch,
+    split equally over the branch's groups. A width that loses more than that is worth nothing.
     """
     entry = {name: losses.branches[b.name] / len(b.groups) for b in branches for name in b.groups}
     values = []
@@ -62,7 +62,7 @@ def full_widths(scored: Scored) -> dict[str, int]:
 
 
 def all_widths(scored: Scored, settings: PruneSettings) -> dict[str, tuple[int, ...]]:
-    """Every width from d_min to the largest allowed, ``step`` apart; one apart where all groups keep one share."""
+    """Every width from d_min to the largest allowed, ``step`` apart; 1 apart if all groups keep the same share."""
     step = 1 if settings.allocation == "uniform" else settings.step
     bounds = {group.name: _bounds(group.width, settings) for group in scored.prunable}
     return {name: (*range(low, high, step), high) for name, (low, high) in bounds.items()}
@@ -71,7 +71,7 @@ def all_widths(scored: Scored, settings: PruneSettings) -> dict[str, tuple[int, 
 def efficient_widths(
     scored: Scored, settings: PruneSettings, worth_having: Mapping[str, Sequence[int]]
 ) -> dict[str, tuple[int, ...]]:
-    """The widths worth having that are allowed; where there is none, the largest allowed."""
+    """The widths worth having that are allowed; if there are none, the largest allowed."""
     found = {}
     for group in scored.prunable:
         low, high = _bounds(group.width, settings)

@@ -31,7 +31,7 @@ def test_the_plan_tells_how_the_widths_came():
     assert len(plan.rounds) == 2
     assert plan.warnings == (
         "The profile is old.",
-        "No measurement at their widths: the predicted times of 2 layer(s) are estimates.",
+        "The predicted times of 2 layer(s) are estimates: there is no measurement at their widths.",
         "Closed loop, round 2: The machine was busy.",
     )
     before, after = ({name: pair[place] for name, pair in plan.by_layer.items()} for place in (0, 1))

@@ -88,7 +88,7 @@ def test_a_budget_of_latency_is_met_by_measurement_against_the_original_size(set
     latency = plan.latency
     (taken,) = [round_ for round_ in latency.rounds if round_.taken]
     assert taken.speedup.ratio <= 0.5
-    assert latency.source.endswith("taken in proportion for 12")
+    assert latency.source.endswith("scaled to input size 12")
     assert latency.errors is None  # those of the profile are of networks at the original size
     assert plan.pruned_macs < 0.56 * plan.original_macs
 
