@@ -1,9 +1,9 @@
-"""The optimal allocation, with a proof: a mixed-integer linear program that HiGHS solves.
+"""The provably optimal allocation: a mixed-integer linear program, solved by HiGHS.
 
-Each group has a binary for every candidate width, of which one is 1. Where a layer depends on two groups, the cost of
-every pair of widths has a continuous variable whose marginals are the two groups' binaries (the local polytope of
-graphical models; Wainwright and Jordan, 2008), so that it is 1 for the pair chosen. The value is maximised under one
-row for the budget, and one or more for each limit beside it.
+Each group has a binary variable for every candidate width, exactly one of which is 1. If a layer depends on two groups,
+the cost of every pair of widths has a continuous variable whose marginals are the two groups' binaries (the local
+polytope of graphical models; Wainwright and Jordan, 2008), so that it is 1 for the chosen pair. The value is maximised
+subject to one row for the budget, and one or more for each additional limit.
 """
 
 import math
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["exact"]
 
-# The solver accepts sums within 1e-6 above a bound: a result that exceeds the budget is solved again below it.
+# The solver accepts sums up to 1e-6 above a bound: a result that exceeds the budget is solved again with a lower one.
 MARGINS = (0.0, 2e-6, 2e-5)
-# Share of the largest possible gain: the solver's bound is not more exact.
+# Share of the largest possible gain: the solver's bound is not more precise.
 ROUNDING = 1e-9
 # What the budget and the largest value are scaled to, well above that tolerance.
 SCALE = 100.0
@@ -54,10 +54,11 @@ def exact(
 ) -> Allocation:
     """The widths of the highest value within ``budget`` and all limits ``beside`` it.
 
-    They are proven to a ``gap`` relative to what they lose against the largest widths, or the best after ``limit_s``.
+    They are proven optimal to a ``gap`` relative to their loss against the largest widths, or are the best that were
+    found in ``limit_s`` seconds.
 
-    Never worth less than the greedy allocation, which is also the fallback. The rest of the budget goes to wider
-    candidates, so no chosen width is slower than a wider one.
+    They are never worth less than the greedy allocation, which is also the fallback. The rest of the budget goes to
+    wider candidates, so no chosen width is slower than a wider one.
 
     Raises:
         BudgetError: no widths within all limits were found, or a layer depends on more than two groups.
@@ -89,7 +90,7 @@ def exact(
 
 @dataclass(frozen=True)
 class _Row:
-    """One row of the program: what ``tables`` add up to is at most ``most``."""
+    """One row of the program: the sum of ``tables`` is at most ``most``."""
 
     tables: CostTables
     most: float
@@ -98,7 +99,7 @@ class _Row:
 def _within(
     program: "_Program", holds: Callable[[dict[str, int]], bool], ends: float, gap: float
 ) -> tuple[dict[str, int] | None, float]:
-    """Widths that really are within all limits, if any were found before the time ``ends``; and the bound."""
+    """Widths that were verified to be within all limits, if any were found before the time ``ends``; and the bound."""
     bound = math.inf
     for margin in MARGINS:
         left_s = ends - time.monotonic()
@@ -114,7 +115,7 @@ def _within(
 
 
 class _Program:
-    """Binaries of all groups' candidates, then the variables of all pairs that meet in a row; each pair's a matrix."""
+    """Its variables: binaries of all groups' candidates, then a matrix for each pair of groups in a row's tables."""
 
     def __init__(self, values: Sequence[GroupValue], rows: Sequence[_Row], branches: Sequence[Branch]) -> None:
         check_branches(values, branches)
@@ -141,7 +142,7 @@ class _Program:
         self._binaries = np.arange(first) < ends[-1]
 
     def solve(self, margin: float, limit_s: float, gap: float) -> tuple[dict[str, int] | None, float]:
-        """The best widths found, if any, this share below all limits, and the proven upper bound of the value."""
+        """The best widths found, if any, the share ``margin`` below all limits; and the proven upper bound of value."""
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         matrix, right = self._equations.arrays()
@@ -198,7 +199,7 @@ class _Program:
 
 
 class _Equations:
-    """Sparse linear equations, some at a time."""
+    """Sparse linear equations, collected in several calls."""
 
     def __init__(self, variables: int) -> None:
         self._variables = variables

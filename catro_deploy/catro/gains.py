@@ -1,6 +1,6 @@
-"""Candidate widths, their worth and cost, from which allocations choose; and one share for all groups.
+"""Candidate widths with their worth and cost, from which allocations choose; and the uniform allocation.
 
-greedy.py (the paper's Algorithm 2) and exact.py (a proven optimum) choose the widths.
+The other allocations are in greedy.py (the paper's Algorithm 2) and exact.py (a proven optimum).
 """
 
 import math
@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class CostTables:
-    """A cost as a sum over groups and over pairs of groups: ``constant`` + the entries of the widths chosen.
+    """A cost as a sum over groups and over pairs of groups: ``constant`` + the entries of the chosen widths.
 
     ``single[group]`` has shape (candidates,), ``pair[a, b]`` with a != b (candidates of a, candidates of b).
     """
@@ -63,7 +63,7 @@ class CostModel(Protocol):
         """The groups whose cost changes when ``group`` changes, itself among them."""
 
     def tables(self, candidates: Mapping[str, Sequence[int]]) -> CostTables:
-        """The same cost on the ``candidates`` of every group.
+        """Tables of the cost over the ``candidates`` of every group.
 
         Raises:
             BudgetError: a layer depends on more than two groups.
@@ -71,13 +71,13 @@ class CostModel(Protocol):
 
 
 class Bounded(Protocol):
-    """A resource with a limit of its own, beside the cost that gains are weighed against."""
+    """A resource with its own limit, in addition to the cost that gains are weighed against."""
 
     def predict(self, widths: Mapping[str, int]) -> float:
-        """What the whole network uses; never less than one of ``rows`` says."""
+        """What the whole network uses; never less than any of ``rows``."""
 
     def rows(self, candidates: Mapping[str, Sequence[int]]) -> Sequence[CostTables]:
-        """Sums of which the largest is what the network uses, on the ``candidates`` of every group.
+        """Sums over the ``candidates`` of every group; the largest is what the network uses.
 
         Raises:
             BudgetError: a layer depends on more than two groups.
@@ -86,14 +86,14 @@ class Bounded(Protocol):
 
 @dataclass(frozen=True)
 class Limit:
-    """No network may use more than ``most`` of ``use``; ``name`` says what that is, for errors."""
+    """No network may use more than ``most`` of ``use``; ``name`` is for error messages."""
 
     name: str
     use: Bounded
     most: float
 
     def holds(self, widths: Mapping[str, int]) -> bool:
-        """Whether a network of these widths is within."""
+        """Whether a network of these widths is within the limit."""
         return self.use.predict(widths) <= self.most
 
 
@@ -101,7 +101,7 @@ class Limit:
 class GroupChoice:
     """The widths that a group may take, ascending, and how many layers produce its channels.
 
-    The first width is 0 if the group lies in a branch that may be removed.
+    The first width is 0 if the group is in a branch that may be removed.
     """
 
     name: str
@@ -112,11 +112,11 @@ class GroupChoice:
         """Check the widths.
 
         Raises:
-            ValueError: they are negative, do not rise, or none is above 0.
+            ValueError: they are negative or not ascending, or none is above 0.
         """
         rising = all(narrow < wide for narrow, wide in pairwise(self.widths))
         if not self.widths or self.widths[0] < 0 or self.widths[-1] < 1 or not rising:
-            raise ValueError(f"candidate widths of {self.name} must rise and end above 0, not {self.widths}")
+            raise ValueError(f"candidate widths of {self.name} must be ascending and end above 0, not {self.widths}")
 
     @property
     def smallest(self) -> int:
@@ -126,7 +126,7 @@ class GroupChoice:
 
 @dataclass(frozen=True)
 class GroupValue:
-    """``value[i]``: what ``widths[i]`` channels are worth, finite and never less than fewer channels are.
+    """``value[i]`` is the worth of ``widths[i]`` channels, finite and never less than that of fewer channels.
 
     ``log_gain[i]`` is the logarithm of ``value[i + 1] - value[i]``: it distinguishes gains that are too small to show
     in the sums. Without it, and from width 0, the differences are used.
@@ -137,25 +137,25 @@ class GroupValue:
     log_gain: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        """Check that the arrays belong together.
+        """Check that the arrays are consistent.
 
         Raises:
-            ValueError: they differ in length, a value falls or is not finite, or the gains are not those of the values.
+            ValueError: they differ in length, the values decrease or are not finite, or the gains do not match them.
         """
         gains = np.diff(self.value)
         if len(self.value) != len(self.choice.widths) or not np.isfinite(self.value).all() or (gains < 0).any():
-            raise ValueError(f"values of {self.choice.name} must be finite, not fall, and be one for each width")
+            raise ValueError(f"values of {self.choice.name} must be finite and not decrease, one for each width")
         if self.log_gain is not None:
             above = 0 if self.choice.widths[0] else 1
             if len(self.log_gain) != len(gains) or not np.allclose(np.exp(self.log_gain)[above:], gains[above:]):
-                raise ValueError(f"log_gain of {self.choice.name} does not belong to its values")
+                raise ValueError(f"log_gain of {self.choice.name} does not match its values")
 
     def at(self, width: int) -> float:
         """Value of a candidate width."""
         return float(self.value[self.choice.widths.index(width)])
 
     def log_gains(self, place: int, last: int) -> NDArray[np.float64]:
-        """Logarithms of what the widths at ``place + 1`` to ``last`` add to the one at ``place``."""
+        """Logarithms of the gains of the widths at ``place + 1`` to ``last`` over the one at ``place``."""
         if self.log_gain is not None and self.choice.widths[place]:
             gains: NDArray[np.float64] = np.logaddexp.accumulate(self.log_gain[place:last])
             return gains
@@ -185,7 +185,7 @@ def group_value(
     ``step`` channels at a time, which gain (s~[d+1] + ... + s~[d+step]) / (s~[1] + ... + s~[d]). The paper treats
     single layers only. A channel of a coupled group is one more channel, with a cost, in each of its members, so the
     gain counts once for every member. Width 0 and the first above it both get 0: the paper divides by the channels that
-    are already there, so it does not define the worth of a whole branch.
+    are already kept, so it does not define the worth of a whole branch.
     """
     ratios = ratio_curve(scatter, epsilon)
     log_gain = [-np.inf] if choice.widths[0] == 0 else []
@@ -202,7 +202,7 @@ def group_value(
 def weigh(
     values: Sequence[GroupValue], cost: CostModel, widths: Mapping[str, int], gap: float | None = None
 ) -> Allocation:
-    """Value and predicted cost of ``widths``, which are candidates."""
+    """The allocation of ``widths``, which must be candidates: their value and predicted cost."""
     chosen = {group.choice.name: widths[group.choice.name] for group in values}
     value = sum(group.at(chosen[group.choice.name]) for group in values)
     return Allocation(chosen, value, float(cost.predict(chosen)), gap)
@@ -237,10 +237,11 @@ def uniform(
 
 
 def check_branches(values: Sequence[GroupValue], branches: Sequence[Branch]) -> dict[str, tuple[str, ...]]:
-    """For each group those that are removed with it, or itself alone.
+    """For each group the groups that are removed with it, or only itself.
 
     Raises:
-        ValueError: a branch names a group that is not there, cannot go to 0, or is in two; or another group can.
+        ValueError: a branch names a group that does not exist, has no candidate 0, or is in two branches; or another
+            group has a candidate 0.
     """
     removable = {group.choice.name for group in values if group.choice.widths[0] == 0}
     named = [name for branch in branches for name in branch.groups]
@@ -251,7 +252,7 @@ def check_branches(values: Sequence[GroupValue], branches: Sequence[Branch]) -> 
 
 
 def beyond(widths: Mapping[str, int], cost: CostModel, budget: float, beside: Sequence[Limit]) -> BudgetError:
-    """The error that says which limit the smallest network, of ``widths``, does not meet, and what it uses."""
+    """The error for the limit that the smallest network, of ``widths``, exceeds, with what it uses."""
     spent, most, what = cost.predict(widths), budget, "costs"
     over = next((limit for limit in beside if not limit.holds(widths)), None)
     if spent <= budget and over is not None:
@@ -263,12 +264,12 @@ def beyond(widths: Mapping[str, int], cost: CostModel, budget: float, beside: Se
 
 
 def log(value: float) -> float:
-    """Logarithm, of 0 -inf."""
+    """Natural logarithm; -inf for 0."""
     return math.log(value) if value > 0 else -math.inf
 
 
 def _log_ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float:
-    """Logarithm of sum(exp(part)) / sum(exp(whole)); -inf where ``part`` is of dead channels only."""
+    """Logarithm of sum(exp(part)) / sum(exp(whole)); -inf if ``part`` has only dead channels."""
     above = _log_sum(part)
     return above - _log_sum(whole) if above > -np.inf else -np.inf
 

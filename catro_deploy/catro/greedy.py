@@ -1,4 +1,4 @@
-"""CATRO's Algorithm 2: grow the groups step by step, always where a unit of cost gains most."""
+"""CATRO's Algorithm 2: grow the groups step by step, always where the gain per cost is highest."""
 
 import math
 from bisect import bisect_left
@@ -20,7 +20,7 @@ from catro_deploy.records import Branch
 
 __all__ = ["greedy"]
 
-# Of costs, relative to the whole network's.
+# Rounding error of costs, relative to that of the whole network.
 ROUNDING = 1e-12
 
 
@@ -38,9 +38,9 @@ def greedy(
     """Grow every group from its smallest width, or from ``start``, always by the best gain per added cost.
 
     A step leads to any wider candidate; for a removed branch, to candidates of equal rank in all its groups. The widest
-    step that costs nothing or saves something comes first. With ``only_next`` a step leads to the next candidate only,
-    as in the paper. It ends when no step fits into ``budget``: a width that is slower than a wider candidate is never
-    left. No step exceeds a limit ``beside`` the budget. ``on_step`` gets the widths that each step has changed.
+    step that costs nothing or reduces the cost comes first. With ``only_next`` a step leads to the next candidate only,
+    as in the paper. Growing ends when no step fits into ``budget``: no width remains that is slower than a wider
+    candidate. No step exceeds a limit ``beside`` the budget. ``on_step`` is called with the widths that a step changed.
 
     Raises:
         BudgetError: the smallest widths cost more than ``budget`` or another limit, and no wider ones cost less.
@@ -69,7 +69,7 @@ def greedy(
 
 @dataclass(frozen=True)
 class _Step:
-    """Widths that change, the cost this adds, and the logarithm of gain over cost."""
+    """Widths that change, the added cost, and the logarithm of gain over cost."""
 
     widths: dict[str, int]
     added: float
@@ -83,7 +83,7 @@ def _step(widths: dict[str, int], added: float, log_gain: float) -> _Step:
 def _steps(
     name: str, together: Sequence[GroupValue], cost: CostModel, widths: Mapping[str, int], only_next: bool
 ) -> list[_Step]:
-    """The steps stored under a group's name: its own, or for the first group of a removed branch the branch's."""
+    """The steps stored under a group's name: its own or, for the first group of a removed branch, the branch's."""
     names = [group.choice.name for group in together]
     if widths[name]:
         return _wider(together[names.index(name)], cost, widths, only_next)
@@ -123,7 +123,7 @@ def _first_that_fits(
     budget: float,
     beside: Sequence[Limit],
 ) -> _Step | None:
-    """The best step that fits; while more than a limit is spent, the one that saves most of it or costs nothing.
+    """The best step that fits; while a limit is exceeded, the one that reduces its use most or costs nothing.
 
     No step makes an exceeded limit worse.
     """

@@ -1,4 +1,4 @@
-"""Solvers in C++ that print: the standard output is for results."""
+"""Silence C++ solvers that print: standard output is for results."""
 
 import ctypes
 import os
@@ -14,14 +14,14 @@ STDOUT = 1
 
 @contextmanager
 def printing_nothing() -> Iterator[None]:
-    """Discard what compiled code prints to the standard output; Python's own output before and after it stays."""
+    """Discard what compiled code prints to standard output; Python's own output before and after is kept."""
     libc = ctypes.CDLL(None)
     if sys.stdout is not None:
         sys.stdout.flush()
-    libc.fflush(None)  # C has a buffer of its own
+    libc.fflush(None)  # C has its own buffer
     try:
         kept = os.dup(STDOUT)
-    except OSError:  # it is closed
+    except OSError:  # standard output is closed
         yield
         return
     try:

@@ -7,8 +7,8 @@ For channel i of a layer with N samples of K classes, positions being part of th
 
 These are the diagonals of O(Lambda_b - G_b)O^T and O(Lambda_w - G_w)O^T of the CATRO paper (arXiv 2110.10921) with its
 Fisher weights. Batches of a class, and then classes, are merged as in Chan, Golub and LeVeque (1979): memory holds two
-means whatever N and K are, and nothing is ever the small difference of two large numbers. Scatter that rounding of the
-means could produce from equal numbers counts as zero.
+means whatever N and K are, and nothing is computed as the small difference of two large numbers. Scatter that rounding
+of the means could produce from equal numbers counts as zero.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Scatter:
         return float(np.mean(self.between + self.within))
 
     def normalised(self) -> "Scatter":
-        """The same divided by ``mean_total``, so that layers of different scale can be added; zeros stay zeros."""
+        """The scatter divided by ``mean_total``, so that layers of different scale can be added; zeros stay zeros."""
         scale = self.mean_total or 1.0
         return Scatter(self.between / scale, self.within / scale)
 
@@ -53,7 +53,7 @@ class _Moments:
         self.count, self.mean, self.deviation = count, mean, deviation
 
     def merge(self, other: "_Moments") -> None:
-        """Add those of ``other``; some channels at a time, so that each mean is read from memory once."""
+        """Add the moments of ``other``, some channels at a time, so that each mean is read from memory once."""
         total = self.count + other.count
         norms = self.mean.new_empty(len(self.mean))
         step = max(1, CACHED_BYTES // max(1, self.mean[0].nbytes))
@@ -83,12 +83,12 @@ class ScatterMeter:
         """Add feature maps of shape (n, channels, *positions), all of class ``label``.
 
         Raises:
-            NumericsError: NaN or infinity among them.
+            NumericsError: they contain NaN or infinity.
             ValueError: samples of a class came after another class had begun.
         """
         if not self._seen or label != self._seen[-1]:
             if label in self._seen:
-                raise ValueError(f"samples of class {label} must come in one piece")
+                raise ValueError(f"samples of class {label} must be contiguous")
             self._close_class()
             self._seen.append(label)
         flat = features.flatten(2) if features.ndim > 2 else features.unsqueeze(2)
@@ -105,12 +105,12 @@ class ScatterMeter:
             self._class.merge(batch)
 
     def scatter(self) -> Scatter:
-        """The scatter of all that was added.
+        """The scatter of all samples that were added.
 
         Raises:
             DataError: fewer than two classes were added.
         """
-        with torch.inference_mode():  # outside of inference mode, so that sums can be changed in place
+        with torch.inference_mode():  # sums may be inference tensors, which can be changed in place here only
             self._close_class()
         if len(self._seen) < 2 or self._classes is None or self._within is None:
             raise DataError("Scatter needs samples of at least two classes.", "Choose more classes with --classes.")
@@ -134,7 +134,7 @@ class ScatterMeter:
 
 
 def _moments(samples: torch.Tensor) -> _Moments:
-    """Those of each channel of samples (n, channels, positions).
+    """The moments of each channel of ``samples`` (n, channels, positions).
 
     Float32 is enough for each sample's norm, since it is taken about the batch's own mean.
     """

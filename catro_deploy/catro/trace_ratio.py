@@ -1,7 +1,7 @@
 """Which channels of a given number separate the classes best: the trace ratio and CATRO's Algorithm 1.
 
 All functions take a Scatter of c channels. Algorithm 1 is Dinkelbach's method (1967) for 0-1 fractional programming: it
-ends at the global optimum, and the ratio never falls on the way (Theorem 2).
+ends at the global optimum, and the ratio never decreases on the way (Theorem 2).
 """
 
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ def usable(name: str, scatter: Scatter, ridge: float = 0.0) -> Scatter:
 
 
 def trace_ratio(scatter: Scatter, channels: NDArray[np.intp]) -> float:
-    """sum(between) / sum(within) over ``channels``; 0 where both are 0, infinity where only within is."""
+    """sum(between) / sum(within) over ``channels``; 0 if both are 0, infinity if only within is."""
     between, within = float(scatter.between[channels].sum()), float(scatter.within[channels].sum())
     if within > 0:
         return between / within
@@ -73,7 +73,7 @@ def scores(scatter: Scatter, ratio: float, temperature: float) -> NDArray[np.flo
 
 
 def select(scatter: Scatter, size: int, *, seed: int, epsilon: float) -> Selection:
-    """Find the ``size`` channels with the highest trace ratio (Algorithm 1), from a random set on.
+    """Find the ``size`` channels with the highest trace ratio (Algorithm 1), starting from a random set.
 
     Raises:
         ValueError: ``size`` is not between 1 and c.
@@ -86,7 +86,7 @@ def select(scatter: Scatter, size: int, *, seed: int, epsilon: float) -> Selecti
 
 
 def ratio_curve(scatter: Scatter, epsilon: float) -> NDArray[np.float64]:
-    """The best trace ratio of every number of channels: element d - 1 is that of d channels, shape (c,)."""
+    """The best trace ratio for every number of channels: element d - 1 is that of d channels, shape (c,)."""
     ratios = np.empty(len(scatter.between))
     kept = np.array([int(np.argmax(scores(scatter, 0.0, 1.0)))])
     for size in range(1, len(ratios) + 1):
