@@ -23,7 +23,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Limits:
-    """What a network has to keep: a score and, where images are too few to count answers, a small divergence.
+    """What a network has to keep: a score and, if there are too few images to count answers, a small divergence.
 
     ``largest_kl_nats`` bounds ``scaled_kl_nats``.
     """
@@ -33,19 +33,19 @@ class Limits:
 
 
 class Tried(Protocol):
-    """A record of a network that was judged on the validation images."""
+    """A record of a network that was evaluated on the validation images."""
 
     @property
     def agreement(self) -> float | None:
-        """With the original, a fraction."""
+        """Agreement with the original, a fraction."""
 
     @property
     def validation_accuracy(self) -> float | None:
-        """A fraction."""
+        """Accuracy on the validation images, a fraction."""
 
 
 def strictest(one: Limits, other: Limits) -> Limits:
-    """The limits that satisfy both, which have the same basis."""
+    """The limits that satisfy both; the two must have the same basis."""
     bounds = [limits.largest_kl_nats for limits in (one, other) if limits.largest_kl_nats is not None]
     return Limits(max(one.least_score, other.least_score), min(bounds, default=None))
 
@@ -60,7 +60,7 @@ class Basis:
         original_accuracy: of the original on these images, a fraction; None without labels.
         reason: why it is not accuracy; empty if it is.
         change_cost_nats: the divergence that it takes to change an answer of the original, mean over the images; None
-            where these are enough to count the answers that changed.
+            if there are enough images to count the answers that changed.
     """
 
     metric: Metric
@@ -71,7 +71,7 @@ class Basis:
 
     @property
     def original_score(self) -> float:
-        """What the original has."""
+        """The original's score, a fraction."""
         return 1.0 if self.metric == "agreement" or self.original_accuracy is None else self.original_accuracy
 
     def score(self, logits: Floats) -> float:
@@ -79,13 +79,13 @@ class Basis:
         return accuracy_of(logits, self.expected)
 
     def recorded_score(self, tried: "Tried") -> float | None:
-        """Accuracy or agreement of a network that was ``tried``; None if it was not judged."""
+        """Accuracy or agreement of a network that was ``tried``; None if it was not evaluated."""
         return tried.agreement if self.metric == "agreement" else tried.validation_accuracy
 
     def limits(self, score: float, kl_nats: float | None, allowed: float) -> Limits:
-        """The limits for a network of this ``score`` and divergence that may lose ``allowed`` percentage points.
+        """The limits that allow a loss of ``allowed`` percentage points from this ``score`` and divergence.
 
-        In nats they are the divergence that changes that share of the original's answers.
+        In nats, the allowed loss is the divergence that changes that share of the original's answers.
         """
         least, cost = max(0.0, score - allowed / 100), self.change_cost_nats
         if cost is None:
@@ -95,8 +95,8 @@ class Basis:
     def keeps(self, score: float, kl_nats: float | None, limits: Limits) -> bool:
         """Whether a network of this ``score`` and divergence is within ``limits``.
 
-        Where images are too few, the score rules out only what is too low for chance to explain (95%, by Wilson); the
-        divergence, which does not come in steps of an image, decides the rest.
+        If there are too few images, the score rules out only what is too low for chance to explain (95%, by Wilson);
+        the divergence, which does not change in steps of one image, decides the rest.
         """
         if limits.largest_kl_nats is None:
             return score >= limits.least_score - ROUNDING
@@ -118,10 +118,10 @@ class Basis:
 def basis_of(original: Floats, labels: NDArray[np.int64], allowed: float | None = None) -> Basis:
     """The basis for decisions on images with ``labels`` (n,) and the original's logits ``original``.
 
-    Agreement with the original, where labels are not known, where the original has nearly all of them right (it was
-    then probably trained on these images, and no network could be as good on new ones), and where one image is more
-    than the ``allowed`` points of accuracy: a gain by chance would otherwise make up for any loss. In the last case,
-    whatever the labels, divergence counts as well.
+    It is agreement with the original if labels are not known, if the original classifies nearly all images correctly
+    (it was then probably trained on them, and no network could be as good on new ones), or if one image is more than
+    the ``allowed`` points of accuracy: a gain by chance would otherwise compensate for any loss. In the last case,
+    divergence counts as well, with or without labels.
     """
     one = 100 / len(labels)
     cost = mean_change_cost_nats(original) if allowed and one > allowed else None
@@ -141,7 +141,7 @@ def basis_of(original: Floats, labels: NDArray[np.int64], allowed: float | None 
 def resolution_warning(images: int, allowed: float) -> str:
     """A warning that ``images`` validation images cannot show a loss within ``allowed`` points; empty if they can.
 
-    They cannot where the 95% interval of the loss goes beyond it even if no answer changes.
+    They cannot if the 95% interval of the loss exceeds it even if no answer changes.
     """
     unseen = 100 * largest_unseen_loss(images)
     if not allowed or unseen <= allowed:

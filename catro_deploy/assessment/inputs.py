@@ -1,4 +1,4 @@
-"""A network's logits for images, preprocessed as settings say or in other common ways."""
+"""A network's logits for images that are preprocessed according to the settings or in other common ways."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,17 +24,17 @@ NORMALISATIONS = (
     ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),  # pixels in 0..1
     ((0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)),  # pixels in 0..255
 )
-"""Mean and standard deviation that trainings commonly use."""
+"""Means and standard deviations that are common in training."""
 
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """Images as a network gets them.
+    """Images as a network receives them.
 
     Attributes:
-        words: how they are prepared.
+        words: a description of how they are prepared.
         images: how many there are.
-        batch: those from one place to another, normalised: float32 (n, channels, height, width).
+        batch: the images from one index up to another, normalised: float32 (n, channels, height, width).
     """
 
     words: str
@@ -45,7 +45,7 @@ class PreparedImages:
 def logits_of(
     model: nn.Module, given: PreparedImages, at_once: int, device: torch.device, task: Task
 ) -> NDArray[np.float32]:
-    """Logits (n, classes) of ``model``, in eval mode, for all images of ``given``; the model ends on the CPU.
+    """Logits (n, classes) of ``model``, in eval mode, for all images of ``given``; the model is on the CPU afterwards.
 
     Raises:
         DataError: an image is missing or cannot be decoded.
@@ -71,9 +71,9 @@ def better_input(
     at_once: int,
     device: torch.device,
 ) -> str:
-    """The one of ``inputs`` with which far more than ``share`` are right, as a sentence; empty if there is none.
+    """A sentence on the one of ``inputs`` with which far more than ``share`` are right; empty if there is none.
 
-    ``labels`` are those of the images, the same ones for each of ``inputs``.
+    ``labels`` are those of the images, which are the same for each of ``inputs``.
     """
     words, most = "", 0.0
     for tried in inputs:
@@ -92,7 +92,7 @@ def evenly_spaced(total: int, most: int = TRIED_IMAGES) -> NDArray[np.int64]:
 
 
 def usual_normalisations(channels: int) -> list[tuple[str, Sequence[float], Sequence[float]]]:
-    """Words, mean and standard deviation of what trainings commonly use."""
+    """Description, mean and standard deviation of normalisations that are common in training."""
     found: list[tuple[str, Sequence[float], Sequence[float]]] = []
     for mean, std in NORMALISATIONS:
         written = (f"[{', '.join(f'{value:.4g}' for value in values[:channels])}]" for values in (mean, std))

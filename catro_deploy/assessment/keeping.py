@@ -1,4 +1,4 @@
-"""Which network is kept after fine-tuning: the trained one or, if training made it worse, the one from before."""
+"""Which network is kept after fine-tuning: the trained one or, if training made it worse, the one before it."""
 
 import math
 
@@ -19,9 +19,9 @@ Floats = NDArray[np.float32]
 def choose(original: Floats, before: Floats, after: Floats, labels: NDArray[np.int64]) -> Choice:
     """Compare the networks' logits (n, classes) on the validation images with ``labels`` (n,).
 
-    Accuracy decides (agreement with the original, where ``basis_of`` says so) if its 95% interval of the difference
-    does not hold 0. Else the network that is nearer to the original by divergence stays, but the trained one in any
-    case if it gains more images than chance usually gives (a standard error).
+    Accuracy (or agreement with the original, if that is the basis by ``basis_of``) decides if the 95% interval of the
+    difference does not contain 0. Otherwise the network with the smaller divergence from the original is kept, but
+    always the trained one if it gains more images than chance usually gives (a standard error).
     """
     expected = basis_of(original, labels).expected
     gained, lost = gains_and_losses(before, after, expected)

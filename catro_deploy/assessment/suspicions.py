@@ -28,7 +28,7 @@ Labels = NDArray[np.int64]
 
 MOST_IMAGES, FEWEST_IMAGES = 2000, 200
 MACS = 1e12
-"""Budget of multiply-accumulates for a look at the original, unless FEWEST_IMAGES need more: about 20 s of one core."""
+"""Budget of multiply-accumulates for a look at the original, unless FEWEST_IMAGES need more: about 20 s on one core."""
 
 FAR = 0.05
 """An accuracy that is more than this below the stated one counts as far below it."""
@@ -42,15 +42,16 @@ UNSURE = "the original has almost no confidence in its answers"
 
 @dataclass(frozen=True)
 class Terms:
-    """What the user calls the things that may be wrong, and where they are set.
+    """The user's names for the things that may be wrong, and where they are set.
 
     Attributes:
-        images: those that the original was shown.
+        images: those that the original was run on.
         size: where their size is set.
         normalisation: where mean and standard deviation are set.
-        channels: in which order colours are given.
+        channels: how the order of colours is given.
         weights: where the weights come from.
-        reorder: what to do about the order of the classes; ``{first}`` and ``{second}`` are the right first ones.
+        reorder: what to do about the order of the classes; ``{first}`` and ``{second}`` stand for the first two in the
+            right order.
     """
 
     images: str
@@ -66,7 +67,8 @@ class Terms:
         order = f"RGB or BGR ({self.channels}), " if channels == 3 else ""
         return (
             f"Likely causes, in this order: size ({self.size}, here {width}x{height}), mean and std "
-            f"({self.normalisation}), {order}the order of the classes, weights of another training ({self.weights})."
+            f"({self.normalisation}), {order}the order of the classes, weights from another training run "
+            f"({self.weights})."
         )
 
 
@@ -87,8 +89,8 @@ def look_at(
 ) -> FirstLook:
     """What the original's ``logits`` (n, classes) for images with ``labels`` (n,) show, and what is suspicious.
 
-    ``names`` are those of the classes, ``stated`` is the accuracy that its checkpoint states. ``better`` finds, given
-    its accuracy, another input with which it has far more right, as a sentence.
+    ``names`` are those of the classes, ``stated`` is the accuracy that the original's checkpoint states. ``better``
+    takes the accuracy and returns a sentence on another input with which far more are right, or an empty one.
     """
     if is_unlabelled(labels):
         look, problem = _without_labels(logits, names, terms)
@@ -102,9 +104,9 @@ def look_at(
 
 
 def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple[FirstLook, str]:
-    """What shows without labels: nearly all answers are the same, or have a low confidence."""
+    """What can be seen without labels: whether nearly all answers are the same, or have a low confidence."""
     look, chance = FirstLook(len(logits), None, None, None, kind=terms.images), 1 / len(names)
-    if not np.isfinite(logits).all() or len(names) == 1:  # the one is refused by the pruning, the other shows nothing
+    if not np.isfinite(logits).all() or len(names) == 1:  # pruning refuses the former, the latter shows nothing
         return look, ""
     answers, confidence = answers_of(logits), mean_confidence(logits)
     look = replace(look, confidence=confidence, most_frequent=most_frequent_share(answers))
@@ -112,8 +114,7 @@ def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple
     if is_flat(confidence, len(names)):
         return replace(look, invalid=UNSURE), (
             f"The original has almost no confidence in its answers to {shown}: its mean confidence is "
-            f"{percent(confidence)}, and "
-            f"guessing among {len(names)} classes has {percent(chance)}."
+            f"{percent(confidence)}, and guessing among {len(names)} classes gives {percent(chance)}."
         )
     if is_one_sided(answers):
         name = names[int(np.bincount(answers).argmax())]
@@ -127,7 +128,7 @@ def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple
 def _with_labels(
     answers: Labels, labels: Labels, names: Sequence[str], stated: float | None, terms: Terms
 ) -> tuple[FirstLook, str]:
-    """How many are right, and that these are no more than by guessing, or far fewer than the checkpoint states."""
+    """How many are right, and whether that is no better than guessing, or far below what the checkpoint states."""
     images, chance, right = len(labels), most_frequent_share(labels), int((answers == labels).sum())
     look = FirstLook(images, right / images, None, None, kind=terms.images)
     found = f"The original has {percent(right / images)} of {count(images)} {terms.images} right"

@@ -197,7 +197,7 @@ def test_without_labels_a_network_that_is_sure_of_nothing_is_suspected(look):
     assert found.confidence == pytest.approx(1 / 3)
     assert found.invalid == "the original has almost no confidence in its answers"
     (warning,) = found.warnings
-    assert "mean confidence is 33.33%, and guessing among 3 classes has 33.33%" in warning
+    assert "mean confidence is 33.33%, and guessing among 3 classes gives 33.33%" in warning
     causes = ["size ([data], here 8x8)", "mean and std", "RGB or BGR", "order of the classes", "another training"]
     places = [warning.index(cause) for cause in causes]
     assert places == sorted(places)
