@@ -84,7 +84,7 @@ class FinetuneOptions(TypedDict, total=False):
         schedule: Learning rate schedule; step: a tenth of the rate after half of the epochs, as in the paper; default:
             'cosine'.
         warmup_epochs: Epochs over which the learning rate rises; default: the recipe's; x >= 0.
-        label_smoothing: Share of the target given to the other classes; 0 <= x < 1; default: 0.0.
+        label_smoothing: Share of the target spread evenly over all classes; 0 <= x < 1; default: 0.0.
         max_grad_norm: Gradients are clipped to this norm; 0: no clipping; default: the recipe's; x >= 0.
         ema: Decay of the moving average of weights; 0: none; default: the recipe's; 0 <= x < 1.
         crop_scale: photos: smallest share of an image's area that a random crop covers; 0 < x <= 1; default: 0.08.

@@ -76,6 +76,9 @@ def settings_text(settings: Settings) -> str:
     tables: dict[str, dict[str, Any]] = settings.model_dump(exclude_none=True)
     for section, key in _PATHS:
         tables[section][key] = Path(tables[section][key]).absolute()
+    # The dump leaves 0 out, and these recipes would then clip again.
+    if settings.finetune.max_grad_norm == 0 and settings.finetune.recipe in ("auto", "gentle"):
+        tables["finetune"]["max_grad_norm"] = 0.0
     return toml_tables(tables)
 
 

@@ -39,7 +39,7 @@ class OptimiserSettings(Section):
     warmup_epochs: NonNegativeFloat | None = Field(
         None, description="Epochs over which the learning rate rises; default: the recipe's"
     )
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="Share of the target given to the other classes")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="Share of the target spread evenly over all classes")
     # Not written if it is 0, like steps.
     max_grad_norm: NonNegativeFloat | None = Field(
         None,

@@ -265,7 +265,9 @@ def test_without_a_recipe_it_is_auto():
 
 @pytest.mark.parametrize("recipe", ["auto", "gentle"])
 @pytest.mark.parametrize(
-    "given", [{"learning_rate": 0.3}, {"ema": 0.0}, {"distill": 0.0}, {"warmup_epochs": 2.0}], ids=str
+    "given",
+    [{"learning_rate": 0.3}, {"ema": 0.0}, {"distill": 0.0}, {"warmup_epochs": 2.0}, {"max_grad_norm": 0.0}],
+    ids=str,
 )
 def test_what_is_given_stands_over_every_recipe(tmp_path, given, recipe):
     loaded = load_settings(None, {"finetune": {"recipe": recipe, **given}})
