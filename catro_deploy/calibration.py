@@ -32,7 +32,7 @@ __all__ = [
 SIDES = (2, 3, 5, 7, 11, 13)
 """Sides of Latin squares of candidates: primes, since lines of different slope meet exactly once modulo a prime."""
 
-# A bootstrap over ten turns or fewer is unreliable.
+# A bootstrap over fewer turns is unreliable.
 LEAST_TURNS = 10
 
 

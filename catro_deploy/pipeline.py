@@ -94,7 +94,7 @@ def with_target_of_device(settings: Settings) -> Settings:
         return _with_pruning(settings, target=device.target)
     if settings.prune.target != device.target:
         raise TargetError(
-            f"The device {device.name} is a {device.target}, but the target is {settings.prune.target}.",
+            f"The device {device.name} belongs to target {device.target}, but the target is {settings.prune.target}.",
             "Leave --target out; or correct the device's target: catro-deploy device add --force",
         )
     return settings

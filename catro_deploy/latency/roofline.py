@@ -76,7 +76,10 @@ def queued_us(conv: Conv, gpu: Gpu, kernels: Kernels, rate: float) -> Floats:
 
 
 def _dense_us(conv: Conv, gpu: Gpu, kernels: Kernels, rate: float, layout_us: float) -> Floats:
-    """The faster of the usual kernels and the quick ones, which a layer has if its stride is 1 and it adds nothing."""
+    """The faster of the usual kernels and the quick ones.
+
+    Quick ones exist at stride 1 for 3x3 kernels and, without an addition, for kernels of up to 25 taps.
+    """
     taps, stride = np.asarray(conv.taps), np.asarray(conv.stride)
     memory = _memory_us(conv, gpu, kernels)
     usual = layout_us + np.hypot(_compute_us(conv, gpu, kernels, rate, quick=False), memory)

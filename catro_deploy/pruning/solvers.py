@@ -87,9 +87,9 @@ class Constraint:
 class Solver:
     """``solve`` allocates within limits, and raises BudgetError if it finds nothing within them.
 
-    The first limit is in microseconds, the others are those of the constraints, each in its unit. ``fastest`` is the
-    network of the lowest predicted latency among its choices, ``smallest`` has the smallest widths, ``loss`` returns
-    the predicted loss at given widths, in nats, if worth was measured.
+    The first limit is in microseconds or multiply-accumulates, the others are those of the constraints, each in its
+    unit. ``fastest`` is the network of the lowest predicted latency among its choices, ``smallest`` has the smallest
+    widths, ``loss`` returns the predicted loss at given widths, in nats, if worth was measured.
     """
 
     method: Method

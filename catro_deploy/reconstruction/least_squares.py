@@ -15,7 +15,7 @@ __all__ = ["DampedGram", "Moments", "damped", "factored", "r_squared", "solve_fr
 RIDGE = 1e-3
 """As a share of the Gram matrix's mean diagonal entry; weights change less along directions weaker than this."""
 ROUNDING = 1e-12
-"""Share of the largest diagonal entry that keeps a Gram matrix of zeros positive definite."""
+"""Rounding errors of float64 sums in a Gram matrix, as a share of its largest diagonal entry."""
 JITTER = 1e-9
 """Share of the largest diagonal entry that is added to the diagonal where rounding has made a Gram matrix indefinite;
 multiplied by ten until that suffices."""

@@ -27,7 +27,7 @@ class Consumer:
     """A layer that reads the channels of a group.
 
     Attributes:
-        gram: centred, (columns, columns), float64.
+        gram: of its inputs, centred if it has a bias, (columns, columns), float64.
         weights: (columns, outputs).
         channels: the channels of the group that it reads, ascending.
         columns: the columns that belong to each of ``channels``, (channels, k); other columns are never removed.

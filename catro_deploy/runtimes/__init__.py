@@ -37,7 +37,7 @@ def open_runner(runtime: str, model: Path, threads: int, *, profiling: bool = Fa
         UsageError: there is no such runtime.
     """
     if runtime not in RUNTIMES:
-        raise UsageError(f"There is no runtime {runtime!r}.", f"Known are: {', '.join(RUNTIMES)}.")
+        raise UsageError(f"There is no runtime {runtime!r}.", f"Known runtimes: {', '.join(RUNTIMES)}.")
     module, name = RUNTIMES[runtime]
     runner: Runner = getattr(importlib.import_module(module), name)(model, threads, profiling=profiling)
     return runner

@@ -120,7 +120,7 @@ class OvRunner:
         return {key: str(value.astype(str)) for key, value in self._network.rt_info["framework"].items()}
 
     def infer(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Map images to logits; the images are not copied."""
+        """Map images to logits; contiguous images are not copied."""
         if inputs is not self._given:
             self._give(inputs)
         try:
@@ -203,9 +203,9 @@ class OvRunner:
                 f"it was given {inputs.dtype} of shape {inputs.shape}.",
                 "For more than one image at a time set export.dynamic_batch = true and export again.",
             )
-        shared = self._ov.Tensor(np.ascontiguousarray(inputs), shared_memory=True)
-        self._request.set_input_tensor(shared)
-        self._given = inputs
+        contiguous = np.ascontiguousarray(inputs)
+        self._request.set_input_tensor(self._ov.Tensor(contiguous, shared_memory=True))
+        self._given = contiguous  # a copy is never ``inputs``, so that its later changes are seen
 
     def _no_device(self) -> RuntimeMissingError:
         found = ", ".join(core().available_devices) or "none"

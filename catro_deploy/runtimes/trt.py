@@ -42,9 +42,6 @@ class TrtRunner:
         """
         self._trt = import_tensorrt()
         self._engine, self._sidecar = loaded(self.model)
-        from polygraphy.cuda import Stream
-
-        self._stream = Stream()  # on the default stream, TensorRT waits for more than it must
         # By default a context allocates the memory of the largest profile; this one only that of the profile in use.
         strategy = self._trt.ExecutionContextAllocationStrategy.ON_PROFILE_CHANGE
         self._context = self._engine.create_execution_context(strategy)
@@ -59,6 +56,10 @@ class TrtRunner:
         if self.profiling:
             self._profiler = _profiler(self._trt)
             self._context.profiler = self._profiler
+        from polygraphy.cuda import Stream
+
+        # On the default stream, TensorRT waits for more than it must. Made last: if anything above fails, it would leak.
+        self._stream = Stream()
         return self
 
     def __exit__(self, *_: object) -> None:

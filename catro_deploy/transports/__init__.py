@@ -101,5 +101,5 @@ def _here(
                 stack.enter_context(lock)
             except OSError as error:
                 problem = f"{home} could not be written: {error.strerror or error}."
-                raise StorageError(problem, "Name another folder: the variable CATRO_CACHE") from None
+                raise StorageError(problem, "Set the variable CATRO_CACHE to another folder.") from None
         yield from job_events(job, Workspace(str(folder), str(home)), limit_s)

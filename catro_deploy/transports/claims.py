@@ -45,7 +45,7 @@ def claimed(work: str) -> Iterator[Claim]:
     except OSError as error:
         raise StorageError(
             f"{folder} could not be written: {error.strerror or error}.",
-            "Name another folder: the variable CATRO_CACHE",
+            "Set the variable CATRO_CACHE to another folder.",
         ) from None
     try:
         yield Claim(path)

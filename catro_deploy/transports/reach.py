@@ -49,7 +49,7 @@ def compared_runtimes(target: Target, asked: Sequence[str]) -> tuple[str, ...]:
     if unknown := [name for name in wanted if name not in possible]:
         raise UsageError(
             f"On {target.name} networks cannot be compared in {unknown[0]}: it runs no ONNX files on a {target.kind}.",
-            f"Known are: {', '.join(possible) or 'none'}. All that are installed: --runtimes auto",
+            f"Known runtimes: {', '.join(possible) or 'none'}. All that are installed: --runtimes auto",
         )
     own = [target.runtime] if target.runtime in possible else []
     return tuple(dict.fromkeys((*own, *wanted)))

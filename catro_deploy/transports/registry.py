@@ -89,7 +89,7 @@ def add_device(device: Device, *, force: bool = False) -> Path:
     """
     devices, path = load_devices(), _path()
     if path is None:
-        raise TargetError("This user has no home to keep devices in.", "Name a folder: the variable CATRO_CONFIG")
+        raise TargetError("This user has no home to keep devices in.", "Set the variable CATRO_CONFIG to a folder.")
     if not FIT_NAME.fullmatch(device.name):
         raise TargetError(f"{device.name!r} cannot be a device's name.", "Use letters, digits, '-' and '_'.")
     if device.name in devices and not force:

@@ -111,7 +111,7 @@ def _device(asked: str | None, target: Target) -> str:
         return HERE if reachable(target) or len(fitting) != 1 else fitting[0]
     if find_device(asked).target != target.name:
         raise TargetError(
-            f"The device {asked} is a {find_device(asked).target}, but the target is {target.name}.",
+            f"The device {asked} belongs to target {find_device(asked).target}, but the target is {target.name}.",
             f"Write {find_device(asked).target}@{asked}.",
         )
     return asked

@@ -75,7 +75,7 @@ def test_a_device_is_of_one_target(catro):
     assert catro("device", "add", "van", "--ssh", "van", "--target", "x86-cpu").exit_code == 0
     done = catro("prune", "--device", "van", "--target", "jetson-orin")
     assert done.exit_code == 2
-    assert "The device van is a x86-cpu, but the target is jetson-orin" in " ".join(done.stderr.split())
+    assert "The device van belongs to target x86-cpu, but the target is jetson-orin" in " ".join(done.stderr.split())
 
 
 def test_a_check_shows_what_the_device_is(far):

@@ -66,6 +66,16 @@ def test_each_batch_gets_its_own_answer_though_the_memory_is_shared(tmp_path):
     assert (again == 1).all()
 
 
+def test_changes_of_images_that_had_to_be_copied_are_seen(tmp_path):
+    node = helper.make_node("Relu", ["image"], ["logits"])
+    file = write_graph(tmp_path / "relu.onnx", [node], [], ["batch", 4], ["batch", 4])
+    strided = np.zeros((3, 8), np.float32)[:, ::2]
+    with open_runner("openvino", file, 1) as runner:
+        assert (runner.infer(strided) == 0).all()
+        strided[:] = 1
+        assert (runner.infer(strided) == 1).all()
+
+
 def test_raw_pixels(tmp_path):
     nodes = [helper.make_node("Cast", ["image"], ["logits"], to=1)]
     path = write_graph(tmp_path / "m.onnx", nodes, [], [1, 4], [1, 4])
