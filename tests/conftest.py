@@ -1,4 +1,4 @@
-"""Real data for the tests, where there is any: the folder that CATRO_TEST_DATA names; and a tiny classifier."""
+"""Shared fixtures: real data from the folder named by CATRO_TEST_DATA, if it is set, and a tiny classifier."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ read_operators_once()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Several processes begin with the files that have slow tests: otherwise one of them ends long after the others."""
+    """With several processes, run files with slow tests first; otherwise one process finishes long after the others."""
     if hasattr(config, "workerinput"):
         slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
         items.sort(key=lambda item: not slow[item.path])
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def _children_hear_signals() -> None:
-    """A shell that puts the tests into the background has them ignore Ctrl-C, nohup SIGHUP; children inherit that."""
+    """Restore SIGINT and SIGHUP, which a background shell and nohup set to ignored; child processes inherit that."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -38,7 +38,7 @@ def _children_hear_signals() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_targets_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Who runs the tests may have targets of their own, which would be listed and stand before the shipped ones."""
+    """Hide the user's own targets, which would be listed and take precedence over the shipped ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CATRO_CONFIG", str(tmp_path_factory.mktemp("config")))
         yield
@@ -46,7 +46,7 @@ def _no_targets_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_profiles_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nor are latency profiles of theirs used or written over; the tests share those that they measure."""
+    """Neither use nor overwrite the user's latency profiles; the tests share those that they measure."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CATRO_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -54,12 +54,12 @@ def _no_profiles_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="session")
 def test_data() -> Path:
-    """The folder of real data, with ``unpack.py`` and its archives; without it the test is skipped."""
+    """The folder of real data, with ``unpack.py`` and its archives; the test is skipped if there is none."""
     folder = os.environ.get("CATRO_TEST_DATA")
     if not folder:
         pytest.skip("CATRO_TEST_DATA names no folder of real data")
     if not Path(folder).is_dir():
-        pytest.skip(f"CATRO_TEST_DATA names {folder}, which is not there")
+        pytest.skip(f"CATRO_TEST_DATA names {folder}, which does not exist")
     return Path(folder).resolve()
 
 
@@ -68,12 +68,12 @@ def gtsrb_root(test_data: Path) -> Path:
     """All of GTSRB at 32x32 in torchvision's layout, unpacked once into the system's temporary folder."""
     archive = test_data / "gtsrb32.zip"
     if not archive.is_file():
-        pytest.skip(f"{archive} is not there")
+        pytest.skip(f"{archive} does not exist")
     key = f"{os.getuid()}-{archive.stat().st_size}"
     root = Path(tempfile.gettempdir()) / f"catro-deploy-tests-{key}" / "gtsrb"
     if not root.is_dir():
         root.parent.mkdir(mode=0o700, exist_ok=True)
-        # Unpacked beside and renamed, so a run that is killed leaves no half of it.
+        # Unpacked next to it and renamed, so that a killed run does not leave a partial copy.
         with tempfile.TemporaryDirectory(dir=root.parent) as temporary:
             part = Path(temporary) / "gtsrb"
             subprocess.run([sys.executable, test_data / "unpack.py", "gtsrb", part], check=True)
@@ -86,27 +86,27 @@ def gtsrb_root(test_data: Path) -> Path:
 
 @pytest.fixture(scope="session", params=VERSIONS)
 def tensorrt_anywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables for the double of each version of TensorRT."""
+    """Environment variables for the test double of each version of TensorRT."""
     return tensorrt_environment(request.param, tmp_path_factory.getbasetemp() / f"tensorrt-{request.param}")
 
 
 @pytest.fixture
 def every_tensorrt(tensorrt_anywhere: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that are started have a double of TensorRT and of a GPU: one test for each version."""
+    """Give child processes a test double of TensorRT and of a GPU; the test runs once for each version."""
     for name, value in tensorrt_anywhere.items():
         monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
 def tensorrt_there(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables for the double of the newest TensorRT."""
+    """Environment variables for the test double of the newest TensorRT."""
     version = VERSIONS[-1]
     return tensorrt_environment(version, tmp_path_factory.getbasetemp() / f"tensorrt-{version}")
 
 
 @pytest.fixture
 def tensorrt(tensorrt_there: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that are started have a double of the newest TensorRT and of a GPU; this one knows that it is there."""
+    """Give child processes a test double of the newest TensorRT and of a GPU; this process finds it installed."""
     monkeypatch.syspath_prepend(Path(__file__).parent / "doubles")
     for name, value in tensorrt_there.items():
         monkeypatch.setenv(name, value)
@@ -114,7 +114,7 @@ def tensorrt(tensorrt_there: dict[str, str], monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(scope="session")
 def tiny_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working folder of tests.tiny, to be copied."""
+    """A working folder of tests.tiny, for other fixtures to copy."""
     folder = tmp_path_factory.mktemp("tiny") / "template"
     folder.mkdir()
     write_work_folder(folder)
@@ -123,7 +123,7 @@ def tiny_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tiny(tiny_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder of one's own, with images, a checkpoint and catro.toml; it is the current one."""
+    """A separate working folder with images, a checkpoint and catro.toml; it is the current directory."""
     folder = tmp_path / "work"
     shutil.copytree(tiny_template, folder)
     monkeypatch.chdir(folder)
@@ -132,7 +132,7 @@ def tiny(tiny_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(scope="session")
 def tiny_finished(tiny_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run folder, to be copied; its run.toml names the images of ``tiny_template`` by absolute paths."""
+    """A finished run folder, for copying; its run.toml refers to the images of ``tiny_template`` by absolute paths."""
     run = tmp_path_factory.mktemp("finished") / "run"
     done = command("run", "--config", str(tiny_template / "catro.toml"), "--run", str(run), cwd=tiny_template)
     assert done.exit_code == exit_code_of(run), done.stderr
@@ -141,6 +141,6 @@ def tiny_finished(tiny_template: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def tiny_run(tiny: Path, tiny_finished: Path) -> RunFolder:
-    """A finished run folder of one's own, called ``run``, in the working folder."""
+    """A separate finished run folder named ``run`` in the working folder."""
     shutil.copytree(tiny_finished, tiny / "run")
     return RunFolder(Path("run"))

@@ -1,4 +1,4 @@
-"""Torch's exporter reads ONNX's operators anew for each file, which takes half of the time of a small network's."""
+"""Caching for PyTorch's ONNX exporter, which spends half of a small network's export reading ONNX's operators again."""
 
 import functools
 
@@ -8,5 +8,5 @@ __all__ = ["read_operators_once"]
 
 
 def read_operators_once() -> None:
-    """Keep the operators of each opset from one export to the next, as long as this process lives."""
+    """Cache the operators of each opset across exports for the lifetime of this process."""
     ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))

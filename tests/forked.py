@@ -1,4 +1,4 @@
-"""Command lines as processes of their own that start at once: forked from a process that has imported all packages."""
+"""Command lines in separate processes that start quickly: forked from a process that has imported all packages."""
 
 import multiprocessing
 import os
@@ -22,18 +22,18 @@ CONTEXT.set_forkserver_preload(["tests.preloaded"])
 
 
 def fork(function: Callable[..., object], *arguments: Any) -> BaseProcess:
-    """Call ``function``, of a module, in a new process with the environment of this one."""
+    """Call the module-level ``function`` in a new process with the environment of this one."""
     process = CONTEXT.Process(target=_call, args=(dict(os.environ), function, arguments))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(CHECKOUT), prepend=os.pathsep)  # of the server, which the first one starts
+        patch.setenv("PYTHONPATH", str(CHECKOUT), prepend=os.pathsep)  # for the server that the first call starts
         process.start()
     return process
 
 
 class Forked:
-    """``catro-deploy`` with ``arguments`` in the folder ``cwd``; what it prints goes into files in ``output``.
+    """``catro-deploy`` with ``arguments`` in the folder ``cwd``; its output is written to files in ``output``.
 
-    It cannot write files beyond ``largest_bytes``, if that is given.
+    It cannot write files larger than ``largest_bytes``, if given.
     """
 
     def __init__(self, *arguments: str, cwd: Path, output: Path, largest_bytes: int | None = None) -> None:
@@ -44,7 +44,7 @@ class Forked:
         self._process = fork(_run, arguments, cwd, self._streams, largest_bytes)
 
     def wait_until(self, happened: Callable[[str], bool], timeout_s: float = 120) -> None:
-        """Wait until ``happened`` is true of what the process has said; it may have ended before."""
+        """Wait until ``happened`` is true of the process's stderr; it may have finished by then."""
         last_s = time.monotonic() + timeout_s
         while not happened(self.stderr()):
             if not self._process.is_alive() or time.monotonic() > last_s:
@@ -52,7 +52,7 @@ class Forked:
             time.sleep(0.002)
 
     def end(self, code: int | None = None, timeout_s: float = 240) -> int:
-        """Send the signal ``code``, if any, and return how the process ends: minus the signal if that has killed it."""
+        """Send the signal ``code``, if any, and return the exit code: minus the signal number if a signal killed it."""
         if code is not None and self._process.is_alive():
             os.kill(self._process.pid, code)
         self._process.join(timeout_s)
@@ -60,11 +60,11 @@ class Forked:
         return self._process.exitcode
 
     def stdout(self) -> str:
-        """What was printed so far."""
+        """What was written to stdout so far."""
         return self._streams[0].read_text()
 
     def stderr(self) -> str:
-        """What was said so far."""
+        """What was written to stderr so far."""
         return self._streams[1].read_text()
 
 

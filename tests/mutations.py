@@ -1,4 +1,4 @@
-"""Damage to files: what a disk, an editor, a copy that was cut, or a stranger may do to them."""
+"""Damage to files as caused by a disk, an editor, an interrupted copy or an attacker."""
 
 import copy
 import json
@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 __all__ = ["Mutation", "of_bytes", "of_json", "of_lines", "of_metadata", "of_place", "of_toml"]
 
 Mutation = tuple[str, Callable[[Path], None]]
-"""What it is called, and what does it to a file."""
+"""Its name, and the function that applies it to a file."""
 
 DEEP = 50_000
 VALUES: tuple[Any, ...] = (
@@ -24,7 +24,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def of_place() -> list[Mutation]:
-    """Something else in the place of the file."""
+    """Something else in place of the file."""
 
     def replaced(make: Callable[[Path], Any]) -> Callable[[Path], None]:
         def change(path: Path) -> None:
@@ -44,7 +44,7 @@ def of_place() -> list[Mutation]:
 
 
 def of_bytes(generator: np.random.Generator, count: int) -> Iterator[Mutation]:
-    """Bytes that are cut, flipped or replaced, at random places."""
+    """Truncation, flipped bits, and zeroed or repeated bytes, at random offsets."""
 
     def cut(content: bytes, at: int) -> bytes:
         return content[:at]
@@ -71,7 +71,7 @@ def of_bytes(generator: np.random.Generator, count: int) -> Iterator[Mutation]:
 
 
 def of_json(generator: np.random.Generator, count: int) -> Iterator[Mutation]:
-    """Values of another type, keys that are missing, and depth, at random places of a JSON file."""
+    """Values of another type and missing keys at random places of a JSON file, and very deep nesting."""
     yield "deep", lambda path: path.write_text("[" * DEEP + "]" * DEEP) and None
     yield "deep objects", lambda path: path.write_text('{"format":' * DEEP + "1" + "}" * DEEP) and None
     for seed in generator.integers(2**32, size=count).tolist():
@@ -79,7 +79,7 @@ def of_json(generator: np.random.Generator, count: int) -> Iterator[Mutation]:
 
 
 def of_lines(generator: np.random.Generator, count: int) -> Iterator[Mutation]:
-    """The same in a line of a file of JSON lines, and lines that are missing or stand there twice."""
+    """The same in one line of a JSON Lines file, and lines that are missing or duplicated."""
 
     def change(path: Path, seed: int) -> None:
         lines = path.read_text().splitlines()
@@ -92,7 +92,7 @@ def of_lines(generator: np.random.Generator, count: int) -> Iterator[Mutation]:
 
 
 def of_metadata(generator: np.random.Generator, count: int) -> Iterator[Mutation]:
-    """The same in the JSON that a safetensors file holds beside its tensors; they stay as they are."""
+    """The same in the JSON metadata of a safetensors file; its tensors are unchanged."""
 
     def change(path: Path, damage: Callable[[str], str]) -> None:
         with safe_open(path, framework="pt") as file:
@@ -105,7 +105,7 @@ def of_metadata(generator: np.random.Generator, count: int) -> Iterator[Mutation
 
 
 def of_toml(generator: np.random.Generator, count: int) -> Iterator[Mutation]:
-    """Lines of a TOML file with another value, or missing."""
+    """Lines of a TOML file that have another value or are missing."""
     values = [
         '"text"',
         "-1",
@@ -135,7 +135,7 @@ def of_toml(generator: np.random.Generator, count: int) -> Iterator[Mutation]:
 
 
 def _damaged(text: str, seed: int) -> str:
-    """A JSON text with one value of its changed, or one key missing."""
+    """A JSON text with one value changed or one key missing."""
     generator = np.random.default_rng(seed)
     content = copy.deepcopy(json.loads(text))
     keys = list(_keys(content))
@@ -150,7 +150,7 @@ def _damaged(text: str, seed: int) -> str:
 
 
 def _keys(content: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The places of all values below ``content``; of a long list, of its first entries."""
+    """The paths of all values in ``content``; of a list, only of its first three entries."""
     for key, value in content.items() if isinstance(content, dict) else list(enumerate(content))[:3]:
         yield (*prefix, key)
         if isinstance(value, dict | list):

@@ -1,4 +1,4 @@
-"""ONNX files of chosen size, for tests of what reads them."""
+"""ONNX files of a chosen size, for tests of code that reads them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ def write_conv_chain(
     batch: int | str = 1,
     metadata: Mapping[str, str] | None = None,
 ) -> Path:
-    """``layers`` 3x3 convolutions of 3 to ``channels`` to ... ``channels``, then the mean over positions."""
+    """``layers`` 3x3 convolutions from 3 to ``channels`` to ... ``channels``, then the mean over positions."""
     generator = np.random.default_rng(0)
     nodes, weights, last, inputs = [], [], "image", 3
     for i in range(layers):
@@ -33,7 +33,7 @@ def write_conv_chain(
 
 
 def write_linear(path: Path, weights: np.ndarray) -> Path:
-    """A network that is one product of flat images and ``weights`` (pixels, classes), for any batch."""
+    """A network that multiplies flattened images by ``weights`` (pixels, classes), for any batch size."""
     nodes = [helper.make_node("Flatten", ["image"], ["flat"]), helper.make_node("MatMul", ["flat", "w"], ["logits"])]
     pixels, classes = weights.shape
     tensors = [numpy_helper.from_array(weights, "w")]
@@ -50,7 +50,7 @@ def write_graph(
     *,
     gives_name: str = "logits",
 ) -> Path:
-    """A graph from ``image`` of shape ``takes`` to ``gives_name`` of shape ``gives``."""
+    """A graph with the input ``image`` of shape ``takes`` and the output ``gives_name`` of shape ``gives``."""
     graph = helper.make_graph(
         nodes,
         "test",
@@ -68,7 +68,7 @@ def write_graph(
 def write_after_conv(
     folder: Path, nodes: list[onnx.NodeProto], constants: Mapping[str, np.ndarray], logits: list[int], size: int = 4
 ) -> onnx.ModelProto:
-    """A network of ``nodes`` that work on ``features``, the 8 channels that ``first`` makes of an image."""
+    """A network of ``nodes`` that read ``features``, the 8 channels that the convolution ``first`` outputs."""
     weights = {"first.weight": np.ones((8, 3, 1, 1), np.float32), **constants}
     first = helper.make_node("Conv", ["image", "first.weight"], ["features"])
     tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]

@@ -1,4 +1,4 @@
-"""What the server of tests.forked does before it forks: import all packages, and whatever the first export loads."""
+"""What the fork server of tests.forked preloads: all packages, and everything that the first export loads."""
 
 import tempfile
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.tiny import SIZE, TinyNet
 __all__ = ["catro_deploy", "onnx", "onnxscript", "scipy", "torchvision"]
 
 torch.set_num_threads(1)
-tqdm.tqdm.monitor_interval = 0  # or torch's progress bar leaves a thread behind, which does not survive forking
+tqdm.tqdm.monitor_interval = 0  # otherwise torch's progress bar leaves a thread behind, which does not survive forking
 read_operators_once()
 with tempfile.TemporaryDirectory() as folder:
     export_onnx(TinyNet(3).eval(), (3, SIZE, SIZE), Path(folder) / "x.onnx", opset=18, metadata={})

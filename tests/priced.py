@@ -1,4 +1,4 @@
-"""A small network that is only written down, with prices by hand: what allocation decides on."""
+"""A small network that exists only as a description, with hand-made prices: the input of allocation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ def block(stream: int = 16, inner: int = 32) -> Network:
 
 
 def concatenation() -> Network:
-    """A layer that reads two groups and makes a third."""
+    """A layer that reads two groups and produces a third."""
     layers = (
         Layer("one", 64, 9, 3, 8),
         Layer("two", 64, 9, 3, 8),
@@ -66,7 +66,7 @@ def concatenation() -> Network:
 
 
 def scored(network: Network, fixed: Mapping[str, str] | None = None, seed: int = 0) -> Scored:
-    """Random scatters for all groups of ``network`` but those that stay, by their own or by ``fixed``."""
+    """Random scatters for all groups of ``network`` except those fixed by the network or by ``fixed``."""
     generator = np.random.default_rng(seed)
     reasons = {group.name: group.fixed or (fixed or {}).get(group.name, "") for group in network.groups}
     prunable = tuple(group for group in network.groups if not reasons[group.name])
@@ -78,12 +78,12 @@ def scored(network: Network, fixed: Mapping[str, str] | None = None, seed: int =
 
 
 def smooth(layer: Layer, in_width: float, out_width: float) -> float:
-    """Microseconds in proportion to the multiply-accumulates."""
+    """Microseconds proportional to the multiply-accumulates."""
     return layer.positions * layer.kernel * in_width * out_width / 1000
 
 
 def stairs(layer: Layer, in_width: float, out_width: float) -> float:
-    """Eight channels at a time; of a rest that does not fill its eight, each computes as slowly as half of them."""
+    """Steps of eight output channels; a width that is not a multiple of 8 costs 1.7 times as much, except in ``fc``."""
     odd = 1.7 if out_width % 8 and layer.name != "fc" else 1.0
     return 5 + layer.positions * layer.kernel * in_width * -(-out_width // 8) * 8 / 1000 * odd
 
@@ -95,7 +95,7 @@ def pricing(
     candidates: Mapping[str, Sequence[int]] | None = None,
     **fields: object,
 ) -> Pricing:
-    """``price`` for each layer; candidates are all widths from 3 on where none are given. Measured, as it says."""
+    """``price`` for each layer; without ``candidates``, all widths from 3 on. It is marked as measured."""
     cost = LayerCost(network.layers, on.prunable, price)
     found = {
         group.name: Staircase((), tuple((candidates or {}).get(group.name, range(3, group.width + 1))), 1)
@@ -107,7 +107,7 @@ def pricing(
 
 @dataclass
 class Device:
-    """A target that takes ``candidate_us(widths)``; the original, interleaved, ``original_us`` of that round."""
+    """A target: ``candidate_us(widths)`` for candidates, ``original_us(round)`` for the interleaved original."""
 
     candidate_us: Callable[[Widths], float]
     original_us: Callable[[int], float]
@@ -122,7 +122,7 @@ class Device:
 
 
 class Wide:
-    """A block with so many widths that any budget can be used up to a percent."""
+    """A block with enough widths to use any budget to within one percent."""
 
     def __init__(self, price=smooth, candidates=None, worths=None, **fields):
         self.network = block(64, 128)
@@ -135,7 +135,7 @@ class Wide:
         return self.pricing.cost.predict(widths)
 
     def device(self, factor: float = 1.0, **fields) -> Device:
-        """One that is slower than predicted for what is pruned, and as predicted for the original."""
+        """A device on which pruned networks take ``factor`` times the predicted latency; the original takes its own."""
         return Device(lambda widths: factor * self.predict(widths), lambda _: self.full_us, **fields)
 
     def decide(self, budget: str, device: Device | None, **settings) -> Decision:
@@ -144,7 +144,7 @@ class Wide:
 
 
 def decided(problem: Problem, prices: Pricing, device: Device | None) -> Decision:
-    """``by_latency`` on one device, or by an estimate."""
+    """``by_latency`` measured on one device, or by estimate without one."""
     if device is None:
         return by_latency(problem, [Priced(prices, is_measured=False)], None, None, Silent())
     return by_latency(problem, [Priced(prices)], None, lambda widths: Measured((device(widths),)), Silent())

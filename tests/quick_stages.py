@@ -1,6 +1,6 @@
-"""A pipeline of the real shape whose stages take no time: they write small files, and a diary of what ran.
+"""A pipeline with the real structure whose stages take no time: they write small files and a diary of what ran.
 
-``QUICK_EPOCH_S`` makes an epoch last; ``QUICK_FAIL=stage:what`` makes a stage fail as something real would.
+``QUICK_EPOCH_S`` is the duration of an epoch in seconds; ``QUICK_FAIL=stage:what`` simulates a real failure in a stage.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Wrong images, checkpoints, settings and budgets, through the command line and the real stages.
 
-Each ends with one message that says what is wrong and what to do, the right exit code, and nothing half-written.
+Each results in one message that says what is wrong and what to do, the right exit code, and no partially written files.
 """
 
 import os
@@ -14,7 +14,7 @@ from tests.tiny import TinyNet, command
 
 
 def refused(result, code, *said):
-    """The command ended with ``code``; what it says holds all of ``said`` and is no traceback."""
+    """Check that the command exited with ``code`` and that stderr contains all of ``said`` and no traceback."""
     assert result.exit_code == code, result.stderr
     for text in said:
         assert text in result.stderr
@@ -280,7 +280,7 @@ def test_grey_images_for_a_grey_network(tiny):
 
 
 def test_images_of_every_kind_are_read(tiny):
-    """Grey, palette, transparent and 16-bit files, of other sizes, among the others."""
+    """Greyscale, palette, transparent and 16-bit files of other sizes among the usual ones."""
     folder = tiny / "data/train/even"
     for number, mode in enumerate(("L", "P", "RGBA", "I;16", "1", "CMYK")):
         suffix = "tif" if mode == "CMYK" else "png"
@@ -298,7 +298,7 @@ def test_the_training_that_diverges_keeps_what_was_pruned(tiny):
 
 
 def test_a_test_image_that_breaks_costs_verification_only(tiny, tiny_run):
-    """Fine-tuning is not run again once the image is mended."""
+    """Fine-tuning is not run again once the image is repaired."""
     broken = tiny / "data/test/down/03.png"
     whole = broken.read_bytes()
     truncate(broken, 100)

@@ -20,7 +20,7 @@ STAGES = ("prune", "finetune", "export", "verify", "bench", "report")
 
 
 def ran(command_name, run="run", *flags):
-    """The stages of a command that ran and were not skipped; its exit code says what they recorded."""
+    """The stages that the command ran and did not skip; its exit code is checked against the records."""
     result = command(command_name, "--run", str(run), *flags)
     asked = () if command_name == "run" else (command_name,)
     assert result.exit_code == exit_code_of(Path(run), *asked), result.stderr
@@ -28,7 +28,7 @@ def ran(command_name, run="run", *flags):
 
 
 def hashes(folder):
-    """Of all files but the list of stages, by their paths."""
+    """The hashes of all files except the list of stages, by path."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "stages.json"]
     return {str(path.relative_to(folder)): file_hash(path) for path in files}
 

@@ -20,7 +20,7 @@ from catro_deploy.errors import BudgetError
         ("1.X", 1.0, "x"),
         ("400us", 400.0, "us"),
         ("400 \u00b5s", 400.0, "us"),  # the micro sign
-        ("400 \u03bcS", 400.0, "us"),  # the Greek letter, which some keyboards give
+        ("400 \u03bcS", 400.0, "us"),  # the Greek letter, which some keyboards produce
         ("1.5ms", 1500.0, "us"),
         ("2000 ms", 2e6, "us"),
     ],
@@ -122,6 +122,6 @@ def test_a_unit_of_something_else_is_refused_with_examples(text, of, example):
 def test_several_budgets_are_joined_and_each_counts_once():
     joined = Budgets.parse("50%flops, 0.5x,900us@p99 , 0.5x")
     assert [str(one) for one in joined.parts] == ["50%flops", "0.5x", "900us@p99"]
-    assert joined.main == Budget(0.5, "x")  # latency chooses the widths, multiply-accumulates are a limit beside it
+    assert joined.main == Budget(0.5, "x")  # latency determines the widths, multiply-accumulates limit them
     assert Budgets.parse(str(joined)) == Budgets.parse(["50%flops", "0.5x, 900us@p99"]) == joined
     assert Budgets.parse("50%flops").main == Budget(0.5, "flops")

@@ -1,4 +1,4 @@
-"""Measuring protocols that are shipped, and what is wrong with others."""
+"""The shipped measuring protocols, and the errors reported for others."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""Outputs in the order in which the classes are named, from the command line to the file that is shipped.
+"""Outputs are in the order in which the classes are named, from the command line to the shipped file.
 
-The file is checked by the names that were typed, with the images' folders: nothing of the package takes part.
+The file is checked against the typed names and the image folders, without using the package.
 """
 
 import json
@@ -23,7 +23,7 @@ TRAIN = "\n[train]\nepochs = 20\nbatch_size = 16\ncompute = 'cpu'\n"
 
 @pytest.fixture
 def work(tiny):
-    """A working folder whose baseline is trained, so that a wrong order shows; and a group in its own order."""
+    """A working folder with a baseline to train, so that a wrong order shows, and a group with its own order."""
     (tiny / "tiny.safetensors").unlink()
     text = (tiny / "catro.toml").read_text() + TRAIN
     write_text(
@@ -33,7 +33,7 @@ def work(tiny):
 
 
 def accuracy(file, classes, data):
-    """Share of the test images of ``classes`` whose largest logit is at the place of their folder's name."""
+    """Share of the test images of ``classes`` whose largest logit is at the index of their folder's name."""
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     right = []
     for place, name in enumerate(classes):
@@ -63,10 +63,10 @@ def test_the_shipped_network_answers_in_the_order_typed(work, typed, classes):
     for network, file in (("original", run.original_onnx), ("pruned", run.pruned_onnx)):
         found = accuracy(file, classes, work / "data")
         assert found == report[network]["accuracy"]
-        assert found > 0.9  # in another order it would be far less
+        assert found > 0.9  # it would be far lower in another order
         metadata = {entry.key: entry.value for entry in onnx.load(file).metadata_props}
         assert tuple(json.loads(metadata["classes"])) == classes
-    shipped, _, outputs = done.stdout.splitlines()[-3:]  # what the terminal says is enough to use the network
+    shipped, _, outputs = done.stdout.splitlines()[-3:]  # the terminal output is enough to use the network
     assert outputs == "outputs: " + ", ".join(f"{place} {name}" for place, name in enumerate(classes))
     file = shipped.removeprefix("ship: ").partition(" (")[0]
     assert accuracy(work / file, classes, work / "data") == report["pruned"]["accuracy"]

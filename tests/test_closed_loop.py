@@ -1,4 +1,4 @@
-"""The closed loop with a plain function in the target's place."""
+"""The closed loop with a plain function in place of the target."""
 
 import math
 
@@ -37,7 +37,7 @@ def test_a_model_that_is_wrong_by_a_factor_is_corrected(factor, share, unit):
     assert len(device.asked) <= ROUNDS
     # Nothing is wider than the original.
     assert used <= 1
-    # It may end just short of it, where the staircase has no step nearer.
+    # It may stop slightly below the budget if the staircase has no nearer step.
     assert used >= NEARLY_ALL - 0.01 or decision.widths == full_widths(wide.on)
 
 
@@ -67,7 +67,7 @@ def test_noise_never_lets_a_network_above_the_budget_through(seed, share):
 
 
 def test_after_each_miss_it_aims_lower():
-    """A device that is slower by the same share than what was learnt would otherwise be missed by the same again."""
+    """Otherwise a device that is slower than the corrected model by a constant share would miss by that share again."""
     wide = Wide()
     times = [1.10, 1.10 * 1.04, 1.10 * 1.04]
     device = Device(lambda widths: times[len(device.asked) - 1] * wide.predict(widths), lambda _: wide.full_us)
@@ -80,7 +80,7 @@ def test_after_each_miss_it_aims_lower():
 
 
 def test_a_model_that_flatters_smaller_networks_is_met_all_the_same():
-    """Each choice is slower than the corrected model says, three times in a row; the fourth aims 4% lower."""
+    """Each choice is slower than the corrected model predicts, three times in a row; the fourth aims 4% lower."""
     wide = Wide()
     device = Device(lambda widths: 1.03 ** min(len(device.asked), 4) * wide.predict(widths), lambda _: wide.full_us)
     decision = wide.decide("0.5x", device)
@@ -96,7 +96,7 @@ def cubed(share):
 
 
 def cliff(share):
-    """Half as slow as predicted while all weights fit into a cache, and steeply slower beyond."""
+    """Half the predicted latency while all weights fit into a cache, and steeply slower beyond."""
     return min(0.5 * share + 4 * max(0.0, share - 0.7), share)
 
 
@@ -104,7 +104,7 @@ def cliff(share):
     ("shape", "share"), [(cubed, 0.3), (cubed, 0.45), (cubed, 0.6), (cubed, 0.8), (cliff, 0.45), (cliff, 0.6)]
 )
 def test_a_latency_that_is_far_from_straight_is_met_from_both_sides(shape, share):
-    """Corrected by the last round's factor alone, all of the original would be next, then the first network again."""
+    """With the last round's factor alone, the next choice would be the whole original, then the first network again."""
     wide = Wide()
     device = Device(lambda widths: shape(wide.predict(widths) / wide.full_us) * wide.full_us, lambda _: wide.full_us)
     used = [round_.speedup.ratio / share for round_ in plan_of(wide.decide(f"{share}x", device)).rounds]
@@ -121,7 +121,7 @@ def test_where_no_wider_choice_fits_it_stops():
 
 
 def test_the_same_widths_are_not_measured_twice():
-    # The second choice is too slow; what is allowed after that leads back to the first.
+    # The second choice is too slow; the remaining allowance leads back to the first.
     wide = Wide(candidates={"stem": (64,), "inner": (32, 64, 128)})
     device = Device(
         lambda widths: {32: 0.2, 64: 0.45, 128: 1.0}[widths["inner"]] * wide.full_us, lambda _: wide.full_us
@@ -156,7 +156,7 @@ def test_the_hint_speaks_in_the_unit_of_the_budget():
 
 
 def test_a_model_that_is_too_gloomy_does_not_end_the_loop():
-    """By the model nothing meets the budget; the fastest is measured, does, and wider ones do as well."""
+    """By the model nothing meets the budget; the fastest network is measured and meets it, and so do wider ones."""
     wide = Wide(candidates={"stem": range(32, 65), "inner": range(32, 129)})
     device = wide.device(0.5)
     least = wide.predict({"stem": 32, "inner": 32}) / wide.full_us
@@ -168,7 +168,7 @@ def test_a_model_that_is_too_gloomy_does_not_end_the_loop():
 
 
 def test_what_the_first_round_misses_the_fastest_may_meet():
-    # Corrected by what was measured, the model leaves nothing within the budget; yet the fastest is.
+    # After correction by the measurement, no network meets the budget by the model, although the fastest does.
     wide = Wide(candidates={"stem": (64,), "inner": (64, 68)})
     device = Device(lambda widths: {64: 0.5, 68: 0.8}[widths["inner"]] * wide.full_us, lambda _: wide.full_us)
     decision = wide.decide("0.54x", device)
@@ -177,7 +177,7 @@ def test_what_the_first_round_misses_the_fastest_may_meet():
 
 
 def test_a_share_refers_to_the_original_of_its_round_and_microseconds_to_the_clock():
-    """The machine is twice as slow when the candidate is measured, original and all."""
+    """The machine is twice as slow while the candidate and the original are measured."""
     wide = Wide()
 
     def slow() -> Device:
@@ -193,7 +193,7 @@ def test_a_share_refers_to_the_original_of_its_round_and_microseconds_to_the_clo
 
 
 def test_a_slow_round_does_not_spoil_the_next():
-    """In the second round all is three times as slow: the share counts, not the time."""
+    """In the second round everything is three times as slow: the share counts, not the time."""
     wide = Wide()
     speed = {1: 1.0, 2: 3.0, 3: 1.0, 4: 1.0}
     device = Device(lambda widths: 0.0, lambda turn: speed[turn] * wide.full_us)

@@ -1,4 +1,4 @@
-"""Whoever follows CONTRIBUTING.md finds what it names."""
+"""Everything that CONTRIBUTING.md refers to exists."""
 
 import re
 

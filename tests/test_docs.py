@@ -1,4 +1,4 @@
-"""The guide: it builds without a warning, its Python does what it says, and its links lead somewhere."""
+"""The guide builds without warnings, its Python code prints what it shows, and its links have targets."""
 
 import contextlib
 import doctest
@@ -17,14 +17,14 @@ from tests.training.conftest import one_thread  # noqa: F401 - these networks ar
 
 CHECKOUT = Path(__file__).parents[1]
 PAGES = sorted((CHECKOUT / "docs").rglob("*.md"))
-EXPLANATION = [page for page in PAGES if page.parent.name == "docs"]  # tests/docs follows the tutorials
+EXPLANATION = [page for page in PAGES if page.parent.name == "docs"]  # the tutorials are tested in tests/docs
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def snippets(page):
-    """Python of a page, each with its line and with what the text block right behind it says that it prints."""
+    """The Python blocks of a page, each with its line and the output in the text block right after it, if any."""
     text = page.read_text(encoding="utf-8")
     found = []
     for block in BLOCK.finditer(text):
@@ -43,7 +43,7 @@ def test_the_python_of_a_page_does_what_it_says(page, tmp_path, monkeypatch):
     names = {"__name__": "page"}
     for line, code, printed in snippets(page):
         said = io.StringIO()
-        # Empty lines before it, so that errors name the line of the page.
+        # Prepend empty lines so that errors refer to the line of the page.
         with contextlib.redirect_stdout(said):
             exec(compile("\n" * line + code, page.name, "exec"), names)
         if printed is not None:

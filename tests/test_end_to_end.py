@@ -1,4 +1,4 @@
-"""``catro-deploy run`` as a process of its own, from nothing to the reports; stopped, and run again."""
+"""``catro-deploy run`` in a separate process, from nothing to the reports; also stopped and run again."""
 
 import itertools
 import json
@@ -33,8 +33,8 @@ def report_size(run):
 STAGES = ("prune", "finetune", "export", "verify", "bench", "report")
 EPOCHS = 30
 RUNS = 10
-"""That are stopped at random moments, twice each."""
-# So little that fine-tuning improves the network, and its weights tell how it was resumed.
+"""Number of runs that are stopped at random moments, twice each."""
+# Little enough that fine-tuning improves the network, so that the weights depend on how it was resumed.
 TRAIN = "\n[train]\nepochs = 20\nbatch_size = 16\nlearning_rate = 0.0003\ncompute = 'cpu'\n"
 SAME = (
     "plan.json",
@@ -46,7 +46,7 @@ SAME = (
 )
 NETWORK = {"accuracy", "macs", "params", "latency_ms"}
 
-# What is said just before a stage begins, or while it is at work; or the file that a training writes each epoch.
+# Text logged just before or during a stage, or the file that training writes each epoch.
 TUNING = "runs/*/finetune.resume.safetensors"
 MOMENTS = (
     "tiny.resume.safetensors",
@@ -60,7 +60,7 @@ MOMENTS = (
 
 
 def finish(folder, epochs=EPOCHS):
-    """Run to the end: what it prints, and what it says."""
+    """Run to the end and return stdout and stderr."""
     process = begin(folder, epochs)
     assert process.end() == exit_code_of(the_run(folder).path), process.stderr()
     return process.stdout(), process.stderr()
@@ -81,7 +81,7 @@ def begin(folder, epochs=EPOCHS):
 
 
 def stop(folder, moment, code):
-    """Start a run and send it the signal ``code`` at ``moment``: what it has said, and its exit code."""
+    """Start a run, send it the signal ``code`` at ``moment``, and return its stderr and exit code."""
     process = begin(folder)
     if "safetensors" in moment:
         process.wait_until(lambda said: any(folder.glob(moment)))
@@ -104,7 +104,7 @@ def untrained(tiny_template, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unbroken(untrained, tmp_path_factory):
-    """The working folder after a run that nobody stopped."""
+    """The working folder after an uninterrupted run."""
     folder = tmp_path_factory.mktemp("unbroken") / "work"
     shutil.copytree(untrained, folder)
     stdout, stderr = finish(folder)
@@ -154,7 +154,7 @@ def test_stopped_in_every_stage_it_ends_as_if_nobody_had(untrained, unbroken, tm
         said, ended = stop(folder, moment, code)
         assert "Traceback" not in said
         stopped = -code if code == signal.SIGKILL else 128 + code
-        # The last stage may have ended before the signal came.
+        # The last stage may have finished before the signal arrived.
         assert ended == stopped or (moment == MOMENTS[-1] and ended == 0), said
         if ended == 128 + code:
             assert said.endswith("the same command continues from there.\n")
@@ -167,7 +167,7 @@ def test_stopped_in_every_stage_it_ends_as_if_nobody_had(untrained, unbroken, tm
 
 
 def seconds_of(folder):
-    """What a run takes from the first word that it says, with nobody to stop it."""
+    """Seconds that an uninterrupted run takes from its first output."""
     process = begin(folder)
     process.wait_until(bool)
     began = time.monotonic()
@@ -176,7 +176,7 @@ def seconds_of(folder):
 
 
 def is_stopped_after(folder, seconds, code):
-    """Run, and send the signal ``code`` after that time: whether it came before the end."""
+    """Run, send the signal ``code`` after ``seconds``, and return whether it arrived before the end."""
     process = begin(folder)
     process.wait_until(bool)
     time.sleep(seconds)
@@ -187,7 +187,7 @@ def is_stopped_after(folder, seconds, code):
 
 
 def test_stopped_at_random_moments_it_ends_as_if_nobody_had(untrained, unbroken, tmp_path):
-    """Each run twice, by both signals in turn: anywhere in a whole run, then in what was left of it."""
+    """Each run is stopped twice, by both signals in turn: anywhere in a whole run, then in the rest of it."""
     shutil.copytree(untrained, tmp_path / "whole")
     whole, generator, stopped = seconds_of(tmp_path / "whole"), random.Random(0), 0
     for number in range(RUNS):
@@ -199,7 +199,7 @@ def test_stopped_at_random_moments_it_ends_as_if_nobody_had(untrained, unbroken,
         stopped += sum(is_stopped_after(folder, *moment) for moment in zip((first, second), codes, strict=True))
         finish(folder)
         assert hashes(folder) == hashes(unbroken)
-    assert stopped > RUNS  # most of them; how long a run takes varies
+    assert stopped > RUNS  # most of them; the duration of a run varies
 
 
 def test_a_killed_fine_tuning_goes_on_from_its_last_epoch(unbroken, tmp_path):
@@ -241,7 +241,7 @@ def test_a_second_run_does_nothing_and_other_epochs_only_what_follows(unbroken):
 
 @pytest.fixture
 def with_blocks(tiny, monkeypatch):
-    """A working folder whose network has branches; candidates are timed for a moment only."""
+    """A working folder whose network has branches; candidates are timed only briefly."""
     save_weights(Blocks(3), tiny / "blocks.safetensors")
     monkeypatch.setattr(finding, "CANDIDATES", "./moment.toml")
     return ("run", "--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")

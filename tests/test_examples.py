@@ -1,4 +1,4 @@
-"""The example as a script, in a folder of its own; tests/docs runs it on the command line."""
+"""The example as a script, in a separate folder; tests/docs runs it on the command line."""
 
 import os
 import re

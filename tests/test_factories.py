@@ -38,7 +38,7 @@ def test_a_module_that_lacks_another_is_not_called_missing():
 
 
 def test_a_module_of_the_working_folder_does_not_replace_a_library(tmp_path):
-    """In a process of its own: what is imported once stays."""
+    """In a separate process, since imported modules stay loaded."""
     (tmp_path / "wave.py").write_text("def make():\n    return 'mine'\n")
     (tmp_path / "own_net.py").write_text("import wave\ndef make():\n    return wave.__file__\n")
     code = "from catro_deploy.factories import load_factory as f; from catro_deploy.errors import ModelError as e\n"

@@ -1,6 +1,6 @@
-"""A network of many classes, of which there are images of a few, neither square nor coloured: from init to the file.
+"""A network of many classes with images of only a few, neither square nor in colour: from init to the shipped file.
 
-The shipped file is checked by the names of folders, with Pillow and ONNX Runtime alone.
+The shipped file is checked by the folder names, using only Pillow and ONNX Runtime.
 """
 
 import json
@@ -48,7 +48,7 @@ protocol = "./moment.toml"
 
 
 def drawn(name, seed):
-    """Stripes across or down, in a photograph of 40x24."""
+    """Stripes across or down, in an image of 40x24 pixels."""
     stripes = np.where(np.arange(40) % 8 < 4, 60, -60)
     pattern = stripes[:24, None] if name == "across" else stripes[None, :]
     noise = np.random.default_rng(seed).normal(0, 25, (24, 40))
@@ -64,9 +64,9 @@ def prepared(image):
 
 @pytest.fixture
 def work(tmp_path, monkeypatch):
-    """Photographs in the folders ``across`` and ``my stripes``, and a network that knows them among six classes."""
+    """Images in the folders ``across`` and ``my stripes``, and a network trained on these two of its six classes."""
     monkeypatch.chdir(tmp_path)
-    write_work_folder(tmp_path)  # a protocol of a moment
+    write_work_folder(tmp_path)  # for its short protocols
     for split, count in (("train", 12), ("val", 6)):
         for folder, name in (("across", "across"), ("my stripes", "down")):
             (tmp_path / "photos" / split / folder).mkdir(parents=True)

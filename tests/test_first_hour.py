@@ -1,6 +1,6 @@
-"""A user's first hour: own pictures, own network, own training loop; then the file to ship, used as the terminal says.
+"""A user's first hour: own images, network and training loop, then the shipped file, used as the terminal output says.
 
-The pictures are drawn parts of a machine at 64x64. ``judge`` knows nothing but the last lines of the terminal.
+The images are drawings of machine parts at 64x64. ``judge`` relies only on the last lines of the terminal output.
 """
 
 import re
@@ -41,7 +41,7 @@ class Parts(nn.Module):
 
 
 def draw(kind: str, rng: np.random.Generator) -> Image.Image:
-    """A part at any place, of any size, shade and angle, on a dark ground with noise."""
+    """A part at a random position, size, shade and angle, on a dark, noisy background."""
     image = Image.new("RGB", (SIZE, SIZE), tuple(rng.integers(20, 90, 3).tolist()))
     canvas, shade = ImageDraw.Draw(image), tuple(rng.integers(160, 240, 3).tolist())
     x, y, r = (int(value) for value in (*rng.integers(24, 40, 2), rng.integers(14, 20)))
@@ -69,7 +69,7 @@ def save_pictures(folder: Path) -> None:
 
 
 def train(model: nn.Module, folder: Path) -> None:
-    """A plain loop, as anybody writes it."""
+    """A plain training loop, as any user would write it."""
     files = [(path, label) for label, kind in enumerate(KINDS) for path in sorted((folder / kind).iterdir())]
     pixels = np.stack([np.asarray(Image.open(path), np.float32) / 255 for path, _ in files])
     images = (torch.from_numpy(pixels).permute(0, 3, 1, 2) - 0.5) / 0.25
@@ -83,7 +83,7 @@ def train(model: nn.Module, folder: Path) -> None:
 
 
 def judge(said: str, folder: Path) -> float:
-    """Accuracy of the shipped file on the pictures in ``folder``, prepared as the terminal ``said``."""
+    """Accuracy of the shipped file on the images in ``folder``, prepared as the terminal output ``said`` describes."""
     file = re.search(r"^ship: (\S+)", said, re.MULTILINE)[1]
     name, height, width = re.search(r"^input: (\w+), float32 1x3x(\d+)x(\d+) NCHW, RGB", said, re.MULTILINE).groups()
     assert "normalised beforehand: (pixel / 255 - mean) / std" in said
@@ -102,7 +102,7 @@ def judge(said: str, folder: Path) -> float:
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command line in a process of its own."""
+    """Run a command line in a separate process; return its exit code, standard output and standard error."""
     process = Forked(*arguments, cwd=Path.cwd(), output=Path.cwd() / "terminal")
     return process.end(), process.stdout(), process.stderr()
 
@@ -138,7 +138,7 @@ def test_the_first_hour_ends_with_a_network_that_is_right(tmp_path, monkeypatch)
     assert code in (0, 3), log
     (path,) = Path("runs").iterdir()
     assert code == exit_code_of(path), log
-    assert "\nimages 64x64\n" in log  # taken from the pictures: no setting has a size
+    assert "\nimages 64x64\n" in log  # inferred from the images: no setting specifies a size
     assert "outputs: 0 washer, 1 bolt, 2 wedge\n" in said
     shares = re.search(r"^accuracy +([\d.]+)% +([\d.]+)% ", said, re.MULTILINE).groups()
     original, pruned = (float(share) / 100 for share in shares)

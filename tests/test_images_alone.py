@@ -23,9 +23,9 @@ from tests.tiny import Blocks, command, exit_code_of
 
 @pytest.fixture
 def unlabelled(tiny, monkeypatch):
-    """The working folder, whose images now come without labels; [prune] and [finetune] choose no method.
+    """The working folder, with images without labels; [prune] and [finetune] do not choose a method.
 
-    Whatever compares classes fails.
+    Code that compares classes fails.
     """
     text = (tiny / "catro.toml").read_text().replace('name = "imagefolder"', 'name = "images"')
     write_text(tiny / "catro.toml", text.replace('recipe = "none"\n', ""))
@@ -51,7 +51,7 @@ def test_images_alone_lead_from_the_command_to_a_report_without_an_accuracy(unla
     assert plan["classes"] == ["0", "1", "2"]
     assert (plan["criterion"], plan["allocation"]) == ("catro", "exact")
     assert plan["reconstruction"]["kl_reconstructed"] <= plan["reconstruction"]["kl_cut"]
-    # Of the 60 images a tenth is held out for choices; those of data/test are used whole.
+    # A tenth of the 60 images is held out for choices; all images of data/test are used.
     assert (tuned["images"], tuned["validation_accuracy"]) == (54, None)
     assert len(tuned["epochs"]) == 2
     assert (verified["labelled"], verified["test_images"], verified["accuracy_drop_points"]) == (False, 24, None)

@@ -10,7 +10,7 @@ from catro_deploy.memory import MMAP_MAX, ORDINARY, REUSING, reused_pages
 
 PAGE_BYTES = 4096
 TENSOR_BYTES = 48 * 2**20
-"""More than glibc ever keeps of its own accord."""
+"""More than glibc ever retains by default."""
 ROUNDS = 8
 
 needs_glibc = pytest.mark.skipif(
@@ -19,7 +19,7 @@ needs_glibc = pytest.mark.skipif(
 
 
 class Recorder:
-    """Stands for the C library and records what it is asked for."""
+    """Stands in for the C library and records the calls."""
 
     def __init__(self):
         self.calls = []
@@ -42,7 +42,7 @@ def recorder(monkeypatch):
     return recorder
 
 
-# In a process of its own: what other tests leave in the heap may serve for tensors outside of the block, too.
+# In a separate process: memory that other tests left in the heap may also be used for tensors outside the block.
 COUNTED = f"""
 import resource, torch
 from catro_deploy.memory import reused_pages
@@ -68,7 +68,7 @@ def test_pages_are_reused_in_a_block_and_taken_each_time_outside():
     outside, inside = map(int, done.stdout.split())
     each = TENSOR_BYTES / PAGE_BYTES
     assert inside < each
-    # Where the system gives huge pages unasked, one fault brings many.
+    # If the system uses huge pages by default, one fault maps many pages.
     assert outside > (ROUNDS - 1) * each or outside < each / 10
 
 

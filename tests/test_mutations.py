@@ -1,6 +1,6 @@
-"""Every kind of file that is read, damaged in hundreds of ways: a message, an exit code of the user's, nothing lost.
+"""Every kind of input file, damaged in hundreds of ways: a message, the exit code of a user error, and nothing lost.
 
-Each case runs a real command in this process on a copy of real files; one that takes too long counts as a hang.
+Each case runs a real command in this process on a copy of real files; a command that takes too long counts as a hang.
 """
 
 import json
@@ -31,14 +31,14 @@ from tests.tiny import TinyNet, command
 HANGS_AFTER_S = 30
 MOST_CPU_S = 120
 FINE = (0, 2, 3)
-"""Done, refused, or done with a result that misses what was asked."""
+"""Done, refused, or done with a result that misses a requirement."""
 STATE = "finetune.resume.safetensors"
 SKIPPED = (".lock", "stages.json")
 REGISTRY = '[box]\nssh = "user@host"\ntarget = "x86-cpu"\npython = "python3"\nfolder = ".cache/catro-deploy"\n'
 
 
 class Hang(BaseException):
-    """What no command catches."""
+    """Raised on a timeout; no command catches it."""
 
 
 @contextmanager
@@ -56,14 +56,14 @@ def guarded() -> Iterator[None]:
 
 
 def cpu_s() -> float:
-    """CPU time of this process and of children that have ended."""
+    """CPU time of this process and of finished child processes."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _within_reason() -> Iterator[None]:
-    """All cases together: one that computes for long without hanging would go unnoticed."""
+    """Limit the CPU time of all cases together: a slow command that does not time out would go unnoticed."""
     began = cpu_s()
     yield
     assert cpu_s() - began < MOST_CPU_S
@@ -71,7 +71,7 @@ def _within_reason() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def whole(tiny_template, tiny_finished, tmp_path_factory) -> Path:
-    """A working folder with a file of every kind, to be copied."""
+    """A working folder with a file of every kind, for copying."""
     work = tmp_path_factory.mktemp("whole") / "work"
     shutil.copytree(tiny_template, work)
     shutil.copytree(tiny_finished, work / "run")
@@ -94,7 +94,7 @@ def whole(tiny_template, tiny_finished, tmp_path_factory) -> Path:
 
 
 def leave_unfinished(work: Path, other: Path) -> None:
-    """Put the state of a fine-tuning into the run of ``work`` that ended at its last moment, in a copy of it."""
+    """Add the state of a fine-tuning interrupted just before it finished, made in the copy ``other``, to the run."""
     shutil.copytree(work, other)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Training, "finish", stopped)
@@ -108,7 +108,7 @@ def stopped(*_: object) -> None:
 
 @pytest.fixture
 def copy_of(whole, tmp_path, monkeypatch) -> Callable[[], Path]:
-    """A new copy for each case, which is the current folder."""
+    """A function that makes a new copy for a case and changes into it."""
 
     def made() -> Path:
         work = tmp_path / "work"
@@ -125,7 +125,7 @@ def copy_of(whole, tmp_path, monkeypatch) -> Callable[[], Path]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A file that is damaged, and the commands that read it, of which each case takes the next one."""
+    """A file to damage, and the commands that read it; the cases use them in turn."""
 
     file: str
     mutations: list[Mutation]
@@ -133,7 +133,7 @@ class Kind:
 
 
 def taken(seed: int, *sources: Callable[[np.random.Generator, int], Iterator[Mutation]], count: int) -> list[Mutation]:
-    """Damage of all places and of ``sources``, about ``count`` of each."""
+    """All mutations of ``of_place``, and those of each of ``sources`` with ``count``."""
     generators = np.random.default_rng(seed).spawn(len(sources))
     return [*of_place(), *chain(*(source(one, count) for source, one in zip(sources, generators, strict=True)))]
 
@@ -170,13 +170,13 @@ KINDS = {
 
 
 def snapshot(work: Path, damaged: Path) -> dict[str, str]:
-    """The hashes of all files but the damaged one, locks, and the list of stages, which loses a forced stage."""
+    """The hashes of all files except the damaged one, locks, and the list of stages, which loses a forced stage."""
     files = [path for path in work.rglob("*") if path.is_file() and path != damaged and path.name not in SKIPPED]
     return {str(path.relative_to(work)): file_hash(path) for path in files}
 
 
 def trusted(work: Path, damaged: Path) -> None:
-    """Let stages.json of the run have the hash of the damaged file, so that its content is what is read."""
+    """Record the hash of the damaged file in the run's stages.json, so that its content is read."""
     stages, name = work / "run" / "stages.json", str(damaged.relative_to(work / "run"))
     content = json.loads(stages.read_text())
     for stage in content["stages"].values():
@@ -186,7 +186,7 @@ def trusted(work: Path, damaged: Path) -> None:
 
 
 def fault_of(work: Path, kind: Kind, number: int) -> str:
-    """What is wrong with how a command ends on a damaged file; empty if nothing is."""
+    """What is wrong with a command's result on a damaged file; empty if nothing is."""
     name, mutate = kind.mutations[number]
     damaged, line = work / kind.file, kind.commands[number % len(kind.commands)]
     mutate(damaged)

@@ -1,4 +1,4 @@
-"""A network comes back from its run folder as it was."""
+"""A network is loaded from its run folder unchanged."""
 
 import copy
 import json
@@ -48,7 +48,7 @@ def plan(keeps: dict[str, Keep], dropped: tuple[str, ...] = DROPPED) -> Plan:
 
 @pytest.fixture
 def made(tmp_path):
-    """A run folder with the network of ``plan``, and its three networks."""
+    """A run folder with the network of ``plan``, and the three networks that it contains."""
     torch.manual_seed(0)
     original = apply_keeps_(build_model("cifar_resnet20", 5), {"fc": Keep(out=(1, 2))})
     pruned = drop_branches(original, DROPPED)
@@ -93,7 +93,7 @@ def test_the_network_right_after_the_cut_has_the_originals_weights(made, whole):
         content = json.loads(run.plan.read_text()) | {"model_classes": 2, "class_indices": [0, 1]}
         content["keeps"]["fc"]["out"] = None
         run.plan.write_text(json.dumps(content))
-    run.pruned_weights.write_bytes(run.weights.read_bytes())  # as layers that were solved again would differ
+    run.pruned_weights.write_bytes(run.weights.read_bytes())  # they differ, as after solving layers again
     network = networks.load_cut(run)
     assert not network.training
     images = torch.randn(4, *SHAPE, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""The pipeline for targets that cannot be reached from here, over the quick stages."""
+"""The pipeline for targets that cannot be reached from this machine, with the quick stages."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def run(tmp_path, monkeypatch):
 
 
 class Notes(Silent):
-    """What was said."""
+    """Records the notes."""
 
     def __init__(self):
         self.said = []
@@ -32,7 +32,7 @@ class Notes(Silent):
 
 
 def on_jetson(run, stages=ALL, **flags):
-    """Run ``stages`` for a device that cannot be reached; what ran, and what was said."""
+    """Run ``stages`` for a device that cannot be reached; return the stages that ran, and the notes."""
     before, notes = len(diary(run)), Notes()
     settings = load_settings(None, {"prune": {"target": "jetson-orin"}, "finetune": {"epochs": 2}} | flags)
     assert run_stages(stages, settings, run, notes, table=TABLE) is None

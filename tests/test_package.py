@@ -1,4 +1,4 @@
-"""What the package offers by name."""
+"""The public names of the package."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ def test_each_name_is_there_and_documented():
 
 
 def test_no_package_has_the_name_of_a_function():
-    """The import of a package of that name would replace the function."""
+    """Importing a subpackage or module of that name would replace the function."""
     code = "import pkgutil, catro_deploy; print({m.name for m in pkgutil.iter_modules(catro_deploy.__path__)})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(catro_deploy.__all__) & set(eval(done.stdout))

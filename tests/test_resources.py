@@ -129,7 +129,7 @@ def test_of_several_that_are_as_near_the_first_is_named():
 
 
 def test_an_installed_package_reads_its_own_data(tmp_path):
-    """The layout of the wheel: the data lies inside of the package, and no checkout is around it."""
+    """In the layout of the wheel, the data is inside the package, and there is no checkout around it."""
     package = tmp_path / "catro_deploy"
     (package / "_data" / "targets").mkdir(parents=True)
     (package / "_data" / "targets" / "planted.toml").write_text("")

@@ -1,4 +1,4 @@
-"""What was probably meant."""
+"""Suggestions for misspelt names."""
 
 from catro_deploy.suggestions import did_you_mean, similar
 

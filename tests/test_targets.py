@@ -39,7 +39,7 @@ clock_mhz = "set by hand"
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    """The user's folder for targets; it is not there yet."""
+    """The user's folder for targets; it does not exist yet."""
     monkeypatch.setenv("CATRO_CONFIG", str(tmp_path / "config"))
     return tmp_path / "config" / "targets"
 
@@ -77,7 +77,7 @@ def test_a_runtime_of_another_device_is_refused(tmp_path, name, runtime):
 
 
 def test_arm_cpu():
-    """What an x86 computer measures would not be an Arm processor's: it is measured on a device."""
+    """An x86 computer cannot measure the latency of an Arm processor: it is measured on a device."""
     target = load_target("arm-cpu")
     assert (target.kind, target.runtime, target.precision) == ("cpu", "onnxruntime", "fp32")
     assert (target.threads, target.batch, target.transport) == (1, 1, "bundle")
@@ -109,7 +109,7 @@ def test_titles_tell_them_apart():
 
 @pytest.mark.parametrize("name", [name for name in SHIPPED if load_target(name).gpu])
 def test_the_rates_of_one_chip_are_those_of_its_generation(name):
-    """fp16 tensor cores: 1024 operations a clock and SM on Volta, Turing and Ada, 2048 on Orin and A100; int8 twice."""
+    """fp16 tensor cores: 1024 operations/clock/SM on Volta, Turing and Ada, 2048 on Orin and A100; int8 has twice."""
     gpu = load_target(name).gpu
     generation = {"orin": 2048, "a100": 2048, "h100": 4096, "h200": 4096, "thor": 8192}
     rates = [rate for word, rate in generation.items() if word in name] or [1024]
@@ -125,9 +125,9 @@ def test_the_rates_of_one_chip_are_those_of_its_generation(name):
         ("jetson-agx-orin-64gb-maxn", "int8", 85.2),  # half of the 170 sparse TOPS that NVIDIA advertises
         ("jetson-agx-orin-64gb-maxn", "fp32", 5.32),  # 2048 cores x 2 x 1.3 GHz
         ("jetson-orin-nano-8gb-super-maxn", "int8", 33.4),  # half of 67 sparse TOPS
-        ("jetson-thor", "fp16", 257),  # an eighth of 2070 sparse fp4 TFLOPS: 259
+        ("jetson-thor", "fp16", 257),  # an eighth of the 2070 sparse fp4 TFLOPS: 259
         ("jetson-xavier-nx", "fp16", 6.76),  # 6 x 1024 x 1.1 GHz
-        ("x86-gpu", "fp16", 65.1),  # as a T4
+        ("x86-gpu", "fp16", 65.1),  # same as a T4
         ("x86-gpu-t4", "int8", 130),
         ("x86-gpu-l4", "fp16", 121),
         ("x86-gpu-a10", "fp16", 125),
@@ -148,7 +148,7 @@ def test_a_mode_with_less_power_is_slower():
     peaks = [load_target(f"jetson-{name}").gpu.peak_flops("fp16") for name in ("agx-orin-64gb-15w", "orin")]
     peaks += [load_target(f"jetson-agx-orin-64gb-{mode}").gpu.peak_flops("fp16") for mode in ("50w", "maxn")]
     assert peaks == sorted(peaks)
-    # The memory, too: 256 bit at 2133 MHz against 3200 MHz, two transfers a clock.
+    # The memory is slower as well: 256 bits at 2133 MHz instead of 3200 MHz, two transfers per clock.
     assert load_target("jetson-agx-orin-64gb-15w").gpu.bandwidth_gb_s == pytest.approx(32 * 2 * 2.133, abs=0.05)
 
 

@@ -1,4 +1,4 @@
-"""The whole command line with TensorRT, whose bindings are real and whose engines are played: see tests/doubles."""
+"""The whole command line with TensorRT, with real bindings and simulated engines: see tests/doubles."""
 
 import json
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_from_the_checkpoint_to_the_report(tiny):
 
 
 def test_the_precision_of_engines_is_decided_by_measuring_them(tiny):
-    """The double computes integers in ONNX Runtime, so which one wins says nothing; that all are tried does."""
+    """The double computes int8 in ONNX Runtime, so the winner is meaningless; the test checks that all are tried."""
     flags = ("--target", "x86-gpu", "--budget", "50%flops", "--precision", "auto", "--run", "run")
     done = command("run", *flags)
     assert done.exit_code == exit_code_of(tiny / "run"), done.stderr
@@ -75,7 +75,7 @@ def test_a_budget_of_latency_is_met_by_measuring_engines(tiny, monkeypatch):
     save_weights(Blocks(3), tiny / "blocks.safetensors")
     blocks = ("--model", "tests.tiny:blocks", "--checkpoint", "blocks.safetensors")
     done = command("prune", "--target", "x86-gpu", *blocks, "--budget", "0.9x", "--run", "run")
-    met = (tiny / "run" / "plan.json").is_file()  # on a busy machine it may miss; it has measured
+    met = (tiny / "run" / "plan.json").is_file()  # on a busy machine it may miss, after measuring
     assert done.exit_code == (0 if met else 3), done.stderr
     assert "round 1: estimate" in done.stderr
     if met:
@@ -108,7 +108,7 @@ def test_a_cpu_needs_no_engines(tiny_run):
 )
 def test_what_goes_wrong_is_told_and_leaves_what_was_there(tiny, monkeypatch, variable, value, code, says):
     monkeypatch.setenv(variable, value)
-    monkeypatch.setenv("CATRO_CACHE", str(tiny / "cache"))  # where no other test has built the same
+    monkeypatch.setenv("CATRO_CACHE", str(tiny / "cache"))  # no engines of other tests
     failed = command("run", "--target", "x86-gpu", "--budget", "50%flops", "--run", "run")
     assert failed.exit_code == code
     assert says in failed.stderr

@@ -1,4 +1,4 @@
-"""The reader of measured convolutions, on a file of a few rows."""
+"""The reader of measured convolutions, on a file with a few rows."""
 
 import gzip
 from pathlib import Path

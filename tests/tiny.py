@@ -1,4 +1,4 @@
-"""A classifier of three kinds of 16x16 images that a whole run takes seconds for, and factories that go wrong."""
+"""A classifier of three kinds of 16x16 images, for which a whole run takes seconds, and factories that fail."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ COUNTS = {"train": 20, "test": 8}
 
 
 class TinyNet(nn.Module):
-    """Three convolutions, of which the second and the third are coupled by an addition."""
+    """Three convolutions; an addition couples the second and the third."""
 
     def __init__(self, classes: int, channels: int = 3) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class TinyNet(nn.Module):
 
 
 class Blocks(nn.Module):
-    """A stem and two residual blocks, large enough that their latency can be told from what a call costs."""
+    """A stem and two residual blocks, large enough that their latency stands out from the overhead of a call."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Blocks(nn.Module):
 
 
 class NanNet(TinyNet):
-    """Its weights are finite, its feature maps are not."""
+    """A network with finite weights whose feature maps are not finite."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(torch.log(x - 1e6))
@@ -102,7 +102,7 @@ def no_network(classes: int) -> str:
 
 
 def draw(label: int, count: int, seed: int) -> np.ndarray:
-    """Noisy images of stripes ``across`` or ``down``, or of neither: uint8 (count, 16, 16, 3)."""
+    """Noisy images with stripes ``across`` or ``down``, or without stripes: uint8 (count, 16, 16, 3)."""
     generator = np.random.default_rng([seed, label])
     stripes = np.where(np.arange(SIZE) % 4 < 2, 60, -60)
     pattern = (stripes[:, None], stripes[None, :], np.zeros((1, 1)))[label]
@@ -123,7 +123,7 @@ def unlabelled(settings: DataSettings, size: tuple[int, int], channels: int) -> 
 
 
 def identical_images(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
-    """Every class has one image, again and again."""
+    """Every class repeats one image."""
     labels = np.repeat(np.arange(3), 8)
     pixels = torch.zeros(24, 3, *size, dtype=torch.uint8) + torch.from_numpy(labels).view(-1, 1, 1, 1) * 80
     split = MemorySplit(pixels.to(torch.uint8), labels)
@@ -144,7 +144,7 @@ def _split(per_class: int, seed: int) -> MemorySplit:
 
 
 def write_images(root: Path) -> None:
-    """The images as an ImageFolder: 20 for training and 8 for testing of each class."""
+    """Write the images as an ImageFolder: 20 per class for training and 8 for testing."""
     for seed, (split, count) in enumerate(COUNTS.items()):
         for label, name in enumerate(CLASSES):
             folder = root / split / name
@@ -154,7 +154,7 @@ def write_images(root: Path) -> None:
 
 
 def write_work_folder(folder: Path, epochs: int = 2) -> None:
-    """A working folder as a user has it: images, a checkpoint, catro.toml and short measuring protocols."""
+    """Write a working folder as a user has it: images, a checkpoint, catro.toml and short measuring protocols."""
     write_images(folder / "data")
     torch.manual_seed(0)
     save_weights(TinyNet(3), folder / "tiny.safetensors")
@@ -164,9 +164,9 @@ def write_work_folder(folder: Path, epochs: int = 2) -> None:
 
 
 def exit_code_of(run: Path, *stages: str) -> int:
-    """The exit code that the records of ``run`` ask of a command of ``stages`` (none: all): 3 if something was missed.
+    """The exit code that follows from the records of ``run`` for ``stages`` (none: all): 3 if a requirement was missed.
 
-    How fast a network this small is depends on the machine; that the exit code says what was measured does not.
+    The speed of a network this small depends on the machine; that the exit code agrees with the measurement does not.
     """
     folder = RunFolder(run)
     missed = {
@@ -187,7 +187,7 @@ def _is_slow(bench: Bench, plan: Plan) -> bool:
 
 
 def command(*arguments: str, cwd: Path | None = None) -> Result:
-    """Run a command line in this process, on one thread: networks this small only lose by waiting for a second."""
+    """Run a command line in this process, on one thread: waiting for a second one only slows networks this small."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -198,7 +198,7 @@ def command(*arguments: str, cwd: Path | None = None) -> Result:
 
 
 def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Start a command line in a process of its own, on one thread; Ctrl-C for this one does not reach it."""
+    """Start a command line in a separate process on one thread; Ctrl-C in this process does not reach it."""
     environment = os.environ | {"PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": "1"}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     return subprocess.Popen(

@@ -1,7 +1,7 @@
 """Latencies of convolutions that TensorRT ran on an NVIDIA V100: ``latency/v100_tensorrt_*.csv.gz`` of the real data.
 
 They come from the op profiler of alibaba/lightweight-neural-architecture-search (Apache-2.0), which does not state the
-version of TensorRT. Its column is in milliseconds by the size of the numbers.
+version of TensorRT. Judging by the magnitude of the numbers, its column is in milliseconds.
 """
 
 import csv
@@ -31,11 +31,11 @@ RECORD = np.dtype(
 
 
 def read(folder: Path, precision: str) -> NDArray[np.void]:
-    """All measurements in ``precision`` below ``folder``, the one that CATRO_TEST_DATA names, in the file's order.
+    """All measurements in ``precision`` below ``folder``, which CATRO_TEST_DATA names, in the order of the file.
 
     Returns:
-        One record a row with the fields of ``RECORD``: images are squares of ``in_size`` pixels, ``kernel`` and
-        ``stride`` are of each axis, ``fused`` says that a residual addition runs inside the convolution.
+        One record per row with the fields of ``RECORD``: images are squares of side ``in_size`` in pixels, ``kernel``
+        and ``stride`` apply to each axis, ``fused`` means that a residual addition runs inside the convolution.
     """
     with gzip.open(folder / "latency" / f"v100_tensorrt_{precision}.csv.gz", "rt", encoding="utf-8") as file:
         return np.array([_record(row) for row in csv.DictReader(file)], dtype=RECORD)
@@ -47,8 +47,8 @@ def conv_table(
     """Latencies of one regular convolution over its widths.
 
     Returns:
-        The input widths and the output widths that were measured, ascending, and latencies in microseconds
-        ``[in width, out width]``, NaN where that pair is missing.
+        The measured input widths and output widths, ascending, and latencies in microseconds
+        ``[in width, out width]``, NaN where a pair is missing.
     """
     rows = records[
         ~records["depthwise"]

@@ -1,16 +1,16 @@
-"""ResNet-50 for images of 224 pixels, priced by convolutions that TensorRT ran on a V100, one image at a time.
+"""ResNet-50 at 224x224, priced by convolutions that TensorRT ran on a V100 at batch size 1.
 
-The tables do not hold all of its layers at all widths. Nothing is interpolated:
+The tables do not contain all of its layers at all widths. Nothing is interpolated:
 
-- A size that was not measured takes the nearest one, by ratio: in fp16 and int8 214 pixels for 224, 26 for 28, 8 for 7
-  and 5 for the classifier's 1; in fp32 206, 50, 28, 16, 8 and 4.
-- Widths in and out were measured where they differ by a factor of four at most, and both are powers of two or both
-  three times such. Another pair takes the time of the nearest one that is as wide or wider on both sides: with zeros
-  for the channels that are more it computes the same.
+- For an image size that was not measured, the nearest one by ratio is used: in fp16 and int8 214 pixels for 224, 26
+  for 28, 8 for 7 and 5 for the classifier's 1; in fp32 206, 50, 28, 16, 8 and 4.
+- Pairs of input and output widths were measured if they differ by a factor of four at most, and if both are powers of
+  two or both are three times a power of two. Another pair takes the time of the nearest one that is at least as wide on
+  both sides: with zeros for the additional channels it computes the same.
 - Pooling was not measured and is left out.
 
-Each convolution was timed by itself, so the sum over a network counts its launch once a layer; in a queue of kernels
-most of that is hidden.
+Each convolution was timed alone, so the sum over a network counts one kernel launch per layer; in a queue of kernels
+most of that time is hidden.
 """
 
 import math
@@ -34,17 +34,17 @@ from tests import v100
 __all__ = ["WIDTHS", "Traced", "alone_us", "made_up_values", "measured_pairs", "priced", "traced"]
 
 WIDTHS = (8, 16, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1280, 1536, 1792, 1920, 2048)
-"""Widths out that were measured."""
+"""Output widths that were measured."""
 
 SEED = 0
-# All blocks together are worth a ninth of what all widths are: about what class separation said of a trained ResNet-20
+# All blocks together are worth a ninth of all widths: about the class separation measured for a trained ResNet-20
 # (benchmarks/results/depth.json).
 WORTH_OF_BLOCKS = 1 / 9
 
 
 @dataclass(frozen=True)
 class Traced:
-    """The network, its groups but for the logits, and the branches that may be removed: one in each of 16 blocks."""
+    """The network, its groups except the logits, and the removable branches: one in each of the 16 blocks."""
 
     network: Network
     groups: list[Group]
@@ -68,9 +68,9 @@ def traced() -> Traced:
 def alone_us(
     records: NDArray[np.void], adding: Sequence[str] = (), hidden_us: float = 0.0
 ) -> Callable[[Layer, float, float], float]:
-    """Microseconds of a layer at widths in and out, by ``records`` of one image at a time.
+    """Microseconds of a layer at its input and output widths, by ``records`` at batch size 1.
 
-    Layers in ``adding`` run a residual addition too. ``hidden_us`` is taken off each.
+    Layers in ``adding`` also run a residual addition. ``hidden_us`` is subtracted from each layer.
     """
     table = cache(lambda kernel, stride, size, adds: v100.conv_table(records, kernel, stride, size, 1, adds))
     sizes = np.unique(records["in_size"]).tolist()
@@ -86,9 +86,9 @@ def alone_us(
 
 
 def priced(folder: Path, precision: str, hidden_us: float = 0.0) -> LayerCost:
-    """The sum of its layers' latencies in microseconds; ``folder`` is the one that CATRO_TEST_DATA names.
+    """The sum of the layers' latencies in microseconds; ``folder`` is the one that CATRO_TEST_DATA names.
 
-    Of the layers that make one stream, all but the first add to it.
+    Of the layers that produce the same stream, all but the first run a residual addition.
     """
     records = v100.read(folder, precision)
     network, groups = traced().network, traced().groups
@@ -97,18 +97,18 @@ def priced(folder: Path, precision: str, hidden_us: float = 0.0) -> LayerCost:
 
 
 def measured_pairs(folder: Path, precision: str) -> set[tuple[int, int]]:
-    """Widths in and out that were measured."""
+    """Pairs of input and output widths that were measured."""
     records = v100.read(folder, precision)
     dense = records[(records["batch"] == 1) & ~records["depthwise"]]
     return set(zip(dense["in_channels"].tolist(), dense["out_channels"].tolist(), strict=True))
 
 
 def made_up_values(depth: bool = True) -> list[GroupValue]:
-    """A worth for each width, made up: no trained weights are at hand, and it only says what to keep.
+    """A made-up worth for each width: no trained weights are available, and it only determines what to keep.
 
-    A channel more adds its share of those that are there, as by Algorithm 2 if all were equally good: the sum is the
-    logarithm of the width. That counts for each layer of the group, more or less as a seeded number says. Each branch
-    is worth the same. Without ``depth`` none may be removed; its worth is there then.
+    An additional channel adds its share of the existing ones, as in Algorithm 2 if all were equally good: the sum is
+    the logarithm of the width. It counts once per layer of the group, scaled by a seeded random factor. Each branch is
+    worth the same. Without ``depth`` no branch may be removed; its worth is still included.
     """
     worths = {group.name: _worths(group) for group in traced().groups}
     inside = [name for branch in traced().branches for name in branch.groups]
@@ -125,7 +125,7 @@ def made_up_values(depth: bool = True) -> list[GroupValue]:
 
 
 def _ratio_beyond(measured: NDArray[np.int64], width: float) -> NDArray[np.float64]:
-    """How much wider the ``measured`` widths are, as a logarithm; infinity for those that are narrower."""
+    """Logarithm of how much wider the ``measured`` widths are than ``width``; infinity for narrower ones."""
     return np.where(measured >= width, np.log(measured / width), np.inf)
 
 
