@@ -14,11 +14,11 @@ from catro_deploy.settings import DataSettings, FinetuneSettings, follow_recipe
 from catro_deploy.training import History, TrainingJob, fit
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
-STEPS = 5  # of an epoch: 90 images in batches of 16
+STEPS = 5  # per epoch: 90 images in batches of 16
 
 
 def small_network(classes: int = 3, seed: int = 0) -> nn.Module:
-    """Convolutions, batch norm and dropout: all that has a state or draws random numbers."""
+    """Convolutions, batch norm and dropout: every kind of layer that has state or draws random numbers."""
     torch.manual_seed(seed)
     return nn.Sequential(
         nn.Conv2d(3, 6, 3, padding=1, bias=False),
@@ -35,7 +35,7 @@ def small_network(classes: int = 3, seed: int = 0) -> nn.Module:
 
 
 def separable_split(count: int, seed: int = 0, size: int = 8) -> MemorySplit:
-    """Three classes, each bright in a colour of its own, under noise."""
+    """Three classes, each bright in its own colour, with noise."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % 3
     pixels = torch.randint(0, 90, (count, 3, size, size), generator=generator, dtype=torch.uint8)
@@ -44,13 +44,13 @@ def separable_split(count: int, seed: int = 0, size: int = 8) -> MemorySplit:
 
 
 def colours(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
-    """The separable images as a dataset of the user's own."""
+    """The separable images as a user-defined dataset."""
     splits = (separable_split(count, seed, size[0]) for seed, count in enumerate((90, 21, 21)))
     return Dataset("colours", ("red", "green", "blue"), {}, *splits)
 
 
 def options(**changes: object) -> FinetuneSettings:
-    """Settings for quick tests on a CPU; their recipe is followed as for a network that was not reconstructed."""
+    """Settings for quick tests on a CPU; the recipe is applied as for a network that was not reconstructed."""
     values: dict[str, object] = {
         "epochs": 4, "batch_size": 16, "learning_rate": 0.05, "augment": "signs", "compute": "cpu", "ema": 0.9,
     }  # fmt: skip
@@ -58,7 +58,7 @@ def options(**changes: object) -> FinetuneSettings:
 
 
 class InterruptedTrainingError(Exception):
-    """What ``Recorder`` raises in the place of a Ctrl-C."""
+    """Raised by ``Recorder`` in place of a Ctrl-C."""
 
 
 def interrupt() -> None:
@@ -66,7 +66,7 @@ def interrupt() -> None:
 
 
 class Recorder:
-    """Keeps what it is told; does ``act`` when ``at_step`` steps of the bar named ``title`` are done."""
+    """Records the progress; calls ``act`` when ``at_step`` steps of the bar named ``title`` are done."""
 
     def __init__(self, title: str = "test", at_step: int | None = None, act: Callable[[], object] = interrupt) -> None:
         self.title, self.at_step, self.act = title, at_step, act
@@ -108,7 +108,7 @@ def train(
     distill: float = 0.0,
     **changes: object,
 ) -> tuple[nn.Module, History]:
-    """Train on separable images; the state goes into the folder ``path``."""
+    """Train on separable images; the state is written to the folder ``path``."""
     model = model or small_network()
     job = TrainingJob(
         model,
@@ -134,5 +134,5 @@ def assert_same_bits(first: nn.Module, second: nn.Module) -> None:
 
 
 def without_seconds(history: History) -> list[tuple[object, ...]]:
-    """What of each epoch follows from the arguments alone."""
+    """The values of each epoch that depend only on the arguments."""
     return [(e.epoch, e.loss, e.learning_rate, e.validation_accuracy) for e in history.epochs]

@@ -37,7 +37,7 @@ def test_no_augmentation_is_only_normalisation():
 
 @pytest.mark.parametrize(("height", "width"), [(12, 12), (9, 20)])
 def test_the_resampling_with_parameters_that_change_nothing_leaves_the_image(height, width):
-    # The smallest jitter that still goes through the resampling.
+    # The smallest jitter that still triggers resampling.
     pixels = noise(height=height, width=width)
     result = augment(pixels, Jitter(rotation_degrees=1e-9), generator(), **PLAIN)
     torch.testing.assert_close(result, pixels.float() / 255, atol=1e-4, rtol=0)
@@ -59,7 +59,7 @@ def test_whole_pixel_shifts_move_pixels_without_blurring_them():
 
 @pytest.mark.parametrize(("height", "width"), [(24, 24), (16, 32)])
 def test_a_quarter_turn_keeps_lengths_where_the_image_is_not_square(height, width):
-    # A jitter of 90 degrees turns by at most 90; a disc must stay a disc under any turn.
+    # A jitter of 90 degrees rotates by at most 90; a disc must stay a disc under any rotation.
     ys, xs = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
     radius = ((ys - (height - 1) / 2) ** 2 + (xs - (width - 1) / 2) ** 2).sqrt()
     disc = torch.where(radius < 6, 255, 0).to(torch.uint8).expand(6, 3, -1, -1)
@@ -69,7 +69,7 @@ def test_a_quarter_turn_keeps_lengths_where_the_image_is_not_square(height, widt
 
 
 def lower_left_corner(count):
-    """An L: bright along the left and the bottom. Mirrored, its right side would be bright."""
+    """An L, bright along the left and the bottom. If mirrored, its right side would be bright."""
     pixels = torch.zeros((count, 3, 24, 24), dtype=torch.uint8)
     pixels[:, :, 4:20, 4:9] = 255
     pixels[:, :, 15:20, 4:20] = 255
@@ -77,7 +77,7 @@ def lower_left_corner(count):
 
 
 def handedness(images):
-    """Positive where the mass lies left of the middle and below it, as in the L; negative in its mirror image."""
+    """Positive if the centre of mass is left of the middle, as for the L; negative for its mirror image."""
     grey = images.mean(dim=1)
     places = torch.arange(24.0) - 11.5
     mass = grey.sum(dim=(1, 2))
@@ -125,7 +125,7 @@ def test_each_image_has_its_own_parameters():
 
 
 def test_light_changes_brightness_and_contrast_only():
-    # Grey levels within the middle of the range are not clamped: the change is a straight line.
+    # Grey levels in the middle of the range are not clamped, so the change is linear.
     pixels = torch.arange(100, 148, dtype=torch.uint8).repeat(3).view(1, 3, 6, 8)
     result = augment(pixels, Jitter(brightness=0.1, contrast=0.2), generator(5), **PLAIN)
     slopes = result.flatten(2).diff() * 255
@@ -152,7 +152,7 @@ def test_an_erased_rectangle_has_the_mean_colour_and_nothing_else_changes():
 
 
 def test_saturation_keeps_grey_and_brightness():
-    """Twice as vivid about the same luma: by hand for one colour, and never for grey images."""
+    """The colours change around the same luma, computed by hand for one colour; grey images stay the same."""
     pixels = torch.zeros(64, 3, 2, 2, dtype=torch.uint8)
     pixels[:, 0] = 120
     pixels[:, 1] = 90

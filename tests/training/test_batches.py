@@ -1,4 +1,4 @@
-"""Batches of an epoch: which images, in which order, read when."""
+"""Batches of an epoch: which images they contain, in which order, and when they are read."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_epochs_differ_and_repeat():
 
 
 class OnDisk:
-    """A split that is not in memory; ``read`` are the batches that were asked for."""
+    """A split that is not in memory; ``read`` counts the requested batches."""
 
     def __init__(self, split, fails_at=None):
         self._split, self._fails_at = split, fails_at
@@ -81,7 +81,7 @@ def test_labels_go_with_their_images():
 
 
 class Recorded(TorchDispatchMode):
-    """Names of the operations that read host memory for a GPU: constants made anew, and copies between devices."""
+    """Records operations that read host memory for a GPU: newly created constants and copies between devices."""
 
     def __init__(self):
         super().__init__()
@@ -96,7 +96,7 @@ class Recorded(TorchDispatchMode):
 
 
 def test_a_batch_from_a_gpus_memory_needs_nothing_from_the_host(monkeypatch):
-    """A pretended GPU: PyTorch's fake tensors know where they would be, and compute nothing."""
+    """On a simulated GPU: PyTorch's fake tensors have a device but compute nothing."""
     generator, fake = torch.Generator, FakeTensorMode(allow_non_fake_inputs=True)
     monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator())
     constant.cache_clear()
@@ -111,7 +111,7 @@ def test_a_batch_from_a_gpus_memory_needs_nothing_from_the_host(monkeypatch):
         recorded.copies.clear()
         for images, labels in epoch:
             assert (images.device, labels.device) == (gpu, gpu)
-    constant.cache_clear()  # of fake tensors
+    constant.cache_clear()  # it holds fake tensors
     assert recorded.copies == []
 
 

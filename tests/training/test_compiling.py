@@ -1,4 +1,4 @@
-"""torch.compile: taken where it works and is faster, and otherwise not."""
+"""torch.compile is used where it works and is faster, and only there."""
 
 import itertools
 
@@ -40,7 +40,7 @@ def test_a_compiled_training_learns(tmp_path):
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(("seconds", "taken"), [([1.0, 2.0], True), ([2.0, 1.0], False)])
 def test_what_compiling_makes_slower_stays_as_it_is(monkeypatch, seconds, taken):
-    """The compiled network takes the first of ``seconds``, the other the second, in every turn."""
+    """In every turn the compiled network takes the first of ``seconds`` and the other one the second."""
     clock = itertools.cycle(seconds)
     monkeypatch.setattr(compiling, "_seconds", lambda *arguments: next(clock))
     model, recorder = small_network(), Recorder()
@@ -57,7 +57,7 @@ def test_on_a_gpu_networks_are_compiled_to_cuda_graphs():
     model = nn.Conv2d(3, 4, 3)
     options = compiler_options(model, Hardware(torch.device("cuda"), None, torch.channels_last))
     assert options.items() >= torch._inductor.list_mode_options("reduce-overhead").items()
-    torch.compile(model, options=options)  # names that it does not know are refused
+    torch.compile(model, options=options)  # unknown option names are rejected
 
 
 @pytest.mark.filterwarnings("default")
@@ -68,12 +68,12 @@ def test_processes_that_train_together_compile_without_cuda_graphs():
 
 
 def eager(model, options):
-    """In the place of torch.compile."""
+    """Replaces torch.compile."""
     return model
 
 
 class Watched(nn.Module):
-    """A network that notes in each step whether gradients of an earlier one are still there."""
+    """A network that records at each step whether gradients of an earlier step still exist."""
 
     def __init__(self):
         super().__init__()
@@ -85,7 +85,7 @@ class Watched(nn.Module):
 
 
 def test_no_trial_step_adds_to_the_gradients_of_another(monkeypatch):
-    """CUDA graphs overwrite their gradients in the next run, see pytorch#169545."""
+    """CUDA graphs overwrite their gradients in the next run; see pytorch#169545."""
     monkeypatch.setattr(torch, "compile", eager)
     model = Watched()
     compiling.compiled(model, torch.rand(4, 3, 2, 2), choose_hardware(model, "cpu", amp=False), Recorder())

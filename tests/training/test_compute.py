@@ -1,4 +1,4 @@
-"""Where a network trains, and in which number format and layout."""
+"""The device, number format and memory layout that a network is trained with."""
 
 import pytest
 import torch

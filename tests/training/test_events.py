@@ -1,4 +1,4 @@
-"""Event files, read back by TensorBoard itself."""
+"""Event files, read back with TensorBoard."""
 
 import sys
 

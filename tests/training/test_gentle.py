@@ -1,4 +1,4 @@
-"""Learning rates, averages and probes from the number of steps, against values worked out by hand."""
+"""Learning rates, moving averages and probes derived from the number of steps, against values computed by hand."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from catro_deploy.training.gentle import ProbeSize, probe_size
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        (0, 0.0012649),  # as for one step: 0.004 over the fourth root of 100
+        (0, 0.0012649),  # same as for one step: 0.004 divided by the fourth root of 100
         (100, 0.004),
         (1_600, 0.008),  # 16 times 100 steps, and 16^(1/4) = 2
         (8_100, 0.012),

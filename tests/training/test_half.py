@@ -1,4 +1,4 @@
-"""Training in float16, as on GPUs without bfloat16, here on the CPU, which is slow in it: the loss is scaled."""
+"""Training in float16 with loss scaling, as on GPUs without bfloat16; here on the CPU, which is slow at it."""
 
 import dataclasses
 
@@ -40,7 +40,7 @@ def test_steps_whose_gradients_overflow_are_left_out_until_the_scale_fits(tmp_pa
         scales.append(read_state(tmp_path / "state.safetensors").scaler["scale"])
 
     model, _ = train(tmp_path, model=Loud(), progress=Recorder(at_step=STEPS + 1, act=look), learning_rate=1e-6)
-    assert scales[0] < 2**16  # where it begins
+    assert scales[0] < 2**16  # the initial scale
     assert all(torch.isfinite(p).all() for p in model.parameters())
 
 

@@ -23,7 +23,7 @@ SHAPE = (3, 8, 8)
 
 
 def numbered(labels, size):
-    """Batches of images that hold their own number."""
+    """Batches of images that contain their own index."""
     images = torch.arange(len(labels)).float().view(-1, 1, 1, 1)
     return list(zip(images.split(size), torch.tensor(labels).split(size), strict=True))
 
@@ -48,7 +48,7 @@ def test_an_epoch_has_the_wanted_images_once_in_whole_batches(labels, size):
 
 
 class Shrinking:
-    """A loader whose every pass but the first has two batches of two images only, or none at all."""
+    """A loader that after the first pass yields only its first ``later`` batches of two images, or none."""
 
     def __init__(self, later):
         self.later, self.passes = later, 0
@@ -76,7 +76,7 @@ def test_a_generator_is_refused():
 
 
 class Passes:
-    """A loader that gives in its n-th pass the batches of a split's epoch n - 1; in the first, those of epoch 1."""
+    """A loader whose n-th pass yields the batches of the split's epoch n - 1; the first pass, those of epoch 1."""
 
     def __init__(self, batches):
         self.batches, self.passes = batches, 0
@@ -113,13 +113,13 @@ def test_a_seed_decides_how_a_loader_shuffles():
         loader = DataLoader(dataset, batch_size=16, shuffle=True)
         fit_loader(LoaderJob(network, loader, None, ALL, SHAPE, options(epochs=2, seed=seed)), Silent())
         weights.append(torch.cat([tensor.flatten() for tensor in network.parameters()]))
-        torch.rand(1)  # the global generator has moved on between the trainings
+        torch.rand(1)  # advance the global generator between the trainings
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
 
 
 def test_accuracy_counts_the_wanted_images_only():
-    # Logits are the image's two values: 3 of the 4 images of the classes 0 and 2 are right.
+    # The logits are the image's two values: 3 of the 4 images of classes 0 and 2 are classified correctly.
     images = torch.tensor([[5.0, 1.0], [1.0, 5.0], [5.0, 1.0], [5.0, 1.0], [0.0, 9.0]]).view(5, 2, 1, 1)
     labels = torch.tensor([0, 2, 2, 0, 1])
     batches = WantedClasses(3, (0, 2)).batches([(images[:3], labels[:3]), (images[3:], labels[3:])], (2, 1, 1))

@@ -1,4 +1,4 @@
-"""The training loop: it learns, it is resumed to the bit, and it says where it diverges."""
+"""The training loop learns, resumes bit-exactly, and reports where it diverges."""
 
 from dataclasses import replace
 
@@ -121,7 +121,7 @@ def test_a_learning_rate_that_is_far_too_high_is_found(tmp_path):
 
 def test_divergence_between_two_checks_names_the_first_bad_step(tmp_path):
     class Late(nn.Module):
-        """Answers with NaN from its 31st batch on."""
+        """Outputs NaN from its 31st batch on."""
 
         def __init__(self):
             super().__init__()
@@ -255,7 +255,7 @@ def test_an_epoch_is_resumed_at_its_step_to_the_bit(tmp_path, variant, interrupt
     with pytest.raises(InterruptedTrainingError):
         train(tmp_path / "b", progress=Recorder(at_step=interrupt_after), **often)
     saved = read_state(tmp_path / "b" / "state.safetensors")
-    # What ends an epoch is saved after its validation, which has not come yet.
+    # The state at the end of an epoch is saved after validation, which has not run yet.
     within = interrupt_after % STEPS or STEPS - 1
     assert len(saved.partial.losses) == within
     torch.rand(3)
@@ -276,7 +276,7 @@ def test_nothing_is_saved_within_an_epoch_before_the_minutes_have_passed(tmp_pat
 
 
 def test_a_partial_epoch_of_other_batches_starts_anew(tmp_path):
-    """As of another number of processes, whose parts make up smaller batches."""
+    """As if saved by a different number of processes, whose parts add up to smaller batches."""
     with pytest.raises(InterruptedTrainingError):
         train(tmp_path, progress=Recorder(at_step=3), checkpoint_minutes=1e-9)
     path = tmp_path / "state.safetensors"

@@ -1,4 +1,4 @@
-"""Batches that are normalised when they are read."""
+"""Batches that are normalised on access."""
 
 import pytest
 import torch

@@ -18,7 +18,7 @@ def softened(row, temperature):
 
 
 def by_definition(student, teacher, temperature):
-    """T^2 * mean over rows of sum p * log(p / q), number by number."""
+    """T^2 * mean over rows of sum p * log(p / q), computed element by element."""
     total = 0.0
     for s_row, t_row in zip(student, teacher, strict=True):
         q, p = softened(s_row, temperature), softened(t_row, temperature)
@@ -74,7 +74,7 @@ def test_the_answer_of_a_network_counts_whatever_becomes_of_its_normalisation():
     logits = torch.tensor([[0.5, -0.5, 0.1]] * 4)
     with torch.no_grad():
         expected = distillation_loss(logits, teacher(images), 4.0)
-    teacher.train()  # in eval mode it answers all the same
+    teacher.train()  # the objective evaluates it in eval mode all the same
     found = Objective(CPU, teacher=teacher, distill=1.0)(logits, images, labels)
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
 

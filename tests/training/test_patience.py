@@ -1,4 +1,4 @@
-"""Training that ends when validation images say so, with the weights of its best epoch."""
+"""Early stopping by validation accuracy, with the weights of the best epoch."""
 
 import copy
 
@@ -25,7 +25,7 @@ from tests.training.helpers import (
 
 
 def validating(accuracies):
-    """Accuracies of the validations in turn: before the first epoch, then after each."""
+    """Return the given validation accuracies one by one: before the first epoch, then after each."""
     given = iter(accuracies)
     return lambda network: next(given)
 
@@ -46,7 +46,7 @@ def trained_with_patience(path, accuracies, patience, epochs=6, **changes):
 
 @pytest.mark.parametrize("ema", [0.0, 0.9])
 def test_a_plateau_ends_it_with_the_best_weights(tmp_path, ema):
-    """The best epoch is the third, the last of two equal ones; after two without a better one it is over."""
+    """The best epoch is the third, the last of two equal ones; training stops after two epochs without a better one."""
     reached = [0.1, 0.5, 0.7, 0.7, 0.6, 0.69, 0.9]
     history, model, weights, recorder = trained_with_patience(tmp_path / "s", reached, patience=2, ema=ema)
     assert [epoch.validation_accuracy for epoch in history.epochs] == reached[1:6]

@@ -1,4 +1,4 @@
-"""augment = "photos", RandAugment, mixup and CutMix: what torchvision does, by seeds of the image, step and epoch."""
+"""augment = "photos", RandAugment, mixup and CutMix as in torchvision, with seeds from the image, step and epoch."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ CPU = choose_hardware(nn.Flatten(), "cpu", amp=False)
 
 @pytest.fixture
 def files(tmp_path):
-    """Photographs of 60x40 pixels, three classes of a colour each; the network gets 16x16."""
+    """Photographs of 60x40 pixels in three classes, each with its own colour; the network's input is 16x16."""
     rng, paths = np.random.default_rng(0), []
     for number in range(48):
         pixels = rng.integers(0, 90, (40, 60, 3))
@@ -70,7 +70,7 @@ def test_processes_make_the_parts_of_the_whole_batch_and_read_only_them(files, m
 
 
 def test_crops_are_cut_from_the_files(files):
-    """At the network's size the noise of the files is averaged away; a small crop of the file keeps it."""
+    """At the network's input size the noise of the files is averaged out; a small crop of the file preserves it."""
     found = torch.cat(images_of(batches(Subset(files(), (0, 1, 2)), crop_scale=0.08)))
     small = files()
     memory = MemorySplit(small.images(range(48)), small.labels)
@@ -92,7 +92,7 @@ def test_files_are_trained_on_without_being_held(files, tmp_path):
 
 @pytest.mark.parametrize("changes", [{"mixup": 0.5}, {"cutmix": 1.0}, {"mixup": 0.5, "cutmix": 1.0}], ids=str)
 def test_labels_are_mixed_as_images_are(changes):
-    images = torch.eye(4).view(4, 4, 1, 1).expand(4, 4, 8, 8).contiguous()  # channel i is all of image i
+    images = torch.eye(4).view(4, 4, 1, 1).expand(4, 4, 8, 8).contiguous()  # image i is 1 in channel i only
     found, shares = mixed(images, torch.arange(4), 4, options(**changes), seed=1)
     torch.testing.assert_close(found.mean(dim=(2, 3)), shares, atol=0.01, rtol=0)
     assert (shares.sum(1) - 1).abs().max() < 1e-6

@@ -1,4 +1,4 @@
-"""Learning rates tried on small networks: the outcome is a good one, is reproducible, and is kept."""
+"""Probing of learning rates on small networks: the result is good, reproducible and kept."""
 
 import copy
 import json
@@ -45,7 +45,7 @@ def signs():
 
 @pytest.fixture(scope="module")
 def reads_signs(signs, tmp_path_factory):
-    """A network that has learnt some of them."""
+    """A network that has partly learnt to classify them."""
     folder = tmp_path_factory.mktemp("signs")
     model, _ = train(folder, small_network(16), split=signs, validation=separable_split(0), epochs=6, learning_rate=0.2)
     return model
@@ -67,7 +67,7 @@ def test_the_highest_rate_that_leaves_the_network_better_is_chosen(reads_signs, 
     found = probe(copy.deepcopy(reads_signs), signs, 1.0)
     assert found.learning_rates == pytest.approx((1 / 3, 1.0, 3.0))
     assert found.steps == SIZE.steps
-    assert found.losses[2] > np.log(16) > found.loss_before  # worse than a guess among the classes
+    assert found.losses[2] > np.log(16) > found.loss_before  # worse than guessing among the classes
     better = [r for r, loss in zip(found.learning_rates, found.losses, strict=True) if loss < found.loss_before]
     assert found.chosen == (max(better) if better else found.learning_rates[np.argmin(found.losses)])
 
@@ -117,7 +117,7 @@ def test_the_outcome_follows_from_the_seed(reads_signs, signs):
 
 
 def test_all_rates_have_the_same_batches_and_none_of_the_held_out_ones():
-    """Each image has a colour of its own, so that a network may tell which it has seen."""
+    """Each image has a unique colour, by which the network records which images it has seen."""
     pixels = torch.arange(640, dtype=torch.int32).view(-1, 1, 1, 1)
     coloured = torch.cat([pixels % 256, pixels // 256, pixels * 0], dim=1).to(torch.uint8).expand(-1, -1, 8, 8)
     seen = {True: [], False: []}
@@ -145,14 +145,14 @@ def test_a_gentle_training_takes_the_rate_that_was_chosen(tmp_path):
     recorder = Recorder()
     _, history = gentle_training(tmp_path, recorder, warmup_epochs=None)
     assert history.probe.steps == 16
-    middle = 0.004 * 1.6**0.25 * 16 / 128  # of 160 steps in batches of 16
+    middle = 0.004 * 1.6**0.25 * 16 / 128  # for 160 steps in batches of 16
     assert history.probe.learning_rates == pytest.approx((middle / 3, middle, 3 * middle))
     assert history.probe.chosen == pytest.approx(3 * middle)  # the network knows nothing yet
     assert recorder.notes == [
         "160 training steps: 4 epochs of 40, batches of 16 images",
         "learning rate 0.0017: chosen from 0.00019, 0.00056, 0.0017, tried for 16 steps each",
     ]
-    # Along a cosine without a warm-up, of 160 steps: (1 + cos(39/160 * 180 degrees)) / 2 = 0.8604.
+    # Along a cosine of 160 steps without warm-up: (1 + cos(39/160 * 180 degrees)) / 2 = 0.8604.
     assert history.epochs[0].learning_rate == pytest.approx(3 * middle * 0.8604, rel=1e-4)
 
 

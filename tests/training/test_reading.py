@@ -1,4 +1,4 @@
-"""Batches read ahead by processes: the same as without, errors with their hints, and what ends a worker."""
+"""Batches read ahead by worker processes: equal to those without workers, errors with hints, and killed workers."""
 
 import os
 import signal
@@ -39,11 +39,11 @@ def test_workers_give_the_same_batches_in_order(paths, workers):
 
 
 def test_worker_processes_decode(paths):
-    def who(part):
+    def process_id(part):
         return torch.tensor([os.getpid()])
 
-    assert {int(pid) for pid in read_ahead(who, PARTS, 0)} == {os.getpid()}
-    found = {int(pid) for pid in read_ahead(who, PARTS, 2)}
+    assert {int(pid) for pid in read_ahead(process_id, PARTS, 0)} == {os.getpid()}
+    found = {int(pid) for pid in read_ahead(process_id, PARTS, 2)}
     assert len(found) == 2
     assert os.getpid() not in found
 

@@ -68,7 +68,7 @@ def test_another_safetensors_file_is_refused(tmp_path, metadata):
 
 
 def changed(path, **changes):
-    """The state in ``path`` with other metadata."""
+    """Write the state in ``path`` again with changed metadata."""
     with safe_open(path, framework="pt") as file:
         record = json.loads(file.metadata()["training"])
     save_file({"weight": torch.zeros(2)}, path, metadata={"training": json.dumps(record | changes)})
@@ -112,7 +112,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 
 
 def test_numbers_of_the_loss_scaling_stay_what_they_are(tmp_path):
-    """PyTorch wants growth_interval as a whole number."""
+    """PyTorch requires growth_interval to be an integer."""
     path = tmp_path / "state.safetensors"
     scaler = {"scale": 65536.0, "growth_interval": 2000}
     write_state(path, replace(state(), scaler=scaler))

@@ -1,4 +1,4 @@
-"""One step of training, against the arithmetic of Nesterov's SGD."""
+"""One training step, against SGD with Nesterov momentum computed by hand."""
 
 import copy
 
@@ -17,7 +17,7 @@ RATE, MOMENTUM = 0.1, 0.9
 
 
 def moved(max_grad_norm: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """How far a first step moves the weights of a linear classifier, and the gradient there."""
+    """The change that a first step makes to the weights of a linear classifier, and the gradient before it."""
     torch.manual_seed(0)
     model = nn.Linear(12, 3)
     hardware = choose_hardware(model, "cpu", amp=False)

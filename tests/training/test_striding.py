@@ -1,4 +1,4 @@
-"""Narrow strided convolutions give the same in another way, with gradients that oneDNN gets right."""
+"""Narrow strided convolutions that stride first give the same results, with gradients that oneDNN gets right."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from torch.nn.utils import parametrize
 
 from catro_deploy.training.striding import striding_first, suffers_channels_last
 
-# Gradients of a convolution that writes past its workspace: a few steps, and the heap is corrupt.
+# Gradients of a convolution that writes past its workspace: after a few steps the heap is corrupt.
 TRAIN = """
 import dataclasses
 import sys
@@ -49,7 +49,7 @@ for found in gradients:
 
 
 class Own(nn.Conv2d):
-    """Convolves in its own way."""
+    """A convolution with its own forward."""
 
     def forward(self, images):
         return super().forward(images)

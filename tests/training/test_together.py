@@ -1,4 +1,4 @@
-"""Two processes that torchrun starts, against one: the same training, and what is left when one of them dies."""
+"""Two processes under torchrun compared with one: the same training, and what remains when one of them dies."""
 
 import json
 import os
@@ -29,7 +29,7 @@ LIMIT_S = 240
 
 
 def torchrun(*command, cwd=CHECKOUT):
-    """``command`` in two processes."""
+    """Run ``command`` in two processes."""
     start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
     return subprocess.run(
@@ -43,7 +43,7 @@ def script(*arguments):
 
 @pytest.fixture(scope="module")
 def together_folder(tmp_path_factory):
-    """What two processes have trained, in every way."""
+    """The results of two processes that trained in every way."""
     folder = tmp_path_factory.mktemp("together")
     done = script(folder, *WAYS)
     assert done.returncode == 0, done.stderr
@@ -54,7 +54,7 @@ def together_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def together(together_folder):
-    """The weights that they have trained, without a compiler."""
+    """The weights that they trained without a compiler."""
     return load_file(together_folder / "plain" / "weights.safetensors")
 
 
@@ -63,7 +63,7 @@ def history_of(folder):
 
 
 def test_the_parts_of_a_batch_are_those_of_the_whole():
-    """Same images, same order, varied the same, none twice."""
+    """Same images, same order, same augmentation, no duplicates."""
     split = MemorySplit(torch.randint(0, 256, (64, 3, 8, 8), dtype=torch.uint8), np.arange(64))
     hardware = choose_hardware(small_network(), "cpu", amp=False)
     whole, first, second = (
@@ -92,7 +92,7 @@ def test_a_batch_that_cannot_be_shared_is_refused():
 @pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_two_processes_train_as_one_does(together_folder, together, tmp_path):
-    """The validation accuracy is that of 21 images: 11 for the one process, 10 for the other."""
+    """The validation accuracy covers 21 images: 11 in one process, 10 in the other."""
     alone = network()
     images, held_out = separable_split(IMAGES["plain"]), separable_split(21, seed=1)
     job = TrainingJob(alone, images, held_out, options(amp=False), MEAN, STD, "test")
@@ -130,7 +130,7 @@ def test_two_processes_choose_the_learning_rate_that_one_does(together_folder, t
 @pytest.mark.slow
 @pytest.mark.timeout(4 * LIMIT_S)
 def test_where_a_process_dies_all_end_and_the_training_goes_on(together, tmp_path):
-    """Five steps an epoch: it dies in the third."""
+    """An epoch has five steps; the process dies in the third epoch."""
     folder = tmp_path / "plain"
     died = script(tmp_path, "plain", "--dies-at", 12)
     assert died.returncode != 0
@@ -147,9 +147,9 @@ def test_where_a_process_dies_all_end_and_the_training_goes_on(together, tmp_pat
 @pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_the_command_line_under_torchrun(tiny_run):
-    """One of the processes writes and talks; a stage that trains nothing runs in it alone."""
+    """Only one process writes files and prints; a stage without training runs in that process alone."""
     tiny_run.weights.unlink()
-    program = ("--no-python", "--", Path(sys.executable).with_name("catro-deploy"))  # torchrun takes --run for its own
+    program = ("--no-python", "--", Path(sys.executable).with_name("catro-deploy"))  # torchrun would parse --run itself
     for epochs in (2, 0):
         done = torchrun(*program, "finetune", "--run", "run", "--epochs", epochs, cwd=Path.cwd())
         assert done.returncode == 0, done.stderr

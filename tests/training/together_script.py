@@ -1,4 +1,4 @@
-"""A training as the command line does it under torchrun: the first process asks for it, the others take part."""
+"""A training as the command line runs it under torchrun: the first process starts it, the others take part."""
 
 import argparse
 import json
@@ -20,12 +20,12 @@ WAYS = {
     "compiled": {"compile": True},
     "gentle": {"recipe": "gentle", "learning_rate": None, "ema": None},
 }
-# 40 steps an epoch: four of them are enough to try learning rates before.
+# "gentle" has 40 steps per epoch: four epochs are enough for probing learning rates first.
 IMAGES = {"plain": 90, "compiled": 90, "gentle": 640}
 
 
 def network() -> nn.Module:
-    """Without batch norm, whose statistics are those of each process's own images."""
+    """A network without batch norm, whose statistics cover only the images of each process."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3)
@@ -33,7 +33,7 @@ def network() -> nn.Module:
 
 
 def die_at(step: int) -> None:
-    """End this process when it gets there, as if it were killed."""
+    """End this process at step ``step``, as if it were killed."""
     train_step = loop.Training._train_step
 
     def dying(self: loop.Training, number: int, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -54,7 +54,7 @@ def arguments() -> argparse.Namespace:
 
 
 def train(way: str, folder: Path) -> None:
-    """Train as the first process, and write what came of it."""
+    """Train as the first process, and write the results."""
     folder.mkdir(parents=True, exist_ok=True)
     model, recorder = network(), Recorder()
     images, held_out = separable_split(IMAGES[way]), separable_split(21, seed=1)
