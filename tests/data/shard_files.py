@@ -1,4 +1,4 @@
-"""Shards as WebDataset writes them, made by hand: members are stored one behind the other."""
+"""Shards as WebDataset writes them, made by hand: members are stored one after the other."""
 
 import io
 import tarfile
@@ -11,14 +11,14 @@ SHADES = (50, 100, 150)
 
 
 def jpeg(label: int, number: int = 0) -> bytes:
-    """A grey picture of the class's shade, whose width tells its number."""
+    """A grey image in the shade of its class, whose width encodes its number."""
     stream = io.BytesIO()
     Image.new("L", (8 + number, 8), SHADES[label % len(SHADES)]).save(stream, "JPEG", quality=95)
     return stream.getvalue()
 
 
 def write_tar(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
-    """A tar of files with these contents."""
+    """Write a tar archive of files with these contents."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, mode) as tar:
         for name, content in members.items():
@@ -29,7 +29,7 @@ def write_tar(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
 
 
 def samples(labels: list[int], folder: str = "") -> dict[str, bytes]:
-    """Images with their labels in .cls files, each under a key."""
+    """Images and .cls files with their labels, each pair under one key."""
     return {
         f"{folder}{number:04}.{suffix}": content
         for number, label in enumerate(labels)

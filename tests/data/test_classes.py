@@ -20,8 +20,8 @@ GROUPS = {"speed_limits": (2, 3), "named": ("yield", "stop"), "mixed": ("7", 0)}
         (["3", "0"], (3, 0)),
         (["speed_limits", "stop", 1], (2, 3, 0, 1)),
         (["speed_limits", "speed_limit_30", 2], (2, 3)),
-        (["speed_limit_50", "speed_limits"], (3, 2)),  # named twice: counts once, at its first place
-        (["7", 1], (4, 1)),  # a class's name goes before an index
+        (["speed_limit_50", "speed_limits"], (3, 2)),  # named twice: counts once, at its first position
+        (["7", 1], (4, 1)),  # a class name takes precedence over an index
     ],
 )
 def test_groups_names_and_indices_resolve_in_the_order_in_which_they_are_named(wanted, expected):

@@ -1,4 +1,4 @@
-"""Random crops of image files: torchvision's boxes and, within what decoding at a reduced size costs, its pixels."""
+"""Random crops of image files: torchvision's boxes, and its pixels up to the error of decoding at a reduced size."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from catro_deploy.data.form import ImageForm
 
 
 def photo(path, width, height, **options):
-    """Smooth colours with edges, as photographs have them."""
+    """Write an image of smooth colours with edges, like a photograph."""
     y, x = np.mgrid[:height, :width] / max(width, height)
     pixels = np.stack([np.sin(9 * x + 3 * y), np.cos(7 * y), (np.hypot(x - 0.4, y - 0.3) < 0.2) * 2.0 - 1], axis=-1)
     Image.fromarray((pixels * 100 + 128).astype(np.uint8)).save(path, **options)
@@ -22,7 +22,7 @@ def photo(path, width, height, **options):
 
 
 def of_torchvision(path, seed, side, least_area):
-    """What v2.RandomResizedCrop makes of the file after the seed."""
+    """The result of v2.RandomResizedCrop for the file with this seed."""
     torch.manual_seed(seed)
     transform = v2.Compose([v2.RandomResizedCrop(side, scale=(least_area, 1.0)), v2.PILToTensor()])
     with Image.open(path) as file:

@@ -121,7 +121,7 @@ def test_the_guard_against_decompression_bombs_stands(tmp_path):
 
 @pytest.fixture
 def grey_files(tmp_path):
-    """Sixty files; the pixels of file i are i."""
+    """Sixty files; all pixels of file i have the value i."""
     return [save(flat("L", i), tmp_path / f"{i:02d}.png") for i in range(60)]
 
 

@@ -1,4 +1,4 @@
-"""Images brought to a size: pixel by pixel what torchvision's and timm's own transforms make."""
+"""Images resized to the input size equal the output of torchvision's and timm's own transforms, pixel by pixel."""
 
 import numpy as np
 import pytest

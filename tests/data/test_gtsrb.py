@@ -20,7 +20,7 @@ def track(path):
 
 @pytest.fixture
 def small_root(tmp_path):
-    """GTSRB's layout with two tracks of two frames a class and one test image a class."""
+    """GTSRB's layout with two tracks of two frames and one test image per class."""
     base = tmp_path / "gtsrb/GTSRB"
     rows = ["Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId"]
     (base / "Final_Test/Images").mkdir(parents=True)

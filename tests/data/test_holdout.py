@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from catro_deploy.data.holdout import hold_out
 from catro_deploy.errors import DataError
 
-# A class is the sizes of its units: [3, 1] is a track of three frames and one of a single frame.
+# A class is a list of the sizes of its units: [3, 1] is a track of three frames and a track of one frame.
 CLASSES = st.lists(st.lists(st.integers(1, 4), min_size=2, max_size=12), min_size=1, max_size=5)
 
 

@@ -13,7 +13,7 @@ SHADES = {"cat": 50, "dog": 100, "owl": 150}
 
 
 def fill(folder, images, shades=SHADES):
-    """Give each class folder ``images`` grey pictures of the class's shade, plus what is no image."""
+    """Write ``images`` grey images in the class's shade to each class folder, plus files that are not images."""
     for name, shade in shades.items():
         (folder / name).mkdir(parents=True)
         (folder / name / "notes.txt").write_text("no image")

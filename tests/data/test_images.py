@@ -8,7 +8,7 @@ from catro_deploy.settings import DataSettings
 
 
 def fill(folder, images):
-    """Write ``images`` grey pictures, of which no two are alike."""
+    """Write ``images`` grey images, all different."""
     folder.mkdir(parents=True, exist_ok=True)
     for i in range(images):
         Image.new("L", (8, 8), 10 * i).save(folder / f"{i}.png")

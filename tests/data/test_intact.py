@@ -15,7 +15,7 @@ from tests.training.helpers import Recorder
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    """Twenty JPEGs of two classes to train on, three of them corrupt in different ways; four to test on."""
+    """Twenty JPEGs of two classes for training, three of them corrupt in different ways; four for testing."""
     monkeypatch.setenv("CATRO_CACHE", str(tmp_path / "cache"))
     for folder, count in (("train", 10), ("test", 2)):
         for shade, name in ((60, "cat"), (200, "dog")):
@@ -72,7 +72,7 @@ def test_files_are_tried_once_and_again_when_they_change(root, monkeypatch):
     mended, broken = root / "train" / "dog" / "0.jpg", root / "train" / "cat" / "1.jpg"
     before = broken.stat()
     mended.write_bytes((root / "train" / "dog" / "1.jpg").read_bytes())
-    broken.write_bytes(bytes(before.st_size))  # of the same size, and with its old time
+    broken.write_bytes(bytes(before.st_size))  # same size and same modification time as before
     os.utime(broken, ns=(before.st_atime_ns, before.st_mtime_ns))
     found = opened(root, skip_corrupt=True)
     assert names(root, tried) == names(root, (mended, broken))

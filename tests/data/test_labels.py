@@ -1,4 +1,4 @@
-"""Classes of the data as classes of a network."""
+"""Mapping the classes of the data to the classes of a network."""
 
 import numpy as np
 import pytest

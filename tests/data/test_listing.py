@@ -1,4 +1,4 @@
-"""Listings of image files: as pathlib finds them, kept, and never trusted when a folder has changed."""
+"""Listings of image files: equal to pathlib's, cached, and never used for a folder that has changed."""
 
 import json
 import os
@@ -15,7 +15,7 @@ YEAR_NS = 365 * 86400 * 10**9
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
-    """Files in folders, also below and beside each other; kept listings are in cache/."""
+    """Files in folders that are nested and next to each other; cached listings are in cache/."""
     monkeypatch.setenv("CATRO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(listing, "KEPT_FROM", 1)
     monkeypatch.setattr(listing, "SETTLED_NS", 0)
@@ -39,7 +39,7 @@ def found_by_pathlib(root):
 
 @pytest.fixture
 def scanned(monkeypatch):
-    """Folders that are read, by name."""
+    """The names of the folders that are read."""
     names, scandir = [], os.scandir
 
     def recorded(path):
@@ -77,7 +77,7 @@ def test_only_a_folder_that_has_changed_is_read_again(tree, scanned, change):
         (tree / "b" / "deep").rename(tree / "away")
         (tree / "b" / "deep").mkdir()
         (tree / "b" / "deep" / "other.png").touch()
-    # As archives do when they are unpacked: the time of the change can be set back, that of the inode cannot.
+    # As unpacking an archive does: the modification time can be set back, the change time of the inode cannot.
     os.utime(tree / "b" / "deep", ns=(old.st_atime_ns, old.st_mtime_ns))
     scanned.clear()
     listed, read = list(image_files(tree)), set(scanned)

@@ -18,7 +18,7 @@ SHAPE = (1, 1, 1)
 
 
 def numbered(labels, size=4):
-    """Batches of images that hold their own number."""
+    """Batches of images that contain their own index."""
     images = torch.arange(len(labels)).float().view(-1, *SHAPE)
     return list(zip(images.split(size), torch.tensor(labels).split(size), strict=True))
 

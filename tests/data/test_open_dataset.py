@@ -64,7 +64,7 @@ def twins(settings, size, channels):
 
 @pytest.fixture
 def factory_module(tmp_path, monkeypatch):
-    """A module in the working folder, by name; forgotten afterwards."""
+    """The name of a module in the working folder, which is unloaded afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("animals.py").write_text(FACTORY)
@@ -111,7 +111,7 @@ def test_where_the_module_has_no_such_function_those_that_it_has_are_named(facto
         open_dataset(DataSettings(name=f"{factory_module}:absent"), (4, 4), 3)
     assert "It has: " in caught.value.hint
     assert "good" in caught.value.hint
-    assert "Dataset" not in caught.value.hint  # which it only imports
+    assert "Dataset" not in caught.value.hint  # the module only imports it
 
 
 def test_a_factory_may_raise_errors_of_the_tree(factory_module):

@@ -1,4 +1,4 @@
-"""Normalisation: one implementation in PyTorch, one in numpy for the device, and both give the same numbers."""
+"""Normalisation: the implementations in PyTorch and, for the device, in numpy give the same numbers."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""What is found in shards: each image beside its label, and what is no shard is named."""
+"""Indexing of shards: each image is found with its label, and files that are not shards are reported."""
 
 import gzip
 import io

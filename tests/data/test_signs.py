@@ -15,7 +15,7 @@ SIZE = (32, 32)
 
 @pytest.fixture
 def few(monkeypatch):
-    """Draw few images, so that a test takes little."""
+    """Draw only a few images, so that a test is fast."""
     monkeypatch.setattr(signs, "IMAGES_PER_CLASS", {"train": 4, "test": 2})
 
 
@@ -93,7 +93,7 @@ def test_grey_is_the_luma_of_the_colours(few, tmp_path):
 
 def test_what_was_drawn_is_read_again(few, tmp_path, monkeypatch):
     first = opened(tmp_path)
-    monkeypatch.setattr(signs, "photograph", None)  # whoever draws now fails
+    monkeypatch.setattr(signs, "photograph", None)  # drawing fails from here on
     assert same(first, opened(tmp_path))
 
 

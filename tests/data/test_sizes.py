@@ -9,7 +9,7 @@ from catro_deploy.settings import DataSettings
 
 @pytest.fixture
 def write(tmp_path):
-    """Write images of these (width, height) into train/ of one class; the others are 8x8."""
+    """Write images of the given (width, height) to train/ of one class; the other images are 8x8."""
 
     def write(*of_a):
         for split in ("train", "test"):

@@ -1,4 +1,4 @@
-"""Shards as a dataset: splits, classes and their names, and images that are decoded where they are."""
+"""Shards as a dataset: splits, classes and their names, and images decoded directly from the shards."""
 
 import numpy as np
 import pytest
@@ -106,7 +106,7 @@ def test_sizes_are_those_of_the_images(tmp_path):
 
 
 def test_processes_read_parts_of_it_as_one_does(tmp_path):
-    """As training does: worker processes, and under torchrun each process its own images."""
+    """As in training, with worker processes and, under torchrun, separate images for each process."""
     write_tar(tmp_path / "train.tar", samples([0, 1, 2] * 8))
     write_tar(tmp_path / "test.tar", samples([0, 1, 2]))
     train = opened(tmp_path).train
