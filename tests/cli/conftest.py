@@ -14,7 +14,7 @@ from tests.quick_stages import TABLE
 
 CHECKOUT = Path(__file__).parents[2]
 
-# The real command line over the quick stages, as a process of its own that signals can be sent to.
+# The real command line with the quick stages, in a separate process to which signals can be sent.
 QUICK = (
     "from catro_deploy import pipeline\n"
     "from tests.quick_stages import TABLE\n"
@@ -35,7 +35,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def catro(folder, monkeypatch):
-    """Run a command line over the quick stages in this process."""
+    """Run a command line with the quick stages in this process."""
     monkeypatch.setattr(pipeline, "STAGES", TABLE)
     monkeypatch.setattr(pipeline, "TRAIN", "tests.quick_stages:train")
 
@@ -47,7 +47,7 @@ def catro(folder, monkeypatch):
 
 @pytest.fixture
 def start(folder):
-    """Start a command line over the quick stages in a process of its own."""
+    """Start a command line with the quick stages in a separate process."""
 
     def popen(*arguments, environment=None, **options):
         return subprocess.Popen(
@@ -64,7 +64,7 @@ def start(folder):
 
 @pytest.fixture
 def the_run(folder):
-    """The only run folder's path."""
+    """A function that returns the path of the only run folder."""
 
     def find():
         (found,) = [path for path in (folder / "runs").iterdir() if (path / "stages.json").is_file()]

@@ -1,4 +1,4 @@
-"""A device that cannot be reached: a bundle is carried there, and its results are carried back."""
+"""A device that cannot be reached: a bundle is copied to it by hand, and its results are copied back."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ BOX = (folder("targets") / "x86-cpu.toml").read_text().replace("x86 CPU, ONNX Ru
 
 @pytest.fixture(scope="module")
 def template(tiny_template, tmp_path_factory) -> Path:
-    """A working folder with a run for a box that is nowhere in reach, up to what can be done without it."""
+    """A working folder with a run for an unreachable device, completed as far as possible without it."""
     work = tmp_path_factory.mktemp("bundle") / "work"
     shutil.copytree(tiny_template, work)
     (work / "box.toml").write_text(BOX.replace("batch = 1", 'batch = 1\ntransport = "bundle"'))
@@ -35,7 +35,7 @@ def template(tiny_template, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def run(template, tmp_path, monkeypatch) -> Path:
-    """A copy of that run; its working folder is the current one."""
+    """A copy of that run; its working folder is the current directory."""
     shutil.copytree(template, tmp_path / "work")
     monkeypatch.chdir(tmp_path / "work")
     (run,) = Path("runs").glob("box-*")
@@ -44,7 +44,7 @@ def run(template, tmp_path, monkeypatch) -> Path:
 
 
 def on_the_device(run: Path, place: Path, *, isolated: bool = True) -> subprocess.CompletedProcess[str]:
-    """Unpack the bundle and do what its README says, in an environment that knows nothing of this package."""
+    """Unpack the bundle and follow its README; ``isolated`` keeps PYTHONPATH from making this package importable."""
     with tarfile.open(run / "bundle.tar") as tar:
         tar.extractall(place, filter="data")
     there = place / "catro-bundle"
@@ -79,7 +79,7 @@ def test_there_and_back_again(run, tmp_path):
     assert "report: unchanged, skipped" in again.stderr
 
     before = result.read_bytes()
-    assert "Classifying" not in on_the_device(run, tmp_path).stdout  # all is done already
+    assert "Classifying" not in on_the_device(run, tmp_path).stdout  # everything has been done already
     assert result.read_bytes() == before
 
 
@@ -115,7 +115,7 @@ def no_base64(event):
 
 
 def edited(path: Path, kind: str, damage) -> None:
-    """Apply ``damage`` to the first piece of logits, or to the result of the job ``kind``, in a file of results."""
+    """Apply ``damage`` to the first logits event, or to the result of the job ``kind``, in a results file."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     events = [line["event"] for line in lines[1:]]
     if kind == "logits":
@@ -211,5 +211,5 @@ def test_a_jetson_builds_its_engines_itself(tiny, tmp_path):
     assert build["pruned"]["place"]["gpu"] == "Double of a GPU"
     assert bench["environment"]["runtime"].startswith("tensorrt ")
     assert verify["pruned"]["agreement"] == 1.0
-    assert not list(run.glob("*.engine"))  # they stay where they run
+    assert not list(run.glob("*.engine"))  # they stay on the device
     assert "Strongly typed engines" in (run / "report.md").read_text()

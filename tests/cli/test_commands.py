@@ -1,4 +1,4 @@
-"""The commands over the quick stages: what goes on with what, what is printed where, and exit codes."""
+"""The commands with the quick stages: which run a command continues, what is printed where, and exit codes."""
 
 import json
 

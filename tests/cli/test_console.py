@@ -42,7 +42,7 @@ def test_bars_go_when_their_task_ends_or_fails_and_can_start_again(screen):
 
 
 class Clock:
-    """Seconds as a test says."""
+    """A clock that the test sets, in seconds."""
 
     def __init__(self):
         self.now = 0.0
@@ -52,7 +52,7 @@ class Clock:
 
 
 def followed(capsys, steps, seconds, text=""):
-    """What a task of ``steps`` steps, each of so many ``seconds``, writes to a log."""
+    """The lines that a task of ``steps`` steps, each taking ``seconds``, writes to a log."""
     clock = Clock()
     with Lines(clock).task("Scoring", steps) as task:
         for _ in range(steps):
@@ -112,7 +112,7 @@ def test_notes_are_lines_on_stderr(capsys):
 
 
 def titles():
-    """Every title of a task that stands in the package as it is."""
+    """All task titles that are string literals in the package."""
     for path in Path(catro_deploy.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             called = isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2]

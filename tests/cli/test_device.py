@@ -1,6 +1,6 @@
-"""``device``: keeping, listing and checking; and engines of a device far away, over a real sshd.
+"""``device``: adding, listing and checking devices; and engines of a remote device, over a real sshd.
 
-The tutorial in tests/docs is a whole run there.
+The tutorial in tests/docs is a complete run on such a device.
 """
 
 import json
@@ -24,7 +24,7 @@ def own_config(tmp_path, monkeypatch):
 
 @pytest.fixture
 def far(tmp_path, monkeypatch):
-    """This machine as a device far away, added by the command line."""
+    """This machine as a remote device, added by the command line."""
     if MISSING:
         pytest.skip(MISSING)
     folder = tmp_path / "sshd"
@@ -105,7 +105,7 @@ def test_the_doctor_explains_a_device_that_does_not_answer(catro):
 
 @pytest.fixture
 def far_gpu(tmp_path, monkeypatch, tensorrt_there):
-    """This machine as a device far away, with doubles of TensorRT and of a GPU that are there only."""
+    """This machine as a remote device, with test doubles of TensorRT and of a GPU that exist only on that device."""
     if MISSING:
         pytest.skip(MISSING)
     folder = tmp_path / "sshd"

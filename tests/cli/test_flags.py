@@ -1,4 +1,4 @@
-"""Flags are made from the settings: what they are called, take, default to and say."""
+"""Flags are derived from the settings: their names, values, defaults and help texts."""
 
 import re
 
@@ -19,7 +19,7 @@ FOLDED = ("train", "profile", "prune", "finetune", "run")
 
 
 def options_of(name):
-    """The options of a command by their first name, as a call of it gets them."""
+    """The options of a command by their first name, as a call resolves them."""
     group = typer.main.get_command(app)
     _, command, _ = group.resolve_command(typer.Context(group), [name])
     return {option.opts[0]: option for option in command.params if option.param_type_name == "option"}
@@ -73,7 +73,7 @@ def test_paragraphs_of_a_help_fill_the_terminal(catro, monkeypatch):
     monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 200)
     shown = catro("run", "--help").stdout
     (line,) = (line for line in shown.splitlines() if line.strip().startswith("--budget auto --max-drop"))
-    assert "auto is the default if" in line  # here the docstring has a line break
+    assert "auto is the default if" in line  # the docstring has a line break here
 
 
 @pytest.mark.parametrize("command", FOLDED)

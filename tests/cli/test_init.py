@@ -25,7 +25,7 @@ def test_the_demo_can_train_and_run(catro, folder):
 
 
 def test_the_demos_network_does_not_learn_from_an_original_of_few_epochs(catro, folder):
-    """With the recipe's distillation it kept the original's errors; learning from labels alone it passed it."""
+    """With the recipe's distillation it kept the original's errors; trained on labels alone it surpassed it."""
     assert catro("init", "--demo", "--force").exit_code == 0
     settings = load_settings(folder / "catro.toml", {})
     assert follow_recipe(settings.finetune, reconstructed=True).distill == 0

@@ -1,4 +1,4 @@
-"""Wrong input and faults: one clear message, the right exit code, no traceback unless it is asked for."""
+"""Invalid input and internal errors: one clear message, the right exit code, no traceback unless requested."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What only a real process shows: signals, limits of the system, closed pipes, and what gets imported."""
+"""Behaviour that only a real process shows: signals, system limits, closed pipes and imports."""
 
 import os
 import resource
@@ -50,7 +50,7 @@ def test_a_stopped_run_goes_on_where_it_was(start, folder, kill, code):
     assert again.returncode == 0
     epochs = [line for line in diary(run) if line.startswith("epoch")]
     assert diary(run).count("prune") == 1
-    assert len(epochs) in (200, 201)  # at most the epoch that was being written runs twice
+    assert len(epochs) in (200, 201)  # at most the epoch that was being written is run twice
     assert done >= 3
 
 
@@ -109,7 +109,7 @@ def test_without_a_screen_a_short_training_is_one_line(start):
 
 @pytest.mark.parametrize(
     ("command", "heavy"),
-    [([], (*HEAVY, "pydantic")), (["run"], HEAVY), (["targets"], HEAVY)],  # Typer reads options by pydantic
+    [([], (*HEAVY, "pydantic")), (["run"], HEAVY), (["targets"], HEAVY)],  # Typer parses options with pydantic
 )
 def test_help_imports_nothing_heavy(command, heavy):
     program = (

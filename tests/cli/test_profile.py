@@ -1,4 +1,4 @@
-"""``profile``, and ``prune`` under a budget of latency, over real stages and a small network."""
+"""``profile``, and ``prune`` with a latency budget, with real stages and a small network."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ FIGURES = {"within_5", "within_10", "rmspe", "spearman"}
 
 @pytest.fixture
 def folder(tiny, monkeypatch):
-    """A working folder with a checkpoint of Blocks; candidates are timed for a moment only."""
+    """A working folder with a checkpoint of Blocks; candidates are timed only briefly."""
     save_weights(Blocks(3), tiny / "blocks.safetensors")
     monkeypatch.setattr(finding, "CANDIDATES", "./moment.toml")
     return tiny
@@ -28,7 +28,7 @@ def folder(tiny, monkeypatch):
 
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
-    """A place for profiles where none is."""
+    """An empty folder for profiles."""
     monkeypatch.setenv("CATRO_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "latency"
 
@@ -108,7 +108,7 @@ def test_budgets_in_nonsense_units(folder, budget):
 
 
 def test_a_budget_that_cannot_be_met_exits_with_3_and_names_the_fastest(folder):
-    """On a machine whose speed changed since the profile, the profile is blamed instead."""
+    """If the machine's speed has changed since the profile was measured, the message blames the profile instead."""
     result = command("prune", *NETWORK, "--budget", "1us")
     refused(result, 3, "The budget 1us ", "the fastest network", "of the original")
     if "The latency profile may be wrong" in result.stderr:
@@ -154,6 +154,6 @@ def test_a_profile_that_was_stopped_goes_on(folder, own_cache, monkeypatch):
 
 
 def lines(cache):
-    """Whole lines of the samples so far."""
+    """The complete lines of the samples file so far."""
     found = list(cache.glob("*/samples.jsonl"))
     return found[0].read_text().split("\n")[:-1] if found else []

@@ -1,4 +1,4 @@
-"""Flags of ``prune`` that reconstruction has reach it."""
+"""The reconstruction flags of ``prune`` take effect."""
 
 import json
 from pathlib import Path

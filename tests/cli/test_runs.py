@@ -1,4 +1,4 @@
-"""``catro-deploy runs`` over real run folders."""
+"""``catro-deploy runs`` on real run folders."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from tests.tiny import command, exit_code_of
 
 @pytest.fixture
 def two_runs(tiny, tiny_finished):
-    """Two finished runs below runs/, of which the second was fine-tuned for one epoch more."""
+    """Two finished runs in runs/; the second was fine-tuned for one more epoch."""
     for name in ("first", "second"):
         shutil.copytree(tiny_finished, tiny / "runs" / name)
     result = command("finetune", "--run", "runs/second", "--epochs", "3")

@@ -1,4 +1,4 @@
-"""Results on the screen, from a run folder's own files."""
+"""Results in the terminal, from the files of a run folder."""
 
 import io
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.report.made import (
 
 
 def lines(stage, content):
-    """What a terminal of 120 columns shows, without the blanks between a table's columns."""
+    """The lines in a terminal of 120 columns, with runs of spaces between table columns collapsed."""
     screen = io.StringIO()
     console = Console(width=120, highlight=False, file=screen)
     for part in RESULTS[stage].show(content, RunFolder(Path("a-run"))):
@@ -135,7 +135,7 @@ def test_a_target_out_of_reach_ends_with_what_was_not_checked_and_the_originals_
 
 
 def test_a_precision_by_name_has_its_row_in_the_summary():
-    """Where it is served, and where it is not."""
+    """With the precision served, and with it not served."""
     quantize = make_quantize()
     verify = make_verify(precision=Precisions("fp32", "int8"))
     shown = lines("report", make_report(make_plan(), verify, make_bench(), quantize=quantize))

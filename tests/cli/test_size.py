@@ -1,4 +1,4 @@
-"""The size of the images on the command line: assumed, printed, kept by the run, or required."""
+"""The image size on the command line: inferred, printed, kept by the run, or required."""
 
 from pathlib import Path
 

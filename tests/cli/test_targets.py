@@ -10,7 +10,7 @@ BOX = 'extends = "jetson-orin"\ntitle = "The box at press 3"\n[gpu]\nsms = 4\n[s
 
 @pytest.fixture(autouse=True)
 def own(tmp_path, monkeypatch):
-    """The user's folder for targets, and in the working folder a file to add to it."""
+    """The user's folder for targets; the working folder contains a file to add to it."""
     monkeypatch.setenv("CATRO_CONFIG", str(tmp_path / "config"))
     (tmp_path / "box.toml").write_text(BOX)
     return tmp_path / "config" / "targets"
