@@ -1,4 +1,4 @@
-"""Measured figures of README and documentation stand in the results, and wrong ones are found."""
+"""Measured figures in README and documentation match the stored results, and wrong figures are detected."""
 
 from benchmarks.accuracy.reconstruction import PAGE as RECONSTRUCTION
 from benchmarks.accuracy.reconstruction_page import page as reconstruction_page
@@ -30,7 +30,7 @@ def test_a_mean_is_that_of_all_seeds():
         "text": "Mean",
         "means": ["reconstruction.json/rows/resnet20-cifar10-0.5x-ours-gentle-10_epochs-?/accuracy"],
     }
-    assert problems("page", "Mean: 91.38%.", [entry]) == []  # of 91.45, 91.29 and 91.41%
+    assert problems("page", "Mean: 91.38%.", [entry]) == []  # mean of 91.45, 91.29 and 91.41%
     assert "91.45% is not" in problems("page", "Mean: 91.45%.", [entry])[0]
 
 

@@ -1,4 +1,4 @@
-"""Points, verdicts, page and pictures of the benchmark of fronts, on made-up rows; and one row that is really run."""
+"""Points, verdicts, page and plots of the benchmark of fronts on made-up rows, and rows that are actually run."""
 
 import argparse
 import json
@@ -91,13 +91,13 @@ def test_a_point_is_held_against_the_line_between_ours():
 
 
 def test_intervals_count():
-    # At 0.4 our line is at 85, its upper ends at 86 and, 0.02 further left, half a point higher: 86.5.
+    # At 0.4 our line is at 85 and its upper bound at 86; 0.02 further left the bound is half a point higher: 86.5.
     ours = point(0.2, 80, error=1, drift=0.02), point(0.6, 90, error=1, drift=0.02)
     assert side(point(0.4, 86.6, (L1, "usual")), *ours) == ("above", 1.6)
     assert side(point(0.4, 86.4, (L1, "usual")), *ours) == ("level", 1.4)
     assert side(point(0.4, 83.6, (L1, "usual")), *ours) == ("level", -1.4)
     assert side(point(0.4, 83.4, (L1, "usual")), *ours) == ("below", -1.6)
-    # Its own intervals too: one point of accuracy, and 0.04 of latency are another one.
+    # The other's intervals count as well: one point of accuracy, and 0.04 in latency, which is another point.
     assert side(point(0.4, 88.4, (L1, "usual"), error=1, drift=0.04), *ours) == ("level", 3.4)
     assert side(point(0.4, 88.6, (L1, "usual"), error=1, drift=0.04), *ours) == ("above", 3.6)
 
@@ -107,7 +107,7 @@ def test_points_have_wilsons_interval_and_the_mean_of_the_seeds():
     ((way, (one,)),) = points_of(results.values()).items()
     assert (way, one.budget, one.seeds) == (("ours", "gentle"), "0.5x", 2)
     assert one.latency == Interval(0.48, 0.47, 0.49)
-    # 0.9 of 400 images: (0.9 + z2 / 2 +- z * sqrt(0.09 / 400 + z2 / 4 / 400)) / (1 + z2), z2 = 1.96 ** 2 / 400.
+    # 0.9 on 400 images: (0.9 + z2 / 2 +- z * sqrt(0.09 / 400 + z2 / 4 / 400)) / (1 + z2), z2 = 1.96 ** 2 / 400.
     assert one.accuracy.value == pytest.approx(90)
     assert (one.accuracy.low, one.accuracy.high) == pytest.approx((86.67, 92.58), abs=0.01)
 
@@ -161,7 +161,7 @@ def test_a_picture_shows_every_point_and_its_bars():
     assert [kind for kind in kinds if kind.startswith("way")].count("way w0 ours") == 2  # one of them in the legend
     assert "way w2 gentle" in kinds
     assert "prefers-color-scheme:dark" in drawn
-    # The original, at 1x of 1.04: 52 + 588 / 1.04.
+    # The original is at 1x on an axis up to 1.04: 52 + 588 / 1.04.
     assert re.search(r'<circle class="soft" cx="617.4"', drawn)
 
 
@@ -204,7 +204,7 @@ def test_a_budget_that_was_missed_is_not_tried_again(tmp_path, monkeypatch):
 
 @pytest.fixture
 def briefly(tiny, monkeypatch):
-    """The tiny classifier is a task, and is timed for a moment."""
+    """Make the tiny classifier a task and time it only briefly."""
     monkeypatch.setitem(CASES, "tiny", Case("Tiny", "tests.tiny:TinyNet", "tiny.safetensors", "cifar10", (), size=16))
     moment = load_latency_protocol(str(tiny / "moment.toml"))
     monkeypatch.setattr(peers, "load_latency_protocol", lambda name: moment)

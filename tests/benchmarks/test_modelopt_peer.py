@@ -1,4 +1,4 @@
-"""What a subnet in another order of channels keeps of each group."""
+"""Which channels of each group a subnet keeps, even in another order."""
 
 import copy
 

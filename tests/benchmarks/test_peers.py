@@ -1,4 +1,4 @@
-"""torch-pruning at widths of ours, and what its importances are given."""
+"""torch-pruning at our widths, and the inputs of its importances."""
 
 import json
 
@@ -52,7 +52,7 @@ def test_what_meets_the_budget_is_measured_twice_and_serves_all_importances(tmp_
 
 
 def test_the_widths_with_most_multiply_accumulates_that_meet_the_budget_are_taken(tiny, monkeypatch):
-    """At a ratio of 0.475 6 and 8 channels stay, or 12, which is no multiple of 8, and 8. Both meet the budget."""
+    """At a ratio of 0.475, 6 and 8 channels are kept, or 12 (not a multiple of 8) and 8. Both meet the budget."""
     monkeypatch.setattr(peers, "STEP", 0.475)
     settings = load_settings(tiny / "catro.toml", {"prune": {"budget": "0.5x"}})
     timed = TimedWidths(tiny / "widths.json")
@@ -85,7 +85,7 @@ def test_every_importance_prunes_all_groups_by_the_ratio_and_twice_alike(importa
 
 
 def single_gradients(model):
-    """Of each image's cross entropy, by another way: parameter -> image -> gradient."""
+    """Gradients of each image's cross entropy, computed in another way: parameter -> image -> gradient."""
     weights = {name: value.detach() for name, value in model.named_parameters()}
     statistics = dict(model.named_buffers())
 

@@ -1,4 +1,4 @@
-"""Which change of the code makes a stored row stale, and what is known of rows without a digest."""
+"""Which code changes make a stored row stale, and the state of rows without a digest."""
 
 import json
 import sys
@@ -78,7 +78,7 @@ def test_rows_are_found_by_machine_in_lists_and_as_whole_files():
 def test_writing_stamps_new_and_changed_rows_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(common, "RESULTS", tmp_path)
     common.write_result("bench.json", {"rows": {"old": {"us": 1}, "changed": {"us": 2}}})
-    assert "made" not in (tmp_path / "bench.json").read_text()  # pytest is no benchmark
+    assert "made" not in (tmp_path / "bench.json").read_text()  # pytest is not a benchmark
     name = "benchmarks.accuracy.search"
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=SimpleNamespace(name=name)))
     common.write_result("bench.json", {"rows": {"old": {"us": 1}, "changed": {"us": 3}, "new": {"us": 4}}})

@@ -1,4 +1,4 @@
-"""docs/results.md is what the stored results say."""
+"""docs/results.md matches the stored results."""
 
 from benchmarks import results_page
 

@@ -1,11 +1,11 @@
-"""Rows of benchmarks: which are run, and what is kept of them."""
+"""Rows of benchmarks: which are run, and which results are kept."""
 
 import json
 
 from benchmarks import common, rows
 from benchmarks.accuracy.reconstruction_rows import rows_of
 
-NOWHERE = "no.such.module"  # to run a row by it fails
+NOWHERE = "no.such.module"  # running a row with it fails
 
 
 def test_results_of_another_machine_are_taken_and_rows_that_fail_passed_over(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""The criterion of comparison against explicit least squares."""
+"""The criterion for comparison, checked against explicit least squares."""
 
 import torch
 

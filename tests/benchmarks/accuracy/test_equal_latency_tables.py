@@ -13,7 +13,7 @@ def result(
 
 
 def tables(*results: dict[str, object]) -> list[list[str]]:
-    """The cells of all lines of all tables."""
+    """The cells of all rows of all tables."""
     text = machine_tables("a processor", {str(place): row for place, row in enumerate(results)}, NAMES)
     assert text.startswith("a processor")
     return [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]

@@ -38,7 +38,7 @@ def test_seeds_are_averaged_and_stand_above_the_goal():
     (before,) = [line for line in text if line.startswith("| before |")]
     (goal,) = [line for line in text if line.startswith("| goal |")]
     assert ours.split(" | ")[2:] == ["0.496x", "48.0%", "90.00", "-", "91.00 (90.00 to 92.00)", "- |"]
-    assert before.split(" | ")[4] == "14.00"  # statistics of its own, where nothing was solved again
+    assert before.split(" | ")[4] == "14.00"  # with re-estimated statistics, since no layers were solved again
     assert goal.split(" | ")[4:] == [">= 84.0", ">= 86.5", ">= 90.2", ">= 91.3 |"]
 
 

@@ -1,4 +1,4 @@
-"""Multiply-accumulates by formulas and as torch counts them: where they agree, and that a difference is found."""
+"""Multiply-accumulates by formula and as counted by torch: they agree, and a difference is detected."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from catro_deploy.graph.coupling.trace import trace
 
 
 class Products(nn.Module):
-    """Of 8 x 8 images: every position meets every other one in two products of feature maps."""
+    """On 8x8 images, two products of feature maps combine every position with every other one."""
 
     def __init__(self) -> None:
         super().__init__()

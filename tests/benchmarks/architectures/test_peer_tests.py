@@ -1,4 +1,4 @@
-"""The networks of torch-pruning's tests: they run, the table says what rows say, and one goes through both."""
+"""The networks of torch-pruning's tests: they run, the table agrees with the rows, and both tools prune one of them."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The scoreboard: what its page says of results, and one small model taken through all steps."""
+"""The scoreboard: how its page shows results, and one small model taken through all steps."""
 
 import argparse
 from types import SimpleNamespace
@@ -227,4 +227,4 @@ def test_networks_of_transformers_are_built_from_the_folders_that_are_written(tm
     assert model_name("torchvision:resnet18", tmp_path) == "torchvision:resnet18"
     assert size_of("transformers:resnet", None) == 224
     model = build_model(model_name("transformers:efficientnet", tmp_path), 1000)
-    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 1) == 5.3  # of B0, by its paper
+    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 1) == 5.3  # as in the paper, for B0

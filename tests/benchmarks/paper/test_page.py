@@ -1,4 +1,4 @@
-"""The page of the paper's tables: figures by hand, and what was not run."""
+"""The page with the paper's tables: figures checked by hand, and rows that were not run."""
 
 from benchmarks.paper.page import page
 from benchmarks.paper.rows import rows_of

@@ -34,7 +34,7 @@ def test_a_line_says_what_integers_cost_and_give():
 @pytest.mark.parametrize("shown", [True, False])
 def test_integers_that_are_not_served_show_no_accuracy(shown):
     row = ROW | {"served": "fp32", "budget": WHOLE, "kept": None, "operators": None, "profile": None}
-    if not shown:  # nothing of it kept the accuracy, so it was not timed
+    if not shown:  # no int8 candidate kept the accuracy, so none was timed
         row["candidates"] = {"fp32": ROW["candidates"]["fp32"]}
     found = dict(zip(HEADS, cells(row), strict=True))
     assert (found["int8"], found["drop"], found["budget"]) == ("not served", "", "as it is")

@@ -1,4 +1,4 @@
-"""The lines of the tables of int8 in OpenVINO."""
+"""The rows of the tables for int8 in OpenVINO."""
 
 from benchmarks.precision.openvino_int8_tables import FORM_HEADS, WORTH_HEADS, form_cells, worth_cells
 

@@ -1,4 +1,4 @@
-"""The commands that are to run on a GPU: what they are given is valid, and what they say is kept."""
+"""The commands that run on a GPU: their input is valid, and their output is kept."""
 
 import json
 from pathlib import Path
