@@ -1,4 +1,4 @@
-"""The look at the original before it is pruned, on networks whose answers are known by hand."""
+"""The check of the original before pruning, on networks with known outputs."""
 
 import pytest
 import torch
@@ -14,14 +14,14 @@ QUICK = {"budget": "100%flops", "d_min": 1, "compute": "cpu", "class_names": CLA
 
 
 def batches(change=lambda images: images, relabel=lambda labels: labels):
-    """Images of red, green and blue, normalised as the network takes them, then changed."""
+    """Red, green and blue images, normalised as the network expects them, then changed."""
     split = dataset(None, (8, 8), 3).train
     images = (split.images(range(30)) / 255 - 0.5) / 0.25
     return [(change(images), relabel(torch.from_numpy(split.labels)))]
 
 
 def warned(network, loader, **options):
-    """The plan's first look, and what was warned of."""
+    """Prune ``network`` and return the plan's first look and the warning."""
     with pytest.warns(CatroWarning) as caught:
         pruned = catro_deploy.prune(network, loader, **QUICK | options)
     assert [warning.filename for warning in caught] == [__file__]
@@ -62,7 +62,7 @@ def test_only_the_wanted_classes_count():
 
 def test_pixels_that_were_not_normalised_are_found():
     network = ColourNet(3)
-    with torch.no_grad():  # blue wins over all, unless pixels are large
+    with torch.no_grad():  # blue always wins unless pixel values are large
         network.fc.bias[2] = 20.0
     _, said = warned(network, batches(lambda images: images * 0.25 + 0.5))
     assert "With mean = [0, 0, 0] and std = [0.003922, 0.003922, 0.003922] it has 100.00% of 30" in said

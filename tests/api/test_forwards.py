@@ -1,4 +1,4 @@
-"""Pruning of networks whose forwards are written in other ways than torchvision's, from the API's side."""
+"""Pruning of networks whose forward methods differ from torchvision's, through the API."""
 
 import re
 
@@ -23,7 +23,7 @@ def batches(size: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 class OctaveConv2d(nn.Conv2d):
-    """A convolution of maps of two resolutions, which gives maps of two resolutions."""
+    """A convolution that reads and outputs feature maps of two resolutions."""
 
     def forward(self, maps: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
         high, low = maps
@@ -94,7 +94,7 @@ def test_a_budget_that_what_stays_does_not_allow():
 
 
 class Guarded(nn.Module):
-    """Looks at its maps, so that nothing can be known of what it does with them."""
+    """A module whose forward depends on the values of its feature maps, so that it cannot be traced."""
 
     def __init__(self) -> None:
         super().__init__()

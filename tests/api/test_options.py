@@ -1,4 +1,4 @@
-"""Keywords of the Python API are written from the settings."""
+"""The keywords of the Python API are generated from the settings."""
 
 import pytest
 

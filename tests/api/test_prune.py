@@ -36,7 +36,7 @@ QUICK = {"budget": "50%flops", "samples_per_class": 16, "compute": "cpu"}
 
 
 def loader(split="train", batch_size=16):
-    """The tiny images as a user has them: normalised, in batches, class by class."""
+    """The tiny images as a user provides them: normalised, in batches, ordered by class."""
     images = getattr(dataset(None, (SIZE, SIZE), 3), split)
     tensors = TensorDataset(normalise(images.pixels, MEAN, STD), torch.from_numpy(images.labels))
     return DataLoader(tensors, batch_size=batch_size)
@@ -96,7 +96,7 @@ def test_the_given_model_stays_as_it_was():
 
 
 def test_it_does_what_the_command_line_does(tmp_path):
-    """Of all 24 images a class, so that nothing is drawn."""
+    """With all 24 images per class, so that nothing is sampled randomly."""
     save_weights(lively(), tmp_path / "tiny.safetensors")
     pruning = {"budget": "40%flops", "classes": ["across", "down"], "samples_per_class": 24, "compute": "cpu"}
     settings = Settings.model_validate(
@@ -111,7 +111,7 @@ def test_it_does_what_the_command_line_does(tmp_path):
     found = catro_deploy.prune(
         lively(), loader(), name="tests.tiny:network", class_names=CLASSES, mean=MEAN, std=STD, **pruning
     )
-    assert replace(found.plan, first_look=None) == replace(expected, first_look=None)  # of other images
+    assert replace(found.plan, first_look=None) == replace(expected, first_look=None)  # computed on other images
     for weights, network in (("pruned", found.model), ("original", found.original)):
         there = networks.load(run, weights=weights).state_dict()
         assert all(torch.equal(there[name], tensor) for name, tensor in network.state_dict().items())
@@ -124,7 +124,7 @@ def test_a_generator_is_enough():
 
 @pytest.fixture
 def traces(monkeypatch):
-    """A list that grows with each trace: the last step of one, for a network in which nothing is doubtful."""
+    """A list with one entry per trace: it records the last step of a trace, which runs once if nothing is doubtful."""
     found = []
 
     def noted(*given):
@@ -204,7 +204,7 @@ class Maps(TinyNet):
 
 
 class Sums(TinyNet):
-    """Five logits of three outputs of the last layer."""
+    """Five logits made from three outputs of the last layer."""
 
     def forward(self, x):
         three = super().forward(x)
@@ -212,7 +212,7 @@ class Sums(TinyNet):
 
 
 class HeadFirst(TinyNet):
-    """Another layer runs after the one of the logits."""
+    """Another layer runs after the layer of the logits."""
 
     def __init__(self, classes):
         super().__init__(classes)

@@ -60,7 +60,7 @@ def test_without_epochs_nothing_is_trained(pruned):
 
 
 def test_the_network_from_before_is_kept_where_training_made_it_worse(pruned):
-    """At this rate nothing is left of what it knew."""
+    """This learning rate destroys everything that the network had learnt."""
     trained = pruned.finetune(loader(), validation=loader("validation"), **TRAINING)
     before = copy.deepcopy(pruned.model)
     ruin = TRAINING | {"epochs": 1, "steps": 1, "learning_rate": 50.0}
@@ -137,11 +137,11 @@ def test_the_onnx_files_compute_the_same_and_tell_what_they_are(pruned, tmp_path
         file = pruned.export(tmp_path / f"{which}.onnx", network=which)
         assert_same_as_torch(network, file, 1, SHAPE)
         with open_runner("onnxruntime", file, 1) as runner:
-            told = dict(runner.metadata)
-        assert json.loads(told["classes"]) == ["across", "even"]
-        assert json.loads(told["mean"]) == list(MEAN)
-        assert (told["network"], told["plan_sha256"]) == (which, file_hash(tmp_path / "saved" / "plan.json"))
-        assert "model" not in told
+            metadata = dict(runner.metadata)
+        assert json.loads(metadata["classes"]) == ["across", "even"]
+        assert json.loads(metadata["mean"]) == list(MEAN)
+        assert (metadata["network"], metadata["plan_sha256"]) == (which, file_hash(tmp_path / "saved" / "plan.json"))
+        assert "model" not in metadata
 
 
 def test_a_dynamic_batch_takes_any_number_of_images(pruned, tmp_path):
@@ -207,7 +207,7 @@ def test_without_a_factory_it_says_what_is_missing(pruned, tmp_path):
 
 
 class Narrow(TinyNet):
-    """The names of TinyNet, other widths."""
+    """Same layer names as TinyNet, different widths."""
 
     def __init__(self, classes):
         super().__init__(classes)

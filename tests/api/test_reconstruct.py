@@ -1,4 +1,4 @@
-"""Options of ``prune`` that reconstruction has."""
+"""The reconstruction options of ``prune``."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def test_images_alone_are_enough_for_obs(allocation):
 
 
 def test_images_alone_are_enough_where_three_groups_meet():
-    """No exact allocation is possible there: the greedy one takes its place."""
+    """Exact allocation is not possible in that case; greedy allocation is used instead."""
 
     class Nine(nn.Module):
         def __init__(self):
@@ -87,14 +87,14 @@ def test_the_last_layer_aims_at_the_wanted_logits():
 
 
 class ScaledConv(nn.Conv2d):
-    """A convolution with a forward of its own, which no plain one computes: what it reads cannot be followed."""
+    """A convolution with its own forward, which no plain convolution computes: its input cannot be traced."""
 
     def forward(self, x):
         return 1.5 * nn.functional.conv2d(nn.functional.pad(x, (0, 1, 0, 1)), self.weight, self.bias, self.stride)
 
 
 class Notes(Silent):
-    """Keeps the notes."""
+    """Records the notes."""
 
     def __init__(self):
         self.notes = []
