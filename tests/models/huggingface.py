@@ -1,4 +1,4 @@
-"""Folders as Hugging Face transformers saves them, of small networks with random weights."""
+"""Folders as saved by Hugging Face transformers, for small networks with random weights."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ SMALL = {
     "resnet": {"hidden_sizes": [32, 64, 96, 128], "depths": [1, 1, 2, 1], "embedding_size": 16},
     "textnet": {"hidden_sizes": [16, 16, 32, 32, 48], "stem_out_channels": 16, "image_size": [64, 64]},
 }
-"""Every convolutional classifier of transformers, small: what its configuration says."""
+"""Configuration values that make a small version of every convolutional classifier in transformers."""
 
 PREPROCESSOR = {
     "image_processor_type": "ViTImageProcessor",
@@ -31,7 +31,7 @@ PREPROCESSOR = {
 
 
 def save_network(folder: Path, kind: str = "resnet", names: tuple[str, ...] = ("first", "second", "third")):
-    """Write config.json, model.safetensors and preprocessor_config.json to ``folder``; the network of transformers."""
+    """Write config.json, model.safetensors and preprocessor_config.json to ``folder``; return transformers' network."""
     transformers = pytest.importorskip("transformers")
     ids = {name: index for index, name in enumerate(names)}
     config = transformers.AutoConfig.for_model(kind, id2label=dict(enumerate(names)), label2id=ids, **SMALL[kind])

@@ -1,4 +1,4 @@
-"""Weights in and out: what is understood, what is refused, and with what words."""
+"""Loading and saving weights: the supported formats, and the errors for everything else."""
 
 import os
 

@@ -11,7 +11,7 @@ from tests.report.made import make_trained
 
 
 class TwoHeads(nn.Module):
-    """As many logits as classes, and a layer of twice as many rows before them."""
+    """A network whose number of classes is ambiguous: its two layers have the same rows only for two classes."""
 
     def __init__(self, classes):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Names to networks."""
+"""Building networks by name."""
 
 import sys
 
@@ -35,7 +35,7 @@ def test_shapes():
     [
         ("cifar_resnet20", None),
         ("torchvision:resnet18", 224),
-        ("torchvision:inception_v3", 299),  # as the papers of these two have it
+        ("torchvision:inception_v3", 299),  # as in the papers of this network and the next
         ("torchvision:efficientnet_b1", 240),
         ("timm:tf_efficientnet_b1", 240),
         ("timm:inception_v3", 299),

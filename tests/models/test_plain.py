@@ -1,4 +1,4 @@
-"""Computed weights, written out: the network computes the same, and its channels can be cut."""
+"""Computed weights replaced by plain ones: the network computes the same, and its channels can be pruned."""
 
 import copy
 
@@ -13,7 +13,7 @@ from catro_deploy.models.plain import write_out_weights_
 
 
 class Normed(nn.Module):
-    """Four classes; a convolution with weight norm, used twice, and one with spectral norm."""
+    """By default four classes; a convolution with weight norm, used twice, and one with spectral norm."""
 
     def __init__(self, classes: int = 4) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Images prepared as the image processors of transformers do it."""
+"""Images prepared in the same way as by the image processors of transformers."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ CASES = {
 
 
 def photograph(height, width, seed=0):
-    """Noise over a gradient: every way to resize shows."""
+    """Noise over a gradient, on which every resizing method gives a different result."""
     noise = np.random.default_rng(seed).integers(0, 128, (height, width, 3))
     slope = np.linspace(0, 127, width, dtype=np.int64)[None, :, None]
     return Image.fromarray((noise + slope).astype(np.uint8))
@@ -63,7 +63,7 @@ def folder_with(folder, kind, **values):
 
 
 def prepared(folder, image):
-    """As the pipeline does it: pixels of 0..255 in the form, over 255, less the mean, over the deviation."""
+    """Return (pixels / 255 - mean) / std of the resized image, as in the pipeline, and the smallest step of a level."""
     found = preparation(folder)
     form = ImageForm(found.size, 3, found.resize, found.interpolation)
     pixels = np.asarray(form.applied(image), dtype=np.float64).transpose(2, 0, 1) / 255
@@ -72,7 +72,7 @@ def prepared(folder, image):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("sides", [(90, 120), (120, 90), (70, 70)])  # both margins even: see the test of odd ones
+@pytest.mark.parametrize("sides", [(90, 120), (120, 90), (70, 70)])  # even margins; odd ones are tested below
 def test_every_pixel_equals_the_librarys(tmp_path, case, sides):
     kind, values = CASES[case]
     folder, image = folder_with(tmp_path, kind, **values), photograph(*sides)
@@ -91,7 +91,7 @@ def test_its_other_backend_differs_by_rounding_at_most(tmp_path):
 
 
 def test_an_odd_margin_may_be_a_pixel_to_the_side(tmp_path):
-    # A margin of 67 - 56 = 11: the library cuts from its half rounded down, 5, and torchvision from round(5.5) = 6.
+    # The margin is 67 - 56 = 11: the library crops from half of it rounded down, 5, torchvision from round(5.5) = 6.
     folder = folder_with(
         tmp_path, "BitImageProcessor", size={"shortest_edge": 67}, crop_size={"height": 56, "width": 56}
     )

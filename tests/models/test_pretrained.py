@@ -1,4 +1,4 @@
-"""Weights that libraries publish, without downloading any."""
+"""Weights published by libraries, without downloading any."""
 
 import hashlib
 
@@ -37,7 +37,7 @@ def test_default_weights_are_the_librarys():
 
 
 def test_inceptions_normalise_their_input_once_more():
-    # Theirs: x * (std / 0.5) + (mean - 0.5) / 0.5, of what was normalised by mean and std.
+    # Theirs: x * (std / 0.5) + (mean - 0.5) / 0.5, applied to x normalised by mean and std.
     weights = torchvision.models.get_model_weights("googlenet").DEFAULT
     network = torchvision.models.googlenet(weights=None, init_weights=False, transform_input=True)
     pixels = torch.rand(2, 3, 8, 8)
@@ -70,7 +70,7 @@ def test_weights_are_taken_from_the_cache_or_downloaded_whole(tmp_path, monkeypa
     published = tmp_path / "published.pth"
     published.write_bytes(b"weights")
     here = type(found)(**{**vars(found), "url": published.as_uri()})
-    with pytest.raises(ModelError) as refused:  # the sum in the name of the file is another
+    with pytest.raises(ModelError) as refused:  # the checksum in the file name differs
         fetch(here)
     assert str(found.file) in refused.value.hint
     assert not found.file.exists()

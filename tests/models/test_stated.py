@@ -16,7 +16,7 @@ WEIGHTS = {"weight": torch.zeros(2)}
         ({"val_acc": 0.97}, 0.97),
         ({"best_acc1": torch.tensor(97.0)}, 0.97),
         ({"Accuracy": 1}, 1.0),
-        ({"train_acc": 0.99, "val_acc": 0.9}, 0.9),  # of the two the more honest
+        ({"train_acc": 0.99, "val_acc": 0.9}, 0.9),  # the more honest of the two
         ({"epoch": 90}, None),
         ({"acc": "high"}, None),
         ({"acc": float("nan")}, None),
