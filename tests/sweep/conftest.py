@@ -8,7 +8,7 @@ from tests.tiny import CHECKOUT
 
 @pytest.fixture
 def quick(tiny, monkeypatch):
-    """A working folder in which steps run the quick stages, each in a process of its own."""
+    """A working folder in which steps run the quick stages, each in a separate process."""
     monkeypatch.setattr(pipeline, "STAGES", TABLE)
     monkeypatch.setattr(orders, "MODULE", "tests.sweep.quick_step")
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))

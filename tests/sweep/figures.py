@@ -1,4 +1,4 @@
-"""What a cell of a sweep has measured."""
+"""Made-up measurements of a sweep cell."""
 
 from catro_deploy.records.sweep import CellFigures
 

@@ -1,4 +1,4 @@
-"""The process of a step over the quick stages of ``tests.quick_stages``."""
+"""The process of a step that runs the quick stages of ``tests.quick_stages``."""
 
 import sys
 

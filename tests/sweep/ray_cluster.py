@@ -1,6 +1,6 @@
-"""A Ray cluster of two nodes on this machine, as a process of its own: prints its address, kills the second on request.
+"""A Ray cluster of two nodes on this machine: prints its address; kills and adds the second node on request.
 
-The first node trains and offers nothing else; the second offers what ``RESOURCES`` says.
+Runs in a separate process. Its arguments are the options of the first and the second node, as JSON.
 """
 
 import json

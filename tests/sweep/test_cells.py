@@ -1,4 +1,4 @@
-"""The cells of a sweep: names, settings, and what is refused before any of them starts."""
+"""The cells of a sweep: names, settings, and errors that are raised before any of them starts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The course of a sweep, over an engine that does nothing but keep to its rules."""
+"""The execution of a sweep, with a fake engine that only follows the engine protocol."""
 
 import pytest
 
@@ -18,7 +18,7 @@ PRUNE, FINETUNE, MEASURE = STEPS
 
 
 class Heard:
-    """A watcher that keeps what it was told."""
+    """A watcher that records its calls."""
 
     def __init__(self):
         self.said = []
@@ -34,7 +34,7 @@ class Heard:
 
 
 class Scripted:
-    """An engine whose jobs end in the order in which they were started, each with the event that ``ends`` gives."""
+    """An engine whose jobs finish in the order in which they were started, each with the event from ``ends``."""
 
     def __init__(self, ends, slots=2):
         self.ends, self.slots = ends, slots
@@ -176,14 +176,14 @@ def test_a_board_is_measured_on_by_one_at_a_time_while_trainings_go_on(cells, mo
     assert engine.fits(job(cells[1]))
     engine.start(job(cells[1]))
     engine.start(job(cells[1]))
-    assert not engine.fits(job(cells[1]))  # three are enough
+    assert not engine.fits(job(cells[1]))  # three jobs are the limit
 
 
 def test_memory_bounds_what_runs_side_by_side(cells, monkeypatch):
     monkeypatch.setattr(LocalEngine, "_follow", lambda self, job, gpu: None)
     engine = LocalEngine(8, 1)
     monkeypatch.setattr(local, "available_bytes", lambda: 2**20)
-    assert engine.fits(job(cells[0]))  # alone it is let try
+    assert engine.fits(job(cells[0]))  # a job may always run alone
     engine.start(job(cells[0]))
     assert not engine.fits(job(cells[1]))
 

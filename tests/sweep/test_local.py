@@ -1,4 +1,4 @@
-"""Sweeps on this machine through the command line: real processes over the quick stages, and a whole one."""
+"""Sweeps on this machine through the command line: real processes with quick stages, and one with the real stages."""
 
 import itertools
 import json
@@ -86,7 +86,7 @@ def test_what_was_missed_and_what_failed_have_exit_codes_of_their_own(quick, mon
     missed = command("sweep", "--budgets", "50%flops", "--max-drop", "1")
     assert missed.exit_code == 3
     assert "1 cell of 1 missed what was asked: x86-cpu-all-50pct-flops." in missed.stderr
-    assert command("sweep", "--budgets", "50%flops", "--max-drop", "1").exit_code == 3  # from the records
+    assert command("sweep", "--budgets", "50%flops", "--max-drop", "1").exit_code == 3  # from the stored records
 
     monkeypatch.setenv("QUICK_FAIL", "finetune:fault")
     failed = command("sweep", "--budgets", "30%flops", "--folder", "runs/other")
@@ -134,12 +134,12 @@ def test_a_stopped_sweep_goes_on_where_it_was_and_leaves_nothing_running(quick, 
     _, stderr = again.communicate(timeout=60)
     assert again.returncode == 0, stderr
     epochs = [line for line in diary(run) if line.startswith("epoch")]
-    assert len(epochs) in (30, 31)  # at most the epoch that was being written runs twice
+    assert len(epochs) in (30, 31)  # at most the epoch that was being written is run twice
     assert diary(run).count("prune") == 1
 
 
 def wait_until_still(run):
-    """Until nobody holds ``run`` any more; it must not take long."""
+    """Wait until no process holds the lock of ``run``; it must be released within 10 s."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:

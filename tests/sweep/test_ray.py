@@ -25,7 +25,7 @@ DATED = {"stages.json", "diary.txt"}
 
 
 class Nodes:
-    """A cluster whose first node trains two cells at a time, and whose second one at a time, and measures."""
+    """A cluster whose first node trains two cells at a time; the second trains one at a time and measures."""
 
     def __init__(self):
         second = {"num_cpus": 1, "resources": {"device:x86-cpu": 1}}
@@ -39,7 +39,7 @@ class Nodes:
         )
         self.address = self.process.stdout.readline().strip()
 
-    def tell(self, what):
+    def request(self, what):
         self.process.stdin.write(f"{what}\n")
         self.process.stdin.flush()
         return self.process.stdout.readline().strip()
@@ -56,7 +56,7 @@ def nodes():
 
 
 def sweep(*arguments):
-    """A sweep over the quick stages, in a process of its own."""
+    """Start a sweep with the quick stages in a separate process."""
     command_line = [sys.executable, "-c", QUICK, "sweep", *arguments]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command_line, text=True, env=os.environ | ENVIRONMENT, **streams)
@@ -69,7 +69,7 @@ def finished(process):
 
 
 def files_of(folder):
-    """The hashes of what a run folder holds, but for locks and what is dated."""
+    """The hashes of the files in a run folder, except hidden files such as locks, and files with dates."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name not in DATED]
     return {str(path.relative_to(folder)): file_hash(path) for path in files if not path.name.startswith(".")}
 
@@ -92,7 +92,7 @@ def test_twelve_cells_on_two_nodes_are_those_of_one_machine_and_none_measure_at_
     trained = [
         (step["began"], step["ended"]) for cell in theirs["cells"] for step in cell["steps"] if not step["device"]
     ]
-    assert any(b < d and c < a for (b, a), (c, d) in itertools.combinations(trained, 2))  # side by side
+    assert any(b < d and c < a for (b, a), (c, d) in itertools.combinations(trained, 2))  # in parallel
 
 
 @pytest.mark.slow
@@ -123,8 +123,8 @@ def test_a_node_that_is_killed_costs_an_epoch_at_most(quick, nodes, carry):
     runs = [RunFolder(quick / "lost" / f"jetson-orin-all-{share}pct-flops") for share in (50, 40, 30)]
     wait_until(lambda: all(saved(run) >= 5 for run in runs), process)
     before = {run.path.name: saved(run) for run in runs}
-    assert nodes.tell("kill") == "killed"
-    assert nodes.tell("add") == "added"
+    assert nodes.request("kill") == "killed"
+    assert nodes.request("add") == "added"
     found = finished(process)
 
     assert {cell["status"] for cell in found["cells"]} == {"done"}
@@ -137,7 +137,7 @@ def test_a_node_that_is_killed_costs_an_epoch_at_most(quick, nodes, carry):
 
 
 def saved(run):
-    """The epochs that the training in ``run`` has saved."""
+    """The number of epochs that the training in ``run`` has saved."""
     try:
         return len(json.loads(run.finetune_state.read_text()))
     except (FileNotFoundError, ValueError):
