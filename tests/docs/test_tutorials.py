@@ -1,4 +1,4 @@
-"""Each tutorial is followed as it stands, with smaller networks, less training and shorter measurements."""
+"""Each tutorial is followed as written, but with smaller networks, less training and shorter measurements."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def signs(tmp_path_factory):
 
 @pytest.fixture
 def after_signs(signs, tmp_path):
-    """A copy of it, for tutorials that continue there."""
+    """A copy of that folder, for tutorials that continue from it."""
     shutil.copytree(signs, tmp_path / "signs")
     return tmp_path / "signs"
 
@@ -71,7 +71,7 @@ def test_traffic_signs_on_a_cpu(signs):
 
 
 def test_int8(after_signs):
-    # The original has all of these images right, so agreement counts.
+    # The original classifies all of these images correctly, so agreement decides.
     replaced = {"speed_limits": "stripes", "validation accuracy ": "agreement, validation images "}
     follow(TUTORIALS / "int8.md", after_signs, replaced, bench={"protocol": "quick"}, **SMALL)
     assert (after_signs / "int8" / "pruned.safetensors").is_file()
@@ -79,7 +79,7 @@ def test_int8(after_signs):
 
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
 def test_a_jetson_over_ssh(after_signs, tmp_path, monkeypatch):
-    """By a real sshd on this machine, which is the device."""
+    """Over a real sshd on this machine, which serves as the device."""
     monkeypatch.setenv("CATRO_CONFIG", str(tmp_path / "config"))
     (tmp_path / "sshd").mkdir()
     there = f"--ssh far --python {sys.executable} --folder {tmp_path / 'far'}"
@@ -103,7 +103,7 @@ def test_a_jetson_over_ssh(after_signs, tmp_path, monkeypatch):
 
 
 def test_a_subset_of_an_imagenet_network(tmp_path, monkeypatch):
-    """A smaller network of the same library; its weights are random, in the place of the published ones."""
+    """With a smaller network of the same library; random weights replace the published ones."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
     torch.manual_seed(0)
     cached = pretrained("timm:lcnet_050", "DEFAULT").file
@@ -130,7 +130,7 @@ def draw_photographs(root: Path, folders) -> None:
 
 @pytest.fixture
 def with_examples(tmp_path, monkeypatch):
-    """A folder with ``examples``; modules are taken from there."""
+    """A folder with a copy of ``examples``; modules are imported from it."""
     shutil.copytree(CHECKOUT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.syspath_prepend(tmp_path)
     torch.manual_seed(0)

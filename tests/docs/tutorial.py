@@ -1,11 +1,11 @@
-"""Follows a tutorial: writes its files and runs its commands and its Python, in order, in a folder.
+"""Follow a tutorial: write its files and run its commands and Python code, in order, in a folder.
 
-- A block with a title is a file; one that lies in the folder already must hold the block's text.
-- ``console``: lines behind ``$`` are run; the lines below must be printed, in that order, whatever their figures.
-- ``python`` without a title is run; a ``text`` block right behind it is what it prints.
+- A block with a title is a file; if the file exists in the folder already, it must contain the block's text.
+- ``console``: lines after ``$`` are run; the lines below must be printed, in that order, with any figures.
+- ``python`` without a title is run; a ``text`` block right after it is its output.
 
-Settings are replaced by those of ``SHORT``, so that training and measuring take moments: what is trained this little
-has other figures than the page.
+Settings are replaced by those of ``SHORT``, so that training and measuring are quick: figures after so little training
+differ from those on the page.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ from tests.tiny import PROFILE_PROTOCOL, PROTOCOL, command, exit_code_of
 
 BLOCK = re.compile(r'^```(console|python|text|toml)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 FURTHER_ROUND = re.compile(r"round (?!1:)\d+: ")
-"""How many rounds it takes to meet a budget depends on the machine."""
+"""Lines not compared: the number of rounds that it takes to meet a budget depends on the machine."""
 FASTEST = re.compile(r"(fp32|fp16|int8) +[\d.]+%|(ship:) \S+\.int8\.onnx ")
-"""So does which precision is the fastest, which comes first and is served."""
+"""Lines in any order: the fastest precision, which is listed first and served, also depends on the machine."""
 FIGURE = re.compile(r"-[0-9a-f]{8}\b|[-+]?\d[\d,.:]*(?:e[-+]\d+)?")
 
 SHORT: dict[str, dict[str, Any]] = {
@@ -44,7 +44,7 @@ SHORT: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, the file that it is (or nothing), its text and the line of its fence."""
+    """A fenced block: its language, the name of its file (or None), its text and the line of its fence."""
 
     language: str
     title: str | None
@@ -63,7 +63,7 @@ def blocks(page: Path, replaced: Mapping[str, str]) -> list[Block]:
 def follow(page: Path, folder: Path, replaced: Mapping[str, str] = {}, **settings: dict[str, Any]) -> None:
     """Do what ``page`` says in ``folder``, and compare what is printed.
 
-    Texts of the page are ``replaced`` first; ``settings`` are sections beside those of ``SHORT``.
+    Texts of the page are ``replaced`` first; ``settings`` are sections that extend or replace those of ``SHORT``.
 
     Raises:
         AssertionError: a command fails, or a line that the page shows is not printed.
@@ -89,16 +89,16 @@ def follow(page: Path, folder: Path, replaced: Mapping[str, str] = {}, **setting
 
 
 def commands(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The commands of a console block, each with the lines that it prints."""
+    """The commands of a console block, each with the output lines that the block shows."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         line, *shown = part.splitlines()
         yield line.partition("  #")[0].strip(), [one for one in shown if one.strip() not in ("", "...")]
 
 
 def compare(shown: list[str], printed: str, where: str) -> None:
-    """Check that the lines ``shown`` are among those that were ``printed``, in this order, whatever their figures.
+    """Check that the lines ``shown`` are among those that were ``printed``, in this order, with any figures.
 
-    Those of precisions may come in another order.
+    Lines for precisions may be in any order.
     """
     lines = printed.splitlines()
     rest = iter([_form(line) for line in lines])
@@ -123,7 +123,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def _shorten(file: Path, short: dict[str, dict[str, Any]]) -> None:
-    """Replace settings in ``file``, if it is one of settings; a section that decides what is done is not added."""
+    """Replace settings in ``file`` if it is a TOML file; [train], which decides whether to train, is not added."""
     if not file.is_file() or file.suffix != ".toml":
         return
     content = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -134,7 +134,7 @@ def _shorten(file: Path, short: dict[str, dict[str, Any]]) -> None:
 
 
 def _run(line: str, where: str) -> str:
-    """What a command prints, in this process if it is catro-deploy's: importing PyTorch takes longer than most."""
+    """The output of a command; catro-deploy runs in this process, since importing PyTorch takes longer than most."""
     words = shlex.split(line)
     if words[0] == "catro-deploy":
         done = command(*words[1:])
@@ -146,14 +146,14 @@ def _run(line: str, where: str) -> str:
 
 
 def _exit_code(name: str) -> int:
-    """What the records of the newest run ask of a command; 0 of one that measures nothing."""
+    """The exit code that the newest run's records require of a command; 0 for one that measures nothing."""
     if name not in ("run", "quantize", "verify", "bench"):
         return 0
     return exit_code_of(newest_run(Path("runs")).path, *([] if name == "run" else [name]))
 
 
 def _execute(block: Block, page: str, names: dict[str, Any]) -> str:
-    """What Python prints; empty lines are put before it, so that errors name the line of the page."""
+    """Run Python code and return its output; empty lines come first so that errors refer to the line of the page."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         exec(compile("\n" * block.line + block.text, page, "exec"), names)

@@ -1,4 +1,4 @@
-"""Running quick stages, and seeing which of them ran."""
+"""Run quick stages and see which of them ran."""
 
 from catro_deploy.pipeline import STAGES, run_stages
 from catro_deploy.progress import Silent
@@ -7,7 +7,7 @@ from catro_deploy.stages.table import BUILD, QUANTIZE, RUNTIMES, VARIANTS
 from tests.quick_stages import TABLE, diary
 
 EVERY = tuple(stage.name for stage in STAGES if stage.name not in (VARIANTS, QUANTIZE, BUILD, RUNTIMES))
-ALL = EVERY[1:]  # without the search of a budget
+ALL = EVERY[1:]  # without the budget search
 
 
 def settings_with(**flags):

@@ -164,7 +164,7 @@ def test_a_stage_whose_upstream_began_anew_and_did_not_end_is_refused(run, monke
     monkeypatch.setenv("QUICK_FAIL", "finetune:fault")
     with pytest.raises(RuntimeError):
         go(run, ["finetune"], force=True)
-    assert run.weights.is_file()  # of the first time
+    assert run.weights.is_file()  # from the first run
     for stage in ("export", "verify"):
         with pytest.raises(RunFolderError, match=rf"\b{stage}\b.*\bfinetune\b[\s\S]*catro-deploy finetune --run"):
             go(run, [stage])

@@ -1,4 +1,4 @@
-"""Runs whose budget is searched, and what of them runs again."""
+"""Runs with a searched budget, and which of their stages run again."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Files of class names, and sizes, in settings."""
+"""Files with class names, and image sizes, in settings."""
 
 import json
 

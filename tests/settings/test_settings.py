@@ -35,7 +35,7 @@ def test_flags_stand_over_the_file_and_the_file_over_defaults(tmp_path):
 def test_without_a_file_there_are_defaults():
     settings = load_settings(None, {})
     assert settings == Settings()
-    # Half of the measured latency, by whatever allocates best.
+    # Half of the measured latency, with the best available allocation.
     assert (settings.prune.given_budget, settings.prune.allocation, settings.prune.depth) == (
         Budget(0.5, "x"),
         "auto",
@@ -85,9 +85,9 @@ def test_absolute_and_home_paths_stay(tmp_path):
             "[model]\nmean = [128, 128, 128]\nstd = [51, 63.75, 255]",  # divided by 255
             "Write mean = [0.502, 0.502, 0.502] and std = [0.2, 0.25, 1.0]",
         ),
-        ("[model]\nmean = [127.5]\nstd = [0.25]", "Write mean = [0.5] and std = [0.25]"),  # a slip in the mean alone
+        ("[model]\nmean = [127.5]\nstd = [0.25]", "Write mean = [0.5] and std = [0.25]"),  # only the mean is wrong
         ("[model]\nmean = [127.5]\nstd = [1]", "Write mean = [0.5] and std = [0.003922]"),
-        (  # of pixels in 0..255 that are only scaled
+        (  # for pixels in 0..255 that are only scaled
             "[model]\nmean = [0, 0, 0]\nstd = [255, 255, 255]",
             "Write mean = [0.0, 0.0, 0.0] and std = [1.0, 1.0, 1.0]",
         ),
@@ -166,7 +166,7 @@ def test_a_recipe_fills_in_what_is_left_out(tmp_path):
 
 
 def test_a_recipe_that_a_flag_names_stands_over_the_file(tmp_path):
-    """A continued run has every value of its first recipe in its file."""
+    """The file of a continued run contains every value of its first recipe."""
     began = load_settings(None, {"finetune": {"recipe": "paper", "batch_size": 32}})
     (tmp_path / "run.toml").write_text(settings_text(began))
     going_on = load_settings(tmp_path / "run.toml", {"finetune": {"recipe": "fast", "epochs": 7}}).finetune
@@ -215,8 +215,8 @@ def test_an_epoch_has_some_30_steps_where_the_images_allow_it(images, batch):
     [
         ("none", {}, 16, 0.05 / 8),
         ("fast", {}, 16, 0.1 / 8),
-        ("paper", {}, 128, 0.01),  # as in the paper, whatever the images
-        ("gentle", {}, 16, None),  # by the number of steps
+        ("paper", {}, 128, 0.01),  # as in the paper, independent of the images
+        ("gentle", {}, 16, None),  # depends on the number of steps
         ("none", {"batch_size": 64}, 64, 0.025),
         ("none", {"batch_size": 512}, 512, 0.05),
         ("none", {"learning_rate": 0.03}, 16, 0.03),

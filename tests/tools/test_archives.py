@@ -1,4 +1,4 @@
-"""Archives of small images: the same pixels again, and never above the size."""
+"""Archives of small images: they restore the same pixels and never exceed the size limit."""
 
 import json
 import zipfile
@@ -11,7 +11,7 @@ from tools.archives import INDEX, pack, unpack
 
 
 def make_folder(folder, counts):
-    """Random images, ``counts`` of them by width, height and suffix, and a table."""
+    """Write a table and random images; ``counts`` maps width, height and suffix to their number."""
     rng = np.random.default_rng(0)
     for (width, height, suffix), count in counts.items():
         for number in range(count):
@@ -40,12 +40,12 @@ def test_all_comes_back(tmp_path, count):
 
 def test_archives_stay_below_the_size_and_stand_alone(tmp_path):
     folder = make_folder(tmp_path / "data", {(8, 8, ".ppm"): 4096})
-    most_bytes = 450_000  # a sheet of noise takes 1024 * 8 * 8 * 3 = 196,608
+    most_bytes = 450_000  # a sheet of noise takes 1024 * 8 * 8 * 3 = 196,608 bytes
     archives = pack(folder, tmp_path / "out", most_bytes)
     assert len(archives) == 2
     assert all(archive.stat().st_size <= most_bytes for archive in archives)
     counts = [unpack(tmp_path / f"part {archive.stem}", [archive]) for archive in archives]
-    assert counts == [2049, 2048]  # the table is in the first
+    assert counts == [2049, 2048]  # the table is in the first archive
     unpack(tmp_path / "again", archives[::-1])
     assert contents(tmp_path / "again") == contents(folder)
 

@@ -1,4 +1,4 @@
-"""The reference is written from the settings and the commands."""
+"""The reference is generated from the settings and the commands."""
 
 import re
 

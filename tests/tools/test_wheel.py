@@ -1,4 +1,4 @@
-"""What a wheel must hold."""
+"""The files that a wheel must contain."""
 
 import zipfile
 
