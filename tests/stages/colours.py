@@ -1,4 +1,4 @@
-"""A run folder of three classes - red, green and blue images - whose networks' answers are known by hand."""
+"""A run folder with three classes (red, green and blue images) and networks whose answers can be worked out by hand."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ PER_CLASS = 10
 
 
 class ColourNet(nn.Module):
-    """Logits are the mean of each colour channel, when ``mix`` is the identity; ``bn`` changes nothing but scale."""
+    """With ``mix`` as the identity, logits are the means of the colour channels; ``bn`` only changes their scale."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def settings(**sections: dict) -> Settings:
 
 
 def make_run(folder: Path, pruned: nn.Module | None = None, original: nn.Module | None = None) -> RunFolder:
-    """A run after fine-tuning; nothing is really cut, so that ``pruned`` may be any ColourNet."""
+    """A run folder after fine-tuning; nothing is really cut, so ``pruned`` may be any ColourNet."""
     run = RunFolder(folder)
     plan = Plan(
         model="tests.stages.colours:ColourNet",
@@ -77,7 +77,7 @@ def make_run(folder: Path, pruned: nn.Module | None = None, original: nn.Module 
 
 
 def blind_to(colour: int) -> ColourNet:
-    """A network that never answers ``colour``."""
+    """A network that never predicts ``colour``."""
     network = ColourNet(3)
     with torch.no_grad():
         network.fc.bias[colour] = -1000

@@ -20,7 +20,7 @@ seed = 0
 
 
 def lively() -> Blocks:
-    """Blocks whose normalisations do something, so that a channel that is cut wrongly shows."""
+    """Blocks with non-trivial normalisation layers, so that a wrongly cut channel shows in the outputs."""
     torch.manual_seed(0)
     network = Blocks(3).eval()
     for norm in (network.bn, network.one_bn, network.two_bn):
@@ -31,7 +31,7 @@ def lively() -> Blocks:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """With blocks.safetensors, few.toml (of profiles) and trial.toml."""
+    """A folder with blocks.safetensors and two protocols: few.toml for profiles, trial.toml for latencies."""
     folder = tmp_path_factory.mktemp("blocks")
     save_weights(lively(), folder / "blocks.safetensors")
     write_text(folder / "few.toml", PROFILE_PROTOCOL)

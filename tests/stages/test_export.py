@@ -52,7 +52,7 @@ def test_half_precision_is_for_targets_that_run_so(tmp_path):
 
 @pytest.mark.parametrize("target", ["x86-cpu", "jetson-orin"])
 def test_all_files_take_the_input_that_is_asked_for(tmp_path, target):
-    """The original too, or their latencies would not compare."""
+    """The original too, or the latencies would not be comparable."""
     run = colours.make_run(tmp_path, pruned=colours.blind_to(2))
     asked = {"input": "uint8", "layout": "nhwc", "output": "softmax", "top_k": 2}
     exported = export(colours.settings(export=asked, prune={"target": target}), run, Silent())
@@ -67,6 +67,6 @@ def test_all_files_take_the_input_that_is_asked_for(tmp_path, target):
             answer = runner.infer(red)
         assert (described["layout"], described["output"], described["top_k"]) == ("NHWC", "softmax", "2")
         assert described["pixels"].startswith("uint8; normalised inside the network")
-        # Logits are half the normalised means (blue never answers in the pruned one): 1, -1, -1.
+        # Logits are half the normalised means: 1, -1, -1; the pruned network never predicts blue.
         logits = np.array([1.0, -1.0, -np.inf if "pruned" in file.name else -1.0])
         np.testing.assert_allclose(answer[0], np.exp(logits) / np.exp(logits).sum(), atol=1e-3)

@@ -124,10 +124,10 @@ def test_auto_follows_the_plan(settings, run, reconstructed):
     save_plan(dataclasses.replace(load_plan(run), reconstruction=RECONSTRUCTION if reconstructed else None), run.plan)
     auto = changed(settings, epochs=20, steps=20, ema=None, distill=None, augment="none")
     history = finetune(auto, run, Silent())
-    # The last of 20 steps on a cosine, of which the first 3 warm up without a reconstruction.
+    # The last of 20 steps on a cosine; without a reconstruction, the first 3 are warm-up.
     share = (1 + math.cos(math.pi * (19 / 20 if reconstructed else 16 / 17))) / 2
     assert history.epochs[-1].learning_rate == pytest.approx(
-        # For batches of 16: of 128 the rates are 0.004 for 100 steps, and 0.05.
+        # Scaled to batches of 16; for batches of 128 the rates are 0.004 (for 100 steps) and 0.05.
         share * (0.004 * 0.2**0.25 if reconstructed else 0.05) * 16 / 128
     )
     assert load_plan(run).reconstructed == reconstructed

@@ -1,4 +1,4 @@
-"""A network that is right about every image, whose answers are known by hand, and what can be wrong with its input."""
+"""A first look at networks that are right about every image, and at what can be wrong with their input."""
 
 import numpy as np
 import pytest
@@ -19,8 +19,8 @@ from catro_deploy.stages.prune import prune
 from tests.stages.colours import CLASSES, ColourNet, dataset
 
 
-class Shouting(Silent):
-    """Keeps what it is stated."""
+class Notes(Silent):
+    """A Progress that keeps its notes."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -30,7 +30,7 @@ class Shouting(Silent):
 
 
 class PixelNet(nn.Module):
-    """Counts the pixels that are bright: an image of class k has 16 * (k + 1) of them at 8x8, a quarter at 4x4."""
+    """Counts bright pixels: an image of class k has 16 * (k + 1) of them at 8x8, and a quarter of that at 4x4."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class PixelNet(nn.Module):
         with torch.no_grad():
             self.conv.weight.fill_(1 / 3)
             self.conv.bias.zero_()
-            # Logits whose maxima lie at counts of 16, 32 and 48: c * n - c * c / 2.
+            # For a count n, the logit c * n - c * c / 2 is the largest one if c is nearest to n.
             counts = torch.tensor([16.0, 32.0, 48.0])
             self.fc.weight.copy_(counts[:, None])
             self.fc.bias.copy_(-(counts**2) / 2)
@@ -49,7 +49,7 @@ class PixelNet(nn.Module):
 
 
 def reordered(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
-    """Images of red, green and blue, in which what is green is labelled 0, blue 1 and red 2."""
+    """Red, green and blue images, with green labelled 0, blue 1 and red 2."""
     known = dataset(settings, size, channels)
     split = MemorySplit(known.train.images(range(30)), (known.train.labels + 2) % 3)
     return Dataset("reordered", CLASSES, {}, split, split, split)
@@ -62,7 +62,7 @@ def unlabelled(settings: DataSettings, size: tuple[int, int], channels: int) -> 
 
 
 def bgr(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
-    """Red images, stored as BGR, and dark ones."""
+    """Red and dark images, stored as BGR."""
     labels = np.repeat(np.arange(2), 20)
     pixels = dataset(settings, size, channels).train.images(np.zeros(40, np.int64))
     pixels[labels == 1] = 30
@@ -71,7 +71,7 @@ def bgr(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset
 
 
 class RedOrDark(ColourNet):
-    """Answers 0 where the red channel is bright: half of it, normalised, is 0.2 of red images and -0.8 of dark ones."""
+    """Predicts 0 if red is bright: half its normalised mean is 0.2 in red images and -0.8 in dark ones."""
 
     def __init__(self, classes: int) -> None:
         super().__init__(3)
@@ -83,7 +83,7 @@ class RedOrDark(ColourNet):
 
 @pytest.fixture
 def look(tmp_path):
-    """A first look at ``network`` on images of a factory in this module, with what was said."""
+    """Take a first look at ``network`` on images of a factory, by default of colours; return it and the notes."""
 
     def at(network, data="dataset", stated=None, model=None, **sections):
         content = {"state_dict": network.state_dict()} | ({} if stated is None else {"val_acc": stated})
@@ -97,7 +97,7 @@ def look(tmp_path):
                 "prune": {"compute": "cpu"} | sections.pop("prune_too", {}),
             }
         )
-        progress = Shouting()
+        progress = Notes()
         return first_look(open_original(settings), settings, progress), progress.notes
 
     return at
@@ -137,7 +137,7 @@ def test_another_order_of_the_classes_is_named(look):
     found, _ = look(ColourNet(3), "reordered")
     assert (found.accuracy, found.invalid) == (0, "the original's outputs probably belong to other classes")
     (warning,) = found.warnings
-    # The first output, which says red, is of what is labelled 2 and so called blue.
+    # The network's first output stands for red, which the images label as 2, the class named blue.
     assert "red is blue, green is red, blue is green" in warning
     assert "100.00% if its outputs belong to other classes" in warning
     assert "(0_blue, 1_red, ...)" in warning
@@ -152,7 +152,7 @@ def test_the_order_of_channels_that_fits_is_named(look):
 def test_the_normalisation_that_fits_is_named(look):
     network = ColourNet(3)
     torch.nn.init.constant_(network.fc.bias, 0.0)
-    with torch.no_grad():  # blue wins over all, unless pixels are large
+    with torch.no_grad():  # blue always wins, unless pixel values are large
         network.fc.bias[2] = 20.0
     right = look(network, model_too={"mean": [0, 0, 0], "std": [1 / 255] * 3})[0]
     assert (right.accuracy, right.warnings) == (1.0, ())
@@ -227,7 +227,7 @@ def test_the_plan_keeps_it_and_the_look_comes_first(tmp_path):
             "prune": {"budget": "100%flops", "d_min": 1, "compute": "cpu"},
         }
     )
-    run, progress = RunFolder(tmp_path / "run"), Shouting()
+    run, progress = RunFolder(tmp_path / "run"), Notes()
     prune(settings, run, progress)
     look = load_plan(run).first_look
     assert (look.accuracy, look.stated) == (1.0, 1.0)

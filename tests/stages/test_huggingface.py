@@ -1,4 +1,4 @@
-"""A network of Hugging Face transformers, pruned on drawn images; its folder is not needed afterwards."""
+"""A network of Hugging Face transformers, pruned on generated images; its folder is not needed afterwards."""
 
 import itertools
 import shutil
@@ -24,7 +24,7 @@ NAMES = ("blue", "green", "red")
 
 
 def settings_of(folder):
-    """Of a small ResNet and images of one colour each."""
+    """Settings for a small ResNet and images with one dominant colour each."""
     pytest.importorskip("transformers")
     save_network(folder / "net", "resnet", NAMES)
     for (number, name), split in itertools.product(enumerate(NAMES), ("train", "val")):
@@ -72,5 +72,5 @@ def test_a_run_loads_without_the_folder(tmp_path):
         torch.testing.assert_close(original(images), whole(images))
         torch.testing.assert_close(pruned(images), masked(original, plan.keeps)(images), rtol=1e-4, atol=1e-4)
     change_json(run.plan, architecture={})
-    with pytest.raises(ModelError, match=r"config\.json"):  # now the folder alone says how to build it
+    with pytest.raises(ModelError, match=r"config\.json"):  # now only the folder describes the architecture
         networks.load(run, weights="pruned")

@@ -1,4 +1,4 @@
-"""The images of a run as its network numbers their classes."""
+"""The images of a run, with labels numbered like its network's classes."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ NETWORK = ["owl", "cat", "lynx", "dog"]
 
 @pytest.fixture
 def photos(tmp_path):
-    """Folders of two classes, in an order of their own."""
+    """Image folders of two classes, numbered differently from the network's."""
     for split in ("train", "val"):
         for number, name in enumerate(("cat", "puppy")):
             folder = tmp_path / split / name

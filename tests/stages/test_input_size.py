@@ -89,7 +89,7 @@ def test_a_budget_of_latency_is_met_by_measurement_against_the_original_size(set
     (taken,) = [round_ for round_ in latency.rounds if round_.taken]
     assert taken.speedup.ratio <= 0.5
     assert latency.source.endswith("scaled to input size 12")
-    assert latency.errors is None  # those of the profile are of networks at the original size
+    assert latency.errors is None  # the profile's errors are those of networks at the original size
     assert plan.pruned_macs < 0.56 * plan.original_macs
 
 
@@ -124,7 +124,7 @@ def test_a_size_that_is_larger_or_does_not_work_is_refused(settings):
     ("model", "size", "expected"),
     [
         ("cifar_resnet20", (32, 32), [(28, 28), (24, 24), (20, 20)]),  # its stride is 4
-        ("torchvision:mobilenet_v2", (96, 96), [(64, 64)]),  # 32: 96 * 7/8 is nearest to 96 itself
+        ("torchvision:mobilenet_v2", (96, 96), [(64, 64)]),  # its stride is 32: 96 * 7/8 rounds to 96 itself
         ("torchvision:mobilenet_v2", (224, 224), [(192, 192), (160, 160), (128, 128)]),
         ("torchvision:mobilenet_v2", (256, 192), [(224, 160), (192, 128), (160, 128)]),
     ],

@@ -12,7 +12,7 @@ from catro_deploy.stages.logits import packed
 
 
 class Split:
-    """Images that are their own number."""
+    """Images whose pixels are all the number of the image."""
 
     def __init__(self, count: int) -> None:
         self.labels = np.zeros(count, np.int64)
@@ -50,7 +50,7 @@ except OSError as error:
 
 
 def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
-    """In a process of its own: a mapped file would kill it."""
+    """In a separate process: a memory-mapped file on a full disk would kill it."""
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], check=False)
     if mounted.returncode:
         pytest.skip("a file system cannot be mounted here")

@@ -1,4 +1,4 @@
-"""The original in other runtimes of this machine, really timed."""
+"""The original in the other runtimes of this machine, with real timings."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What pretrained weights decide, and what settings decide above them."""
+"""Settings that follow from pretrained weights, and settings that override them."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def settings_in(folder, model="", data=""):
 
 @pytest.fixture
 def cached(tmp_path, monkeypatch):
-    """The file of the weights, as it lies in the library's cache."""
+    """The file of the weights in the library's cache."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
     file = pretrained(NAME, WEIGHTS).file
     file.parent.mkdir(parents=True)
@@ -71,16 +71,16 @@ def test_a_download_is_announced(tmp_path, cached, monkeypatch, capsys):
     monkeypatch.setattr(stage, "pretrained", lambda name, weights: here)
     notes = []
 
-    class Told(Silent):
+    class Notes(Silent):
         def note(self, text):
             notes.append(text)
 
-    assert with_pretrained(settings_in(tmp_path), Told()).model.checkpoint.read_bytes() == content
+    assert with_pretrained(settings_in(tmp_path), Notes()).model.checkpoint.read_bytes() == content
     assert notes == [f"downloading {published.as_uri()}"]
 
 
 class TestFolders:
-    """A model transformers:FOLDER says of itself what weights say of others."""
+    """The folder of a model ``transformers:FOLDER`` provides what weights provide for other models."""
 
     def settings(self, folder, model="", data=""):
         pytest.importorskip("transformers")

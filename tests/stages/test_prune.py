@@ -29,7 +29,7 @@ SHAPE = (3, SIZE, SIZE)
 
 
 def lively(seed=0):
-    """A TinyNet whose normalisations do something, so that a channel that is cut wrongly shows."""
+    """A TinyNet with non-trivial normalisation layers, so that a wrongly cut channel shows in the outputs."""
     torch.manual_seed(seed)
     network = TinyNet(3).eval()
     for norm in (network.bn1, network.bn2, network.bn3):
@@ -40,7 +40,7 @@ def lively(seed=0):
 
 @pytest.fixture
 def settings(tmp_path):
-    """Make settings over a checkpoint of ``lively``; keywords go into [prune]."""
+    """Make settings with a checkpoint of ``lively``; keywords go into [prune]."""
     save_weights(lively(), tmp_path / "tiny.safetensors")
 
     def make(**pruning):
@@ -179,7 +179,7 @@ def test_a_budget_that_is_too_small_names_the_smallest(settings, run):
 @pytest.mark.slow
 @pytest.mark.data
 def test_the_original_knows_the_speed_limits_of_gtsrb(gtsrb_root, test_data, tmp_path):
-    """ResNet-20 of 43 classes, asked for eight: 99.44% of the 4,260 test images, as when it was trained."""
+    """ResNet-20 with 43 classes, of which eight are wanted: 99.44% of 4,260 test images, as when it was trained."""
     settings = Settings.model_validate(
         {
             "model": {
@@ -212,7 +212,7 @@ def test_the_original_knows_the_speed_limits_of_gtsrb(gtsrb_root, test_data, tmp
 
 @pytest.fixture
 def unlabelled(settings):
-    """Settings over images without labels."""
+    """Settings for images without labels."""
     made = settings(classes=[0, 2], samples_per_class=10, batch_size=8)
     return made.model_copy(update={"data": made.data.model_copy(update={"name": "tests.tiny:unlabelled"})})
 

@@ -1,4 +1,4 @@
-"""Pruning under a budget of latency: on this machine with ONNX Runtime, and for devices that are elsewhere."""
+"""Pruning to a latency budget: on this machine with ONNX Runtime, and for devices that are elsewhere."""
 
 import re
 
@@ -29,7 +29,7 @@ from tests.training.conftest import one_thread  # noqa: F401 - this network is s
 pytestmark = pytest.mark.usefixtures("short_trials")
 
 SHAPE = (3, SIZE, SIZE)
-BRANCHES = {"one_out": "one_in", "two_out": "two_in"}  # by their last layer: the group inside
+BRANCHES = {"one_out": "one_in", "two_out": "two_in"}  # the last layer of each branch: the group inside it
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def jobs(monkeypatch):
-    """What the device's agent is asked to do; it does so none the less."""
+    """Names of the jobs that the device's agent is given; they still run."""
     given = []
 
     def noted(device, job, *more, **options):
@@ -69,7 +69,7 @@ def jobs(monkeypatch):
 
 
 class Notes(Silent):
-    """What was said."""
+    """A Progress that keeps its notes."""
 
     def __init__(self):
         self.said = []
@@ -79,7 +79,7 @@ class Notes(Silent):
 
 
 def assert_pruned_is_masked(run):
-    """What is left computes what the original without the dropped branches does where nothing reads what was cut."""
+    """Assert that the pruned network computes what the original does without dropped branches and with cuts masked."""
     plan = load_plan(run)
     shallow = drop_branches(networks.load(run, weights="original"), plan.dropped)
     inner = {name: Keep(None if name == plan.head else keep.out, keep.inputs) for name, keep in plan.keeps.items()}
@@ -95,7 +95,7 @@ def assert_pruned_is_masked(run):
 
 
 def test_the_network_is_traced_once(settings, run, monkeypatch):
-    """Probing is part of every trace; the profile, the branches, the channels and the cut all go by the same one."""
+    """Every trace includes probing; the profile, the branches, the channels and the cut all use the same trace."""
     probed = []
 
     def counted(model, *given):
@@ -173,7 +173,7 @@ def test_other_allocations(settings, run, allocation):
 
 
 def test_a_budget_that_no_network_meets_is_missed_with_what_was_measured(settings, run):
-    """Where other work has disturbed the measurements, the message doubts the profile instead of the budget."""
+    """If other work has disturbed the measurements, the hint questions the profile instead of the budget."""
     with pytest.raises(MissedError, match=r"\b1us\b.*\d us\b") as caught:
         prune(settings(budget="1us"), run, Silent())
     assert caught.value.exit_code == 3
@@ -212,7 +212,7 @@ def test_a_device_elsewhere_cannot_be_profiled(settings):
 
 
 def test_all_that_may_be_pruned_can_be_removed(settings, run):
-    """The stream stays; at a budget that only depth meets both branches go, and no channel is left to choose."""
+    """At a budget that only depth can meet, both branches are removed; the stream stays, with no channels to choose."""
     tight = settings(target="jetson-orin", ignore=["stem"], budget="1us", reconstruct=False)
     with pytest.raises(MissedError) as caught:
         prune(tight, run, Silent())
@@ -245,7 +245,7 @@ def test_what_is_cut_for_latency_is_reconstructed(settings, run):
 def test_without_labels_what_is_left_of_the_network_is_chosen_without_a_look_at_classes(
     settings, run, monkeypatch, criterion
 ):
-    """With both branches gone the stem is left, whose channels its one reader tells apart, or their norms do."""
+    """Without both branches only the stem is left; its one reader, or the channels' norms, rank its channels."""
     monkeypatch.setattr(classifier, "score_channels", None)
     asked = settings(target="jetson-orin", budget="1us", max_width=0.5, criterion=criterion)
     asked = asked.model_copy(update={"data": asked.data.model_copy(update={"name": "tests.tiny:unlabelled"})})

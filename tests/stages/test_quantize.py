@@ -1,4 +1,4 @@
-"""The precision that is served: how it is decided, and the stage on a network of seconds."""
+"""The precision that is served: how it is chosen, and the stage on a network that takes seconds."""
 
 import re
 import shutil
@@ -32,7 +32,7 @@ def candidate(ratio, accuracy=0.99, width=0.01, kl=0.0):
 
 
 def decided(found, own, least, metric="accuracy", **few):
-    """What is decided by 45 validation images."""
+    """The decision on 45 validation images."""
     cost = few.pop("cost", None)
     return decide(found, own, Basis(metric, np.zeros(45, np.int64), 0.99, change_cost_nats=cost), Limits(least, **few))
 
@@ -64,7 +64,7 @@ def test_what_is_lost_goes_by_the_name_of_what_was_measured():
     ("agreement", "kl", "shipped", "said"),
     [
         (1.0, 0.006, "int8", ""),
-        (44 / 45, 0.006, "int8", ""),  # by Wilson up to 99.6%
+        (44 / 45, 0.006, "int8", ""),  # Wilson's interval reaches 99.6%
         (43 / 45, 0.006, "fp32", "its agreement with the original on validation images is 95.56%, at least 99.00%"),
         (1.0, 0.008, "fp32", "its divergence from the original on validation images is 0.008 nats, at most 0.007 nats"),
         (1.0, None, "fp32", "its divergence from the original on validation images is not finite"),
@@ -129,7 +129,7 @@ def test_layers_keep_their_floating_point_as_far_as_accuracy_needs_it(source, tm
 
 
 def test_the_worst_layers_are_kept_first(source, tmp_path, monkeypatch):
-    """Accuracy is taken to be lost as long as any of the two worst layers is in integers."""
+    """Accuracy counts as lost until two layers are kept in floating point."""
     asked = []
 
     def accuracy(logits, labels):
@@ -154,7 +154,7 @@ def history():
 
 
 def test_a_network_that_loses_too_much_is_trained_for_integers(source, tmp_path, monkeypatch):
-    """Accuracy is taken to be lost by any layer in integers until the network has been trained."""
+    """Accuracy counts as lost with any layer in integers until the network has been trained."""
 
     trained = []
 
@@ -170,7 +170,7 @@ def test_a_network_that_loses_too_much_is_trained_for_integers(source, tmp_path,
     assert (found.qat.kept_before, found.qat.kept, found.qat.used) == (None, (), True)
     assert (tmp_path / "a.onnx").is_file()
     write(source, tmp_path / "a.onnx", **options)
-    assert len(trained) == 1  # nothing was lost any more
+    assert len(trained) == 1  # the second time, nothing is lost
 
 
 def test_training_that_does_not_help_is_not_used(source, tmp_path, monkeypatch):
@@ -301,10 +301,10 @@ def test_the_same_calibration_gives_the_same_network_to_the_bit(tiny_run, tmp_pa
 
 
 def test_what_was_asked_for_by_name_and_loses_ends_with_code_3(tiny_run):
-    """No network of this size loses nothing to half precision on a CPU, which computes in float32 after casting."""
+    """On a CPU that casts to float32 to compute, half precision makes every network of this size slower."""
     done = command("quantize", "--run", "run", "--precision", "fp16")
     found = load(Quantize, tiny_run)
-    if found.shipped == "fp32":  # as always but on a processor that is fast in half precision
+    if found.shipped == "fp32":  # always, except on a processor that is fast in half precision
         assert done.exit_code == 3
         assert "fp16 is not shipped: it takes" in done.stderr
         assert command("verify", "--run", "run").exit_code == 0

@@ -1,4 +1,4 @@
-"""Figures of a device's result that follow from others in it, and results that contradict themselves."""
+"""Figures in a device's result that are computed from others in it, and results that contradict themselves."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def job(*modes: Mode) -> BenchJob:
 
 
 def result(original_us: float = 800.0, pruned_us: float = 400.0, *, claimed: float = 9.0, ci95=(1.9, 2.1)):
-    """In the first mode 3 times as fast by its samples; in a further one, which has no samples, with these medians."""
+    """By its samples, the first mode is 3 times as fast; a further mode has these medians and no samples."""
     further = ModeResult(times(original_us), times(pruned_us), Speedup(claimed, ci95), FOUR, ("A remark.",))
     return BenchResult(
         original=times(7.0, (300.0,) * 8),
@@ -30,7 +30,7 @@ def result(original_us: float = 800.0, pruned_us: float = 400.0, *, claimed: flo
         speedup=Speedup(9.0, (8.0, 10.0)),
         mode=ONE,
         warnings=(),
-        facts=None,  # which only pass through
+        facts=None,  # facts are only passed through
         further=(further,),
     )
 

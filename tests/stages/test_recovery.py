@@ -1,4 +1,4 @@
-"""The same test images shown to the networks between the steps, of which each answer is known by hand."""
+"""The networks between the steps, run on the same test images; every answer is known by hand."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ BLIND = pytest.approx(2 / 3)
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory) -> RunFolder:
-    """A run whose original is right about every image, and whose final network never answers blue."""
+    """A run whose original is right about every image, and whose final network never predicts blue."""
     run = colours.make_run(tmp_path_factory.mktemp("run"), pruned=colours.blind_to(2))
     export(colours.settings(), run, Silent())
     return run
@@ -31,12 +31,12 @@ def exported(tmp_path_factory) -> RunFolder:
 
 @pytest.fixture
 def run(exported, tmp_path) -> RunFolder:
-    """A copy of it, to be changed at will."""
+    """A copy of ``exported`` that the test may change."""
     return RunFolder(Path(shutil.copytree(exported.path, tmp_path / "run")))
 
 
 def reconstructed(run):
-    """Nothing was cut: right after the cut the network is the original."""
+    """Add a reconstruction. Nothing was cut, so right after the cut the network is the original."""
     save_plan(replace(load_plan(run), reconstruction=ReconstructionPlan(1.0, 0.5, {"fc": 0.9}, {})), run.plan)
     export(colours.settings(), run, Silent())
 

@@ -8,7 +8,7 @@ from tests.quick_stages import TABLE, diary
 
 
 class Notes:
-    """A Progress that remembers what it was told."""
+    """A Progress that keeps its notes."""
 
     def __init__(self):
         self.lines = []
@@ -33,8 +33,8 @@ def run(tmp_path):
     return RunFolder(tmp_path / "run")
 
 
-def told(run, stages=ALL, *, force=False, **flags):
-    """What is said before the first stage runs."""
+def notes_before(run, stages=ALL, *, force=False, **flags):
+    """The notes before the first stage is done or skipped."""
     notes = Notes()
     run_stages(stages, settings_with(**flags), run, notes, force=force, table=TABLE)
     ends = [number for number, line in enumerate(notes.lines) if "skipped" in line or ": done in" in line]
@@ -46,13 +46,13 @@ def beside(run, stages=ALL, *, force=False, **flags):
 
 
 def test_a_first_run_and_an_unchanged_one_replace_nothing(run):
-    assert told(run) == []
-    assert told(run) == []
+    assert notes_before(run) == []
+    assert notes_before(run) == []
 
 
 def test_what_is_replaced_is_said_with_the_settings_that_changed(run):
     go(run)
-    said = told(run, finetune={"epochs": 3, "batch_size": 32})
+    said = notes_before(run, finetune={"epochs": 3, "batch_size": 32})
     assert said == [
         f"replacing earlier results in {run.path}: weights.safetensors, finetune.json, original.onnx, pruned.onnx, "
         "verify.json, bench.json, ship/model.json, ship/pruned.onnx, report.json, report.md, report.html",
@@ -64,23 +64,23 @@ def test_what_is_replaced_is_said_with_the_settings_that_changed(run):
 
 def test_results_that_a_stage_puts_out_of_date_are_named(run):
     go(run)
-    said = told(run, ("finetune",), finetune={"epochs": 3})
+    said = notes_before(run, ("finetune",), finetune={"epochs": 3})
     assert said[0] == f"replacing earlier results in {run.path}: weights.safetensors, finetune.json"
     assert "  out of date afterwards: the results of export, verify, bench, ship, report" in said
 
 
 def test_without_a_changed_setting_the_reason_is_given(run, tmp_path):
     go(run)
-    assert "  because of --force" in told(run, ("bench",), force=True)
+    assert "  because of --force" in notes_before(run, ("bench",), force=True)
     write_text(tmp_path / "baseline.safetensors", "other weights")
-    assert "  because the model, the images or the device changed" in told(run)
+    assert "  because the model, the images or the device changed" in notes_before(run)
 
 
 def test_many_changes_are_cut_short(run):
     go(run)
     keys = ("opset", "dynamic_batch")
     finetune = {"epochs": 3, "batch_size": 1, "momentum": 0.5, "seed": 1, "distill": 0.5, "augment": "none"}
-    assert "  and 1 more settings" in told(
+    assert "  and 1 more settings" in notes_before(
         run, finetune=finetune | {"weight_decay": 0.1}, export=dict(zip(keys, (19, True), strict=True))
     )
 

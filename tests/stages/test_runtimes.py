@@ -1,4 +1,4 @@
-"""The same networks by every runtime that is installed, really run."""
+"""The same networks in every installed runtime, with real inferences."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from tests.stages import colours
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """A run of three colours, of which the pruned network does not see blue."""
+    """A run with three colours whose pruned network never predicts blue, and the comparison of its runtimes."""
     run = colours.make_run(tmp_path_factory.mktemp("run"), pruned=colours.blind_to(2))
     settings = colours.settings(bench={"protocol": "quick", "runtimes": ["auto"]})
     export(settings, run, Silent())

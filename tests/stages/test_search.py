@@ -38,12 +38,12 @@ def by_agreement():
 
 
 def judging_by(basis):
-    """In place of looking at the validation images."""
+    """A replacement for looking at the validation images that returns ``basis``."""
     return lambda settings, progress: HeldOut(None, None, None, basis)
 
 
 def halved(keeps):
-    """What ``halve`` finds, and what it asks for."""
+    """The result of ``halve``, and the shares that it tries."""
     asked = []
 
     def noted(share):
@@ -55,14 +55,14 @@ def halved(keeps):
 
 def test_all_that_keep_the_accuracy_lead_down_to_a_tenth():
     found, asked = halved(lambda share: True)
-    # Each the geometric mean of 0.1 and the one before: sqrt(0.05), sqrt(0.0224), sqrt(0.015), sqrt(0.0122).
+    # Each is the geometric mean of 0.1 and the previous one: sqrt(0.05), sqrt(0.0224), sqrt(0.015), sqrt(0.0122).
     assert asked == [0.5, 0.224, 0.15, 0.122, 0.11]
     assert found == 0.11
 
 
 def test_none_that_keeps_it_leads_up_towards_the_original():
     found, asked = halved(lambda share: False)
-    # Each the geometric mean of 1 and the one before.
+    # Each is the geometric mean of 1 and the previous one.
     assert asked == [0.5, 0.707, 0.841, 0.917, 0.958]
     assert found is None
 
@@ -120,7 +120,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def tried(monkeypatch):
-    """Points by a rule in place of pruning: accuracy ORIGINAL from 0.3x on, less below, no network below 0.23x."""
+    """A rule in place of pruning: accuracy is ORIGINAL from 0.3x up and lower below, with no network below 0.23x."""
     asked = []
 
     def made(share, of, folder, progress, held_out):
@@ -187,7 +187,7 @@ def test_budgets_that_were_tried_serve_for_another_loss_but_not_for_other_settin
     [(0.004, "0.303x", "divergence 0.004 nats of at most 0.005 nats: kept"), (0.006, None, "")],
 )
 def test_of_few_images_agreement_and_divergence_decide(settings, run, tried, monkeypatch, kl, budget, said):
-    """Half a point of a cost of 1 nat; 10 images that are all alike rule nothing out."""
+    """The limit is half a point at a change cost of 1 nat; agreement on all of 10 images rules nothing out."""
     basis = replace(by_agreement(), change_cost_nats=1.0)
     monkeypatch.setattr(search_stage, "held_out_of", judging_by(basis))
     made, recorder = search_stage._prune_and_finetune, Recorder("")
@@ -221,7 +221,7 @@ def test_what_cannot_be_searched_is_refused(settings, run):
 
 
 def unheld(settings, size, channels):
-    """Images of which none of the first two classes are held out."""
+    """Data without validation images of the first two classes."""
     last = MemorySplit(torch.zeros(4, channels, *size, dtype=torch.uint8), np.full(4, 2))
     return replace(dataset(settings, size, channels), validation=last)
 
@@ -235,7 +235,7 @@ def test_without_validation_images_nothing_can_be_searched(settings, run):
 
 @pytest.mark.slow
 def test_an_interrupted_trial_goes_on_and_ended_ones_are_not_repeated(settings, run, monkeypatch):
-    """The second fine-tuning is stopped; afterwards neither the first trial nor the second pruning is done again."""
+    """The second fine-tuning is interrupted; afterwards neither the first trial nor the second pruning is repeated."""
     real = {name: getattr(search_stage, name) for name in ("prune", "finetune")}
     diary = []
 
@@ -289,12 +289,12 @@ def test_the_smallest_latency_within_a_loss_from_the_command_to_the_report(tiny,
     assert "<h2>Front</h2>" in run.report("html").read_text()
     plans = run.searched.glob("*/plan.json")
     (tried,) = [path.parent for path in plans if json.loads(path.read_text())["budget"] == found.budget]
-    for file in (run.plan, run.pruned_weights):  # what was measured while searching, not another network pruned anew
+    for file in (run.plan, run.pruned_weights):  # the network that the search measured, not one pruned again
         assert file.read_bytes() == (tried / file.name).read_bytes()
     assert report.finetune.epochs[-1].epoch == 2
     again = command(*whole)
     assert "search: unchanged, skipped" in again.stderr
     assert "done in" not in again.stderr
-    assert "report: unchanged, skipped" in command("report").stderr  # the newest run is this one, no trial's folder
+    assert "report: unchanged, skipped" in command("report").stderr  # the newest run is this one, not a trial's
     named = command(*whole, "--budget", "0.8x")
     assert "search" not in named.stderr

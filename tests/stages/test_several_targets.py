@@ -1,4 +1,4 @@
-"""One network for two targets, both really measured: this machine, and what goes for another over a real sshd."""
+"""One network for two targets, both measured: this machine, and the same as another device over a real sshd."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ FAR = "x86-cpu@far"
 
 @pytest.fixture
 def far(tmp_path, monkeypatch):
-    """This machine as a device far away."""
+    """This machine as a remote device."""
     if MISSING:
         pytest.skip(MISSING)
     folder = tmp_path / "sshd"
@@ -65,7 +65,7 @@ def test_its_budget_is_met_on_each(far, folder, tmp_path):
     assert set(plan.latency_on) == {FAR}
     timed = {one.target: one for one in plan.budgets if one.use == "latency"}
     assert set(timed) == {"x86-cpu", FAR}
-    for one in plan.budgets:  # what was taken was measured, and within
+    for one in plan.budgets:  # every budget was measured and is met
         assert one.measured is not None
         assert one.share is not None
         assert one.share <= 1

@@ -31,7 +31,7 @@ PARTS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
 
 def shipped(tmp_path, size=(8, 8), **sections):
-    """A run of images of ``size`` that was exported and shipped, and what model.json says."""
+    """A run with images of ``size`` that was exported and shipped, and the record in model.json."""
     run, settings = colours.make_run(tmp_path), colours.settings(**sections)
     save_plan(replace(load_plan(run), input_shape=(3, *size)), run.plan)
     export(settings, run, Silent())
@@ -102,7 +102,7 @@ def test_raw_pixels_are_said_to_be_raw(tmp_path):
 
 
 def photographs(folder):
-    """Files of several sizes and modes, and of gradients, so that another resize or crop shows."""
+    """Image files of several sizes and modes, with gradients so that a different resize or crop shows."""
     generator, files = np.random.default_rng(0), []
     for place, (width, height) in enumerate([(31, 20), (9, 40), (16, 16), (8, 8)]):
         coarse = Image.fromarray(generator.integers(0, 256, (4, 5, 3), dtype=np.uint8))

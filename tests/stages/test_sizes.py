@@ -1,4 +1,4 @@
-"""Where the size of the images comes from if nobody gives one."""
+"""The size of the images if none is set."""
 
 import pytest
 from PIL import Image
@@ -14,7 +14,7 @@ OWN, LIBRARY = "tests.tiny:network", "torchvision:resnet18"
 
 @pytest.fixture
 def images(tmp_path):
-    """Write images of these (width, height), one size after another, and make settings over them."""
+    """Write images that cycle through these sizes (width, height), and make settings for them."""
 
     def write(*of, model=OWN, **data):
         for split in ("train", "test"):
@@ -43,7 +43,7 @@ def test_a_size_that_is_given_counts(images):
 @pytest.mark.parametrize("of", [[(80, 60), (90, 90)], [(80, 60)], [(600, 600)]])
 @pytest.mark.parametrize(("model", "side"), [(LIBRARY, 224), ("timm:tf_efficientnet_b1", 240)])
 def test_photographs_take_the_librarys_size(images, of, model, side):
-    """Of many sizes, oblong, or larger than the network was made for."""
+    """Images of many sizes, oblong ones, and ones larger than the network was made for."""
     assert sized(images(*of, model=model)) == (side, side)
 
 
@@ -71,7 +71,7 @@ def test_missing_images_are_what_is_wrong(tmp_path):
 
 @pytest.mark.parametrize("name", ["gtsrb", "signs"])
 def test_known_datasets_have_their_size(tmp_path, name):
-    """Which needs no image: they may have to be fetched or drawn first."""
+    """No images are needed for it: they may first have to be downloaded or generated."""
     assert sized(Settings.model_validate({"data": {"name": name, "root": tmp_path / "none"}})) == (32, 32)
 
 

@@ -1,4 +1,4 @@
-"""Logits that come in pieces and stay in files."""
+"""Logits that arrive in pieces and stay in files."""
 
 import tracemalloc
 
@@ -35,7 +35,7 @@ def test_another_number_of_rows_is_refused(tmp_path, rows):
 
 
 def test_memory_does_not_grow_with_images_and_classes(tmp_path):
-    """Three networks of 48 MB of logits each, compared in less than one of them would take."""
+    """Three networks with 48 MB of logits each, compared in less memory than the logits of one would take."""
     names = [str(label) for label in range(CLASSES)]
     labels = np.arange(IMAGES) % CLASSES
     tracemalloc.start()
@@ -58,7 +58,7 @@ def test_memory_does_not_grow_with_images_and_classes(tmp_path):
 
 
 def peak_of_log_probabilities(run, images):
-    """The most memory that the log-probabilities of ``images`` x ``CLASSES`` logits in a file take, in bytes."""
+    """Peak memory, in bytes, for the log-probabilities of ``images`` x ``CLASSES`` logits in a file."""
     generator = np.random.default_rng(0)
     with stored_logits(run.path, ["net"]) as stored:
         for _ in range(images // 100):

@@ -1,4 +1,4 @@
-"""A run whose fine-tuning has no epochs: every later stage works on the network as it was pruned."""
+"""A run whose fine-tuning has no epochs: every later stage uses the network as it was pruned."""
 
 import json
 
@@ -15,7 +15,7 @@ LATER = ("export", "verify", "bench", "report")
 
 @pytest.fixture
 def untrained(tiny_run):
-    """The stages from finetune on, run again with 0 epochs."""
+    """A run whose stages from finetune on were run again with 0 epochs."""
     done = command("finetune", "--run", "run", "--epochs", "0")
     assert done.exit_code == 0, done.stderr
     assert "No training: validation accuracy" in done.stdout
@@ -56,7 +56,7 @@ def test_training_a_baseline_takes_an_epoch(tiny):
 
 
 def test_forced_to_train_again_the_better_network_is_still_kept(tiny_run):
-    """At this rate nothing is left of what pruning left."""
+    """At this learning rate, training destroys the pruned network."""
     ruin = ("finetune", "--run", "run", "--epochs", "1", "--learning-rate", "50")
     first = command(*ruin)
     assert first.exit_code == 0, first.stderr

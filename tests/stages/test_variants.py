@@ -1,4 +1,4 @@
-"""Several prunings to one budget, of which the nearest to the original is taken."""
+"""Several prunings to one budget; the one nearest to the original is taken."""
 
 import re
 import shutil
@@ -111,10 +111,10 @@ def test_the_next_variant_differs_least_from_the_best_so_far(halving):
 
 
 def test_no_variant_is_begun_after_the_time_for_pruning_and_none_trained_after_all_of_it(halving):
-    found, diary = halving(by_changes, settings_of(minutes=5))  # a minute each: 3 of pruning, then to 5
+    found, diary = halving(by_changes, settings_of(minutes=5))  # a minute each: 3 for pruning, then training up to 5
     assert [step for step, _ in diary] == [0] * 4 + [1] * 2
     assert found.left_out == 12 - 4
-    assert found.minutes == 6  # what was begun is ended
+    assert found.minutes == 6  # what was started is finished
 
 
 def test_without_epochs_nothing_is_trained(halving):
@@ -129,7 +129,7 @@ def test_where_no_variant_meets_the_budget_it_is_missed(halving, run):
 
 
 def losing(**points):
-    """Half a point at 0.5x, and ``points`` at other budgets, whatever else changes."""
+    """Lose half a point at 0.5x and ``points`` at other budgets, whatever else changes."""
     return lambda changes, step: points.get(changes.get("prune.budget", ""), 0.5)
 
 
@@ -154,7 +154,7 @@ def test_each_budget_has_variants_of_its_own(halving, run):
         (1.0, {"0.35x": 0.9, "0.25x": 1.5}, "0.35x"),
         (2.0, {"0.35x": 0.9, "0.25x": 1.5}, "0.25x"),
         (1.0, {"0.35x": 1.4, "0.25x": 1.5}, None),
-        (0.1, {"0.35x": 0.9, "0.25x": 1.5}, None),  # none keeps it: that of --budget
+        (0.1, {"0.35x": 0.9, "0.25x": 1.5}, None),  # none keeps the accuracy: --budget is used
         (None, {"0.35x": 0.9, "0.25x": 0.9}, None),
         (2.0, {"0.35x": 0.9, "0.25x": None}, "0.35x"),  # no network meets 0.25x
     ],
@@ -231,7 +231,7 @@ def test_from_the_command_to_the_report_and_another_variant(tiny, folder, monkey
     done = command(*whole)
     (path,) = (tiny / "runs").iterdir()
     assert done.exit_code == exit_code_of(path), done.stderr
-    assert len(collected) == 1  # for all variants of both budgets
+    assert len(collected) == 1  # once for all variants of both budgets
     run = RunFolder(path)
     found, report, plan = load(Variants, run), load(Report, run), load(Plan, run)
     assert report.variants == found

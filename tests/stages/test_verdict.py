@@ -8,7 +8,7 @@ SAME = PrunedAgreement(1.0, 0.0)
 
 
 def test_nan_logits_are_never_right_and_do_not_pass():
-    """A network that answers NaN for the last image, in PyTorch only: class 0 must not win by default."""
+    """In PyTorch only, the logits of the last image are NaN: class 0 must not win by default."""
     by_runtime = np.array([[2, 1], [0, 3], [4, 0]], dtype=np.float32)
     by_torch = np.array([[2, 1], [0, 3], [np.nan, np.nan]], dtype=np.float32)
     found = compare(by_torch, by_runtime, np.array([0, 1, 0]), ("a", "b"))

@@ -37,7 +37,7 @@ class Counter(Silent):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory) -> RunFolder:
-    """A run whose original is right about every image, and whose pruned network never answers blue."""
+    """A run whose original is right about every image, and whose pruned network never predicts blue."""
     run = colours.make_run(tmp_path_factory.mktemp("run"), pruned=colours.blind_to(2))
     export(colours.settings(), run, Silent())
     return run
@@ -45,13 +45,13 @@ def exported(tmp_path_factory) -> RunFolder:
 
 @pytest.fixture
 def run(exported, tmp_path) -> RunFolder:
-    """A copy of it, to be changed at will."""
+    """A copy of ``exported`` that the test may change."""
     return RunFolder(Path(shutil.copytree(exported.path, tmp_path / "run")))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_pruned_network_that_lost_a_class(run, dynamic):
-    """Blue images get another answer, all else is right: two thirds of 30, and nothing of blue."""
+    """Blue images get another answer, all others are right: two thirds of 30 images, and none of the blue ones."""
     settings = colours.settings(export={"dynamic_batch": dynamic}, verify={"batch_size": 7})
     if dynamic:
         export(settings, run, Silent())
@@ -87,7 +87,7 @@ def test_raw_pixels_go_to_a_network_that_normalises_them(run, output, layout, dy
     assert found.passed
     assert (found.original.runtime, found.pruned.runtime) == (1, pytest.approx(2 / 3))
     assert found.original.agreement == found.pruned.agreement == 1
-    # Rounding, and not 0, which would mean that nothing was compared; softmax rounds otherwise.
+    # Rounding errors; 0 would mean that nothing was compared. Softmax rounds differently.
     assert 0 < found.original.largest_logit_difference < 1e-5
 
 
@@ -115,7 +115,7 @@ def test_more_lost_than_allowed_is_written_and_then_raised(run):
 
 
 def test_an_onnx_file_of_other_weights_does_not_pass(run):
-    """The file was made before the weights changed, by 0.5 in one logit."""
+    """The file was made before the weights changed one logit by 0.5."""
     changed = colours.blind_to(2)
     changed.fc.bias.data[0] = 0.5
     save_weights(changed, run.weights)
@@ -201,7 +201,7 @@ def test_weights_that_overflow_are_written_as_null_and_raised(run):
 
 
 def unlabelled(settings, size, channels):
-    """The colours' images without their labels, and one white image, which the original calls red."""
+    """The colour images without their labels, and a white image, which the original classifies as red."""
     known = colours.dataset(settings, size, channels)
     pixels = torch.cat([known.test.pixels, torch.full((1, 3, *size), 255, dtype=torch.uint8)])
     split = MemorySplit(pixels, np.full(len(pixels), -1))
@@ -209,7 +209,7 @@ def unlabelled(settings, size, channels):
 
 
 def test_agreement_with_the_original_is_told_of_every_run(run):
-    """A network that never answers blue gives 20 of 30 images the original's answer."""
+    """A network that never predicts blue gives 20 of 30 images the original's answer."""
     verdict = verify(colours.settings(), run, Silent())
     content = json.loads(run.verify.read_text())
     assert content["labelled"] is True

@@ -44,7 +44,7 @@ def test_without_labels_nothing_that_compares_classes_changes():
     ("sections", "places"),
     [
         ({"search": {"knobs": ["depth"]}}, {"prune.depth"}),
-        ({"search": {"knobs": ["precision"]}, "quantize": {"precision": "int8"}}, set()),  # named: it stays
+        ({"search": {"knobs": ["precision"]}, "quantize": {"precision": "int8"}}, set()),  # a named precision stays
         ({"search": {"knobs": ["precision"]}, "quantize": {"precision": "auto"}}, {"quantize.precision"}),
         ({"search": {"knobs": ["worth", "criterion"]}, "prune": {"budget": "0.5x", "reconstruct": False}}, set()),
     ],
@@ -111,7 +111,7 @@ def test_a_temperature_is_one_of_the_class_separation():
 @pytest.mark.parametrize(
     ("budget", "there"),
     [
-        ("0.5x", "0.625x"),  # the original takes 80% of its time there: 62.5% of that are 50% of it
+        ("0.5x", "0.625x"),  # there the original takes 80% of its latency: 62.5% of 80% is 50%
         ("0.9x", "1x"),  # it need not be pruned
         ("400us", "400us"),
         ("0.4x, 0.2x@p99, 50%flops", "0.5x, 0.25x@p99, 50%flops"),
