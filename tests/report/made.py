@@ -86,9 +86,9 @@ def make_plan(classes: tuple[str, ...] = CLASSES, groups: int = 2, **changes: An
 
 
 def make_latency(groups: int = 1, **changes: Any) -> LatencyPlan:
-    """Two rounds, the second taken, and a branch that is gone, of 1000 us before.
+    """Two rounds, the second taken, and a removed branch; the original takes 1000 us.
 
-    ``layer<i>.conv1``, of which there are ``groups``, takes ``600 / (i + 1)`` us at 16 channels and a quarter at 4.
+    Each of ``groups`` layers ``layer<i>.conv1`` takes ``600 / (i + 1)`` us at 16 channels, and a quarter of that at 4.
     """
     names = [f"layer{i}.conv1" for i in range(groups)]
     kept = {name: 8 if i else 4 for i, name in enumerate(names)} | {"gone.conv1": 0}
@@ -117,7 +117,7 @@ def make_latency(groups: int = 1, **changes: Any) -> LatencyPlan:
 
 
 def make_timed_plan(budget: str = "0.5x", groups: int = 1, latency: LatencyPlan | None = None, **changes: Any) -> Plan:
-    """A plan by latency, without the residual branch that ends in ``gone.conv2``, whose group comes last but one."""
+    """A plan for a latency budget, without the residual branch ending in ``gone.conv2``; its group is last but one."""
     plan = make_plan(groups=groups + 1)
     removed = GroupPlan("gone.conv1", 16, (), ("gone.conv1",))
     values: dict[str, Any] = {
@@ -130,7 +130,7 @@ def make_timed_plan(budget: str = "0.5x", groups: int = 1, latency: LatencyPlan 
 
 
 def make_estimate(**changes: Any) -> Plan:
-    """A plan for a device that nobody reached."""
+    """A plan for a device that was not reached."""
     none: dict[str, Any] = {"rounds": (), "errors": None, "gap": None}
     warnings = ("Latency on jetson-orin is an estimate.",)
     latency = make_latency(how="estimate", source="roofline of an Orin", warnings=warnings, **none)
@@ -140,7 +140,7 @@ def make_estimate(**changes: Any) -> Plan:
 def make_verify(
     before: float = 0.9944, after: float = 0.9912, classes: tuple[str, ...] = CLASSES, **changes: Any
 ) -> Verify:
-    """Every class has ``before`` and ``after``; PyTorch and the runtime agree."""
+    """Every class has the accuracies ``before`` and ``after``; PyTorch and the runtime agree."""
 
     def network(accuracy: float) -> Accuracy:
         per_class = tuple(ClassAccuracy(name, 2500, accuracy, accuracy) for name in classes)
@@ -168,7 +168,7 @@ def make_verify(
 
 
 def make_agreement(share: float = 0.982, mean_kl_nats: float | None = 0.01234, **changes: Any) -> PrunedAgreement:
-    """The original never gives the second class."""
+    """The original never predicts the second class."""
     return PrunedAgreement(share, mean_kl_nats, **({"per_class": (ClassAgreement(CLASSES[0], 5000, share),)} | changes))
 
 
@@ -180,12 +180,12 @@ def make_unlabelled(**changes: Any) -> Verify:
 
 
 def make_recovery(**changes: Any) -> Recovery:
-    """Of a network that was reconstructed and fine-tuned."""
+    """The recovery of a network that was reconstructed and fine-tuned."""
     return replace(Recovery("accuracy", 5000, 0.9944, 0.1159, 0.9275, 0.9912), **changes)
 
 
 def make_reconstruction(layers: int = 12, **changes: Any) -> ReconstructionPlan:
-    """Layer i is explained to a share of (i + 1) / (layers + 1), and a grouped one is left."""
+    """A share of (i + 1) / (layers + 1) of layer i's outputs is explained; the layer ``odd`` is left as it is."""
     explained = {f"layer{i}.conv2": (i + 1) / (layers + 1) for i in range(layers)}
     return replace(ReconstructionPlan(1.25, 0.0625, explained, {"odd": "it is unusual"}), **changes)
 
@@ -204,7 +204,7 @@ def make_samples(samples: Sequence[float]) -> Samples:
 def make_bench(
     median: float = 1.84, low: float = 1.80, high: float = 1.88, original_us: float = 1840, **changes: Any
 ) -> Bench:
-    """100 calls of each network, one of them 500 us late."""
+    """100 calls of each network, one of which takes 500 us longer."""
 
     def calls(us: float) -> Samples:
         return make_samples([us - 10, *[us] * 97, us + 50, us + 500])
@@ -232,7 +232,7 @@ def make_bench(
 
 
 def make_search(**changes: Any) -> Search:
-    """Five budgets at 0.5 points of 99% allowed: 0.5x and 0.354x keep the accuracy, and no network meets 0.1x."""
+    """Five budgets; 0.5 points of 99% may be lost. 0.5x and 0.354x keep the accuracy, and no network meets 0.1x."""
     tried = [(0.1, None, None), (0.25, 0.24, 0.90), (0.3, 0.29, 0.98), (0.354, 0.35, 0.987), (0.5, 0.49, 0.995)]
     front = tuple(
         FrontPoint(
@@ -263,7 +263,7 @@ def make_search(**changes: Any) -> Search:
 
 
 def make_variants(**changes: Any) -> Variants:
-    """Three variants that met 0.5x, of which one was trained to the end, and one that did not."""
+    """Three variants that met 0.5x, one of them fully trained, and one that did not meet it."""
     tried = [
         ({"quantize.precision": "int8"}, 0.49, (0.2, 0.05, 0.02)),
         ({}, 0.5, (0.3, 0.1)),
@@ -275,12 +275,12 @@ def make_variants(**changes: Any) -> Variants:
 
 
 def make_candidate(score: float = 0.98, ratio: float = 0.48) -> Candidate:
-    """It takes ``ratio`` of 1000 microseconds."""
+    """A candidate that takes ``ratio`` of 1000 microseconds."""
     return Candidate(score, 0.97, 0.01, slower_by(ratio, 0.01), 1000 * ratio)
 
 
 def make_runtimes() -> Runtimes:
-    """Two runtimes, of which the other than the served one is faster."""
+    """Two runtimes; the one that is not served is faster."""
     rows = [
         RuntimeRow(
             f"{runtime} 1.2.3", network, "fp32", us, Speedup(2000 / us, (1990 / us, 2010 / us)), 0.9, (file,), served
@@ -316,7 +316,7 @@ def make_quantize(**changes: Any) -> Quantize:
 
 
 def make_engine(**changes: Any) -> Engine:
-    """Built in 61 s for an Orin, of three layers."""
+    """An engine of three layers, built in 61 s for an Orin."""
     values: dict[str, Any] = {
         "onnx_sha256": "cd" * 32,
         "engine_sha256": "ab" * 32,
@@ -403,7 +403,7 @@ def make_finetune(epochs: int = 3, **changes: Any) -> Finetune:
 
 
 def make_untrained() -> Finetune:
-    """Of 0 epochs: the accuracy is that right after pruning."""
+    """A fine-tuning of 0 epochs: the accuracy is the one right after pruning."""
     return make_finetune(0, validation_accuracy=0.41, seconds=0.0)
 
 

@@ -1,4 +1,4 @@
-"""A page of HTML, read by a parser that is not lenient."""
+"""An HTML page, read by a strict parser."""
 
 from html.parser import HTMLParser
 

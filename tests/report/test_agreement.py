@@ -57,7 +57,7 @@ def test_the_rows_of_both_kinds_of_images():
         ("Mean KL from the original's answers", "", "0.0123 nats"),
     ]
     assert unlabelled[:2] == agreement
-    # Wilson's intervals of 5,000 images.
+    # Wilson's intervals for 5,000 images.
     intervals = ("Accuracy, 95% CI", "99.19% to 99.61%", "98.82% to 99.34%")
     assert labelled == [("Accuracy", "99.44%", "99.12%"), intervals, *agreement]
 

@@ -1,4 +1,4 @@
-"""All budgets of a run, as far as they were measured, by hand."""
+"""All budgets of a run, as far as they were measured, computed by hand."""
 
 from dataclasses import replace
 

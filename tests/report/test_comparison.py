@@ -20,7 +20,7 @@ STAGES = ("prune", "verify", "bench", "report")
 
 @pytest.fixture
 def make(tmp_path):
-    """A run folder whose pruned network has ``accuracy`` and takes ``us`` of the original's 1000."""
+    """Make a run folder whose pruned network has ``accuracy`` and takes ``us`` of the original's 1000."""
 
     def run(
         name,

@@ -1,4 +1,4 @@
-"""What the report says of engines and of further modes."""
+"""What the report says about engines and further modes."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ TIMES, HALF = Times(2000.0, 2100.0, 2500.0, 2000.0, 0.0, 9), Times(1000.0, 1050.
 
 
 def report(*modes: Mode, **changes):
-    """Of the first mode, in which the original takes 2 ms and the pruned network half of that, and of further ones."""
+    """A report on the first mode, where the original takes 2 ms and the pruned network 1 ms, and on further ones."""
     further = tuple(ModeTimes(TIMES, HALF, Speedup(2.0, (1.9, 2.1)), mode, ()) for mode in modes[1:])
     return make_report(bench=make_bench(2.0, 1.9, 2.1, 2000, mode=modes[0], further=further, **changes))
 

@@ -1,4 +1,4 @@
-"""What the report says of few images, and of a fine-tuning that was discarded."""
+"""What the report says about few images, and about a fine-tuning that was discarded."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def card_lines(content):
 
 
 def test_accuracies_and_their_change_have_intervals_everywhere():
-    """Wilson's of 99.12% of 5,000 images is 98.82% to 99.34%."""
+    """Wilson's interval for 99.12% of 5,000 images is 98.82% to 99.34%."""
     content = report()
     assert "(-0.32 points, 95% CI -9.50 to +3.25)" in content.verdict
     assert {"95% CI −9.50 to +3.25", "(95% CI 98.82% to 99.34%)"} <= card_lines(content)
@@ -81,7 +81,7 @@ def test_a_fine_tuning_that_was_discarded_is_told():
     assert words in to_html(content).replace("&gt;", ">")
     assert RESULTS["finetune"].show(finetune, None)[1].startswith(words)
     equal = make_finetune(**DISCARDED | {"choice": Choice("pruned", 45, SCORES, replace(SCORES, mean_kl_nats=0.9))})
-    unharmed = report(finetune=equal)  # it is told where fine-tuning is described, but nothing to read first
+    unharmed = report(finetune=equal)  # described with the fine-tuning, but not a warning
     assert not any(warning.startswith("Fine-tuning did not") for warning in unharmed.warnings)
     assert "Fine-tuning did not improve" in to_markdown(unharmed)
     unmeasured = make_report(make_estimate(), finetune=finetune)

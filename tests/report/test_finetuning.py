@@ -1,4 +1,4 @@
-"""What the reports say of fine-tuning, of the rates tried before it, and of none at all."""
+"""What the reports say about fine-tuning, the rates tried before it, and no fine-tuning at all."""
 
 import re
 

@@ -58,11 +58,11 @@ def test_the_words_say_on_which_images_and_after_how_long():
 
 def test_the_picture_sets_points_against_latency():
     chart = Page(front_chart(make_search()))
-    # Latency runs from 0.2 to 1: 0.24 lies at 5%, the original at the end.
+    # The latency axis runs from 0.2 to 1: 0.24 is at 5%, the original at the end.
     filled, open_ = chart.styled("circle", "dot"), chart.styled("circle", "ring")
     assert [one["cx"] for one in filled] == ["18.75%", "36.25%"]
     assert [one["cx"] for one in open_] == ["100.00%", "5.00%", "11.25%", "18.75%"]
-    # Points run from -2.5 to 10 over 150 pixels below 24: 0.5 lies 24% up, the chosen 0.3 at 22.4%.
+    # The axis of points runs from -2.5 to 10 over 150 pixels below 24: 0.5 is 24% up, the chosen 0.3 is 22.4% up.
     (limit,) = chart.styled("line", "limit")
     assert float(limit["y1"]) == pytest.approx(24 + 150 * 0.76)
     assert float(chart.styled("circle", "chosen")[0]["cy"]) == pytest.approx(24 + 150 * 0.776)

@@ -16,7 +16,7 @@ def rows(**environment: object) -> dict[str, str]:
 
 
 def test_inferences_that_do_not_count_are_told():
-    """A bench of an older version counted all."""
+    """A bench of an older version counted all inferences."""
     report = make_report(make_plan(), make_verify(), make_bench())
     assert report.protocol is not None
     assert "calls (A B A B ...), after warm-up" in how_measured(report)

@@ -52,7 +52,7 @@ def test_a_budget_in_microseconds_is_held_against_the_measured_median():
     ("budget", "outcome"), [("0.41x", "met"), ("0.39x", "unsure"), ("0.32x", "unsure"), ("0.31x", "missed")]
 )
 def test_a_budget_is_missed_only_beyond_the_noise(budget, outcome):
-    # Measured 0.4, between 0.32 and 0.5.
+    # Measured: 0.4, with an interval of 0.32 to 0.5.
     assert budget_used(make_timed_plan(budget), make_bench(2.5, 2.0, 3.125)).outcome == outcome
 
 
@@ -83,7 +83,7 @@ def test_rounds_are_told_in_the_budgets_unit_and_the_one_with_the_plans_widths_w
 def test_staircases_come_by_their_time_and_groups_that_are_gone_have_no_width():
     record = latency_figures(make_timed_plan(groups=3))
 
-    # At full width 600, 300, 200 and, of the branch that is gone, 120 us.
+    # At full width: 600, 300, 200 and, for the removed branch, 120 us.
     widths = [(one.group, one.width, one.chosen) for one in record.staircases]
     assert widths == [("layer0.conv1", 16, 4), ("layer1.conv1", 16, 8), ("layer2.conv1", 16, 8), ("gone.conv1", 16, 0)]
     assert asdict(record.staircases[-1]) == {

@@ -100,7 +100,7 @@ def test_rounds_are_drawn_between_prediction_measurement_and_budget():
     # Two rounds and the final bench: a ring, a dot and a whisker each, against one line.
     assert len(parsed.styled("line", "limit")) == 1
     assert len(parsed.styled("line", "whisker")) == 3
-    # From 0.32 to 0.53 the axis runs from 0.3 to 0.6 by tenths: 0.5 lies at two thirds.
+    # For 0.32 to 0.53 the axis runs from 0.3 to 0.6 in tenths: 0.5 is at two thirds.
     assert parsed.styled("line", "limit")[0]["x1"] == "66.67%"
     table = section(page(make_timed_plan("0.5x")), "Budget")
     assert "1 0.490x 0.520x 0.510x to 0.530x 104.0% 530 µs of 1.02 ms" in table
@@ -152,11 +152,11 @@ def test_of_many_layers_the_longest_are_drawn_and_the_rest_is_counted():
 
 
 def test_errors_of_the_cost_model_are_shown_with_their_source():
-    told = section(page(make_timed_plan()), "Cost model")
+    shown = section(page(make_timed_plan()), "Cost model")
 
-    assert "Latency profile of 2026-11-20: 363 networks." in told
-    assert "40 90.0% 97.5% 3.1% 0.950" in told
-    assert "proven to be within 0.25% of the best" in told
+    assert "Latency profile of 2026-11-20: 363 networks." in shown
+    assert "40 90.0% 97.5% 3.1% 0.950" in shown
+    assert "proven to be within 0.25% of the best" in shown
 
 
 def test_every_section_of_an_estimate_is_marked():

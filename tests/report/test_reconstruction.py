@@ -1,4 +1,4 @@
-"""What the reports say of the layers that were solved again."""
+"""What the reports say about the layers that were solved again."""
 
 import pytest
 

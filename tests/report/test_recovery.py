@@ -1,4 +1,4 @@
-"""What the reports say of each step from the cut on."""
+"""What the reports say about each step from the cut on."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Templates: what they escape, and that a wrong name in one is an error and not an empty place."""
+"""Templates: what they escape, and that an undefined name in one is an error instead of empty text."""
 
 import pytest
 from jinja2 import UndefinedError

@@ -1,4 +1,4 @@
-"""The search's path and the kept channels, drawn: what stands where."""
+"""Charts of the search's path and of the kept channels: what is drawn where."""
 
 import re
 
@@ -27,12 +27,12 @@ def test_nothing_kept_is_an_empty_strip():
 
 
 def test_a_group_has_its_width_from_one_iteration_to_the_next_in_which_it_grows():
-    """Ten iterations: conv1 of 8 grows to 4 in the first and to 8 in the sixth, conv2 in all others."""
+    """Ten iterations: conv1 (8 channels) grows to 4 in the first and to 8 in the sixth; conv2 grows in the others."""
     path = [("conv1", 4), *[("conv2", width) for width in (4, 5, 6, 7)], ("conv1", 8), *[("conv2", 8)] * 4]
     groups = [group("conv1", 8, list(range(8))), group("conv2", 16, list(range(8))), group("still", 4, [0])]
     drawn = path_chart(path, groups)
     rows = drawn.split('<g class="row"')[1:]
-    assert len(rows) == 2  # what never grew is not drawn
+    assert len(rows) == 2  # a group that never grew is not drawn
     bars = re.findall(r'<rect x="([\d.]+)%" y="([\d.-]+)" width="([\d.]+)%" height="([\d.]+)"', rows[0])
     numbers = [tuple(map(float, bar)) for bar in bars]
     assert numbers == [pytest.approx((10, 0, 50, 8)), pytest.approx((60, -8, 40, 16))]

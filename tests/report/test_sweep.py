@@ -32,7 +32,7 @@ def test_the_best_cells_are_those_that_no_other_beats():
     (front,) = fronts(sweep_of(*cells))
     assert names(front.best) == ["fast", "slow"]
     assert names(front.cells) == ["slow", "fast", "beaten", "as fast"]
-    assert front.shipped is None  # nothing says what may be lost
+    assert front.shipped is None  # no allowed loss is set
 
 
 def test_the_fastest_within_what_may_be_lost_on_validation_images_is_shipped():

@@ -53,7 +53,7 @@ def test_both_reports_have_the_section():
 
 def test_the_picture_has_each_variant_that_met_its_budget():
     picture = variants_chart(make_variants(), 2)
-    assert re.findall(r"<title>(\d): ", picture) == ["1", "2", "3"]  # the fourth met none
+    assert re.findall(r"<title>(\d): ", picture) == ["1", "2", "3"]  # the fourth did not meet its budget
     assert picture.count('class="ring chosen"') == 1
     assert picture.count('class="ring pruned"') == 1  # the third was not trained
     assert picture in to_html(report(variant_taken=2))

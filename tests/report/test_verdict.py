@@ -73,7 +73,7 @@ def test_verdict_names_a_budget_of_macs_that_was_not_met():
     ],
 )
 def test_verdict_says_what_became_of_a_budget_of_latency(budget, words):
-    # 1000 us before, 400 us after, between 320 and 500.
+    # 1000 us before; 400 us after, with an interval of 320 to 500.
     bench = make_bench(2.5, 2.0, 3.125, original_us=1000)
 
     assert make_report(make_timed_plan(budget), make_verify(), bench).verdict.endswith(words)
@@ -129,7 +129,7 @@ def test_figures_of_an_original_that_guesses_are_not_valid(verified):
 
 
 def test_nor_are_those_of_one_that_guesses_on_test_images():
-    """Half of the images are of each of the two classes."""
+    """Each of the two classes has half of the images."""
     report = make_report(make_plan(), make_verify(0.51, 0.5), make_bench(2.0, 1.9, 2.1), finetune=make_finetune())
     reason = "the original has 51.00% of the test images right, which is no better than guessing"
     assert validity(report) == f"The figures are NOT valid: {reason}."
