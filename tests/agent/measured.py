@@ -1,4 +1,4 @@
-"""Facts of a measurement that are made up."""
+"""Made-up facts of a measurement."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def facts_of(
     during: MeasuredClocks | None = None,
     jetson_facts: JetsonFacts | None = None,
 ) -> BenchFacts:
-    """Of a measurement of which nothing else is known; ``jetson`` is its state before and after."""
+    """Facts of a measurement; all others are unknown. ``jetson`` has its states before and after."""
     before, after = (DeviceState(None, None, None, jetson=one) for one in jetson)
     return BenchFacts(
         device=replace(DEVICE, cores=cores, jetson=jetson_facts),

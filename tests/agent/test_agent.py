@@ -48,7 +48,7 @@ def job_for(folder: Path, *, original: dict, pruned: dict, **changes) -> BenchJo
 
 
 def with_pruned(job: BenchJob, **changes) -> BenchJob:
-    """``job`` with another pruned model."""
+    """``job`` with changes to its pruned model."""
     return replace(job, models={**job.models, "pruned": replace(job.models["pruned"], **changes)})
 
 

@@ -1,4 +1,4 @@
-"""OpenVINO's benchmark_app as it is in the wheel, and what it writes."""
+"""OpenVINO's benchmark_app as in the wheel, and its output."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def test_errors_in_a_log():
 
 @pytest.mark.slow
 def test_it_times_what_is_timed_here_and_reports_nothing(tmp_path, monkeypatch):
-    """Both are medians of many on a machine that may be busy, so they may differ more than on a quiet one."""
+    """Both are medians of many inferences; on a machine that is busy they may differ more than on a quiet one."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     size = {"layers": 12, "channels": 32, "size": 32}

@@ -1,4 +1,4 @@
-"""What keeps and starts the agent on a device trusts nothing that other users could have changed there."""
+"""The bootstrap, which stores and starts the agent on a device, trusts nothing that other users could have changed."""
 
 import ast
 import hashlib

@@ -1,4 +1,4 @@
-"""Clocks while networks are measured: planted files of Jetsons and PCs, and an nvidia-smi that plays a series."""
+"""Clocks during measurements: fake files of Jetsons and PCs, and an nvidia-smi stand-in with a series of readings."""
 
 import sys
 import time
@@ -22,7 +22,7 @@ from tests.transports.sshd import script
 NONE = "/no/such/program"
 DEVFREQ = "sys/class/devfreq/17000000.gpu"
 ORIN = {f"{DEVFREQ}/cur_freq": "1020000000\n", f"{DEVFREQ}/max_freq": "1020000000\n"}
-# Of a driver that knows the newer name of the reasons, one that knows the older, and one that knows neither.
+# Fields of a driver with the newer name of the reasons, of one with the older name, and of one with neither.
 EVENTS, THROTTLING, NEITHER = ("clocks_event_reasons.active",), ("clocks_throttle_reasons.active",), ()
 
 
@@ -68,7 +68,7 @@ def test_where_nothing_can_be_read_there_is_nothing(tmp_path):
 
 
 def smi(folder: Path, reasons: tuple[str, ...]) -> str:
-    """Of a GPU at 210 MHz that is asked to work: it gets to 1980 MHz, and is throttled for a moment."""
+    """An nvidia-smi stand-in for a GPU under load: it goes from 210 MHz to 1980 MHz, and is then throttled."""
     fields = ("clocks.sm", "clocks.max.sm", *reasons)
     series = [(210, "0x0000000000000001"), (1980, "0x0000000000000000"), (1410, "0x0000000000000064")]
     folder.joinpath("smi.py").write_text(f"""
@@ -114,7 +114,7 @@ def test_a_clock_that_stayed_at_its_maximum_is_not_reported():
 
 
 def test_a_cpus_clock_is_reported_if_it_changed():
-    """The maximum of a CPU is that of a single core: it does not reach it under load."""
+    """A CPU's maximum is that of a single core: under load, the CPU does not reach it."""
     assert clock_remarks(facts_of(during=during(CPU=ClockRange(3600, 3700, 3900, 5200, 9))), gpu=False) == []
     (said,) = clock_remarks(facts_of(during=during(CPU=ClockRange(1800, 3700, 3900, 5200, 9))), gpu=False)
     assert "1800 to 3900 MHz, median 3700 MHz" in said

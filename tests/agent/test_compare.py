@@ -1,4 +1,4 @@
-"""The same networks by ONNX Runtime and OpenVINO, really run."""
+"""The same networks in ONNX Runtime and OpenVINO, with real inferences."""
 
 import pytest
 

@@ -123,7 +123,7 @@ except CatroError as error:
 
 
 def bare(job: Job) -> str:
-    """What the agent says in a Python without any package."""
+    """The output of the agent in a Python without any package."""
     package = str(doctor.__file__).partition("/catro_deploy/")[0]
     command = [sys.executable, "-I", "-S", "-c", BARE, package, json.dumps(to_json(job))]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

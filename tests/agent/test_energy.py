@@ -13,7 +13,7 @@ from catro_deploy.agent.energy import Meter, energy, open_meter
 from tests.transports.sshd import script
 
 NONE = "/no/such/program"
-# nvidia-smi of a driver with these fields, whose readings stay the same.
+# An nvidia-smi stand-in for a driver with these fields, whose readings stay the same.
 STAND_IN = """
 import sys, time
 fields = {fields!r}
@@ -41,8 +41,8 @@ def smi(folder: Path, **fields: str) -> str:
     return str(script(folder / "bin" / "nvidia-smi", f'exec {sys.executable} {folder / "smi.py"} "$@"'))
 
 
-def told(root: Path, program: str = NONE, **options: bool) -> tuple[str, float] | None:
-    """What is metered, and its first reading."""
+def metered(root: Path, program: str = NONE, **options: bool) -> tuple[str, float] | None:
+    """The rails that are metered, and their first reading in watts; None without a meter."""
     with open_meter(root, program, **options) as meter:
         if meter is None:
             return None
@@ -55,22 +55,22 @@ def told(root: Path, program: str = NONE, **options: bool) -> tuple[str, float] 
 
 def test_the_rail_of_the_whole_module_counts_if_there_is_one(tmp_path):
     sensors(tmp_path, ("VDD_IN", 5000, 1400), ("VDD_CPU_GPU_CV", 5000, 600))
-    assert told(tmp_path) == ("VDD_IN", pytest.approx(7.0))
+    assert metered(tmp_path) == ("VDD_IN", pytest.approx(7.0))
 
 
 def test_else_all_rails_together(tmp_path):
     sensors(tmp_path, ("VDD_GPU_SOC", 19000, 300), ("VIN_SYS_5V0", 5000, 800), ("sum of shunt voltages", 1, 1))
-    assert told(tmp_path) == ("VDD_GPU_SOC, VIN_SYS_5V0", pytest.approx(9.7))
+    assert metered(tmp_path) == ("VDD_GPU_SOC, VIN_SYS_5V0", pytest.approx(9.7))
 
 
 def test_a_device_that_does_not_tell(tmp_path):
-    assert told(tmp_path) is None
+    assert metered(tmp_path) is None
 
 
 class Gpu:
-    """A GPU whose power is known, in a time that passes only while something sleeps; it is read as the driver does.
+    """A GPU of known power, with a clock that advances only while something sleeps; readings are like the driver's.
 
-    A reading each 100 ms is the average of the last ``average_s``; the meter looks for one each 50 ms.
+    Every 100 ms there is a reading, the average of the last ``average_s`` seconds; the meter polls every 50 ms.
     """
 
     STEP_S = 0.01
@@ -119,20 +119,20 @@ def test_averages_over_a_second_do_not_mix_the_networks(monkeypatch, average_s):
 
 def test_the_power_of_this_moment_counts_where_the_driver_has_it(tmp_path):
     asked = smi(tmp_path, power_draw="80.25", power_draw_instant="120.5")
-    assert told(tmp_path, asked) == ("GPU board, by nvidia-smi", 120.5)
+    assert metered(tmp_path, asked) == ("GPU board, by nvidia-smi", 120.5)
 
 
 def test_a_gpu_without_that_reading_reports_its_average(tmp_path):
     asked = smi(tmp_path, power_draw="80.25", power_draw_instant="[N/A]")
-    assert told(tmp_path, asked) == ("GPU board, by nvidia-smi", 80.25)
+    assert metered(tmp_path, asked) == ("GPU board, by nvidia-smi", 80.25)
 
 
 def test_a_driver_without_that_field_reports_its_average(tmp_path):
-    assert told(tmp_path, smi(tmp_path, power_draw="80.25")) == ("GPU board, by nvidia-smi", 80.25)
+    assert metered(tmp_path, smi(tmp_path, power_draw="80.25")) == ("GPU board, by nvidia-smi", 80.25)
 
 
 def test_nvidia_smi_counts_only_if_networks_run_on_the_gpu(tmp_path):
-    assert told(tmp_path, smi(tmp_path, power_draw="80.25"), gpu=False) is None
+    assert metered(tmp_path, smi(tmp_path, power_draw="80.25"), gpu=False) is None
 
 
 def test_an_nvidia_smi_that_ends_gives_no_figure(tmp_path, monkeypatch):

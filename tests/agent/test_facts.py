@@ -93,7 +93,7 @@ def proc_stat(*jiffies: int) -> dict[str, str]:
 
 
 def test_load_of_others_is_what_the_kernel_counted_less_our_own(tmp_path, monkeypatch):
-    """In 10 s the machine was busy for 25 s of CPU time (idle and waiting left out), of which 5 s were ours."""
+    """In 10 s the machine was busy for 25 s of CPU time (without idle and waiting); 5 s of them were ours."""
     ticks = os.sysconf("SC_CLK_TCK")
     clocks = {"wall": 100.0, "own": 1.0}
     monkeypatch.setattr(time, "monotonic", lambda: clocks["wall"])

@@ -1,4 +1,4 @@
-"""Images as the model of a runner takes them."""
+"""Images in the form that a runner's model takes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What Jetsons say of themselves: recorded output of many boards and releases, and short lines in the same formats."""
+"""What Jetsons report: recorded output of many boards and releases, and short lines in the same formats."""
 
 from pathlib import Path
 
@@ -114,7 +114,7 @@ def test_recorded_tegrastats(test_data):
 
 
 def test_a_jetson_tells_its_mode_clocks_and_power(tmp_path, monkeypatch):
-    """NVIDIA's programs are played by scripts that print what the real ones print."""
+    """Scripts stand in for NVIDIA's programs and print what the real ones print."""
     root = planted(tmp_path / "root", JETSON | {
         "etc/nv_tegra_release": RELEASE, "sys/class/hwmon/hwmon3/oc1_event_cnt": "2\n",
         "sys/class/hwmon/hwmon3/oc3_event_cnt": "1\n",
@@ -131,7 +131,7 @@ def test_a_jetson_tells_its_mode_clocks_and_power(tmp_path, monkeypatch):
 
 
 def test_every_user_can_read_the_clock_of_the_gpu(tmp_path, monkeypatch):
-    """jetson_clocks is for root, and tegrastats of JetPack 6 reports no clock: the kernel does."""
+    """jetson_clocks needs root, and tegrastats of JetPack 6 reports no clock, but the kernel does."""
     devfreq = "sys/class/devfreq/17000000.gpu"
     root = planted(tmp_path, JETSON | {
         "etc/nv_tegra_release": RELEASE, f"{devfreq}/cur_freq": "510000000\n", f"{devfreq}/min_freq": "306000000\n",

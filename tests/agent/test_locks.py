@@ -27,17 +27,17 @@ def test_a_link_is_not_followed(tmp_path):
 
 def test_who_waits_for_a_device_is_told_once_who_has_it(tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "POLL_S", 0.01)
-    path, told, order = tmp_path / "device.lock", [], []
+    path, holders, order = tmp_path / "device.lock", [], []
 
     def measure():
-        with alone(path, "second", told.append):
+        with alone(path, "second", holders.append):
             order.append("second")
 
     waiting = threading.Thread(target=measure)
-    with alone(path, "first", told.append):
+    with alone(path, "first", holders.append):
         waiting.start()
         time.sleep(0.1)
         order.append("first")
     waiting.join(5)
     assert order == ["first", "second"]
-    assert told == ["first"]
+    assert holders == ["first"]

@@ -110,7 +110,7 @@ def blocks_around(centre_us: float, turns: int, generator: np.random.Generator, 
 
 
 def test_the_interval_holds_the_true_ratio_about_as_often_as_it_says():
-    """200 made-up measurements with a ratio of 1.25 and disturbances that whole turns share."""
+    """200 simulated measurements with a ratio of 1.25 and disturbances that affect whole turns."""
     generator = np.random.default_rng(3)
     hits = 0
     for seed in range(200):
@@ -124,7 +124,7 @@ def test_the_interval_holds_the_true_ratio_about_as_often_as_it_says():
 
 
 def test_the_interval_of_a_speedup_contains_it():
-    """The ratios of two redraws often lie on one side of the measured one."""
+    """With only two resamples, both ratios are often on the same side of the measured one."""
     generator = np.random.default_rng(0)
     for seed in range(20):
         original, pruned = (generator.lognormal(0, 0.1, (9, 3)).tolist() for _ in range(2))
@@ -133,7 +133,7 @@ def test_the_interval_of_a_speedup_contains_it():
 
 
 def test_what_disturbs_many_turns_and_one_network_more_widens_the_interval():
-    """Disturbances last some five turns; drawn turn by turn, the interval would hold the ratio half as often."""
+    """Disturbances last about five turns; resampled by turn, the interval would contain the ratio half as often."""
     generator = np.random.default_rng(6)
     turns, kept = 250, math.exp(-1 / 5)
     hits = 0
@@ -149,7 +149,7 @@ def test_what_disturbs_many_turns_and_one_network_more_widens_the_interval():
 
 
 def test_pairing_makes_a_shared_disturbance_cancel():
-    """Turns slow down by up to three times, both models alike: the ratio stays known, without the pairs it does not."""
+    """Turns slow down by up to three times, for both models alike: only with paired turns does the ratio stay known."""
     generator = np.random.default_rng(4)
     disturbance = generator.uniform(1, 3, 100)
     original = blocks_around(2000, 100, generator, disturbance)
@@ -162,7 +162,7 @@ def test_pairing_makes_a_shared_disturbance_cancel():
 
 
 def test_the_weighted_bootstrap_is_the_plain_one():
-    """The same draws of stretches of three turns, done by concatenating the drawn blocks and sorting."""
+    """The same draws of stretches of three turns, computed by concatenating the drawn blocks and sorting."""
     generator = np.random.default_rng(5)
     original, pruned = (generator.lognormal(size=(12, 4)).tolist() for _ in range(2))
     draws = np.random.default_rng(7)

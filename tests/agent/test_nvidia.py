@@ -1,4 +1,4 @@
-"""What nvidia-smi says: recorded output of a dozen GPUs and drivers, and a short one in the same format."""
+"""Output of nvidia-smi: recorded from a dozen GPUs and drivers, and a short one in the same format."""
 
 import pytest
 
@@ -69,34 +69,34 @@ def test_recorded_gpus(test_data):
     assert found["telegraf_a10g"][0].throttled == ()
 
 
-def made(**facts) -> list[str]:
+def remarks_on(**facts) -> list[str]:
     steady = timing([[10.0] * 100])
     return remarks({"original": steady, "pruned": steady}, Speedup(1.55, (1.5, 1.6)), PROTOCOL, facts_of(**facts))
 
 
 def on_jetson(**fields: tuple[float | None, float | None]) -> tuple[JetsonState, JetsonState]:
-    """Before and after."""
+    """The states before and after; all other fields are unknown."""
     unknown = {"gpu_clock_mhz": None, "power_w": None, "overcurrent_events": None}
     return tuple(JetsonState(**unknown | {name: pair[when] for name, pair in fields.items()}) for when in (0, 1))
 
 
 def test_a_gpu_that_throttled_is_told_if_it_is_what_ran():
     state = {"gpus_after": tuple(nvidia_smi(SHORT))}
-    assert made(providers=("CPUExecutionProvider",), **state) == []
-    (told,) = made(providers=("TensorrtExecutionProvider", "CPUExecutionProvider"), **state)
-    assert told == "The GPU's clock was lowered when the measurement ended: sw_power_cap."
+    assert remarks_on(providers=("CPUExecutionProvider",), **state) == []
+    (remark,) = remarks_on(providers=("TensorrtExecutionProvider", "CPUExecutionProvider"), **state)
+    assert remark == "The GPU's clock was lowered when the measurement ended: sw_power_cap."
 
 
 def test_a_clock_that_moved_is_told():
     def moved(before: float | None, after: float) -> list[str]:
-        return made(providers=("tensorrt",), jetson=on_jetson(gpu_clock_mhz=(before, after)))
+        return remarks_on(providers=("tensorrt",), jetson=on_jetson(gpu_clock_mhz=(before, after)))
 
-    (told,) = moved(306.0, 612.0)
-    assert "from 306 to 612 MHz" in told
+    (remark,) = moved(306.0, 612.0)
+    assert "from 306 to 612 MHz" in remark
     assert moved(612.0, 612.0) == moved(None, 612.0) == []
 
 
 def test_a_board_that_drew_too_much_is_told_whatever_ran():
-    (told,) = made(jetson=on_jetson(overcurrent_events=(2, 5)))
-    assert "throttled 3 times" in told
-    assert made(jetson=on_jetson(overcurrent_events=(2, 2))) == []
+    (remark,) = remarks_on(jetson=on_jetson(overcurrent_events=(2, 5)))
+    assert "throttled 3 times" in remark
+    assert remarks_on(jetson=on_jetson(overcurrent_events=(2, 2))) == []

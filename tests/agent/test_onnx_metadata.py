@@ -1,4 +1,4 @@
-"""Metadata of ONNX files, against the onnx package."""
+"""Metadata of ONNX files, checked against the onnx package."""
 
 import onnx
 import pytest

@@ -28,7 +28,7 @@ def test_options_by_hand(tmp_path):
 
 
 def test_a_file_with_other_weights_never_gets_the_same_engine(tmp_path):
-    """ONNX Runtime itself tells networks apart by their structure."""
+    """ONNX Runtime itself distinguishes networks by their structure only."""
 
     def places(onnx, settings=SETTINGS, version="1.24.1"):
         options = provider_options(onnx, settings, version, tmp_path)

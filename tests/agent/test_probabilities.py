@@ -1,4 +1,4 @@
-"""Logarithms of probabilities in the place of logits."""
+"""Logarithms of probabilities in place of logits."""
 
 import numpy as np
 import torch

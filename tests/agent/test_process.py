@@ -117,7 +117,7 @@ for event, seconds in json.loads(sys.argv[1]):
 
 
 def agent_that_says(monkeypatch, *events: tuple[str, float]) -> None:
-    """An agent that reports these events, and sleeps for seconds after each."""
+    """Replace the agent by one that emits these events and sleeps for the given seconds after each."""
     command = [sys.executable, "-c", BUILDER, json.dumps(events)]
     monkeypatch.setattr(process, "agent_command", lambda: command)
 

@@ -1,4 +1,4 @@
-"""Nodes of several networks, timed interleaved."""
+"""Interleaved timings of the nodes of several networks."""
 
 import itertools
 import json
@@ -27,7 +27,7 @@ PROTOCOL = VisitProtocol(together=2, rounds=3, block_ms=1.0, min_runs=4, max_run
 def job_for(
     folder, layers: dict[str, int], whole: tuple[str, ...] = (), runtime: str = "onnxruntime", **protocol
 ) -> ProfileJob:
-    """Networks of so many convolutions each."""
+    """A job for networks with these numbers of convolutions."""
     size = {"channels": 16, "size": 16}
     files = {name: write_conv_chain(folder / f"{name}.onnx", layers=count, **size) for name, count in layers.items()}
     return ProfileJob(
@@ -103,14 +103,14 @@ def test_more_work_takes_more_time(tmp_path, runtime):
 
 @RUNTIMES
 def test_nodes_add_up_to_about_the_whole(tmp_path, runtime):
-    """The profiler counts whole microseconds and adds its own; the whole counts what lies between the nodes."""
+    """The profiler counts whole microseconds and adds overhead; the whole includes the time between the nodes."""
     job = job_for(tmp_path, {"model": 12}, ("model",), runtime, rounds=5)
     sample = samples_of(job, tmp_path)["model"]
     assert 0.5 < node_us(sample) / float(np.median(sample.whole_us)) < 2
 
 
 def test_what_disturbs_a_visit_shows_in_its_round(tmp_path, monkeypatch):
-    """A real network, each of whose inferences in the second of three visits is held up for 20 ms."""
+    """A real network; each of its inferences in the second of three visits is delayed by 20 ms."""
     job = job_for(tmp_path, {"a": 1}, whole=("a",), min_runs=4, max_runs=4)
     visit = 1 + 4  # a warm-up, and the runs
 
@@ -161,7 +161,7 @@ def test_through_a_pipe(tmp_path):
 def test_a_network_that_cannot_be_run_is_named_and_those_before_it_are_told(tmp_path):
     job = job_for(tmp_path, {"a": 1, "b": 1, "broken": 2})
     (tmp_path / "broken.onnx").write_bytes(b"half")
-    told = []
+    samples = []
     with pytest.raises(ModelError, match=r"broken\.onnx"):
-        run(job, workspace(tmp_path), told.append)
-    assert [event.name for event in told] == ["a", "b"]
+        run(job, workspace(tmp_path), samples.append)
+    assert [event.name for event in samples] == ["a", "b"]

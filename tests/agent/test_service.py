@@ -1,4 +1,4 @@
-"""What the agent does with jobs for a host; tests/transports asks it over ssh."""
+"""What the agent does with jobs for a host; tests/transports covers it over ssh."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""A soak: the sustained latency is that of its end, of a function by a clock and of a network that really runs."""
+"""The sustained latency of a soak is that of its end: for a function with a real clock, and for a real network."""
 
 import time
 
@@ -13,7 +13,7 @@ SMALL, LARGE = {"layers": 2, "channels": 4}, {"layers": 2, "channels": 8}
 
 
 def test_what_is_sustained_is_the_last_quarter_and_not_the_mean():
-    """A device that is twice as slow from half of the time on: the clock is real, the latencies are told."""
+    """A device that becomes twice as slow halfway through: the clock is real, the latencies are made up."""
     seconds, began = 0.4, []
 
     def infer() -> float:
@@ -43,7 +43,7 @@ def test_a_network_is_soaked_after_it_was_measured(tmp_path):
     assert result.soak is not None
     assert result.soak.seconds >= 1.0
     assert sum(window.n for window in result.soak.windows) > 100
-    # Alone and back to back it is as fast as interleaved, but for what else the machine does.
+    # Alone and back to back it is as fast as interleaved, apart from other work on the machine.
     assert 0.2 < result.soak.sustained_us / result.pruned.p50_us < 5
     assert recounted(result, job).soak == result.soak
 

@@ -1,4 +1,4 @@
-"""What an agent keeps on a device does not pile up."""
+"""Files that an agent keeps on a device do not pile up."""
 
 import os
 import time

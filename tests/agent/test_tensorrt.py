@@ -1,4 +1,4 @@
-"""Jobs by TensorRT: the real bindings of several versions, played by ONNX Runtime; see tests/doubles."""
+"""Jobs with TensorRT: the real bindings of several versions, with ONNX Runtime computing; see tests/doubles."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ from tests.onnx_files import write_conv_chain
 
 ENGINE = EngineSettings(level=3, workspace_mib=64, dla=None, batches=(1, 2, 8))
 WAYS = [(transfers, graph) for transfers in (False, True) for graph in (False, True)]
-"""Whether transfers count, and whether it is a CUDA graph."""
+"""Whether transfers count, and whether the inference is a CUDA graph."""
 OWN = {
     BenchJob: {"modes": (Mode(1, *WAYS[0]),), "protocol": PROTOCOL},
     BuildJob: {"batch": 1, "rebuilds": 0},
@@ -36,7 +36,7 @@ OWN = {
 
 
 def job_for(folder: Path, kind: type[ModelJob], **changes) -> ModelJob:
-    """A job for two networks of any number of images."""
+    """A job for two networks with a dynamic batch."""
     models = {}
     for network, layers in (("original", 4), ("pruned", 1)):
         metadata = {"network": network}
@@ -76,7 +76,7 @@ def test_build_bench_and_verify(tmp_path):
 
     modes = tuple(Mode(batch, *way) for batch in (1, 2) for way in WAYS)
     result, events = done(job_for(tmp_path, BenchJob, modes=modes), tmp_path)
-    assert not notes(events)  # the engines are there
+    assert not notes(events)  # the engines exist
     assert result.mode == modes[0]
     assert tuple(one.mode for one in result.further) == modes[1:]
     assert result.facts.providers == ("TensorRT",)
@@ -111,7 +111,7 @@ def test_engines_take_raw_pixels(tmp_path):
         None, {"image": ((pixels / 255 - 0.5) / 0.2).astype(np.float32)}
     )
     found = logits_of("pruned", events).reshape(expected.shape)
-    apart = found - expected  # log-probabilities: one number for each image
+    apart = found - expected  # log-probabilities and logits differ by one number for each image
     np.testing.assert_allclose(apart, apart[:, :1].repeat(apart.shape[1], axis=1), rtol=1e-4, atol=1e-4)
 
     general = {"runtime": "tensorrt", "threads": 1, "engine": ENGINE, "models": job.models}
@@ -167,7 +167,7 @@ def test_what_goes_wrong_on_the_gpu(tmp_path, monkeypatch, variable, value, kind
 
 
 def dla_job(folder: Path, kind: type[ModelJob] = BuildJob, **changes) -> ModelJob:
-    """A job for networks of one image at a time, on the second core."""
+    """A job for networks with a batch of one, on the second DLA core."""
     job = job_for(folder, kind, engine=replace(ENGINE, dla=1), **changes)
     for name, layers in (("original", 4), ("pruned", 1)):
         write_conv_chain(folder / f"{name}.onnx", layers=layers, size=16, metadata={"network": name})
@@ -181,7 +181,7 @@ def test_a_dla_core_that_is_not_there(tmp_path):
 
 @pytest.mark.usefixtures("every_tensorrt")
 def test_an_engine_runs_on_the_dla_core_that_it_was_built_for(tmp_path, monkeypatch):
-    """The double loads an engine on the core of its runtime only; unset, that is core 0."""
+    """The double loads a DLA's engine only if its runtime is set to that core; the default is core 0."""
     monkeypatch.setenv("CATRO_DOUBLE_DLA", "2")
     result, events = done(dla_job(tmp_path), tmp_path)
     assert result.engines["pruned"].settings.dla == 1
@@ -193,8 +193,8 @@ def test_an_engine_runs_on_the_dla_core_that_it_was_built_for(tmp_path, monkeypa
 def test_layers_that_fall_back_from_the_dla_are_counted(tmp_path, monkeypatch):
     monkeypatch.setenv("CATRO_DOUBLE_DLA", "2")
     monkeypatch.setenv("CATRO_DOUBLE_DLA_REFUSES", "GlobalAveragePool,Flatten")
-    told = notes(done(dla_job(tmp_path), tmp_path)[1])
-    (note,) = [one for one in told if one.startswith("original.onnx: ")]
+    found = notes(done(dla_job(tmp_path), tmp_path)[1])
+    (note,) = [one for one in found if one.startswith("original.onnx: ")]
     assert note.startswith("original.onnx: 1 parts run on the DLA, 2 layers on the GPU: ")
 
 
@@ -202,7 +202,7 @@ def test_layers_that_fall_back_from_the_dla_are_counted(tmp_path, monkeypatch):
 def test_a_dla_that_runs_nothing_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("CATRO_DOUBLE_DLA", "2")
     monkeypatch.setenv("CATRO_DOUBLE_DLA_REFUSES", "Conv,GlobalAveragePool,Flatten")
-    for _ in range(2):  # it is not kept
+    for _ in range(2):  # the engine is not kept
         error = fails(dla_job(tmp_path), tmp_path, ModelError, r"original\.onnx.*\b6\b")
         assert "fp16 and int8 only" in error.hint
 
@@ -216,7 +216,7 @@ def test_a_dynamic_batch_on_a_dla_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("every_tensorrt")
 def test_each_batch_has_a_profile_and_takes_the_memory_of_that_only(tmp_path, monkeypatch):
-    """The double takes 1000 bytes of activations an image, of the largest in the profile."""
+    """The double takes 1000 bytes of activations per image, for the largest batch of the profile."""
     engine = replace(ENGINE, batches=(1, 64))
     monkeypatch.setenv("CATRO_DOUBLE_GPU_BYTES", "60000")
     assert done(job_for(tmp_path, BenchJob, engine=engine), tmp_path)[0].original.n >= 100
@@ -317,9 +317,9 @@ def test_an_engine_from_elsewhere_is_refused_with_the_reason(tmp_path, monkeypat
 
     assert opened() == "loaded (3, 16, 16)\n"
     sidecar = engine.with_name(f"{engine.name}.json")
-    told = json.loads(sidecar.read_text())
-    told["place"] |= {"tensorrt": "10.3.0", "sms": 16}
-    sidecar.write_text(json.dumps(told))
+    recorded = json.loads(sidecar.read_text())
+    recorded["place"] |= {"tensorrt": "10.3.0", "sms": 16}
+    sidecar.write_text(json.dumps(recorded))
     said = opened()
     assert said.startswith("ModelError")
     assert "elsewhere or in another power mode: tensorrt 10.3.0 there, 11.4.0.106 here; sms 16 there, 8 here" in said

@@ -1,4 +1,4 @@
-"""What trtexec writes, on recorded samples of several versions and on short ones of our own; and asking it."""
+"""Parsing trtexec's output, with recorded samples of several versions and short ones of our own; and running it."""
 
 import stat
 import sys
@@ -53,7 +53,7 @@ def test_recorded_times(test_data):
     assert 12_000 < sorted(compute_times_us(whole.read_text()))[0] < 14_000
     samples = sorted((test_data / "samples/trtexec_json").glob("times_orin_nano_*.first500.json.txt"))
     assert len(samples) == 4
-    for path in samples:  # their ends were cut off
+    for path in samples:  # the ends of the files were cut off
         times_us = compute_times_us(path.read_text() + "]")
         assert len(times_us) == 500
         assert all(1_500 < us < 20_000 for us in times_us)
@@ -69,7 +69,7 @@ def test_recorded_logs(test_data):
 
 
 def install(folder: Path, body: str) -> None:
-    """A program called trtexec, for this runs without one."""
+    """Install a stand-in for trtexec, since these tests run without the real one."""
     path = folder / "trtexec"
     path.write_text(f"#!{sys.executable}\nimport json, sys\n{body}")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)

@@ -1,4 +1,4 @@
-"""Logits on the device, of images that are normalised there."""
+"""Logits on the device, for images that are normalised there."""
 
 import numpy as np
 

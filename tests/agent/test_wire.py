@@ -1,4 +1,4 @@
-"""Jobs, events and results as JSON and back; what is damaged is refused by its field."""
+"""Jobs, events and results as JSON and back; a damaged one is refused, and the error names the field."""
 
 import copy
 import json
@@ -181,7 +181,7 @@ print(json.dumps(to_json(read(Job, json.loads(sys.argv[2])))))
 
 
 def python_3_8() -> str | None:
-    """One that is really there, not only a shim that refuses."""
+    """A Python 3.8 that is really installed, not only a shim that fails."""
     places = [*Path.home().glob(".pyenv/versions/3.8.*/bin/python"), Path("/usr/bin/python3.8")]
     return next((str(place) for place in places if place.is_file()), None)
 
