@@ -1,4 +1,4 @@
-"""A device over a real sshd, for every module that asks for one."""
+"""A device over a real sshd, which is started once for each module that uses it."""
 
 import os
 from collections.abc import Iterator

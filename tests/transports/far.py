@@ -1,4 +1,4 @@
-"""Jobs on a device over ssh, and what its processes are."""
+"""Jobs on a device over ssh, and the device's processes."""
 
 import os
 import time
@@ -14,7 +14,7 @@ FACTS = FactsJob("onnxruntime")
 
 
 class Far:
-    """Runs jobs on a device and keeps what it notes."""
+    """Runs jobs on a device and keeps their notes."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -31,7 +31,7 @@ class Far:
 
 
 def processes_below(home: Path) -> list[int]:
-    """Processes that the device runs."""
+    """Ids of the processes that the device runs."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -70,7 +70,7 @@ def children(pid: int) -> list[int]:
 def serving(folder: Path) -> Iterator[Server]:
     """Start sshd; ``folder``/bin holds the ssh that knows it."""
     if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)  # where sshd locks itself in before somebody has logged in
+        Path("/run/sshd").mkdir(exist_ok=True)  # sshd's chroot until a user has logged in
     for name in ("host_key", "user_key"):
         make_key(folder / name)
     with socket.socket() as free:
@@ -90,7 +90,7 @@ def serving(folder: Path) -> Iterator[Server]:
 
 
 def know(folder: Path, port: int, key: str) -> None:
-    """Let the client take ``key`` for the server's."""
+    """Make the client accept ``key`` as the server's host key."""
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {' '.join(key.split()[:2])}\n")
 
 

@@ -1,4 +1,4 @@
-"""Jobs and their results as callers see them: typed, whatever transport is between."""
+"""Jobs and their results as callers see them: typed, whatever the transport."""
 
 import json
 import os
@@ -26,12 +26,12 @@ WAYS = ({"transfers": False, "cuda_graph": True}, {"transfers": True, "cuda_grap
 
 
 def test_a_job_here_returns_its_result_and_reports_its_events(tmp_path):
-    told: list[Event] = []
-    result = run_job(HERE, job_for(tmp_path, original={"layers": 3}, pruned={}), tmp_path, (), on_event=told.append)
+    events: list[Event] = []
+    result = run_job(HERE, job_for(tmp_path, original={"layers": 3}, pruned={}), tmp_path, (), on_event=events.append)
     assert isinstance(result, BenchResult)
     assert result.original.n >= 100
-    assert {type(event) for event in told} == {Progress}
-    assert told == sorted(told, key=lambda event: event.seconds)
+    assert {type(event) for event in events} == {Progress}
+    assert events == sorted(events, key=lambda event: event.seconds)
     assert isinstance(run_job(HERE, FactsJob("onnxruntime"), tmp_path, ()), FactsResult)
     assert isinstance(run_job(HERE, DoctorJob("onnxruntime"), tmp_path, ()), DoctorResult)
 
@@ -82,7 +82,7 @@ def test_a_bench_is_of_the_mode_that_counts_unless_others_are_asked_for():
 
 @pytest.fixture
 def bundle(tmp_path, request) -> tuple[BenchJob, Path]:
-    """A job, and the folder of the bundle that it was carried in."""
+    """A job, and the folder of the unpacked bundle that contains it."""
     job = job_for(tmp_path, original={"layers": 3}, pruned={}, runtime=getattr(request, "param", "onnxruntime"))
     errand = Errand("Measuring", job, FILES, 60)
     write_bundle(tmp_path / "bundle.tar", [errand], tmp_path, "The box")
@@ -182,7 +182,7 @@ def test_lines_of_results_are_refused_by_file_and_key(bundle, line, says):
 
 
 def test_without_a_result_there_is_no_answer(bundle, capsys):
-    """The device was switched off, or the copy was cut between two lines."""
+    """The device was switched off, or the copy was cut off between two lines."""
     job, there = bundle
     do(there)
     first, *_ = (there / "result.json").read_text().splitlines()

@@ -19,7 +19,7 @@ def test_one_target_is_as_ever():
     assert (settings.prune.target, settings.prune.also) == ("jetson-orin", [])
     (only,) = sides_of(settings)
     assert (only.name, only.settings) == ("jetson-orin", settings)
-    require_sides(settings)  # estimates are for one target
+    require_sides(settings)  # a single target may be estimated
 
 
 @pytest.mark.parametrize("written", [["x86-cpu", "x86-cpu:fp32"], "x86-cpu, x86-cpu:fp32"])
@@ -36,7 +36,7 @@ def test_the_same_targets_may_be_named_again_for_a_run_that_has_them(tmp_path):
     written.write_text(settings_text(before))
     again = load_settings(written, {"prune": {"target": "x86-cpu, x86-cpu:fp32, arm-cpu"}})
     assert again.prune == before.prune
-    with pytest.raises(SettingsError, match="twice"):  # by the flags themselves
+    with pytest.raises(SettingsError, match="twice"):  # in the flags themselves
         sides_of(load_settings(written, {"prune": {"target": "x86-cpu, x86-cpu:fp32, x86-cpu:fp32"}}))
 
 

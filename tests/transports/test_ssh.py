@@ -1,4 +1,4 @@
-"""Jobs on a device far away, over a real sshd: as if it were near, and whatever happens on the way."""
+"""Jobs on a remote device over a real sshd: as on this machine, and with whatever can happen on the way."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def bench_job(folder: Path, **changes: Any) -> BenchJob:
     return job_for(folder, original={"layers": 3}, pruned={}, **changes)
 
 
-# --- as if it were near ---------------------------------------------------------------------------------------------
+# --- as on this machine ---------------------------------------------------------------------------------------------
 
 
 def test_facts_of_a_device_that_has_nothing_but_python(far, home):
@@ -53,7 +53,7 @@ def test_a_bench_far_away_gives_what_one_here_gives(far, tmp_path, home, runtime
 
 
 def test_a_profile_by_openvino_far_away(far, tmp_path, home):
-    """Nothing is left beside the agent's own files, and nothing in the user's home there."""
+    """Nothing is left of the job on the device."""
     *samples, last = far.events(profile_job(tmp_path, {"a": 1, "b": 2}, ("b",), "openvino"), tmp_path)
     assert [sample["name"] for sample in samples] == ["a", "b"]
     assert all(node["rounds_us"] for node in samples[0]["nodes"])
@@ -102,7 +102,7 @@ def test_the_agent_is_the_same_file_whenever_it_is_made():
     assert len(first) < 110_000
 
 
-# --- whatever happens on the way ------------------------------------------------------------------------------------
+# --- whatever can happen on the way ---------------------------------------------------------------------------------
 
 
 def test_a_lost_connection_does_not_end_the_job(far, server, tmp_path, home):
@@ -113,8 +113,8 @@ def test_a_lost_connection_does_not_end_the_job(far, server, tmp_path, home):
     assert server.drop_connections() > 0
     *rest, last = events
     assert any("the connection to far was lost; the job continues there" in note for note in far.notes)
-    told = [json.loads(line) for line in (tmp_path / "written").read_text().splitlines()]
-    assert [first, *rest, last] == told  # none twice, none lost
+    recorded = [json.loads(line) for line in (tmp_path / "written").read_text().splitlines()]
+    assert [first, *rest, last] == recorded  # none twice, none lost
     assert last["result"]["pruned"]["n"] >= 100
 
 

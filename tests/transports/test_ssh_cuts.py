@@ -1,4 +1,4 @@
-"""Connections that are cut again and again, and what comes back with another host key."""
+"""Connections that are cut again and again, and a device that comes back with another host key."""
 
 import hashlib
 import os
@@ -30,7 +30,7 @@ CUT_BYTES = 60_000
 
 @contextmanager
 def cut_every(server: Server, most: int) -> Iterator[list[int]]:
-    """Let the client reach ``server`` through what closes a connection after ``most`` bytes; yields their counts."""
+    """Make the client reach ``server`` through a relay that closes connections after ``most`` bytes; yield counts."""
     counts: list[int] = []
     known, config = (server.folder / "known_hosts").read_text(), (server.folder / "ssh_config").read_text()
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -1,4 +1,4 @@
-"""Files on their way to a device: torn, changed, and too large for its disk."""
+"""Files sent to a device: cut off, changed, and too large for its disk."""
 
 import hashlib
 import json
@@ -54,7 +54,7 @@ def test_a_damaged_agent_is_not_run_and_sent_again(far, home, content):
 
 
 def test_a_full_disk_is_told(server, home, tmp_path):
-    """Files may not grow beyond 112 KiB there: one that is sent, or the answer, in which each inference is a number."""
+    """Files there may not exceed 112 KiB: one that is sent, or the result, which has a number for each inference."""
     limited = script(server.folder / "limited-python", f'ulimit -f 224; exec {sys.executable} "$@"')
     far = Far(server.device(home, str(limited)))
     too_much = replace(PROTOCOL, seconds=3.0)

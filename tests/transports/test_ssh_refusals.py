@@ -1,4 +1,4 @@
-"""Devices that cannot be reached, or lack what is needed: each says what to do."""
+"""Devices that cannot be reached or lack what is needed: each error says what to do."""
 
 import pytest
 
