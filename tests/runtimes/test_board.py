@@ -1,4 +1,4 @@
-"""Which Jetson it is, and in which power mode."""
+"""The module of a Jetson, and its power mode."""
 
 from catro_deploy.runtimes import board
 from catro_deploy.runtimes.board import board_identity

@@ -1,4 +1,4 @@
-"""CUDA's real runtime libraries, as pip installs them, on a machine without a GPU; and device nodes that are closed."""
+"""CUDA's real runtime libraries from pip on a machine without a GPU, and device nodes that the user may not open."""
 
 import ctypes.util
 import json
@@ -15,7 +15,7 @@ from catro_deploy.errors import RuntimeMissingError
 from catro_deploy.runtimes import cuda, cuda_files
 from catro_deploy.runtimes.cuda_files import access_problem, library_path, no_gpu_memory
 
-# TensorRT's bindings, and the CUDA that they are for.
+# Versions of TensorRT's bindings, and the CUDA version that each is for.
 WHEELS = {"10.3.0": 12, "10.16.1.11": 13, "11.4.0.106": 13}
 TRIED = """
 import json, os, sys
@@ -36,7 +36,7 @@ without_driver = pytest.mark.skipif(ctypes.util.find_library("cuda") is not None
 def folder(*parts: str) -> str:
     path = Path(sys.prefix, *parts)
     if not path.is_dir():
-        pytest.skip(f"{path} is not there: make test installs it")
+        pytest.skip(f"{path} does not exist: make test installs it")
     return str(path)
 
 
@@ -58,12 +58,12 @@ def tried(*path: str, **variables: str) -> dict:
 @without_driver
 def test_the_library_of_tensorrts_cuda_is_loaded_and_says_that_there_is_no_driver(bindings):
     major = WHEELS[bindings]
-    # Both are installed; that of the other CUDA comes first.
+    # Both versions of CUDA are installed; the other one comes first.
     other, own = folder("cuda", str(25 - major)), folder("cuda", str(major))
     found = tried(other, own, folder("tensorrt", bindings))
     file = Path(found["file"])
     assert file.name == f"libcudart.so.{major}"
-    assert file.is_relative_to(own)  # and not of a CUDA that the machine has
+    assert file.is_relative_to(own)  # and not from CUDA as installed on the machine
     assert {"cudaGetDeviceProperties", "cudaGraphInstantiateWithFlags", "cudaEventElapsedTime"} < functions()
     assert found["lacking"] == []
     kind, problem, hint = found["error"]
@@ -77,7 +77,7 @@ def test_what_the_user_names_comes_first(tensorrt_there):
     found = tried(folder("cuda", "13"), tensorrt_there["PYTHONPATH"], LD_LIBRARY_PATH=tensorrt_there["LD_LIBRARY_PATH"])
     assert found["file"] == f"{tensorrt_there['LD_LIBRARY_PATH']}/libcudart.so"
     assert found["searched_after"] == tensorrt_there["LD_LIBRARY_PATH"]
-    assert "error" not in found  # the double's memory returns what was copied there
+    assert "error" not in found  # the double's memory returns what was copied to it
 
 
 def test_without_wheels_of_tensorrt_nothing_is_added(monkeypatch):
@@ -97,7 +97,7 @@ def test_a_driver_for_an_older_cuda_is_named(monkeypatch):
 
 @pytest.fixture
 def nobody():
-    """This process has the rights of a user who is in no group, as far as files are concerned."""
+    """Give this process the file permissions of a user who is in no group."""
     if os.geteuid() != 0:
         pytest.skip("only root can become someone else")
     groups = os.getgroups()
@@ -110,13 +110,13 @@ def nobody():
     os.setgroups(groups)
 
 
-# Of Debian; a machine need not have these groups.
+# Debian's groups; a machine need not have them.
 GROUPS = {0: "root", 44: "video", 104: "render"}
 
 
 @pytest.fixture
 def dev(monkeypatch):
-    """Device nodes as on a Jetson, played by files: for the group video, for render, and some for root only."""
+    """Files in place of a Jetson's device nodes: for the group video, for render, and one for root only."""
     if os.geteuid() != 0:
         pytest.skip("only root can give files to groups")
     monkeypatch.setattr(cuda_files, "_group", lambda node: GROUPS[node.stat().st_gid])
@@ -147,7 +147,7 @@ def test_whatever_cuda_reports_closed_nodes_are_the_reason(dev, nobody, monkeypa
 
 
 def test_cuda_is_not_even_loaded_without_the_memory_node(dev, nobody, monkeypatch):
-    """Some releases crash: NvRmMemInitNvmap failed with Permission denied."""
+    """Some releases would crash: NvRmMemInitNvmap failed with Permission denied."""
     monkeypatch.setattr(cuda, "no_gpu_memory", lambda: no_gpu_memory(dev))
     monkeypatch.setattr(cuda, "access_problem", lambda: access_problem(dev))
     cuda._cuda.cache_clear()
@@ -156,7 +156,7 @@ def test_cuda_is_not_even_loaded_without_the_memory_node(dev, nobody, monkeypatc
 
 
 def test_a_desktop_whose_render_node_is_closed_has_no_such_problem(dev, nobody):
-    """CUDA uses /dev/nvidia0 there."""
+    """CUDA uses /dev/nvidia0 on a desktop."""
     os.seteuid(0)
     (dev / "nvmap").unlink()
     os.seteuid(65534)

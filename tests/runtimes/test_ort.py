@@ -113,7 +113,7 @@ def test_nodes_are_timed_by_name_for_each_inference(tmp_path):
 
 
 def test_nodes_are_those_that_are_left_after_fusion(tmp_path):
-    """Eight convolutions without an activation between them, a mean and a reshaping; and changes of layout."""
+    """Eight convolutions without activations in between, a mean and a reshape; and changes of layout."""
     file = write_conv_chain(tmp_path / "model.onnx", layers=8, channels=32, size=32)
     with open_runner("onnxruntime", file, 1, profiling=True) as runner:
         for _ in range(3):
@@ -149,7 +149,7 @@ def test_a_profilers_file_that_is_cut_off_is_explained(tmp_path):
         runner.infer(images(1, 4))
 
         class Session:
-            """ONNX Runtime's own, on a full disk."""
+            """ONNX Runtime's session, on a full disk."""
 
             def end_profiling(self, session=runner._session) -> str:
                 path = Path(session.end_profiling())

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's providers for GPUs are given. They are not here: a session on the CPU notes it in their place."""
+"""Options for ONNX Runtime's GPU providers. They are not installed: a session on the CPU records the options."""
 
 import numpy as np
 import onnxruntime
@@ -18,7 +18,7 @@ R39 = "# R39 (release), REVISION: 2.0, GCID: 1, BOARD: generic, EABI: aarch64\n"
 
 @pytest.fixture
 def happened(monkeypatch):
-    """What was called in ONNX Runtime, in order; of sessions, their providers."""
+    """Calls into ONNX Runtime, in order; for sessions, their providers."""
     calls = []
 
     class Session(SESSION):
@@ -53,7 +53,7 @@ def test_the_real_function_can_be_called():
 
 
 def test_networks_of_the_tensorrt_provider_are_strongly_typed(tmp_path, happened):
-    """It makes them so only if neither of these options is set, whatever else is."""
+    """The provider makes them so only if neither trt_fp16_enable nor trt_int8_enable is set, whatever else is."""
     options = {"trt_builder_optimization_level": "5"}
     with OrtTensorrtRunner(write_conv_chain(tmp_path / "m.onnx"), 1, options=options, batches=(1, 4, 8)):
         pass

@@ -43,7 +43,7 @@ def test_what_a_runner_says_of_itself(tmp_path, threads):
 
 
 def test_float32_is_computed_in_float32(tmp_path):
-    """In bfloat16, OpenVINO's own choice where the processor has it, a product is wrong from the third digit on."""
+    """In bfloat16, OpenVINO's default where the processor supports it, a product is wrong from the third digit on."""
     weights = np.random.default_rng(0).standard_normal((256, 16)).astype(np.float32)
     node = helper.make_node("MatMul", ["image", "w"], ["logits"])
     file = write_graph(tmp_path / "m.onnx", [node], [numpy_helper.from_array(weights, "w")], [1, 256], [1, 16])
@@ -59,7 +59,7 @@ def test_each_batch_gets_its_own_answer_though_the_memory_is_shared(tmp_path):
         assert runner.batch is None
         given = [images(count, 4) * sign for count, sign in ((3, 1), (3, -1), (5, 1))]
         answers = [runner.infer(one) for one in given]
-        given[0][:] = 1  # written in place, as a camera's buffer is
+        given[0][:] = 1  # overwritten in place, like a camera's buffer
         again = runner.infer(given[0])
     for one, answer in zip([images(3, 4), *given[1:]], answers, strict=True):
         np.testing.assert_array_equal(answer, np.maximum(one, 0))
@@ -161,7 +161,7 @@ def test_nodes_are_those_that_are_left_after_fusion(tmp_path):
 
 
 def test_profiling_changes_no_answer(tmp_path):
-    """Nor does loading the compiled network anew for each visit."""
+    """Nor does loading the compiled network again for each visit."""
     file = write_conv_chain(tmp_path / "model.onnx", layers=2)
     with open_runner("openvino", file, 1) as plain, open_runner("openvino", file, 1, profiling=True) as runner:
         expected = plain.infer(images(1, 3, 8, 8)).copy()

@@ -1,4 +1,4 @@
-"""OpenVINO reports nothing, and what it says is put in words."""
+"""OpenVINO sends no telemetry, and its properties and errors are put into words."""
 
 import os
 import subprocess
@@ -8,13 +8,13 @@ import pytest
 
 from catro_deploy.runtimes.ov_library import import_openvino, said, short_version, words
 
-# Any attempt to reach another machine, or to look up its address, is told.
+# Reports any attempt to reach another machine, or to look up its address.
 WATCHED = """
 import socket, sys
-def told(*_, **__):
+def reached_out(*_, **__):
     print("REACHED OUT", flush=True)
     raise OSError
-socket.socket.connect = socket.getaddrinfo = socket.create_connection = told
+socket.socket.connect = socket.getaddrinfo = socket.create_connection = reached_out
 {first}
 import openvino
 print("imported", sys.modules.get("openvino_telemetry"))
@@ -22,10 +22,10 @@ print("imported", sys.modules.get("openvino_telemetry"))
 
 
 def imported(home, first):
-    """What a process of its own says when it imports OpenVINO, and which files it left behind."""
+    """The output of a separate process that imports OpenVINO, and the files that it leaves behind."""
     home.mkdir()
     places = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME"), str(home))
-    # Where there is a variable of continuous integration, the package itself sends nothing.
+    # With a variable of continuous integration set, the package itself sends nothing.
     kept = {name: value for name, value in os.environ.items() if name not in ("CI", "TF_BUILD", "JENKINS_URL")}
     command = [sys.executable, "-c", WATCHED.format(first=first)]
     done = subprocess.run(command, env=kept | places, cwd=home, capture_output=True, text=True, check=True)

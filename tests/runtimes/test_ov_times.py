@@ -1,4 +1,4 @@
-"""Counters that tell averages in whole microseconds, as OpenVINO's do, of times that are known."""
+"""Counters that report averages of known times in whole microseconds, as OpenVINO's do."""
 
 from datetime import timedelta
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from catro_deploy.runtimes.ov_times import NodeCounters, common_times_us
 
 
 def counters(times_us: np.ndarray) -> np.ndarray:
-    """What OpenVINO says after each of these inferences: whole averages of whole times."""
+    """OpenVINO's counters after each of these inferences: averages and times are rounded down to whole us."""
     times = np.floor(times_us).astype(np.int64)
     return (np.cumsum(times, axis=0) // np.arange(1, len(times) + 1)[:, None]).astype(np.float64)
 
@@ -40,7 +40,7 @@ def test_scattered_times_have_their_mean(seed, inferences):
 
 
 def test_disturbances_do_not_count():
-    """Another process has the processor for milliseconds, now and then in one node or the other."""
+    """Now and then another process uses the processor for milliseconds, during one node or another."""
     generator = np.random.default_rng(0)
     times = np.full((20, 30), 25.0)
     times[0] = 300

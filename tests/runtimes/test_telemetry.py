@@ -19,14 +19,14 @@ print(len(os.listdir("/proc/self/task")))
 
 
 def undecided(home):
-    """The environment of a user who has decided nothing about telemetry; all files are in ``home``, a new folder."""
+    """The environment of a user who has set nothing about telemetry; all files go to ``home``, a new folder."""
     home.mkdir()
     places = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME"), str(home))
     return {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"} | places
 
 
 def used(model, home, first):
-    """How many threads run after an inference in a process of its own, and which files it left behind."""
+    """The number of threads after an inference in a separate process, and the files that it leaves behind."""
     done = subprocess.run(
         [sys.executable, "-c", INFER.format(first=first), str(model)],
         env=undecided(home),

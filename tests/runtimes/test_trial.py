@@ -1,4 +1,4 @@
-"""A runtime that is installed need not work."""
+"""A runtime that is installed does not necessarily work."""
 
 import base64
 
@@ -45,7 +45,7 @@ def test_the_doctor_runs_a_network_on_the_gpu():
 
 @pytest.mark.usefixtures("tensorrt")
 def test_facts_of_a_tensorrt_device_are_given_only_if_its_gpu_works(monkeypatch):
-    """That is what catro-deploy device check asks."""
+    """``catro-deploy device check`` requests them."""
     *_, last = job_events(FactsJob("tensorrt"), NOWHERE)
     assert last["result"]["runtime"].startswith("tensorrt 11.")
     monkeypatch.setenv("CATRO_DOUBLE_NO_GPU", "1")

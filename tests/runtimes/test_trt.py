@@ -1,4 +1,4 @@
-"""Names of TensorRT that the code uses, against the real bindings of each version."""
+"""Names of TensorRT that the code uses, checked against the real bindings of each version."""
 
 import ast
 import json
@@ -14,7 +14,7 @@ PACKAGE = Path(catro_deploy.__file__).parent
 PARTS = ("runtimes/trt.py", "runtimes/trt_engine.py", "agent/engines.py", "agent/build.py")
 SOURCES = [PACKAGE / part for part in PARTS]
 MODULES = ("trt", "tensorrt", "self._trt")
-# What the objects of these classes are called in the code.
+# Names of objects in the code, and their classes in TensorRT.
 OBJECTS = {
     "builder": "Builder",
     "runtime": "Runtime",
