@@ -1,1 +1,1 @@
-"""Stand-ins for what is not on the machine that tests run on: TensorRT's libraries and a GPU."""
+"""Stand-ins for what the machine that runs the tests lacks: TensorRT's libraries and a GPU."""

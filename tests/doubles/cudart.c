@@ -1,7 +1,7 @@
 /* A stand-in for libcudart.so without a GPU: device memory is the host's, and work on a stream is done at once.
  *
- * What a capture records - copies, and the calls that the double of TensorRT enqueues - is done when the graph is
- * launched, and then only, as on a GPU. CATRO_DOUBLE_GPU_BYTES: memory that there is; what goes beyond fails.
+ * What a capture records (copies, and the calls that the double of TensorRT enqueues) is done only when the graph is
+ * launched, as on a GPU. CATRO_DOUBLE_GPU_BYTES: the size of the memory; allocations beyond it fail.
  * CATRO_DOUBLE_INTEGRATED: the GPU shares its memory with the processor.
  */
 #include <stdint.h>
@@ -30,10 +30,10 @@ static int enqueue(work item) {
     return SUCCESS;
 }
 
-/* Not of CUDA: whether a capture is going on. */
+/* Not part of CUDA: whether a capture is in progress. */
 int doubleCaptures(void) { return capturing != NULL; }
 
-/* Not of CUDA: what the double of TensorRT calls to do its work in order with everything else on a stream. */
+/* Not part of CUDA: the double of TensorRT calls it to do its work in order with everything else on a stream. */
 int doubleEnqueue(void (*call)(void *), void *argument) { return enqueue((work){call, argument, NULL, 0}); }
 
 int cudaGetDeviceProperties(void *properties, int device) {
@@ -58,7 +58,7 @@ int cudaMemGetInfo(size_t *unused, size_t *all) {
     *unused = *all - used_bytes;
     return SUCCESS;
 }
-/* Before what is given out stands its size. */
+/* The size of a block is stored in front of it. */
 int cudaMalloc(void **pointer, size_t bytes) {
     if (used_bytes + bytes > all_bytes()) return OUT_OF_MEMORY;
     size_t *block = malloc(bytes + 64);

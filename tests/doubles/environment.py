@@ -1,4 +1,4 @@
-"""The environment in which ``import tensorrt`` finds the double, and CUDA's runtime library is that without a GPU."""
+"""The environment in which ``import tensorrt`` finds the double, and the CUDA runtime is the one without a GPU."""
 
 import os
 import shutil
@@ -12,14 +12,14 @@ import pytest
 __all__ = ["VERSIONS", "build_libraries", "tensorrt_environment"]
 
 VERSIONS = ("10.3.0", "10.16.1.11", "11.4.0.106")
-"""Of the real bindings: JetPack 6.1's, the last of 10, and the newest."""
+"""Versions of the real bindings: JetPack 6.1's, the last of TensorRT 10, and the newest."""
 
 SOURCES = Path(__file__).parent
 LIBRARIES = ("nvinfer", "nvinfer_plugin", "nvonnxparser")
 
 
 def tensorrt_environment(version: str, folder: Path) -> dict[str, str]:
-    """Variables for processes that shall use the double of ``version``; ``folder`` is for libraries.
+    """Environment variables for processes that use the double of ``version``; ``folder`` is for its libraries.
 
     Skips the test where the bindings or a C compiler are missing; make test installs both.
     """
@@ -30,7 +30,7 @@ def tensorrt_environment(version: str, folder: Path) -> dict[str, str]:
     if compiler is None:
         pytest.skip("there is no C compiler")
     build_libraries([compiler], version, folder)
-    # The root, for what the double itself imports.
+    # The repository's root is for the imports of the double itself.
     path = [SOURCES, SOURCES.parents[1], bindings]
     return {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": os.pathsep.join(map(str, path))}
 

@@ -1,4 +1,4 @@
-"""Signatures of functions that pybind11 made, from the first lines of their docstrings."""
+"""Signatures of pybind11's functions, from the first lines of their docstrings."""
 
 import inspect
 import re
@@ -11,7 +11,7 @@ PARAMETER = inspect.Parameter
 
 
 def signatures(function: object) -> list[inspect.Signature]:
-    """All that ``function`` can be called with; several if it is overloaded."""
+    """The signatures of ``function``; several if it is overloaded."""
     text = (getattr(function, "__doc__", None) or "").strip()
     if "Overloaded function" in text:
         return [_signature(part) for part in OVERLOAD.split(text)[1:]]
@@ -30,7 +30,7 @@ def accepts(function: object, *arguments: object, **named: object) -> bool:
 
 
 def _signature(text: str) -> inspect.Signature:
-    """Of ``name(self: a.B, flags: int = 0, size: Tuple[int, int] = (1, 2)) -> int``."""
+    """Parse ``name(self: a.B, flags: int = 0, size: Tuple[int, int] = (1, 2)) -> int``."""
     begin = text.index("(") + 1
     parts = list(_parts(text[begin:]))
     if parts and parts[0].startswith("*"):
@@ -46,7 +46,7 @@ def _signature(text: str) -> inspect.Signature:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What commas part, up to the closing bracket; commas within brackets do not."""
+    """The parts between commas, up to the closing bracket; commas within brackets do not count."""
     depth, start = 0, 0
     for place, letter in enumerate(text):
         if letter in "([{<":

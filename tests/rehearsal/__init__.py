@@ -1,4 +1,4 @@
-"""The product on user spaces of devices that are not here, each behind a real sshd; see CONTRIBUTING.md.
+"""catro-deploy on the user spaces of devices that are not at hand, each behind a real sshd; see CONTRIBUTING.md.
 
-``parts`` installs them, ``sides`` enters them, ``flow`` does there what a user does.
+``parts`` installs the user spaces, ``sides`` enters them, and ``flow`` does in them what a user does.
 """

@@ -1,4 +1,4 @@
-"""A far side behind a real sshd, and a tiny network to judge there."""
+"""A far side behind a real sshd, and a tiny network to verify and benchmark there."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from tests.transports.sshd import MISSING, serving
 
 FULL = os.environ.get("CATRO_REHEARSAL") == "full"
 
-# In fp32 an engine gives what PyTorch gives; the double computes fp16 as the processor does.
+# In fp32 an engine computes what PyTorch computes; the double computes fp16 as the processor does.
 FP32 = """\
 extends = "jetson-orin"
 title = "A Jetson AGX Orin in fp32"
@@ -24,7 +24,7 @@ Enter = Callable[[Path], Path]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All rehearsals are slow; those that are marked as in full run by ``make rehearsal`` only."""
+    """Mark all rehearsals as slow; those that are marked ``full`` run with ``make rehearsal`` only."""
     own = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     for item in own:
         item.add_marker(pytest.mark.slow)
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def rehearse(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str, Enter], Rehearsal]]:
-    """Make a rehearsal for a target on a far side; the working folder of tests.tiny is the current one."""
+    """Make a rehearsal for a target on a far side; the current folder is the working folder of tests.tiny."""
     if MISSING:
         pytest.skip(MISSING)
     monkeypatch.setenv("CATRO_CONFIG", str(tmp_path / "config"))

@@ -18,7 +18,7 @@ LIMIT_S = 600
 
 
 def install_userspace(folder: Path) -> None:
-    """An arm64 Debian 12 with its Python 3.11."""
+    """Install an arm64 Debian 12 with its Python 3.11."""
     with tempfile.TemporaryDirectory() as state:
         _apt(Path(state), "bookworm", "arm64", "update")
         _apt(Path(state), "bookworm", "arm64", "-y", "--download-only", "install", *PACKAGES)
@@ -29,7 +29,7 @@ def install_userspace(folder: Path) -> None:
 
 
 def install_qemu(folder: Path) -> None:
-    """The emulator of Debian 13: that of 12, qemu 7.2, crashes when ONNX Runtime is imported."""
+    """Install the emulator of Debian 13: that of Debian 12, qemu 7.2, crashes when ONNX Runtime is imported."""
     with tempfile.TemporaryDirectory() as state:
         _apt(Path(state), "trixie", "amd64", "update")
         _apt(Path(state), "trixie", "amd64", "-y", "--download-only", "install", "qemu-user")
@@ -39,7 +39,7 @@ def install_qemu(folder: Path) -> None:
 
 
 def _apt(state: Path, suite: str, architecture: str, *arguments: str) -> None:
-    """Call apt-get with a state of its own, in which nothing is installed."""
+    """Call apt-get with a separate state, in which nothing is installed."""
     for name in ("lists/partial", "cache/archives/partial"):
         (state / name).mkdir(parents=True, exist_ok=True)
     (state / "status").touch()
@@ -54,7 +54,7 @@ def _apt(state: Path, suite: str, architecture: str, *arguments: str) -> None:
 
 
 def _mirror() -> str:
-    """That of this computer, if it is a Debian."""
+    """The mirror of this computer if it runs Debian, otherwise the default one."""
     said = _run("apt-get", "indextargets", "--format=$(REPO_URI)", "Created-By: Packages", "Origin: Debian")
     return (said.split() or [DEFAULT_MIRROR])[0]
 

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Run a command in an aarch64 user space, in a mount namespace and a binfmt_misc of its own: the host is not touched.
-# Needs Linux 6.7, and that users may make namespaces. There is no namespace of processes: its end would kill a job that
-# outlives the connection. FAR_MOUNTS: pairs of a folder and where it is seen, one a line; FAR_UID: who the user is there.
+# Run a command in an aarch64 user space, with its own mount namespace and binfmt_misc: the host is not touched.
+# Needs Linux 6.7 and permission to create user namespaces. There is no process namespace: its end would kill a job that
+# outlives the connection. FAR_MOUNTS: pairs of a folder and its mount point, one a line; FAR_UID: the user id there.
 exec unshare --user --map-root-user --mount /bin/bash -euc '
 mount --rbind "$FAR_ROOT" "$FAR_ROOT"
 cd "$FAR_ROOT"

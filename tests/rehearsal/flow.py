@@ -1,4 +1,4 @@
-"""What a user does with a device, by the command line."""
+"""What a user does with a device on the command line."""
 
 import json
 import shutil
@@ -36,33 +36,33 @@ class Rehearsal:
     home: Path
 
     def add(self) -> None:
-        """Tell the command line of the device."""
-        told = ("--ssh", "far", "--target", self.target, "--python", str(self.python))
-        # The home of who logs in is not that of the device's user, where it is an absolute path.
-        done = command("device", "add", NAME, *told, "--folder", f"~/{FAR_FOLDER}")
+        """Register the device on the command line."""
+        options = ("--ssh", "far", "--target", self.target, "--python", str(self.python))
+        # The login user's home is not that of the device's user: ``~`` stands for the latter, as it is expanded there.
+        done = command("device", "add", NAME, *options, "--folder", f"~/{FAR_FOLDER}")
         assert done.exit_code == 0, done.stderr
 
     def facts(self) -> dict[str, Any]:
-        """What ``device check`` says."""
+        """The facts that ``device check`` reports."""
         done = command("device", "check", NAME, "--json")
         assert done.exit_code == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)["facts"]
         return found
 
     def doctor(self, code: int = 0) -> dict[str, dict[str, Any]]:
-        """Findings of ``doctor --device`` by what they are of."""
+        """Findings of ``doctor --device`` by name."""
         done = command("doctor", "--device", NAME, "--json")
         assert done.exit_code == code, done.stderr
         return {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
 
     def run(self, *flags: str) -> Path:
-        """Prune the tiny network for the device and judge it there; return the run folder."""
+        """Prune the tiny network for the device, verify and benchmark it there, and return the run folder."""
         done = command("run", "--device", NAME, *BUDGET, *flags, "--run", "run")
         assert done.exit_code == exit_code_of(Path("run")), done.stderr
         return Path("run")
 
     def run_with_a_cut(self) -> Path:
-        """The same, with all connections cut when the bench has begun to measure."""
+        """The same, with all connections cut once the bench has begun to measure."""
         Path("long.toml").write_text(PROTOCOL.replace("seconds = 0.05", "seconds = 1.0"))
         with self._cut() as cuts:
             long = ("-o", "bench.protocol=./long.toml")
@@ -74,7 +74,7 @@ class Rehearsal:
         return Path("run")
 
     def carried(self) -> Path:
-        """Judge a run by a bundle that is carried to the device and back; return the run folder."""
+        """Verify and benchmark a run with a bundle that is carried to the device and back; return the run folder."""
         done = command("run", "--target", self.target, *BUDGET, "--run", "carried")
         assert done.exit_code == 0, done.stderr
         assert "cannot be reached from here" in done.stderr
@@ -98,7 +98,7 @@ class Rehearsal:
 
         def cut() -> None:
             while not over.wait(POLL_S):
-                with suppress(FileNotFoundError):  # jobs that have ended are removed
+                with suppress(FileNotFoundError):  # jobs that have finished are removed
                     events = (self.home / FAR_FOLDER / "jobs").glob("*/events.jsonl")
                     if any(b'"progress"' in path.read_bytes() for path in events):
                         cuts.append(self.server.drop_connections())
@@ -120,6 +120,6 @@ def read(run: Path, name: str) -> dict[str, Any]:
 
 
 def same_as_here(verify: dict[str, Any]) -> bool:
-    """Whether logits of both networks are those of this computer's PyTorch but for rounding."""
+    """Whether the logits of both networks equal those of PyTorch on this computer, except for rounding."""
     differences = [verify[name]["largest_logit_difference"] for name in ("original", "pruned")]
     return max(differences) < LARGEST_DIFFERENCE

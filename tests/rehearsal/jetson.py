@@ -1,6 +1,6 @@
-"""What a Jetson has beside the user space: files of its kernel and release, and NVIDIA's programs, which are scripts.
+"""What a Jetson has besides the user space: files of its kernel and release, and scripts as NVIDIA's programs.
 
-The emulator looks for each file in the folder /planted first, so that /proc and /sys have them, too.
+The emulator looks for each file in the folder /planted first, so that they appear in /proc and /sys, too.
 """
 
 import os
@@ -51,9 +51,9 @@ done""",
 
 
 def plant(folder: Path, *, sensors: bool) -> None:
-    """Write a Jetson's files and programs into ``folder``; tegrastats says what one has said, again and again.
+    """Write a Jetson's files and programs into ``folder``; tegrastats repeats recorded output endlessly.
 
-    With ``sensors`` of power every bench measures the energy as well, which takes half a minute.
+    With power ``sensors``, every bench measures the energy as well, which takes half a minute.
     """
     for name, content in (FILES | (SENSORS if sensors else {}) | {"said/tegrastats": _recorded()}).items():
         path = folder / name
@@ -67,7 +67,7 @@ def plant(folder: Path, *, sensors: bool) -> None:
 
 
 def _recorded() -> str:
-    """Lines of an AGX Orin, of the recordings where there are some."""
+    """Output of tegrastats on an AGX Orin: a recording if available, else one line."""
     data = os.environ.get("CATRO_TEST_DATA", "")
     recording = Path(data, "samples/tegrastats/agx_orin_64gb_r36.4.4_nvenc.log")
     return recording.read_text() if data and recording.is_file() else ORIN

@@ -1,7 +1,7 @@
-"""What the rehearsals need of Debian's and PyPI's registries, kept in the virtual environment.
+"""What the rehearsals need from Debian's and PyPI's registries, kept in the virtual environment.
 
-``python -m tests.rehearsal.parts`` installs what is missing. What cannot be installed is named, and not an error: the
-rehearsals that need it are skipped.
+``python -m tests.rehearsal.parts`` installs what is missing. A part that cannot be installed is named, but is not an
+error: the rehearsals that need it are skipped.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ GLIBC = ("2_35", "2_28", "2_27", "2_17")
 
 @dataclass(frozen=True)
 class Part:
-    """A folder that ``install`` fills; ``spec`` says with what, and another one makes it anew."""
+    """A folder that ``install`` fills; ``spec`` describes its content: if it changes, the folder is made again."""
 
     name: str
     spec: str
@@ -37,11 +37,11 @@ class Part:
 
     @property
     def reason(self) -> Path:
-        """Where it stands why this part could not be installed."""
+        """The file that says why this part could not be installed."""
         return HOME / f"{self.name}.missing"
 
     def provide(self) -> None:
-        """Install the part unless it is there: in a temporary folder, renamed when it is whole."""
+        """Install the part unless it exists: in a temporary folder, which is renamed when it is complete."""
         if self.folder.is_dir():
             return
         HOME.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ class Part:
 
 
 def wheels(name: str, python: str, machine: str, *requirements: str) -> Part:
-    """Wheels for another Python or processor; without their dependencies, so that exactly these versions are there."""
+    """Wheels for another Python or processor, without their dependencies: exactly these versions are installed."""
 
     def install(folder: Path) -> None:
         platforms = [f"--platform=manylinux_{glibc}_{machine}" for glibc in GLIBC]
@@ -75,7 +75,7 @@ def wheels(name: str, python: str, machine: str, *requirements: str) -> Part:
 
 
 def _unpack(wheel: Path, folder: Path) -> None:
-    """What pip does with a wheel that fits this Python; the compiler in one must stay executable."""
+    """Do what pip does with a wheel that fits this Python; the compiler in one of them must stay executable."""
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():
             path = Path(archive.extract(member, folder))
@@ -83,7 +83,7 @@ def _unpack(wheel: Path, folder: Path) -> None:
                 path.chmod(0o644 | member.external_attr >> 16 & 0o111)
 
 
-# onnx is for the doubles of TensorRT, which compute by ONNX Runtime.
+# onnx is for the doubles of TensorRT, which compute with ONNX Runtime.
 PARTS = {
     part.name: part
     for part in (
@@ -111,7 +111,7 @@ def part(name: str) -> Path:
     """The folder of an installed part.
 
     Raises:
-        LookupError: it is not installed, and why.
+        LookupError: it is not installed; the message says why.
     """
     wanted = PARTS[name]
     if wanted.folder.is_dir():
@@ -121,7 +121,7 @@ def part(name: str) -> Path:
 
 
 def main() -> None:
-    """Install all parts; say which could not be."""
+    """Install all parts, and report those that could not be installed."""
     for wanted in PARTS.values():
         try:
             wanted.provide()

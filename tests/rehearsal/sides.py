@@ -1,4 +1,4 @@
-"""Far sides of a connection: for each a program that stands for the Python of a device."""
+"""Far sides of a connection: for each, a program that takes the place of the device's Python."""
 
 import os
 import shlex
@@ -23,10 +23,10 @@ LIMIT_S = 60
 
 
 def aarch64(folder: Path, *, uid: int = 0, mounts: Mapping[str, Path] | None = None, path: str = "/opt/site") -> Path:
-    """Python 3.11 with numpy and ONNX Runtime of an aarch64 Debian; ``mounts`` are folders by where they are seen.
+    """Python 3.11 with numpy and ONNX Runtime of an aarch64 Debian; ``mounts`` are folders by their mount points.
 
     Raises:
-        LookupError: it cannot be run here, and why.
+        LookupError: it cannot be run here; the message says why.
     """
     home, planted = folder / "home", folder / "planted"
     home.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def aarch64_tensorrt(folder: Path, *, uid: int = 0) -> Path:
     """The same with NVIDIA's TensorRT bindings for aarch64, and doubles of TensorRT's libraries and of a GPU.
 
     Raises:
-        LookupError: it cannot be run here, and why.
+        LookupError: it cannot be run here; the message says why.
     """
     compiler = [str(part("zig") / "ziglang" / "zig"), "cc", "-target", "aarch64-linux-gnu"]
     bindings, libraries = part("arm-tensorrt"), folder / "lib"
@@ -61,7 +61,7 @@ def x86_tensorrt(folder: Path) -> Path:
     """Python, numpy and TensorRT's bindings as on JetPack 6, on this processor, with the doubles.
 
     Raises:
-        LookupError: it cannot be run here, and why.
+        LookupError: it cannot be run here; the message says why.
     """
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -76,7 +76,7 @@ def older_python(folder: Path) -> Path:
     """Python 3.8 with the last numpy and ONNX Runtime for it.
 
     Raises:
-        LookupError: it cannot be run here, and why.
+        LookupError: it cannot be run here; the message says why.
     """
     return _at_home(folder, _interpreter("3.8"), {"PYTHONPATH": str(part("python38"))})
 
@@ -94,7 +94,7 @@ def _python(folder: Path, variables: Mapping[str, str], command: str, before: st
 
 @cache
 def _interpreter(version: str) -> str:
-    """A Python of ``version``, of pyenv or on the path."""
+    """A Python of ``version``, from pyenv or the path."""
     kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
     ask = f"import sys; sys.exit(sys.version_info[:2] != {tuple(map(int, version.split('.')))})"
     for found in (*map(str, kept), shutil.which(f"python{version}")):
@@ -108,7 +108,7 @@ def _interpreter(version: str) -> str:
 
 @cache
 def _require_namespaces() -> None:
-    """Raise LookupError unless this kernel lets users have namespaces with a binfmt_misc of their own."""
+    """Raise LookupError unless this kernel allows user namespaces with their own binfmt_misc."""
     ask = [
         "unshare",
         "--user",

@@ -1,4 +1,4 @@
-"""(2) The aarch64 Debian with NVIDIA's TensorRT bindings, doubles of its libraries, and what a Jetson has beside."""
+"""(2) The aarch64 Debian with NVIDIA's TensorRT bindings, doubles of its libraries, and what else a Jetson has."""
 
 from functools import partial
 
@@ -47,7 +47,7 @@ def test_what_the_device_is_and_can_do(rehearse, uid, sms):
 @pytest.mark.full
 @pytest.mark.parametrize("uid", [ROOT, USER])
 def test_every_way_to_build_and_bench(rehearse, uid):
-    """In eight modes, of two batches."""
+    """There are eight modes, with two batch sizes."""
     device = rehearse("jetson-fp32", partial(jetson, uid=uid))
     device.add()
     run = device.run("--dynamic-batch", "-o", "bench.batches=[4]")

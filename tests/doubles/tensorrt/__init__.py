@@ -1,4 +1,4 @@
-"""TensorRT's real Python bindings, but for the classes that need its libraries: those are doubles, see played.py."""
+"""TensorRT's real Python bindings, except for the classes that need its libraries: those are doubles, see played.py."""
 
 from tensorrt import played
 from tensorrt_bindings import *  # noqa: F403

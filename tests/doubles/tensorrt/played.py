@@ -1,14 +1,14 @@
-"""Doubles of what in TensorRT's bindings needs its libraries; they compute by ONNX Runtime, on the CPU.
+"""Doubles of the classes of TensorRT's bindings that need its libraries; they compute with ONNX Runtime on the CPU.
 
-A double has no more attributes than the real class of its name, and its methods take what that of the real class takes,
-by number and by name: a misspelt name or an argument too many fails here as it would on a device. An "engine" is the
-ONNX file with a note on where it was built. Where TensorRT fails, so does the double: with precision flags on a
-strongly typed network, with a dynamic batch on a DLA, with a capture before a first inference, with a uint8 input that
-another layer than a Cast reads.
+A double has no more attributes than the real class of its name, and its methods take the same arguments as those of the
+real class, by number and by name: a misspelt name or an argument too many fails here as it would on a device. An
+"engine" is the ONNX file with a note on how it was built. Where TensorRT fails, so does the double: with precision
+flags on a strongly typed network, with a dynamic batch on a DLA, with a capture before a first inference, with a uint8
+input that a layer other than a Cast reads.
 
-Variables of the environment change what it does: CATRO_DOUBLE_UNSUPPORTED, an operator that the parser refuses;
-CATRO_DOUBLE_NO_BUILD, building fails; CATRO_DOUBLE_DLA, the number of its cores; CATRO_DOUBLE_DLA_REFUSES, operators
-(with commas between) that fall back to the GPU; CATRO_DOUBLE_NO_CAPTURE, nothing can be captured.
+Environment variables change its behaviour: CATRO_DOUBLE_UNSUPPORTED, an operator that the parser refuses;
+CATRO_DOUBLE_NO_BUILD, building fails; CATRO_DOUBLE_DLA, the number of DLA cores; CATRO_DOUBLE_DLA_REFUSES, operators
+(separated by commas) that fall back to the GPU; CATRO_DOUBLE_NO_CAPTURE, nothing can be captured.
 """
 
 import ctypes
@@ -33,9 +33,9 @@ __all__ = [
 
 MAGIC = b"double of an engine\n"
 PRECISIONS = ("FP16", "BF16", "INT8", "FP8", "INT4", "OBEY_PRECISION_CONSTRAINTS", "PREFER_PRECISION_CONSTRAINTS")
-"""Builder flags of weakly typed networks, as far as a version has them."""
+"""Builder flags of weakly typed networks; a version need not have all of them."""
 BYTES_PER_IMAGE = 1000
-"""Of activations."""
+"""Memory of the activations."""
 CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 TYPES = {
     onnx.TensorProto.FLOAT: real.DataType.FLOAT,
@@ -46,7 +46,7 @@ TYPES = {
 
 
 def double(cls: type) -> type:
-    """``cls`` held to the attributes and signatures of the real class of its name."""
+    """``cls``, restricted to the attributes and signatures of the real class of its name."""
     original = getattr(real, cls.__name__)
     for name, member in list(vars(cls).items()):
         if name.startswith("_"):
@@ -75,7 +75,7 @@ def _checked(member: Callable[..., Any], genuine: object, name: str) -> Callable
 
 
 class HostMemory(bytes):
-    """What is given out as a buffer."""
+    """Bytes that are returned as a buffer."""
 
     @property
     def nbytes(self) -> int:
