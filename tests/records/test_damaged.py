@@ -69,7 +69,7 @@ RECORDS = {
     "sweep": SweepRecord((CELL,), 0.5),
 }
 WRONG = [None, "text", True, -1, 0, 1e308, [], {}, [None], {"a": None}]
-"""What stands in place of every value in turn; a file that is still right by its types must not break a reader."""
+"""Each replaces every value in turn; a file whose types are still valid must not break a reader."""
 STAGE_OF = {"plan": "prune", "shipped": "ship"}
 
 
@@ -109,7 +109,7 @@ def keys(content, prefix=()):
 
 
 def changed(content, key, change):
-    """``content`` with what ``change`` does to the container of ``key``."""
+    """A copy of ``content`` with ``change`` applied to the container of ``key``."""
     found = copy.deepcopy(content)
     inner = found
     for part in key[:-1]:
@@ -127,7 +127,7 @@ def put(value):
 
 
 def read_all(run, name):
-    """All that reads the record ``name``: the screen and the report."""
+    """Read the record ``name`` in every way: for the screen and for the report."""
     stage = STAGE_OF.get(name, name)
     if stage in RESULTS:
         shown = RESULTS[stage]
@@ -227,7 +227,7 @@ def test_an_error_names_file_key_and_what_is_allowed(tmp_path):
 def test_what_could_not_be_read_is_not_written(tmp_path):
     folder = RunFolder(tmp_path)
     for record in (make_finetune(seconds=float("nan")), make_verify(test_images="many"), make_shipped(classes=3)):
-        with pytest.raises(ValueError):  # noqa: PT011 - of pydantic, in its words
+        with pytest.raises(ValueError):  # noqa: PT011 - pydantic's own message
             save(record, folder)
     assert list(tmp_path.iterdir()) == []
 

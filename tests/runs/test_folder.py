@@ -103,7 +103,7 @@ def test_every_file_of_a_run_has_its_own_name(run):
     paths += [run.report(suffix) for suffix in ("html", "md", "json")]
     assert len(set(paths)) == len(paths)
     assert all(run.path in path.parents for path in paths)
-    assert len({path.name for path in paths}) == len(paths)  # inputs of a stage are told apart by their names
+    assert len({path.name for path in paths}) == len(paths)  # inputs of a stage are distinguished by their names
 
 
 def test_a_failed_start_leaves_no_folder(tmp_path):
@@ -119,7 +119,7 @@ def test_a_failure_after_something_was_written_leaves_the_folder(run):
         _fail(run, ValueError("no more"), run.settings, run.plan)
     assert run.plan.is_file()
     run.plan.unlink()
-    with pytest.raises(ValueError, match="again"):  # its settings were there before
+    with pytest.raises(ValueError, match="again"):  # its settings existed before
         _fail(run, ValueError("again"))
     assert run.settings.is_file()
 

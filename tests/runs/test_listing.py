@@ -27,7 +27,7 @@ def test_the_newest_run_is_the_one_where_something_was_done_last(tmp_path):
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):
-    """Make a run folder below runs/ of the working folder."""
+    """Make a run folder below runs/ in the working folder."""
     monkeypatch.chdir(tmp_path)
 
     def make(name, text=""):
