@@ -65,8 +65,8 @@ def prune(
         name: ``package.module:factory`` (or another model name of the command line) that builds ``model`` when it is
             called with the number of classes; with it, a saved network can be loaded without ``model=``.
         class_names: names of all classes, in the order of the logits; recorded in the plan and the ONNX file.
-        mean: mean that the images were normalised with, one value per channel, for pixels in 0..1; it is only recorded
-            in the plan and the ONNX file.
+        mean: mean that the images were normalised with, one value per channel, for pixels in 0..1; recorded in the
+            plan and the ONNX file, and used to find out which other inputs would suit the original better.
         std: standard deviation, likewise.
         validation: images for the first look at the original, in the form of ``loader``; None: those that channels are
             scored on. ``plan.first_look`` records the accuracy. A ``CatroWarning`` with the likely causes is issued if

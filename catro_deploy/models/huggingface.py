@@ -31,7 +31,7 @@ __all__ = [
 
 CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-# Classifiers of transformers with attention, and two that are not its own networks.
+# Classifiers of transformers that are not convolutional networks.
 NO_CNNS = (
     "beit", "clip", "cvt", "data2vec-vision", "deit", "dinat", "dinov2", "dinov2_with_registers", "donut-swin",
     "focalnet", "hiera", "ijepa", "imagegpt", "levit", "metaclip_2", "mobilevit", "mobilevitv2", "perceiver", "pvt",

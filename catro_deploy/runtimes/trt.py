@@ -58,7 +58,7 @@ class TrtRunner:
             self._context.profiler = self._profiler
         from polygraphy.cuda import Stream
 
-        # On the default stream, TensorRT waits for more than it must. Made last: if anything above fails, it would leak.
+        # On the default stream, TensorRT waits for more than it must. Made last: __exit__ frees nothing if this fails.
         self._stream = Stream()
         return self
 
