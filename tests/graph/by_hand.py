@@ -1,4 +1,4 @@
-"""Groups of channels written down by hand."""
+"""Hand-written channel groups."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from catro_deploy.records import Group, Slot
 
 
 def atoms(module: str, axis: Any, width: int, each: int = 1, at: int = 0, rounds: int = 1) -> Slot:
-    """From index ``at`` on, ``each`` indices of the first of ``width`` atoms, of the second ...; all that in rounds."""
+    """``each`` consecutive indices per atom, for ``width`` atoms, starting at ``at``; ``rounds`` times in a row."""
     channel = tuple(range(width)) * rounds
     index = range(at, at + len(channel) * each)
     return Slot(module, axis, tuple(index), tuple(one for one in channel for _ in range(each)))

@@ -1,4 +1,4 @@
-"""Small networks with every kind of place that channels are cut from, each with its groups written down by hand."""
+"""Small networks that cover every place from which channels are cut, each with hand-written groups."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Grouped(nn.Module):
 
 
 class Multiplied(nn.Module):
-    """A depthwise convolution that makes two channels of each, and PReLU."""
+    """A depthwise convolution with two outputs per channel, and PReLU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Multiplied(nn.Module):
 
 
 class Upsampled(nn.Module):
-    """Transposed convolutions: one of 2 groups (3 channels each to 4), and a plain one."""
+    """Transposed convolutions: one with 2 groups (3 channels to 4 each), and a plain one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class Bare(nn.Module):
 
 
 class Shared(nn.Module):
-    """A norm under two names that is used twice, and two convolutions with one weight."""
+    """A norm that is used twice, under two names, and two convolutions that share one weight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class Shared(nn.Module):
 
 
 class GatedBranches(nn.Module):
-    """Squeeze and excitation behind a concatenation: what it makes are the channels of both branches."""
+    """Squeeze and excitation after a concatenation: its outputs are the channels of both branches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class GatedBranches(nn.Module):
 
 
 class Shuffled(nn.Module):
-    """Channels are shuffled across two halves, of which one goes through a depthwise convolution."""
+    """Channels are shuffled across two halves; one half goes through a depthwise convolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ class Shuffled(nn.Module):
         left, right = x.chunk(2, 1)
         return self.fc(torch.cat([left, self.depthwise(right)], 1).mean((2, 3)))
 
-    # After the shuffle: 0 4 1 5 | 2 6 3 7. What the halves have at the same place goes together.
+    # After the shuffle: 0 4 1 5 | 2 6 3 7. Channels at the same place of both halves are coupled.
     groups = (
         group(
             "first",
@@ -218,7 +218,7 @@ class Shuffled(nn.Module):
 
 
 class GainConv(nn.Conv2d):
-    """A convolution of the user's with a gain for each channel."""
+    """A user-defined convolution with a gain for each channel."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, 3, padding=1)
@@ -229,14 +229,14 @@ class GainConv(nn.Conv2d):
 
 
 class NormAct(nn.BatchNorm2d):
-    """A normalisation of the user's with its activation."""
+    """A user-defined normalisation with its activation."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(super().forward(x))
 
 
 class Subclassed(nn.Module):
-    """Subclasses of what can be cut."""
+    """Subclasses of layers that can be cut."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,7 +250,7 @@ class Subclassed(nn.Module):
 
 
 class OneAndThree(nn.Module):
-    """Layers in one dimension, and in three."""
+    """One-dimensional and three-dimensional layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -275,7 +275,7 @@ class OneAndThree(nn.Module):
 
 @dataclass(frozen=True)
 class Case:
-    """A network for images of 8x8, made with random weights, and its groups."""
+    """A network for 8x8 images, built with random weights, and its groups."""
 
     make: Callable[[], nn.Module]
     groups: tuple[Group, ...]
@@ -285,7 +285,7 @@ class Case:
 
     @property
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """How many indices the slots have on each side, none of which is left out."""
+        """The (out, in) channels of each module, according to the slots, which cover every index."""
         sizes: dict[str, list[int]] = {}
         for slot in (slot for one in self.groups for slot in one.slots):
             both = sizes.setdefault(slot.module, [0, 0])

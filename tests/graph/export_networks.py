@@ -1,4 +1,4 @@
-"""Small networks that the exporter makes something of that must be followed."""
+"""Small networks that the exporter rewrites in ways that resizing must follow."""
 
 import torch
 from torch import nn
@@ -9,7 +9,7 @@ from tests.graph.networks import Branches, GatedConcat, Residual, randomised
 
 
 class Flattened(nn.Module):
-    """A map of 4x4 positions goes into a linear layer, another of 2x2 into the next by a view."""
+    """A map of 4x4 positions is flattened for a linear layer, another of 2x2 is viewed for the next one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Flattened(nn.Module):
 
 
 class Resizing(nn.Module):
-    """Upsampling by a factor of four channels (as many as Resize has scales), and to a size; edges are padded."""
+    """Upsampling by a factor, of four channels (Resize also has four scales), and to a size; edges are padded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Resizing(nn.Module):
 
 
 class Alike(nn.Module):
-    """All biases are 0.5, which the exporter makes one constant, though the widths are of two groups."""
+    """All biases are 0.5, which the exporter merges into one constant, although their groups differ."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Twice(nn.Module):
 
 
 class ChannelsLast(nn.Module):
-    """Linear layers on maps, whose weights the exporter gives other names; the scale is taken up by the convolution."""
+    """Linear layers on maps, whose weights the exporter renames; the scale is folded into the convolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ SMALL = {
     "alike": alike,
     "twice": lambda: randomised(Twice()),
     "channels last": lambda: randomised(ChannelsLast()),
-    # Two convolutions with one weight are one to the exporter, and what comes of a line is not of interest.
+    # The exporter merges two convolutions with one weight; one- and three-dimensional layers do not matter here.
     **{name: case.network for name, case in CASES.items() if name not in ("Shared", "OneAndThree")},
 }
 LARGE = {

@@ -24,7 +24,7 @@ class Mixed(nn.Module):
 
 
 class Partial(nn.Module):
-    """Only some of the channels are convolved; two numbers say how many, and how many are not."""
+    """Only some of the channels are convolved; two numbers hold how many are, and how many are not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Partial(nn.Module):
 
 
 class Scales(nn.Module):
-    """Parts of one width, of which each goes into the next one's convolution."""
+    """Parts of one width; the result of one is added to the input of the next one's convolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Scales(nn.Module):
 
 
 class Crossing(nn.Module):
-    """Half of a number is the size of each of two parts: one goes through the block, the other around it."""
+    """Half of a stored number is the size of each of two parts: one goes through the block, the other around it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Crossing(nn.Module):
 
 
 class Densely(nn.Module):
-    """The first channels are added to the stream, the rest is put beside it."""
+    """The first channels are added to the stream, the rest are concatenated to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Densely(nn.Module):
 
 
 class Viewed(nn.Module):
-    """The number of channels stands in a view."""
+    """The number of channels is an argument of a view."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Viewed(nn.Module):
 
 
 class Chance(nn.Module):
-    """It holds a number that happens to be the size of a half and is something else; halves are made without it."""
+    """Holds a number that equals the size of a half by chance; the halves are made without it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Chance(nn.Module):
 
 
 class Blocks(nn.Module):
-    """Residual branches that hold sizes; one number in them is read by nobody."""
+    """Residual branches that hold sizes; one of these numbers is never read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,4 +145,4 @@ class Block(nn.Module):
 
 
 FREE = [Mixed, Partial, Scales, Crossing, Densely, Viewed, Chance, Blocks]
-"""Networks of which all but the logits may be pruned, because of the numbers or in spite of them."""
+"""Networks in which everything but the logits may be pruned, because of the numbers or in spite of them."""

@@ -1,4 +1,4 @@
-"""Small networks with every kind of coupling that is to be got right, with random statistics in their normalisation."""
+"""Small networks that cover every kind of coupling, and random weights and statistics for them."""
 
 import copy
 import random
@@ -12,7 +12,7 @@ from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked
 
 
 class Residual(nn.Module):
-    """A stem, two residual blocks of which one has a projection, and a head."""
+    """A stem, two residual blocks, one of them with a projection, and a head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Branches(nn.Module):
 
 
 class GatedConcat(Branches):
-    """The gate multiplies the whole concatenation, so both branches are one group of which each has a part."""
+    """The gate multiplies the whole concatenation, so it is coupled with both branches."""
 
     gated = 10
 
@@ -85,7 +85,7 @@ class Grouped(nn.Module):
 
 
 def randomised(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Give ``model`` random weights and statistics that are not those of a fresh normalisation."""
+    """Give ``model`` random weights and normalisation statistics; return it in eval mode."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, value in model.state_dict().items():
@@ -97,7 +97,7 @@ def randomised(model: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def assert_cut_is_masked(model: nn.Module, network: Network, seed: int) -> None:
-    """A random plan leaves of ``model``, traced as ``network``, what computes the same as the masked model."""
+    """Cut by a random plan, ``model``, traced as ``network``, computes the same as the masked model."""
     pick = random.Random(seed)
     kept = {
         g.name: sorted(pick.sample(range(g.width), pick.randint(1, g.width))) for g in network.groups if not g.fixed

@@ -1,4 +1,4 @@
-"""Networks with parts that torch.fx cannot look into."""
+"""Networks with parts that torch.fx cannot trace."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from tests.graph.networks import Residual
 
 
 class ByCount(nn.Module):
-    """A convolution whose outcome is negated in large batches."""
+    """A convolution whose output is negated in large batches."""
 
     def __init__(self, channels: int = 6) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class ByCount(nn.Module):
 
 
 class Between(nn.Module):
-    """``inside`` is called between two convolutions that can be looked into."""
+    """``inside`` is called between convolutions that can be traced."""
 
     def __init__(self, inside: nn.Module) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Between(nn.Module):
 
 
 class Shared(nn.Module):
-    """One convolution and its normalisation, called at two resolutions, beside one that is called between."""
+    """One convolution and its normalisation, called at two resolutions, with another convolution in between."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,9 +54,9 @@ class Shared(nn.Module):
 
 
 class Halves(Residual):
-    """Halves of a map, held as a tuple and as a size while other layers run; an activation that writes over its input.
+    """The halves of a map (a tuple) and a size are held while other layers run; an activation overwrites its input.
 
-    The second half of ``wide`` is added to an earlier map, so that its channels are coupled with that one's.
+    The second half of ``wide`` is added to an earlier map, so that its channels are coupled with those of that map.
     """
 
     def __init__(self) -> None:

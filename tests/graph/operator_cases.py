@@ -1,4 +1,4 @@
-"""Networks behind a convolution of 8 channels: what becomes of their constants where some of the channels stay."""
+"""Networks after a convolution of 8 channels, and their constants when only some of the channels are kept."""
 
 from collections.abc import Mapping
 
@@ -198,7 +198,7 @@ FOLLOWED = {
 
 
 REFUSED = {
-    # Of a shuffle's two halves other places are left.
+    # Different places are kept in the two halves of a shuffle.
     "Reshape": (SHUFFLE, SHUFFLED, [1, 8, 8, 8], (0, 1, 2, 4)),
     "Mul": (IN_HALVES, {}, [1, 4, 8, 8], (0, 1, 4, 6)),
     "Split": (IN_HALVES, {}, [1, 4, 8, 8], (0, 1, 2, 4)),

@@ -1,4 +1,4 @@
-"""Networks with residual branches, and what they compute without some of them."""
+"""Networks with residual branches, and their logits without some of the branches."""
 
 import copy
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from catro_deploy.records import Branch
 
 
 class Written(nn.Module):
-    """Additions written in all ways, activations in place, and an early map that is read again at the end."""
+    """Additions written in all ways, in-place activations, and an early map that is read again at the end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Written(nn.Module):
 
 
 def lively(name: str, seed: int = 0) -> nn.Module:
-    """``name`` with random weights and with normalisations that do something, in eval mode."""
+    """The network ``name`` with random weights and normalisations that are not the identity, in eval mode."""
     torch.manual_seed(seed)
     model = build_model(name, 5)
     for norm in (module for module in model.modules() if isinstance(module, nn.BatchNorm2d)):
@@ -62,7 +62,7 @@ def found(model: nn.Module, size: int = 8) -> tuple[Branch, ...]:
 
 
 def muted(model: nn.Module, branches: Sequence[Branch]) -> nn.Module:
-    """A copy in full depth whose ``branches`` put out zeros."""
+    """A copy at full depth whose ``branches`` output zeros."""
     copied = copy.deepcopy(model)
     for branch in branches:
         copied.get_submodule(branch.modules[-1]).register_forward_hook(lambda *call: torch.zeros_like(call[2]))

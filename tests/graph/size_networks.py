@@ -1,4 +1,4 @@
-"""Networks that look at sizes in their forward, as those of Hugging Face do, also at numbers of channels."""
+"""Networks whose forward reads sizes, as in Hugging Face's models, including numbers of channels."""
 
 import math
 
@@ -39,7 +39,7 @@ class TensorFlowPadded(nn.Module):
 
 
 class Padding(nn.Module):
-    """Checks, odd sizes and paddings by number in the top-level forward and in submodules."""
+    """Checks, odd sizes and numeric paddings in the top-level forward and in submodules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Padding(nn.Module):
 
 
 class Looping(nn.Module):
-    """A loop over channels: what the range reads must stay, what is made in it need not."""
+    """A loop over channels: those whose number the range reads must stay, those made in the loop need not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Looping(nn.Module):
 
 
 class Branching(nn.Module):
-    """Conditions on the number of channels, at the widths of all networks that are cut but those of a few channels."""
+    """A condition on the number of channels that is true at all widths but the smallest."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Branching(nn.Module):
 
 
 class Viewed(nn.Module):
-    """The number of channels flows, as a number, into a view."""
+    """The number of channels is passed, as a number, to a view."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Viewed(nn.Module):
 
 
 class LayerWidths(nn.Module):
-    """Halves end where other layers' widths say: no module but those layers holds the number."""
+    """A split whose sizes follow from other layers' widths: no module but those layers holds the number."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every family of CNNs of torchvision and timm is seen through: its graph is the network, with all layers in it."""
+"""Every CNN family of torchvision and timm is traced: the graph computes the same and contains all layers."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ TIMM = (
 )  # fmt: skip
 LARGER = ("inception_v3", "legacy_xception", "xception41")
 HIDDEN = {"timm:vgg11": {"pre_logits.fc1", "pre_logits.fc2"}}
-"""Layers within modules that cannot be looked into: timm's VGG enlarges small maps."""
+"""Layers inside modules that cannot be traced: timm's VGG enlarges small maps."""
 
 
 @pytest.mark.slow
@@ -44,4 +44,4 @@ def test_graphs_of_all_families(name):
 def test_branches_of_timm(name):
     model = build_model(name, 10)
     branches = find_branches(model, trace(model, (3, 64, 64)))
-    assert bool(branches) == (name != "timm:repvgg_a0")  # of whose sums each operand is one convolution
+    assert bool(branches) == (name != "timm:repvgg_a0")  # each operand of its sums is one convolution

@@ -1,4 +1,4 @@
-"""A network that resizes its images computes what the network computes from images that were resized before."""
+"""A network that resizes its images computes the same as the original on images resized beforehand."""
 
 import copy
 
@@ -36,7 +36,7 @@ def test_images_are_resized_first(model, images, kind, copied):
     resized = copy.deepcopy(resized) if copied else resized
     expected = model(functional.interpolate(images, SIZE, mode="bilinear"))
     assert torch.equal(resized(images), expected)
-    assert not torch.equal(model(images), expected)  # the one that was given stays as it is
+    assert not torch.equal(model(images), expected)  # the given model does not change
     assert resized.state_dict().keys() == model.state_dict().keys()
 
 

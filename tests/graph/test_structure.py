@@ -1,4 +1,4 @@
-"""What makes two networks the same."""
+"""Which networks have the same structure."""
 
 import copy
 
@@ -14,7 +14,7 @@ SHAPE = (3, 8, 8)
 
 
 class Small(nn.Module):
-    """Modules that stay the same, and a forward that is given."""
+    """Always the same modules, with the given forward."""
 
     def __init__(self, forward) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ def test_whatever_differs_in_the_forward_alone_shows():
 
 
 def test_which_of_two_equal_tensors_is_read_shows():
-    """Both sums are of tensors of one shape; the second reads another one."""
+    """Both networks add tensors of the same shape; the second adds a different one."""
     first = Small(lambda net, x: (lambda a: (lambda b: net.two(b) + a)(torch.relu(a)))(net.one(x)))
     second = Small(lambda net, x: (lambda a: (lambda b: net.two(b) + b)(torch.relu(a)))(net.one(x)))
     assert structure(first.eval(), SHAPE) != structure(second.eval(), SHAPE)

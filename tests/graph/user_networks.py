@@ -1,4 +1,4 @@
-"""What people write: one small network for each way of coupling channels. All take images of (3, 8, 8)."""
+"""What users write: one small network for each way of coupling channels. All take images of shape (3, 8, 8)."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch.nn import functional
 
 
 class Net(nn.Module):
-    """A stem of 8 channels, whatever a subclass does in ``body``, and a head that reads 8 channels."""
+    """A stem of 8 channels, the ``body`` of a subclass, and a head that reads ``head_reads`` channels."""
 
     head_reads = 8
 
@@ -31,7 +31,7 @@ class Shuffled(Net):
 
 
 class Halved(Net):
-    """The channels are split into halves, of which one is convolved, and put together again."""
+    """The channels are split into halves, one half is convolved, and both are concatenated again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Halved(Net):
 
 
 class FirstFour(Net):
-    """A slice whose size is written down in the forward: it cannot shrink."""
+    """A slice whose size is a constant in the forward: it cannot shrink."""
 
     head_reads = 4
 
@@ -52,7 +52,7 @@ class FirstFour(Net):
 
 
 class EverySecond(Net):
-    """A strided slice, which would read other channels if some were gone."""
+    """A strided slice, which would read other channels if some were removed."""
 
     head_reads = 4
 
@@ -61,7 +61,7 @@ class EverySecond(Net):
 
 
 class Cardinal(Net):
-    """A grouped convolution of 4 groups that reads 2 and puts out 3 channels each."""
+    """A grouped convolution of 4 groups with 2 input and 3 output channels each."""
 
     head_reads = 12
 
@@ -85,7 +85,7 @@ class GroupNormed(Net):
 
 
 class LayerNormed(Net):
-    """Normalisation over all channels, which stay; those in between go."""
+    """Normalisation over all channels, which stay; those in between may be removed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Upsampled(Net):
 
 
 class Functional(nn.Module):
-    """Parameters of the user's own, functional operations, operations in place, a weight that is used twice."""
+    """User-defined parameters, functional and in-place operations, and a weight that is used twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class AcrossChannels(Net):
 
 
 class Starred(Net):
-    """StarNet's product of two convolutions of one input, of which the first is activated after the second has run."""
+    """StarNet's product of two convolutions of one input; the first is activated after the second has run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class Starred(Net):
 
 
 class Assigned(Net):
-    """Positions of a feature map are written over."""
+    """Positions of a feature map are overwritten."""
 
     def body(self, x: torch.Tensor) -> torch.Tensor:
         x = x.clone()
@@ -186,7 +186,7 @@ class StandardisedConv2d(nn.Conv2d):
 
 
 class Standardised(Net):
-    """Standardised weights depend on all inputs, which stay; whole groups of a grouped one may go."""
+    """Standardised weights depend on all inputs, which stay; a grouped convolution may lose whole groups."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ EVERY = (
 
 
 class SamePadded(nn.Conv2d):
-    """TensorFlow's "same" padding, which may be of one side only."""
+    """TensorFlow's "same" padding, which may be on one side only."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         border: list[int] = []
@@ -244,7 +244,7 @@ class SamePadded(nn.Conv2d):
 
 
 class NormActivation(nn.BatchNorm2d):
-    """A normalisation that activates, as timm writes it."""
+    """A normalisation with an activation, as timm writes it."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
@@ -255,7 +255,7 @@ class NormActivation(nn.BatchNorm2d):
 
 
 class Derived(nn.Module):
-    """Layers of classes derived from torch's that compute what torch's own do."""
+    """Layers of classes derived from torch's that compute the same as torch's own."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ IMAGE = (3, 8, 8)
 
 
 def atom(group, channel):
-    """Where one atom lies: (module, side, index)."""
+    """The places of one atom: (module, side, index)."""
     return {
         (slot.module, slot.axis, index)
         for slot in group.slots
@@ -44,7 +44,7 @@ def atom(group, channel):
 
 
 def groups_of(factory):
-    """Groups of a network by name, and where their atoms lie."""
+    """Groups of a network by name, and the places of their atoms."""
     groups = {group.name: group for group in trace(randomised(factory()), IMAGE).groups}
     return groups, {name: [atom(group, channel) for channel in range(group.width)] for name, group in groups.items()}
 
@@ -110,8 +110,8 @@ def test_transposed_convolutions_and_sub_pixels():
 
 def test_parameters_of_the_users_own_and_a_module_used_twice():
     groups, atoms = groups_of(Functional)
-    # The module reads what it puts out, so its outputs, its inputs and all before it are one group, of which the
-    # module alone is a producer: a functional layer has no feature map of a name.
+    # The module reads its own output, so its outputs, its inputs and everything before it form one group. The module
+    # is its only producer: the feature map of a functional layer has no name.
     assert groups["twice"].width == 6
     flattened = {("fc", "in", 4 * 3 + position) for position in range(4)}
     assert (
@@ -121,7 +121,7 @@ def test_parameters_of_the_users_own_and_a_module_used_twice():
 
 
 def test_channels_that_meet_zeros_stay():
-    # The stream's 8 channels lie between two zeros on either side.
+    # The stream's 8 channels are padded with two zero channels on either side.
     groups, _ = groups_of(Padded)
     free = next(group for group in groups.values() if set(group.producers) == {"stem", "wide"})
     assert (free.width, free.fixed) == (8, "")
@@ -150,7 +150,7 @@ def test_a_standardised_weight_keeps_its_inputs():
 def test_products_of_feature_maps_keep_what_they_sum_over():
     groups, _ = groups_of(Attending)
     assert "product of feature maps" in groups["query"].fixed
-    # The result is viewed in the shape of the stem's, so neither may change alone.
+    # The result is viewed in the shape of the stem's output, so neither may change alone.
     assert all("without some of them the forward fails" in groups[name].fixed for name in ("stem", "value"))
 
 

@@ -1,4 +1,4 @@
-"""What runs is counted: by hand, and as torch's own counter has it."""
+"""MACs of everything that runs, against counts by hand and by torch's own counter."""
 
 import pytest
 import timm
@@ -28,7 +28,7 @@ def test_products_of_feature_maps():
 
 
 class Sequence(nn.Module):
-    """Rows of the image through torch's attention, then an LSTM of two directions."""
+    """The positions of the image pass through torch's attention, then through a bidirectional LSTM."""
 
     def __init__(self) -> None:
         super().__init__()

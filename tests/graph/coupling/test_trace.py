@@ -21,7 +21,7 @@ def test_layers_carry_shapes_by_hand():
 
 
 def test_resnet20_has_the_macs_of_the_paper():
-    # 41.2 million by He et al.'s option A; 1x1 projections make it 41.0 and the pruning literature says 40.8 to 41.
+    # 41.2 million with He et al.'s option A, 41.0 with 1x1 projections; the pruning literature reports 40.8 to 41.
     layers = list_layers(build_model("cifar_resnet20", 10), (3, 32, 32))
     stem, stage1 = 1024 * 9 * 3 * 16, 1024 * 9 * 16 * 16 * 6
     stage2 = 256 * (9 * 16 * 32 + 9 * 32 * 32 * 5 + 16 * 32)

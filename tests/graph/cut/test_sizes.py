@@ -1,4 +1,4 @@
-"""Sizes that modules hold as numbers: they follow the channels, and nothing else does."""
+"""Sizes that modules hold as numbers follow the channels; other numbers do not change."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ IMAGE = (3, 8, 8)
 
 
 def narrowed(factory: type[nn.Module], **widths: int) -> nn.Module:
-    """The network with the first channels of each group, so many as are named (``__`` for a dot)."""
+    """The network pruned to the first ``widths[name]`` channels of each named group (``__`` for a dot)."""
     model = randomised(factory())
     network = trace(model, IMAGE)
     kept = {name.replace("__", "."): range(width) for name, width in widths.items()}
@@ -62,7 +62,7 @@ def test_any_plan_leaves_what_the_masked_network_computes(factory, seed):
 
 @pytest.mark.parametrize("factory", FREE)
 def test_channels_are_selected_layer_by_layer_while_the_numbers_follow(factory):
-    """Each group is chosen on inputs that are cut already; the cut network is checked against the masked one."""
+    """Channels are selected on inputs that are already cut; the cut network is checked against the masked one."""
     labels = torch.arange(60) % 3
     images = torch.randn(60, *IMAGE, generator=torch.Generator().manual_seed(0)) + labels[:, None, None, None] / 2
     options = {"d_min": 1, "samples_per_class": 16, "compute": "cpu"}
@@ -114,7 +114,7 @@ def test_branches_hold_sizes_that_are_cut_or_go_with_them():
     assert [branch.name for branch in branches] == ["blocks.0.reduce", "blocks.1.reduce"]
     assert "blocks.0.half" in branches[0].modules
     shallow = drop_branches(model, ["blocks.0.reduce"], (), network.sizes).eval()
-    assert set(stored_sizes(shallow, network.sizes)) == {"blocks.1.half"}  # nobody reads blocks.1.inner
+    assert set(stored_sizes(shallow, network.sizes)) == {"blocks.1.half"}  # nothing reads blocks.1.inner
     rest = network.without({*branches[0].modules, "blocks.0.inner", "blocks.1.inner"})
     assert {slot.module for group in rest.groups for slot in group.slots} >= {"blocks.1.half"}
     for seed in range(5):

@@ -1,4 +1,4 @@
-"""Cutting: for random plans the pruned network computes what the masked original computes."""
+"""Cutting: for random plans, the pruned network computes the same as the masked original."""
 
 import copy
 import random
@@ -27,7 +27,7 @@ def images(seed: int, size: int = 8) -> torch.Tensor:
 
 
 def deviation(model: nn.Module, keeps: dict[str, Keep], batch: torch.Tensor) -> float:
-    """Largest difference of the pruned from the masked network, as a share of the largest logit."""
+    """Largest difference between the pruned and the masked network, relative to the largest logit."""
     pruned = apply_keeps_(copy.deepcopy(model), keeps)
     with torch.inference_mode():
         expected, found = masked(model, keeps)(batch), pruned(batch)
@@ -51,7 +51,7 @@ def test_pruned_equals_masked(name, seed):
 @settings(deadline=None, max_examples=30)
 @given(name=st.sampled_from(sorted(CASES)), seed=st.integers(0, 10_000))
 def test_cut_twice_is_cut_once(name, seed):
-    """First to one choice, then to a part of it: what is left is what the second choice leaves of the original."""
+    """Cutting to some channels and then to a subset of them is the same as cutting to the subset at once."""
     case = CASES[name]
     some = drawn(case.groups, seed)
     fewer = {name: kept[:: 1 + seed % 3] for name, kept in some.items()}
@@ -87,7 +87,7 @@ def test_modules_say_their_new_size():
 
 
 def test_a_grouped_convolution_loses_whole_groups():
-    """Of 4 groups of 3 channels the second and the last stay."""
+    """Of 4 groups of 3 channels, the second and the last stay."""
     model = Grouped()
     before = model.grouped.weight.detach().clone()
     apply_keeps_(model, {"grouped": Keep((3, 4, 5, 9, 10, 11), (3, 4, 5, 9, 10, 11))})
@@ -139,7 +139,7 @@ def test_bare_tensors_stay_what_they_are():
     assert model.scale.requires_grad
     assert not model.bias.requires_grad
     assert tuple(dict(model.named_buffers())["offset"].shape) == (1, 2, 1, 1)
-    assert "offset" not in model.state_dict()  # it was not to be saved, and still is not
+    assert "offset" not in model.state_dict()  # still not persistent
 
 
 def test_shared_weights_stay_shared():

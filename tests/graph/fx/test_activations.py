@@ -1,4 +1,4 @@
-"""Values kept in memory or in a file come back as they were, and memory is accounted for."""
+"""Values kept in memory or in a file are returned unchanged, and memory is accounted for."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ def test_memory_is_given_back():
     values.take([0, 1], 1)
     assert (limit.left_bytes, values.claimed_bytes, values.spilled_bytes) == (600, 400, 0)
     values.append(torch.ones(10, 5, 2))
-    values.append(torch.ones(10, 10, 2))  # 800 bytes do not fit beside 800
+    values.append(torch.ones(10, 10, 2))  # 800 bytes do not fit beside the 800 in use
     assert (limit.left_bytes, values.claimed_bytes, values.spilled_bytes) == (200, 800, 800)
     assert limit.file.written_bytes == 800
     values.close()
@@ -71,7 +71,7 @@ def test_what_is_only_read_is_handed_out_without_a_copy():
     value = torch.ones(3, 4)
     values = Activations(MemoryLimit(2**20), only_read=True)
     values.append(value)
-    first, again = values[0], values[0]  # both are held, for else a copy might get the memory of the one before
+    first, again = values[0], values[0]  # both are held: a second copy might otherwise reuse the memory of the first
     assert first.data_ptr() == again.data_ptr() != value.data_ptr()
     values.take([1, 0], 1)
     assert torch.equal(values[0], torch.ones(3, 2))

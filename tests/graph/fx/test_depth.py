@@ -1,4 +1,4 @@
-"""Without a branch the network computes what the whole one computes with that branch's last layer put to zero."""
+"""Without a branch, the network computes the same as the whole one with that branch's last output set to zero."""
 
 import copy
 import re
@@ -27,7 +27,7 @@ NAMED = {
     "torchvision:mobilenet_v2": 10,
     "torchvision:efficientnet_b0": 9,
 }
-"""How many residual blocks each has, by its paper; those of mobile networks only where the shape stays."""
+"""Number of residual blocks according to the papers; for mobile networks, only those that keep the shape."""
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -138,7 +138,7 @@ def test_a_branch_to_be_ignored_stays():
 
 
 class Odd(Residual):
-    """Operands that look like branches and are none."""
+    """Operands that look like branches but are not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,10 +152,10 @@ class Odd(Residual):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.bn(self.stem(x)))
-        x = x + self.alone(x)  # no group of its own
+        x = x + self.alone(x)  # without its own group
         x = x + self.excite(torch.relu(self.squeeze(x.mean((2, 3), keepdim=True))))  # broadcast
         read = self.read(x)
-        x = x + self.read_on(read)  # its inside is read elsewhere
+        x = x + self.read_on(read)  # its inner map is read elsewhere
         x = x + self.back(self.after(self.before(x) * x))  # a layer from the stream to the stream
         x = x + self.second(self.first(self.write(x)))  # writes over the stream
         x = torch.add(x, self.outer(self.inner(x)), alpha=2)
@@ -165,7 +165,7 @@ class Odd(Residual):
 def test_operands_that_may_not_go():
     model = randomised(Odd())
     assert found(model) == ()
-    for name in ("alone", "read_on", "second", "outer"):  # the graph alone tells
+    for name in ("alone", "read_on", "second", "outer"):  # known from the graph alone
         with pytest.raises(ModelError, match=rf"\b{name}\b"):
             drop_branches(model, [name])
 
@@ -223,17 +223,17 @@ def test_onnx_of_a_shallower_network(tmp_path):
     model = lively("cifar_resnet20")
     counts = []
     for names in ([], ["layer1.0.conv2", "layer2.0.conv2"]):
-        file = tmp_path / f"{len(names)}.onnx"  # ONNX Runtime agrees with PyTorch, or it would not be written
+        file = tmp_path / f"{len(names)}.onnx"  # written only if ONNX Runtime agrees with PyTorch
         export_onnx(drop_branches(model, names), (3, 32, 32), file, opset=18, metadata={})
         types = [node.op_type for node in onnx.load(file).graph.node]
         counts.append((types.count("Conv"), types.count("Add"), types.count("Relu"), types.count("Identity")))
-    # Each branch takes two convolutions, one addition and its inner ReLU; the ReLU after an identity goes as well.
+    # Each branch removes two convolutions, one addition and its inner ReLU; the ReLU after an identity is removed too.
     assert counts[0] == (21, 9, 19, 0)
     assert counts[1] == (17, 7, 16, 0)
 
 
 class Partly(Residual):
-    """A residual branch with a scale of its own beside one in which a module cannot be looked into."""
+    """A residual branch with its own scale, and one with a module that cannot be traced."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ def batches(classes: int = 3, each: int = 4, size: int = 8) -> list[tuple[torch.
 
 
 def by_hook(model: nn.Module, module: str, after: nn.Module | None = None) -> Scatter:
-    """Scatter of what ``module`` puts out, gathered by a forward hook."""
+    """Scatter of the output of ``module``, collected by a forward hook."""
     meter, seen = ScatterMeter(module), []
     hook = model.get_submodule(module).register_forward_hook(lambda *call: seen.append(call[2].clone()))
     with torch.inference_mode():
@@ -39,7 +39,7 @@ def test_a_feature_map_is_what_the_consumers_read():
     found = FeatureGraph(model, ["stem", "inner", "outer", "wide"]).scatters(batches())
     same(found["stem"], by_hook(model, "bn", nn.ReLU()))
     same(found["inner"], by_hook(model, "inner_bn", nn.ReLU()))
-    same(found["outer"], by_hook(model, "outer"))  # an addition follows, which is not this layer's alone
+    same(found["outer"], by_hook(model, "outer"))  # an addition follows, which reads another layer too
     same(found["wide"], by_hook(model, "wide"))
 
 
@@ -77,7 +77,7 @@ def test_all_calls_of_a_shared_layer_count():
 
 
 class Writing(nn.Module):
-    """Each of its convolutions is read in another way."""
+    """The output of each convolution is read in a different way."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Networks with their normalisation folded away, against themselves."""
+"""Networks with their normalisation folded away, against the originals."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def norms(model: nn.Module) -> int:
 
 
 def lively(model: nn.Module) -> nn.Module:
-    """Give its normalisation statistics and factors that are not those of a fresh one."""
+    """Give the normalisations of ``model`` random statistics and factors."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             for values in (module.running_var, module.weight.data):
@@ -31,7 +31,7 @@ def test_it_answers_alike_with_less_normalisation(name):
     model = lively(build_model(name, 10)).double()
     images = torch.randn(3, 3, 32, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     short = folded(model)
-    # DenseNets normalise what earlier layers put out together.
+    # DenseNets normalise concatenated outputs of earlier layers.
     assert norms(short) < norms(model) if "densenet" in name else norms(short) == 0 < norms(model)
     torch.testing.assert_close(short(images), model(images), rtol=1e-9, atol=1e-9)
 

@@ -1,4 +1,4 @@
-"""Networks with layers of classes of their own, lowered to torch's, against themselves."""
+"""Networks with layers of user-defined classes, lowered to torch's, against the originals."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ SHAPE = (3, 9, 8)
 
 
 def lowered(model: nn.Module) -> dict[str, nn.Module]:
-    """The layers by name, of a graph that was checked to answer as the ``model`` does."""
+    """The layers of the lowered graph by name, once it was checked to compute the same as ``model``."""
     model = randomised(model).double().eval()
     images = torch.randn(3, *SHAPE, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     graph = evaluation_graph(model.float()).module
@@ -65,7 +65,7 @@ def test_a_convolution_that_does_more_stays(kind):
 
 
 class Before(nn.BatchNorm2d):
-    """Activates first."""
+    """Activates before it normalises."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)

@@ -1,4 +1,4 @@
-"""Tensors kept apart from the heap: nothing overlaps, the limit holds, and no holes are left between them."""
+"""Tensors kept outside the heap: nothing overlaps, the limit holds, and no holes are left between them."""
 
 import subprocess
 import sys
@@ -21,26 +21,26 @@ DTYPES = [torch.float32, torch.float16, torch.int64, torch.bool]
         max_size=30,
     )
 )
-@example([(233, torch.int64), 0, (273, torch.int64)])  # a free range at the end is part of what is free there
+@example([(233, torch.int64), 0, (273, torch.int64)])  # a free range at the end is extended into unused memory
 def test_what_is_stored_stays_until_it_is_freed(steps):
-    """A step stores a tensor, or frees one of those that are there."""
-    pool, there = MemoryPool(LIMIT), []
+    """Each step stores a tensor or frees a stored one."""
+    pool, stored = MemoryPool(LIMIT), []
     for step in steps:
         if isinstance(step, int):
-            if there:
-                start, value = there.pop(step % len(there))
+            if stored:
+                start, value = stored.pop(step % len(stored))
                 pool.free(start, value.nbytes)
             continue
         size, dtype = step
         value = torch.randint(0, 2, (size,)).to(dtype)
         start = pool.store(value)
         if start is None:
-            assert there  # any of these sizes fits in alone
+            assert stored  # each of these sizes fits alone
             continue
         assert start % ALIGNED_BYTES == 0
         assert start + value.nbytes <= LIMIT
-        there.append((start, value))
-        for begin, kept in there:
+        stored.append((start, value))
+        for begin, kept in stored:
             assert torch.equal(pool.view(begin, kept.shape, kept.dtype), kept)
 
 
@@ -74,7 +74,7 @@ def heap_mib():
     (line,) = [line for line in open("/proc/self/status") if line.startswith("RssAnon")]
     return int(line.split()[1]) / 1024
 
-torch.ones(7 * 2**20)  # the C library learns from it to take such tensors from the heap
+torch.ones(7 * 2**20)  # makes the C library take such tensors from the heap
 kept = Activations(MemoryLimit(2**29), only_read=True)
 before = heap_mib()
 for batch in range(30):
@@ -86,8 +86,8 @@ print(heap_mib() - before)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_tensors_that_come_and_go_beside_kept_ones_leave_no_holes():
-    """Thirty of 16 MiB were kept; with a header of each in the heap, as many MiB of holes would lie between them."""
+    """Thirty tensors of 16 MiB are kept; with their headers in the heap, they would leave as many MiB of holes."""
     done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 300

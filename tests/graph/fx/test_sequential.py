@@ -22,7 +22,7 @@ UNLIMITED = 2**30
 
 
 class Overwriting(nn.Module):
-    """A residual block that saves memory: what its input is, is written over once it has been read."""
+    """A residual block that saves memory: its input is overwritten once it has been read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Bottleneck(nn.Module):
 
 
 class Counted(list):
-    """Batches that count how often one is looked up."""
+    """Batches that count how often any of them is looked up."""
 
     lookups = 0
 
@@ -90,7 +90,7 @@ def test_each_group_is_decided_on_inputs_that_are_pruned_already(factory, limit_
 
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())  # a copy was pruned
     so_far: dict[str, tuple[int, ...]] = {}
-    for group in prunable:  # in the order of execution, as the plan says
+    for group in prunable:  # in the order of execution, as in the plan
         reference = apply_keeps_(copy.deepcopy(model), keeps_of(network.groups, so_far, network.sizes))
         first = group.producers[0]
         same(seen[group.name], FeatureGraph(reference, [first]).scatters(batches())[first])
@@ -114,7 +114,7 @@ def test_images_are_looked_up_until_a_checkpoint_lies_behind_all_that_reads_them
 
 
 def test_the_input_of_a_block_is_not_loaded_where_only_its_inner_layers_run(monkeypatch):
-    """It is the largest value of a bottleneck, and after the first convolution it is read at the add alone."""
+    """It is the largest value of a bottleneck, and after the first convolution only the addition reads it."""
     loaded: list[int] = []
     load = Activations.__getitem__
 

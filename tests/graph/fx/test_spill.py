@@ -1,4 +1,4 @@
-"""A file whose freed ranges are written over: nothing overlaps, nothing is lost."""
+"""A file whose freed ranges are overwritten: nothing overlaps, nothing is lost."""
 
 import io
 import tempfile

@@ -1,4 +1,4 @@
-"""What a branch is worth: by hand, by hooks, and nothing where it adds nothing."""
+"""The worth of a branch: by hand, by hooks, and zero if it adds nothing."""
 
 import math
 
@@ -68,7 +68,7 @@ def test_activations_in_place_do_not_disturb_what_is_measured():
 
 
 class Amplifier(nn.Module):
-    """A stream of two channels; the branch adds to each ``gains`` times itself."""
+    """A stream of two channels; the branch adds each channel, multiplied by its gain, to itself."""
 
     def __init__(self, gains: tuple[float, float]) -> None:
         super().__init__()
@@ -105,4 +105,4 @@ def test_a_stream_that_lives_from_its_branch_alone_has_a_finite_worth():
     network = trace(model, (2, 1, 1))
     branch = find_branches(model, network)
     data = [(torch.rand(4, 2, 1, 1), label) for label in range(2)]
-    assert branch_worths(model, network, branch, data) == {"outer": 0.0}  # dead before and after
+    assert branch_worths(model, network, branch, data) == {"outer": 0.0}  # all zeros before and after

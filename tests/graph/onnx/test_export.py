@@ -16,7 +16,7 @@ SHAPE = (3, 8, 8)
 
 
 def randomise_(model: nn.Module) -> nn.Module:
-    """Statistics and weights as after training, so that a fold that is left out shows."""
+    """Set statistics and weights as after training, so that a missing fold is detected."""
     generator = torch.Generator().manual_seed(0)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
@@ -31,7 +31,7 @@ def randomise_(model: nn.Module) -> nn.Module:
 
 
 class Norms(nn.Module):
-    """BatchNorm before, after and beside convolutions, and on features: some have no convolution to go into."""
+    """BatchNorm before, after and beside convolutions, and on features: some have no convolution to be folded into."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Raises(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "reason"),
     [
         (Branches(), "the values"),
         (CountsImages(), "how many images"),
@@ -134,8 +134,8 @@ class Raises(nn.Module):
         (Raises(), r"KeyError: 'scale' \(.*test_export\.py:\d+: raise KeyError"),
     ],
 )
-def test_a_network_that_cannot_be_exported_is_explained(tmp_path, model, said):
-    with pytest.raises(ModelError, match=said) as caught:
+def test_a_network_that_cannot_be_exported_is_explained(tmp_path, model, reason):
+    with pytest.raises(ModelError, match=reason) as caught:
         export_onnx(model.eval(), SHAPE, tmp_path / "model.onnx", opset=18, dynamic_batch=True, metadata={})
     assert len(caught.value.problem) < 400
     assert list(tmp_path.iterdir()) == []
@@ -153,7 +153,7 @@ def test_nan_weights_are_refused_and_the_old_file_stays(tmp_path):
 
 
 class Rounded(nn.Module):
-    """PyTorch loses digits to an offset, which the export leaves out; the export is wrong by ``fault``."""
+    """PyTorch loses digits to an offset, which the export omits; the export is wrong by ``fault``."""
 
     def __init__(self, fault: float) -> None:
         super().__init__()

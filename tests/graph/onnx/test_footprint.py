@@ -29,7 +29,7 @@ def model(nodes, weights, image, output):
 
 
 def block():
-    """A residual block on 4x4 images: 3 channels to a stream of 8, 16 inside."""
+    """A residual block on 4x4 images: 3 channels to a stream of 8, with 16 inside the block."""
     stem, w1 = conv("stem", "image", "stem", 8, 3)
     inner, w2 = conv("inner", "rectified", "inner", 16, 8)
     outer, w3 = conv("outer", "inner_rectified", "outer", 8, 16)
@@ -47,7 +47,7 @@ def block():
 
 
 def test_a_residual_block_by_hand():
-    # 16 positions, 4 bytes. Stem: image 3 + 8. Inner: the stream 8, for the addition, + 16. Outer: 8 + 16 + 8.
+    # 16 positions, 4 bytes. Stem: 3 (image) + 8 channels. Inner: 8 (kept for the addition) + 16. Outer: 8 + 16 + 8.
     assert peak_bytes(block()) == 16 * 4 * (8 + 16 + 8)
 
 
@@ -59,7 +59,7 @@ def test_so_many_images_take_so_many_times_the_memory():
 
 
 def test_a_map_that_is_read_later_is_not_overwritten():
-    """The activation's input is added at the end: both are held while a convolution of 2 channels runs."""
+    """The activation's input is added at the end: both are held while the second convolution runs."""
     stem, w1 = conv("stem", "image", "stem", 8, 3)
     inner, w2 = conv("inner", "rectified", "inner", 8, 8)
     nodes = [
@@ -79,7 +79,7 @@ def test_a_gate_that_is_spread_over_a_map_overwrites_the_map_not_itself():
         helper.make_node("Sigmoid", ["pooled"], ["gate"]),
         helper.make_node("Mul", ["gate", "stem"], ["logits"]),
     ]
-    # The stem beside the image; then the stem with 8 values of the gate.
+    # First the stem and the image; then the stem and the 8 values of the gate.
     assert peak_bytes(model(nodes, [w1], [1, 3, 4, 4], ("logits", [1, 8, 4, 4]))) == 16 * 4 * (8 + 3)
 
 
@@ -102,7 +102,7 @@ def exported(tmp_path_factory):
     return file
 
 
-# The second convolution reads 16 channels and makes 8, at 64 positions. Integers keep the float image, 3 channels, too.
+# The second convolution reads 16 channels and makes 8, at 64 positions. With int8, the image (3 channels) stays float.
 @pytest.mark.parametrize(("precision", "value_bytes"), [("fp32", 4), ("fp16", 2), ("int8", 1)])
 def test_a_value_takes_the_bytes_of_its_precision(exported, tmp_path, precision, value_bytes):
     file = tmp_path / "two.onnx"

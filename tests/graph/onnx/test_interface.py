@@ -1,4 +1,4 @@
-"""Preprocessing and softmax inside an ONNX network, against the same done outside of it."""
+"""Preprocessing and softmax inside an ONNX network, against the same done outside it."""
 
 import itertools
 
@@ -101,7 +101,7 @@ def test_top_classes_that_are_others_are_not_written(tmp_path, monkeypatch):
 
 
 def test_pixels_cost_two_operators_and_a_transpose(tmp_path):
-    """uint8 goes into a Cast alone, for TensorRT takes it nowhere else."""
+    """Only a Cast reads uint8, since TensorRT accepts it nowhere else."""
     proto = onnx.load(write_conv_chain(tmp_path / "plain.onnx"))
     found = with_interface(proto, Interface("uint8", "nhwc", "softmax", MEAN, STD))
     added = [node.op_type for node in found.graph.node if node.op_type not in ("Conv", "GlobalAveragePool", "Flatten")]

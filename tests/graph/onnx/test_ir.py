@@ -1,4 +1,4 @@
-"""Networks as OpenVINO's IR."""
+"""Networks converted to OpenVINO IR."""
 
 import json
 import sys

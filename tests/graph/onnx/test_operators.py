@@ -1,4 +1,4 @@
-"""What operators make of tensors with fewer channels, in networks made by hand: shapes by hand, and they run so."""
+"""Operators on tensors with fewer channels, in hand-made networks: shapes by hand, confirmed by running them."""
 
 from pathlib import Path
 
@@ -25,9 +25,9 @@ def test_a_description_tells_windows_apart():
 def made(
     folder: Path, nodes: list[NodeProto], constants: Constants, full: list[int], kept: tuple[int, ...]
 ) -> tuple[tuple[int, ...], dict[str, object]]:
-    """Shape of the logits where of 8 channels of 8x8 positions some are ``kept``, and what the constants are then.
+    """The logits' shape with only the ``kept`` ones of 8 channels (8x8 positions), and the constants in that case.
 
-    ``full`` is the logits' shape of all. Float constants are told by their shapes, others by their values.
+    ``full`` is the logits' shape with all channels. Float constants are described by shape, others by value.
     """
     skeleton = Skeleton(write_after_conv(folder, nodes, constants, full, size=8), {"first": (8, 3)})
     skeleton.write_weights(folder / WEIGHTS)
@@ -58,7 +58,7 @@ def test_of_all_channels_nothing_is_changed(tmp_path, name):
 
 
 def test_only_constants_on_the_axis_of_the_channels_are_cut(tmp_path):
-    """8 channels of 8x8 positions: a factor for each column has eight values, too."""
+    """With 8 channels of 8x8 positions, a factor for each column has eight values, too."""
     nodes = [
         helper.make_node("Mul", ["features", "by_column"], ["a"]),
         helper.make_node("Mul", ["a", "by_channel"], ["b"]),

@@ -1,4 +1,4 @@
-"""Networks resized from one export are those that an export of the really cut network gives, but for the weights."""
+"""A network resized from one export equals an export of the really cut network, except for the weights."""
 
 import copy
 from collections import Counter
@@ -34,7 +34,7 @@ def exported(model: nn.Module, size: int, folder: Path, batch: int = 1) -> Any:
 
 
 def random_keeps(network: Network, generator: np.random.Generator) -> dict[str, Keep]:
-    """Any channels, not all, and several of three or more: a factor of one channel is not folded into the weights."""
+    """Some channels of each group, not all, at least two of three or more: a factor of one channel is not folded."""
     kept = {
         group.name: sorted(generator.permutation(group.width)[: generator.integers(1 + (group.width > 2), group.width)])
         for group in network.groups
@@ -49,7 +49,7 @@ def skeleton_of(model: nn.Module, network: Network, folder: Path, batch: int = 1
 
 
 def inventory(proto: Any) -> Counter:
-    """Each node's operator, group, and constants: shapes of float ones, values of integer ones."""
+    """Each node's operator, groups and constants: shapes of floats, shapes and values of integers."""
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
 
     def described(tensor: Any) -> tuple:
@@ -141,7 +141,7 @@ def test_networks_differ_in_their_shapes_alone_and_are_small(tmp_path):
     before = (tmp_path / "full.onnx").read_bytes()
     skeleton.write(random_keeps(network, np.random.default_rng(1)), tmp_path / "other.onnx")
     assert len((tmp_path / "other.onnx").read_bytes()) < 10_000
-    skeleton.write({}, tmp_path / "full.onnx")  # nothing of the other one is left in the skeleton
+    skeleton.write({}, tmp_path / "full.onnx")  # nothing of the other network is left in the skeleton
     assert (tmp_path / "full.onnx").read_bytes() == before
 
 
@@ -163,7 +163,7 @@ def test_names_tell_the_layer():
 
 @pytest.mark.parametrize("transposed", [0, 1])
 def test_a_square_linear_layer_is_cut_on_the_right_sides(tmp_path, transposed):
-    """From 8 to 8 channels its shape does not tell which side is which."""
+    """From 8 to 8 channels, the shape does not show which side is which."""
     nodes = [
         helper.make_node("GlobalAveragePool", ["features"], ["pooled"]),
         helper.make_node("Flatten", ["pooled"], ["flat"]),
@@ -197,7 +197,7 @@ def test_the_image_itself_may_be_normalised_and_concatenated(tmp_path):
 
 
 def test_weights_that_are_of_no_module_stay_as_they_are(tmp_path):
-    """Nothing can be cut that they read; their node belongs to the layer before."""
+    """The channels that they read cannot be cut; their node belongs to the previous layer."""
     nodes = [helper.make_node("Conv", ["features", "kernel"], ["logits"])]
     proto = write_after_conv(tmp_path, nodes, {"kernel": np.ones((5, 8, 1, 1), np.float32)}, [1, 5, 4, 4])
     skeleton = Skeleton(proto, {"first": (8, 3)})
@@ -217,7 +217,7 @@ def test_weights_outside_modules_are_cut_by_their_own_names(tmp_path):
 
 
 def test_weights_are_found_by_their_values(tmp_path):
-    """As they are, transposed for a product of matrices, and with a factor for each output."""
+    """Unchanged, transposed for a matrix product, and with a factor for each output."""
     generator = np.random.default_rng(0)
     conv, linear = (generator.standard_normal(shape, np.float32) for shape in ((4, 8, 3, 3), (5, 4)))
     nodes = [
@@ -268,7 +268,7 @@ def test_a_layer_without_channels_is_refused(tmp_path):
 
 
 def test_widths_that_do_not_fit_together_are_refused(tmp_path):
-    """Two branches of an addition, of which one alone is cut."""
+    """Only one operand of an addition is cut, or the layer that reads the sum is not."""
     nodes = [
         helper.make_node("Conv", ["image", "other.weight"], ["other"]),
         helper.make_node("Add", ["features", "other"], ["sum"]),

@@ -1,4 +1,4 @@
-"""Sizes are numbers where the forward needs one; those of channels keep them from being pruned."""
+"""Sizes become numbers where the forward needs one; channels whose number is read cannot be pruned."""
 
 import pytest
 import torch
@@ -40,18 +40,18 @@ def test_the_graph_holds_what_was_read_and_no_more():
 
 
 class Counting(nn.Module):
-    """It goes through the images one by one, which no graph for any number of images can."""
+    """Loops over the images, which a graph for any number of images cannot do."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.stack([x[place] for place in range(x.shape[0])]).mean((2, 3))
 
 
 class Narrowed(nn.Module):
-    """Torch asks whether a size is a number before it puts the call into the graph."""
+    """Torch checks whether a size is a number before the call is recorded in the graph."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.narrow(torch.roll(x, x.shape[2] // 2, 2), 0, 0, x.shape[0])
-        self.said = f"{x.size(0):d} images {x}"
+        self.text = f"{x.size(0):d} images {x}"
         return torch.narrow(x, 1, 0, x.shape[1]).mean((2, 3))
 
 

@@ -1,4 +1,4 @@
-"""A graph that was changed trains and evaluates as the module does; what no graph can do is refused."""
+"""A changed graph trains and evaluates as the module does; what a graph cannot express is refused."""
 
 import copy
 
@@ -12,7 +12,7 @@ from tests.graph.residual import Written, assert_same, found, images, lively, mu
 
 
 class ByMode(Written):
-    """Control flow that follows the mode, which no graph can."""
+    """Control flow that follows the mode, which a graph cannot express."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x * 2 if self.training else x)
@@ -49,7 +49,7 @@ def test_without_a_faithful_graph_there_are_no_branches(factory, reason):
 
 
 class Rewriting(Written):
-    """The stream is changed in place under another name, which a trace does not see."""
+    """The stream is changed in place under another name, which a trace does not record."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         same = x
@@ -62,7 +62,7 @@ def test_a_graph_that_computes_something_else_has_no_branches():
 
 
 class Constants(Written):
-    """Tensors that are no parameters: a plain attribute, a buffer that is not saved, one made in the forward."""
+    """Tensors that are not parameters: a plain attribute, a non-persistent buffer, one made in the forward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def test_dropout_follows_the_mode():
 def test_stochastic_depth_follows_the_mode():
     model = lively("torchvision:efficientnet_b0")
     dropped = drop_branches(model, ["features.3.1.block.3.0"])
-    dropped.get_submodule("classifier.0").p = 0.0  # leaves nothing to chance but the depth
+    dropped.get_submodule("classifier.0").p = 0.0  # leaves only the depth to chance
     assert torch.equal(dropped(images(32)), dropped(images(32)))
     dropped.train()
     assert not torch.equal(dropped(images(32)), dropped(images(32)))

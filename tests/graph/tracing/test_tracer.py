@@ -1,4 +1,4 @@
-"""What a trace cannot look into is called whole, and nothing more than that; errors say where and what to do."""
+"""Only modules that cannot be traced are called as a whole; errors say where tracing failed and what to do."""
 
 import pytest
 import torch
@@ -11,21 +11,21 @@ from tests.graph.opaque import Between, ByCount
 
 
 class ByShape(nn.Module):
-    """Python numbers of sizes, which no trace knows."""
+    """Needs a size as a Python number, which a trace does not know."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.pad(x, [0] * (4 - len(x.shape)))
 
 
 class Unpacked(nn.Module):
-    """Takes a map to pieces in Python."""
+    """Iterates over a tensor in Python."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.stack([image * 2 for image in x])
 
 
 class Same(nn.Conv2d):
-    """A layer that pads by Python arithmetic on its input, as timm's do."""
+    """A layer that pads by Python arithmetic on its input's size, as timm's do."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         missing = max(0, 3 - x.shape[-1] % 2 - 1)
@@ -33,7 +33,7 @@ class Same(nn.Conv2d):
 
 
 class ByMode(nn.Module):
-    """Another branch in training."""
+    """Takes another branch in training."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * 2 if self.training else x
