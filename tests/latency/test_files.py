@@ -1,4 +1,4 @@
-"""What widths cost in bytes of the file, and in memory of feature maps: models against files that are written."""
+"""The file size and the feature-map memory of widths: predictions against written files."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_the_largest_step_counts():
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_memory_and_size_are_those_of_the_files_at_all_widths(precision):
-    """Two residual blocks of 32 channels on 16x16 images, and their widths halved, narrowed and one block dropped."""
+    """Two residual blocks of 32 channels on 16x16 images: at full width, narrow, and with one block dropped."""
     model = lively()
     network = trace(model, SHAPE)
     groups = [group for group in network.groups if not group.fixed]
@@ -51,12 +51,12 @@ def test_memory_and_size_are_those_of_the_files_at_all_widths(precision):
             assert memory.predict(widths) == found.memory_bytes
             assert size.predict(widths) == pytest.approx(found.file_bytes, rel=0.05 if precision == "fp32" else 0.1)
         found = files.footprint(of_widths(model, network, branches, gone))
-        assert found.memory_bytes == memory.predict(gone) == memory.predict(full)  # the other block needs as much
+        assert found.memory_bytes == memory.predict(gone) == memory.predict(full)  # the other block needs the same
         assert found.file_bytes < size.predict(gone) < size.predict(full)
 
 
 def test_memory_by_hand():
-    """In a block the stream is held beside both maps of the branch, at 16x16 positions."""
+    """In a block, the stream and both maps of the branch are held together, at 16x16 positions."""
     model = lively()
     network = trace(model, SHAPE)
     groups = [group for group in network.groups if not group.fixed]

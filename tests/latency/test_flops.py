@@ -1,4 +1,4 @@
-"""Multiply-accumulates: expected counts are derived by hand, and those of networks that are really cut."""
+"""Multiply-accumulates, against counts by hand and those of networks that are really cut."""
 
 import random
 
@@ -64,7 +64,7 @@ def test_channels_outside_the_groups_still_count():
 
 
 def test_a_grouped_convolution_loses_whole_groups():
-    """4 groups of 3 channels, of which 2 stay; each still reads 3 inputs. 8x8 positions."""
+    """4 groups of 3 channels at 8x8 positions: 2 groups stay, each of which still reads 3 inputs."""
     layers = [
         Layer("stem", 64, 9, 3, 8),
         Layer("expand", 64, 1, 8, 12),
@@ -80,7 +80,7 @@ def test_a_grouped_convolution_loses_whole_groups():
 
 
 def test_two_groups_on_the_outputs_of_one_layer():
-    """4 and 6 channels are concatenated; the gate of all 10 is made of 5."""
+    """4 and 6 channels are concatenated; the gate of all 10 is computed from 5."""
     layers = [
         Layer("left", 64, 9, 3, 4),
         Layer("right", 64, 9, 3, 6),
@@ -95,7 +95,7 @@ def test_two_groups_on_the_outputs_of_one_layer():
 
 
 def test_a_depthwise_convolution_with_a_multiplier():
-    """5 channels, 2 outputs of each; 3 stay."""
+    """5 channels with 2 outputs each; 3 stay."""
     layers = [Layer("first", 64, 9, 3, 5), Layer("depthwise", 64, 9, 5, 10, groups=5), Layer("last", 64, 1, 10, 4)]
     cost = FlopsCost(layers, Multiplied.groups)
     assert cost.layer_widths({"first": 3}) == {"first": (3, 3), "depthwise": (3, 6), "last": (6, 4)}
@@ -103,7 +103,7 @@ def test_a_depthwise_convolution_with_a_multiplier():
 
 
 def test_normalisation_groups_and_a_flattened_map():
-    """4 groups of 2 channels, of which 3 stay; 2 of 6 maps of 4x4 positions are flattened, into 7 outputs."""
+    """3 of 4 groups of 2 channels stay; 2 of 6 maps of 4x4 positions stay and are flattened, for 7 outputs."""
     layers = [
         Layer("first", 16, 9, 3, 8),
         Layer("second", 16, 9, 8, 6),

@@ -1,4 +1,4 @@
-"""Costs that add up over layers: which widths a layer is asked for, and the same as tables."""
+"""Costs summed over layers: at which widths each layer is priced, and the same costs as tables."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from catro_deploy.records import Group, Layer, Slot
 
 
 def slot(module: str, axis: str, channels: range, at: int = 0) -> Slot:
-    """All ``channels`` of a group, in a module from index ``at`` on."""
+    """All ``channels`` of a group, at the indices of a module that start at ``at``."""
     return Slot(module, axis, tuple(range(at, at + len(channels))), tuple(channels))
 
 
@@ -20,7 +20,7 @@ def made(name: str, width: int, *readers: Slot) -> Group:
 
 
 def chain() -> tuple[list[Layer], list[Group]]:
-    """A stream that ``one`` leaves and ``back`` joins again: a pair in both orders, and ``again`` within one group."""
+    """A stream that ``one`` reads and ``back`` writes: a pair in both orders; ``again`` stays within one group."""
     layers = [
         Layer("stem", 64, 27, 3, 4),
         Layer("one", 16, 9, 4, 8),
@@ -41,7 +41,7 @@ def chain() -> tuple[list[Layer], list[Group]]:
 
 
 def total(layer: Layer, in_width: float, out_width: float) -> float:
-    """A price that tells the order of the widths and the layers apart."""
+    """A price that distinguishes the layers and the order of the widths."""
     return layer.positions + in_width + 100 * out_width
 
 
@@ -51,7 +51,7 @@ def test_each_layer_is_priced_at_its_widths():
     widths = {"stem": 2, "one": 3}
     by_hand = 7 + (64 + 3 + 200) + (16 + 2 + 300) + (16 + 3 + 200) + (16 + 2 + 200) + (1 + 2 + 500)
     assert cost.predict(widths) == by_hand
-    # One channel more of the stream: the stem, one's input, back's and again's output, again's and head's input.
+    # One more channel in the stream: stem's output, one's input, back's and again's output, again's and head's input.
     assert cost.change(widths, "stem", 3) == 100 + 1 + 100 + 101 + 1
     assert cost.neighbours("stem") == ("stem", "one")
 
@@ -106,7 +106,7 @@ def test_two_groups_on_one_axis_are_a_pair_and_a_third_is_too_many():
 
 
 def test_a_group_twice_in_one_module_counts_twice():
-    # Its channels are concatenated with themselves; the slots may come apart or as one, and one may come again.
+    # Its channels are concatenated with themselves; the same slot may also be listed twice.
     layers = [Layer("one", 1, 1, 3, 4), Layer("head", 1, 1, 8, 5)]
     first, second = slot("head", "in", range(4)), slot("head", "in", range(4), at=4)
     for slots in ((first, second), (first, second, first)):

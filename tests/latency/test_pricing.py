@@ -1,4 +1,4 @@
-"""Prices from a profile written by hand, and from the figures of devices that are not here."""
+"""Prices from a profile written by hand, and from the figures of devices that are not available."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -27,7 +27,7 @@ ELSEWHERE = [name for name in resources.names("targets") if load_target(name).gp
 
 
 def profile() -> LatencyProfile:
-    """Of tests.priced.block: a layer takes a microsecond for each input and one for each output; inner twice that."""
+    """A profile of tests.priced.block: a layer takes 1 us per input and per output channel, inner twice that."""
     widths = {"stem": ((3,), STREAM), "inner": (STREAM, INNER), "outer": (INNER, STREAM), "fc": (STREAM, (4,))}
     cells = {
         f"shape of {name}": {
@@ -110,7 +110,7 @@ def test_an_estimate_says_so_and_its_staircases_are_those_of_its_prices(name):
         swept = dict(stairs.swept)
         assert stairs.candidates[-1] == max(swept) == group.width
         assert len(stairs.candidates) <= CANDIDATES
-        # Each candidate is faster than all that is wider, in the whole network as well as in the layers touched.
+        # Each candidate is faster than every wider width, in the whole network as well as in the affected layers.
         for narrow, wide in pairwise(stairs.candidates):
             assert swept[narrow] < min(us for width, us in stairs.swept if width > narrow)
             narrower, wider = ({**full_widths(on), group.name: width} for width in (narrow, wide))

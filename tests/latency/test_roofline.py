@@ -1,4 +1,4 @@
-"""The roofline: limits of the formula by hand, its stairs, and its errors on measurements that it was not fitted on."""
+"""The roofline: limits of the formula by hand, its stairs, and its errors on measurements outside the fit."""
 
 import math
 from dataclasses import dataclass, fields
@@ -19,7 +19,7 @@ from tests.graph.by_hand import atoms
 
 @dataclass(frozen=True)
 class Figures:
-    """A GPU."""
+    """The figures of a GPU."""
 
     sms: int = 10
     clock_mhz: float = 1000
@@ -32,7 +32,7 @@ class Figures:
 
 V100 = Figures(80, 1530, 128, 1024, 512, 900, 6)
 RATES = {"fp32": 128, "fp16": 1024, "int8": 512}
-# Perfect kernels: whatever costs extra is off.
+# Perfect kernels, without any extra cost.
 IDEAL = Kernels(
     element_bytes=2,
     in_multiple=8,
@@ -227,7 +227,7 @@ def test_a_network_is_the_sum_of_its_layers():
 
 
 def test_a_grouped_convolution_has_fewer_groups_of_the_same_width():
-    """4 groups of 8 channels, of which 3 stay; it reads the group that it makes, and adds nothing to it."""
+    """3 of 4 groups of 8 channels stay; the layer reads and writes the same channel group, without an addition."""
     layers = [Layer("first", 1024, 9, 3, 32), Layer("grouped", 1024, 9, 32, 32, groups=4), Layer("head", 1, 1, 32, 10)]
     sides = (("first", "out"), ("grouped", "out"), ("grouped", "in"), ("head", "in"))
     group = Group("first", 4, tuple(atoms(name, side, 4, 8) for name, side in sides), ("first", "grouped"))
@@ -253,13 +253,13 @@ def test_its_parameters_are_what_they_can_be():
         assert all(0 < share <= 1 for share in shares)
         assert kernels.launch_us > ALONE_EXTRA_US  # the smallest layers took 7 to 10 us
         assert kernels.quick_outputs < kernels.block_outputs < 256 * 256
-        assert 1 <= kernels.winograd <= 2.25  # F(2x2, 3x3) spares 20 of 36 products
+        assert 1 <= kernels.winograd <= 2.25  # F(2x2, 3x3) saves 20 of 36 products
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("precision", v100.PRECISIONS)
 def test_half_of_what_was_measured_lies_within_a_tenth(test_data: Path, precision: str):
-    # docs/roofline.md: 48% to 52% within 10%, 71% to 78% within 20% of all that was not fitted.
+    # docs/roofline.md: of everything that was not fitted, 48% to 52% is within 10%, 71% to 78% within 20%.
     if not (test_data / "latency").is_dir():
         pytest.skip(f"{test_data} has no latency folder")
     records = v100.read(test_data, precision)

@@ -1,4 +1,4 @@
-"""A profile for images of another size, from one that is made by hand."""
+"""A profile for another image size, derived from one made by hand."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ PROFILE = LatencyProfile(
 
 
 SMALLER = [replace(layer, positions=36) if layer.positions == 64 else layer for layer in LAYERS]
-"""Of 64 positions 36 stay; the head has one in both."""
+"""36 of 64 positions remain; the head has one position in both."""
 WIDE, NARROW = {"stem": 8}, {"stem": 4}
 WIDE_US = 10 + (2 * 60 * 36 / 64 - 1) + (2 * 30 * 36 / 64 - 1) + (2 * 7 - 3)
 NARROW_US = 10 + (2 * 50 * 36 / 64 - 2) + (2 * 20 * 36 / 64 - 1) + (2 * 6 - 1)
@@ -49,7 +49,7 @@ def test_times_are_in_proportion_to_positions_where_that_explains_what_is_measur
 
 
 def test_two_measurements_correct_what_depends_on_widths_and_what_does_not():
-    """Half as slow again, and 12 us more, a third of it by each layer."""
+    """1.5 times as long, plus 12 us, a third of which is in each layer."""
     measured = [(WIDE, 1.5 * WIDE_US + 12), (NARROW, 1.5 * NARROW_US + 12)]
     cost = cost_of(scaled_profile(PROFILE, LAYERS, SMALLER, groups(), measured))
     assert [cost.predict(WIDE), cost.predict(NARROW)] == pytest.approx([us for _, us in measured])

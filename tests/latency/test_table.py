@@ -1,4 +1,4 @@
-"""Latency from cells that are made by hand."""
+"""Latency from cells made by hand."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def table(**changes) -> TableCost:
 
 
 def test_measured_widths_by_hand():
-    # fixed 10, of each layer twice its time, and 1 less for each of its nodes.
+    # A fixed 10, twice the time of each layer, and 1 less for each of its nodes.
     by_layer = {"stem": 2 * 50 - 2, "depthwise": 2 * 20 - 1, "head": 2 * 6 - 1}
     cost = table()
     assert cost.by_layer({"stem": 4}) == by_layer
@@ -46,18 +46,18 @@ def test_measured_widths_by_hand():
 
 
 def test_other_widths_are_estimated_from_the_nearest_and_named():
-    """7 of 8 channels: the stem and the head have 7/8 of the work, and the depthwise layer no less than that."""
+    """7 of 8 channels: the stem and the head have 7/8 of the work, and so has the depthwise layer."""
     cost = table()
     assert cost.estimated({"stem": 7}) == ["stem", "depthwise", "head"]
     assert cost.by_layer({"stem": 7}) == pytest.approx(
         {"stem": 2 * 60 * 7 / 8 - 1, "depthwise": 2 * 30 * 7 / 8 - 1, "head": 2 * 7 * 7 / 8 - 3}
     )
-    # 5 is nearer to 4, of which it has 5/4.
+    # 5 is nearer to 4, with 5/4 of its work.
     assert cost.by_layer({"stem": 5})["stem"] == pytest.approx(2 * 50 * 5 / 4 - 2)
 
 
 def test_between_efficient_widths_the_staircase_counts():
-    """The layers took 30 us with 7 channels and 16 with 8: 30 / 16 * 8 / 7 times as long as in proportion."""
+    """The layers took 30 us with 7 channels and 16 us with 8: 30 / 16 * 8 / 7 times the proportional time."""
     stairs = Staircase(swept=((4, 10.0), (7, 30.0), (8, 16.0)), candidates=(4, 8), period=4)
     cost = TableCost(LAYERS, groups(), SHAPES, CELLS, FIT, {"stem": stairs})
     assert cost.by_layer({"stem": 7}) == pytest.approx(
@@ -65,7 +65,7 @@ def test_between_efficient_widths_the_staircase_counts():
     )
     for measured in (4, 8):
         assert cost.by_layer({"stem": measured}) == table().by_layer({"stem": measured})
-    # At 5, which was not swept, it is between: 10 + 20 / 3 us, of which 4 channels took 10.
+    # At 5, which was not swept, the time is interpolated: 10 + 20 / 3 us, compared with 10 us at 4.
     assert cost.by_layer({"stem": 5})["stem"] == pytest.approx(2 * 50 * (10 + 20 / 3) / 10 - 2)
 
 
@@ -76,7 +76,7 @@ def test_of_two_sides_the_larger_factor_counts():
         for name, axis in (("before", "in"), ("after", "out"))
     ]
     stairs = {
-        "before": Staircase(((7, 16.0), (8, 16.0)), (8,), 8),  # 7 take 8/7 times what is in proportion
+        "before": Staircase(((7, 16.0), (8, 16.0)), (8,), 8),  # 7 take 8/7 times the proportional time
         "after": Staircase(((7, 32.0), (8, 16.0)), (8,), 8),  # 7 take twice as much
     }
     cost = TableCost([layer], sides, {"conv": "one"}, {"one": {(8, 8): cell(80, 0)}}, Fit(1.0, 0.0, 0.0), stairs)
@@ -86,7 +86,7 @@ def test_of_two_sides_the_larger_factor_counts():
 
 
 def test_a_group_that_is_gone_leaves_the_fixed_channels_of_a_layer():
-    """Of its 8 channels in, 4 are of a group without any."""
+    """Of its 8 input channels, 4 belong to a group with no channels left."""
     some = Group("some", 4, (Slot("conv", "in", (4, 5, 6, 7), (0, 1, 2, 3)),), ())
     stairs = {"some": Staircase(((2, 10.0), (4, 20.0)), (2, 4), 2)}
     cells = {"one": {(8, 8): cell(80, 0)}}
@@ -143,7 +143,7 @@ def planted(generator: np.random.Generator, fit: Fit, count: int) -> tuple[np.nd
     return us, nodes, fit.slope * us + fit.per_node_us * nodes + fit.fixed_us
 
 
-@settings(deadline=None)  # a hundred least squares take long on a busy machine
+@settings(deadline=None)  # a hundred least-squares fits take long on a busy machine
 @given(slope=st.floats(0.8, 1.2), per_node=st.floats(-2.5, 1), fixed=st.floats(0, 50), seed=st.integers(0, 99))
 def test_planted_numbers_are_recovered(slope, per_node, fixed, seed):
     us, nodes, whole = planted(np.random.default_rng(seed), Fit(slope, per_node, fixed), 60)
@@ -154,7 +154,7 @@ def test_planted_numbers_are_recovered(slope, per_node, fixed, seed):
 
 
 def test_planted_numbers_are_recovered_from_disturbed_measurements():
-    """One network in ten took twice as long; least squares would put everything 10% too high."""
+    """One network in ten took twice as long; least squares would predict everything 10% too high."""
     generator = np.random.default_rng(0)
     us, nodes, whole = planted(generator, Fit(1.05, -2.0, 30.0), 120)
     measured = whole * generator.normal(1, 0.005, 120)
@@ -166,7 +166,7 @@ def test_planted_numbers_are_recovered_from_disturbed_measurements():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_of_networks_that_differ_less_than_the_noise_nothing_absurd_is_learnt(seed):
-    """All take about 5 ms, and measurements err by a fifth: plain least squares finds slopes from -1.7 to 1.7."""
+    """All take about 5 ms, with 20% noise: plain least squares finds slopes from -1.7 to 1.7."""
     generator = np.random.default_rng(seed)
     us, nodes = generator.normal(5500, 150, 40), generator.integers(240, 260, 40)
     truth = us - 2.0 * nodes
@@ -177,7 +177,7 @@ def test_of_networks_that_differ_less_than_the_noise_nothing_absurd_is_learnt(se
 
 
 def test_networks_of_equally_many_nodes_are_fitted_too():
-    """What a node adds cannot be told from what is fixed, so neither becomes extreme."""
+    """The time per node cannot be separated from the fixed time, so neither becomes extreme."""
     generator = np.random.default_rng(0)
     us, _, _ = planted(generator, FIT, 40)
     whole = 1.1 * us + 25
@@ -189,7 +189,7 @@ def test_networks_of_equally_many_nodes_are_fitted_too():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_fixed_part_is_never_negative(seed):
-    """A plane through these latencies starts below zero; that of a network of few layers would too."""
+    """A plane fitted to these latencies starts below zero, and so would predictions for networks of few layers."""
     generator = np.random.default_rng(seed)
     us = generator.uniform(150, 250, 40)
     nodes = generator.integers(20, 60, 40)

@@ -13,7 +13,7 @@ from catro_deploy.latency.widths import efficient_widths, latin_square, period, 
 
 
 def staircase(width: int, step: int) -> float:
-    """Whole blocks of ``step`` channels are computed, and something is always to be paid."""
+    """Whole blocks of ``step`` channels are computed, at a fixed extra cost."""
     return 20.0 + 10.0 * math.ceil(width / step)
 
 
@@ -56,7 +56,7 @@ def test_no_useful_width_is_slower_than_a_wider_one(times, most, first):
     assert useful[-1] == widths[-1]
     for width in useful:
         assert all(at[width] < at[wider] for wider in widths if wider > width)
-    # Nothing that is clearly faster than the narrowest of them was left out.
+    # No width that is clearly faster than the narrowest of them was left out.
     assert min(times) >= 0.99 * at[useful[0]]
 
 
@@ -65,7 +65,7 @@ def test_where_each_channel_costs_the_same_the_narrowest_and_as_many_as_allowed_
     widths = range(3, width + 1)
     useful = efficient_widths(widths, [step * w for w in widths], most)
     assert (useful[0], useful[-1]) == (3, width)
-    assert len(useful) >= most - 3  # parts of the range that lie between two whole numbers give none
+    assert len(useful) >= most - 3  # parts of the range between two integers contain no width
 
 
 def test_a_planted_cliff_is_avoided():
@@ -86,13 +86,13 @@ def test_the_period_of_a_planted_staircase_is_found(width, step):
     widths = sweep_widths(width, 3)
     useful = efficient_widths(widths, [staircase(w, step) for w in widths], 13)
     assert all(w % step == 0 for w in useful)
-    if widths[-1] - widths[-2] < step:  # else its multiples alone were swept
+    if widths[-1] - widths[-2] < step:  # otherwise only its multiples were swept
         assert period(widths, useful) == step
 
 
 @pytest.mark.parametrize("each", [2, 4, 8])
 def test_the_period_counts_what_the_widths_count(each):
-    """64 convolution groups of ``each`` channels on stairs of 32 channels: a stair is 32 / ``each`` of them long."""
+    """64 convolution groups of ``each`` channels on stairs of 32 channels: a stair is 32 / ``each`` groups long."""
     widths = sweep_widths(64, 3)
     useful = efficient_widths(widths, [staircase(each * width, 32) for width in widths], 13)
     assert all(each * width % 32 == 0 for width in useful)
@@ -102,7 +102,7 @@ def test_the_period_counts_what_the_widths_count(each):
 @pytest.mark.parametrize("each", [3, 5, 12])
 @pytest.mark.parametrize("width", [160, 500])
 def test_the_ends_of_stairs_are_swept_where_a_width_counts_any_number_of_channels(each, width):
-    """Of so many convolution groups that not all widths are swept, those that make up whole stairs of 32 channels."""
+    """When not all widths are swept, multiples of 32 convolution groups are: whole stairs of 32 channels."""
     swept = sweep_widths(width, 3)
     assert set(range(32, width + 1, 32)) <= {w for w in swept if each * w % 32 == 0}
 
@@ -124,13 +124,13 @@ def pairs(square: list[dict[str, int]], one: str, other: str) -> Counter:
 
 
 def test_a_square_of_two_groups_by_hand():
-    """Three widths each: nine networks, in which each pair is met once."""
+    """Three widths each: nine networks, in which each pair occurs once."""
     square = latin_square({"a": (1, 2, 3), "b": (10, 20, 30)}, {"a": ["b"], "b": ["a"]}, np.random.default_rng(0))
     assert pairs(square, "a", "b") == {(a, b): 1 for a in (1, 2, 3) for b in (10, 20, 30)}
 
 
 def test_candidates_fewer_than_the_side_by_hand():
-    """The side is 5, so two widths are dealt 3 and 2 times, or 2 and 3: pairs are met 15 and 10 times."""
+    """The side is 5, so two widths are dealt 3 and 2 times, or 2 and 3: they occur in 15 and 10 networks."""
     square = latin_square({"a": (1, 2, 3, 4, 5), "b": (10, 20)}, {"a": ["b"], "b": ["a"]}, np.random.default_rng(0))
     assert len(square) == 25
     met = pairs(square, "a", "b")
@@ -158,7 +158,7 @@ def test_neighbours_meet_in_all_pairs_each_as_often_as_its_widths_are_dealt(size
         alone = {n: Counter(network[n] for network in square) for n in (a, b)}
         met = pairs(square, a, b)
         assert all(met[x, y] * side**2 == alone[a][x] * alone[b][y] > 0 for x in candidates[a] for y in candidates[b])
-        for n in (a, b):  # as evenly as whole numbers allow
+        for n in (a, b):  # as evenly as integers allow
             assert set(alone[n].values()) <= {
                 side * (side // len(candidates[n])),
                 side * -(-side // len(candidates[n])),

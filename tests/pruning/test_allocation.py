@@ -1,4 +1,4 @@
-"""What a plan says of its widths; depth, what stays, and other ways to allocate."""
+"""What a plan records about its widths; depth, groups that stay, and other allocations."""
 
 import pytest
 
@@ -99,7 +99,7 @@ def test_a_budget_that_only_depth_meets():
 
 
 def test_groups_that_stay_are_counted_in_full():
-    """The stream stays at 64 channels, because it is to be ignored: its layers cost what they cost."""
+    """The stream stays at 64 channels, because it is to be ignored: its layers are counted at full width."""
     network = block(64, 128)
     on = scored(network, fixed={"stem": "stem is to be ignored"})
     prices = pricing(network, on, smooth)

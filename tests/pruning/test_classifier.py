@@ -1,4 +1,4 @@
-"""The images that layers are reconstructed from: some of all batches, mixed, and none of them twice in memory."""
+"""The images from which layers are reconstructed: a shuffled part of all batches, none of it twice in memory."""
 
 import pytest
 import torch

@@ -39,7 +39,7 @@ def test_answers_that_are_not_numbers_are_no_agreement():
 
 
 class Amplifying(nn.Module):
-    """A convolution of many channels whose outputs pass 1 - 2|x| so often that float32's rounding decides them."""
+    """A convolution of many channels whose outputs pass 1 - 2|x| so often that float32 rounding decides them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def drawn_images(seed: int) -> torch.Tensor:
 @given(name=st.sampled_from(sorted(CASES)), seed=st.integers(0, 10_000))
 @settings(deadline=None, max_examples=40)
 def test_logits_come_in_the_order_of_the_wanted_classes_or_the_network_is_refused(name, seed):
-    """Any classes in any order, and any choice of channels beside."""
+    """Any classes in any order, combined with any choice of channels."""
     whole, images, pick = classifier(name, seed), drawn_images(seed), random.Random(seed)
     count = len(whole.classes)
     wanted = tuple(pick.sample(range(count), pick.randint(2, count)))

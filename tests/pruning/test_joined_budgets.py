@@ -1,4 +1,4 @@
-"""Several budgets at once, and several devices: plain functions in the place of the device and of the file."""
+"""Several budgets at once, and several devices: plain functions in place of the device and the file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,13 +25,13 @@ FULL_BYTES, FULL_MEMORY = 700_000, 80_000
 
 
 def stem_dear(layer, in_width, out_width):
-    """A device on which the first layer costs ten times as much, and all else a little."""
+    """A device on which the first layer costs ten times as much, and all others 0.3 times as much."""
     return smooth(layer, in_width, out_width) * (10 if layer.name == "stem" else 0.3)
 
 
 @dataclass
 class Bench:
-    """Devices and a file whose figures are those of the models, times factors; ``asked`` are the networks measured."""
+    """Devices and a file whose figures are predictions times factors; ``asked`` lists the measured networks."""
 
     settings: Mapping[str, object]
     prices: tuple = (smooth,)
@@ -95,7 +95,7 @@ class Bench:
 
 
 def used(decision: Decision) -> dict[str, float]:
-    """The share of each budget that is used, as it was measured."""
+    """The measured share of each budget that is used."""
     return {" ".join(filter(None, [one.use, one.target, one.budget])): share_of(one) for one in decision.budgets}
 
 
@@ -133,7 +133,7 @@ def test_under_multiply_accumulates_the_file_is_counted_too():
     assert decision.latency is None
     assert used(decision)["size 150kB"] <= 1
     assert binding(decision) == "150kB"
-    assert len(bench.asked) > 1  # the first was larger than the model says
+    assert len(bench.asked) > 1  # the first was larger than predicted
 
 
 def test_a_percentile_is_met_though_only_the_median_is_predicted():

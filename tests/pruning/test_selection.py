@@ -47,11 +47,11 @@ def test_the_budget_is_met_and_nearly_used_up(budget, criterion, allocation):
     keeps = keeps_of(network.groups, {group.name: group.kept for group in groups}, network.sizes)
     share = macs(apply_keeps_(model, keeps)) / full
     assert share <= Budget.parse(budget).limit(1)
-    assert share > Budget.parse(budget).limit(1) - 0.25  # a step of these few channels is up to a quarter of the whole
+    assert share > Budget.parse(budget).limit(1) - 0.25  # with so few channels, a step is up to a quarter of the whole
 
 
 def test_the_channels_that_separate_the_classes_are_kept():
-    # The classes differ in brightness. Filters 1 and 4 sum the pixels up; the others see differences only.
+    # The classes differ in brightness. Filters 1 and 4 sum up the pixels; the others see differences only.
     model = nn.Sequential(nn.Conv2d(3, 6, 3, bias=False), nn.Flatten(), nn.Linear(6 * 36, 3)).eval()
     with torch.no_grad():
         model[0].weight.normal_(generator=torch.Generator().manual_seed(3))
@@ -96,7 +96,7 @@ def test_no_branch_of_a_coupled_concatenation_is_left_empty(seed, criterion):
 
 
 class Added(nn.Module):
-    """Two convolutions whose maps are added; a third is concatenated, and all are gated together."""
+    """Two convolutions whose maps are added, and a third whose map is concatenated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Added(nn.Module):
 
 
 def bright_filters(separating: list[int], seed: int, scale: float = 1.0) -> torch.Tensor:
-    """Four filters, of which those ``separating`` sum the pixels up and the others see differences only."""
+    """Four filters: those in ``separating`` sum up the pixels, the others see differences only."""
     weight = torch.randn(4, 3, 3, 3, generator=torch.Generator().manual_seed(seed))
     weight -= weight.mean((1, 2, 3), keepdim=True)
     weight[separating] = 0.3
@@ -117,8 +117,9 @@ def bright_filters(separating: list[int], seed: int, scale: float = 1.0) -> torc
 
 
 def test_a_member_with_large_activations_does_not_dominate_the_others():
-    # The classes differ in brightness; each member has another channel that sees it. With equal say both stay, whatever
-    # the scale; if raw scatters were added, the second of the large member's noisy channels would beat the small one's.
+    # The classes differ in brightness; each member sees it in a different channel. With equal weight, both
+    # channels stay at any scale; if raw scatters were added, a noisy channel of the large member would beat the small
+    # member's.
     kept = []
     for scale in (1.0, 1000.0):
         model = Added().eval()
@@ -152,7 +153,7 @@ def test_members_of_a_concatenation_are_chosen_from_by_their_own_indices():
 
 @pytest.mark.parametrize("criterion", ["catro", "l1"])
 def test_several_indices_of_one_channel_add_up(criterion):
-    # Groups of two filters stay or go whole. The second pair sees the brightness, and has the largest filters.
+    # Groups of two filters stay or go as a whole. The second pair sees the brightness, and has the largest filters.
     model = nn.Sequential(nn.Conv2d(3, 6, 1, bias=False), nn.Conv2d(6, 6, 3, groups=3, bias=False), nn.ReLU())
     model = nn.Sequential(*model, nn.Flatten(), nn.Linear(6 * 36, 3)).eval()
     with torch.no_grad():
@@ -208,7 +209,7 @@ def test_a_budget_that_cannot_be_met():
 
 
 def scored_by_hand() -> Scored:
-    """Two groups of known scatters in a network that is not there."""
+    """Two groups of a network, with scatters made by hand."""
     network = trace(randomised(Residual()), (3, 8, 8))
     groups = {group.name: group for group in network.groups}
     scatter = Scatter(np.array([4.0, 1.0, 2.0, 3.0, 0.5, 0.1]), np.ones(6))
@@ -219,7 +220,7 @@ def scored_by_hand() -> Scored:
 def test_a_group_of_several_producers_gains_once_for_each():
     settings = PruneSettings(d_min=1)
     stem, inner = values_of(scored_by_hand(), {"stem": (1, 2, 3), "inner": (1, 2, 3)}, settings)
-    assert (stem.choice.members, inner.choice.members) == (2, 1)  # stem and outer make one stream
+    assert (stem.choice.members, inner.choice.members) == (2, 1)  # stem and outer write to one stream
     assert stem.value[0] == inner.value[0] == 0
     assert (np.diff(stem.value) > 0).all()
 
@@ -256,7 +257,7 @@ def test_a_group_that_a_removed_branch_had_silenced_stays_whole():
     torch.manual_seed(0)
     model = Blocks(3).eval()
     with torch.no_grad():
-        model.one_out.bias.fill_(-1e6)  # all that comes behind it is constant
+        model.one_out.bias.fill_(-1e6)  # everything after it is constant
     network, settings = trace(model, (3, 8, 8)), PruneSettings()
     first = score_channels(model, network, batches(), settings, Silent())
     assert "two_in" not in {group.name for group in first.prunable}

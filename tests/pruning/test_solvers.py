@@ -1,4 +1,4 @@
-"""Allocations under a limit of latency, on prices worked by hand: against brute force, and on a staircase."""
+"""Allocations under a latency limit, with prices made by hand: against brute force, and on a staircase."""
 
 import dataclasses
 import itertools
@@ -29,7 +29,7 @@ STAIRS = {"stem": (3, 8, 15, 16), "inner": (3, 8, 15, 16, 24, 31, 32)}
 def made(
     allocation: str, price=stairs, candidates=STAIRS, seed: int = 0, worth: float | None = None, **fields
 ) -> tuple:
-    """The solver of the block, what its groups are worth, and its prices."""
+    """The solver of the block, the values of its groups, and its prices."""
     network = block()
     on = scored(network, seed=seed)
     prices = pricing(network, on, price, candidates)
@@ -67,7 +67,7 @@ def test_the_exact_allocation_is_the_best_and_greedy_is_never_better(share, seed
     found = solver.solve(limit)
     assert found.cost == cost.predict(found.widths)
     assert found.cost <= limit
-    assert found.value >= wanted - 0.005 * abs(wanted) - 1e-9  # the gap that it may leave
+    assert found.value >= wanted - 0.005 * abs(wanted) - 1e-9  # the allowed gap
     assert found.value >= made("greedy", seed=seed, worth=worth)[0].solve(limit).value
 
 
@@ -94,7 +94,7 @@ def test_by_flops_the_largest_share_within_the_latency_is_taken(share):
     prices = pricing(network, on, smooth)
     limit = share * prices.cost.predict(full_widths(on))
     found = solver_of(Problem(network, on, PruneSettings(allocation="flops")), prices).solve(limit)
-    # Here latency is in proportion to the multiply-accumulates, so Algorithm 2 under that many gives the same.
+    # Latency is proportional to the multiply-accumulates here, so Algorithm 2 with a budget of them gives the same.
     flops = FlopsCost(network.layers, on.prunable)
     assert found.cost <= limit
     step = max(flops.change(found.widths, name, width + 1) for name, width in found.widths.items())
@@ -124,7 +124,7 @@ def test_too_small_a_limit_is_refused_and_the_fastest_costs_more(allocation):
 
 
 def test_the_fastest_is_not_the_narrowest_where_that_is_slower():
-    dear = {3: 900.0, 8: 300.0, 16: 500.0}  # more than inner and outer save by the narrower stream
+    dear = {3: 900.0, 8: 300.0, 16: 500.0}  # more than inner and outer save with the narrower stream
     solver, _, _ = made(
         "auto",
         price=lambda layer, a, b: dear[b] if layer.name == "stem" else a + b,
@@ -143,7 +143,7 @@ def test_bounds_of_the_settings_hold_on_the_staircase():
     solver, _, _ = made("greedy", d_min=8, max_width=0.5)
     assert solver.solve(1e9).widths == {"stem": 8, "inner": 16}
     assert solver.fastest.widths == {"stem": 8, "inner": 8}
-    # No candidate of the stream lies between 5 and 6: it gets the most that is allowed.
+    # No candidate of the stream is between 5 and 6: it gets the largest width allowed.
     solver, _, _ = made("greedy", d_min=5, max_width=0.4)
     assert solver.solve(1e9).widths["stem"] == 6
 
@@ -202,7 +202,7 @@ def test_worth_is_measured_where_classes_are_not_compared(allocation):
 
 
 def keeper(losses: dict[int, float], branch: float = 1.0) -> SimpleNamespace:
-    """Groups lose so much at their widths, and the network so much without its branch."""
+    """Each group at a width loses that entry of ``losses``, the network without its branch loses ``branch``."""
     return SimpleNamespace(
         losses=lambda candidates, branches: Losses(
             {name: {width: losses[width] for width in widths} for name, widths in candidates.items()},
@@ -250,7 +250,7 @@ def test_every_allocation_goes_by_measured_losses_where_there_are_no_scatters(al
 
 
 def falling_losses(on, step: int = 1) -> list[GroupValue]:
-    """Each group's values are those of losses that fall with the square of what is missing."""
+    """Values of each group for losses equal to the square of its missing share of channels."""
     values = []
     for group in on.prunable:
         widths = tuple(range(3, group.width + 1, step))

@@ -1,4 +1,4 @@
-"""A profile of a tiny network that takes a few seconds, and one that is made up."""
+"""Settings for profiling a tiny network in a few seconds, and a made-up profile."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ PROTOCOL = ProfileProtocol(
 
 
 class Told(Silent):
-    """Remembers the bars: title, steps, and steps that were done before."""
+    """Records the progress bars: title, steps, and steps that were done before."""
 
     def __init__(self) -> None:
         self.bars: list[tuple[str, float, float]] = []
@@ -49,7 +49,7 @@ def tiny_network(seed: int = 0) -> TinyNet:
 
 
 def made_profile(**changes: object) -> LatencyProfile:
-    """Two layers of one shape in two pairs of widths, a third in one; numbers that the file keeps as they are."""
+    """Two layers of one shape at two pairs of widths, a third at one; numbers that the file stores exactly."""
     cells = {
         "dense kernel 9 stride 1 positions 64 8->8 Conv 3x3+Relu": {
             (4, 8): Cell(12.25, 1, 0.031, 3),

@@ -17,7 +17,7 @@ FACTS = FactsResult(DEVICE, "onnxruntime 1.31.0")
 
 
 def changed(**facts: object) -> FactsResult:
-    """``FACTS`` with others of the device."""
+    """``FACTS`` with other ``facts`` of the device."""
     return replace(FACTS, device=replace(DEVICE, **facts))
 
 

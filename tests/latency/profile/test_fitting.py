@@ -1,4 +1,4 @@
-"""Profiles of times that were made up by a rule."""
+"""Profiles of made-up times that follow a rule."""
 
 from collections.abc import Mapping
 
@@ -29,7 +29,7 @@ def layer_us(inputs: int, out: int) -> float:
 
 
 def made(subject: Subject, widths: Mapping[str, int]) -> Timed:
-    """Layers by the rule; profiled nodes take 2 us more than they do without, and 7 us come to each inference."""
+    """Layer times by the rule; profiling adds 2 us to each node, and each inference takes 7 us more than its layers."""
     at = subject.cost.layer_widths(widths)
     nodes = {name: 1 + (out < 4) for name, (_, out) in at.items()}  # narrow layers are not fused
     alone = {name: layer_us(*at[name]) for name in at}
@@ -55,11 +55,11 @@ def test_the_rule_is_found(subject):
 
 
 def test_held_out_networks_take_part_in_nothing_but_the_verdict(subject):
-    """They took three times as long: the fit does not know it, and errs by two thirds on them."""
+    """They took three times as long, which the fit does not know: its predictions for them are off by two thirds."""
     some = networks()
     timings = [made(subject, widths) for widths in some]
     held_out = 6
-    judges = [i for i, widths in enumerate(some) if widths != subject.full][:held_out]  # the original is no pruning
+    judges = [i for i, widths in enumerate(some) if widths != subject.full][:held_out]  # the original is not pruned
     for i in judges:
         slow = {name: (3 * us, nodes) for name, (us, nodes) in timings[i].layers.items()}
         timings[i] = Timed(slow, 3 * (timings[i].whole_us or 0), 0.01)
@@ -79,7 +79,7 @@ def test_only_networks_that_were_timed_as_a_whole_judge_and_are_fitted_on(subjec
     timings = [made(subject, widths) for widths in some]
     timings = [t if i % 3 == 0 else Timed(t.layers, None, t.disagreement) for i, t in enumerate(timings)]
     profile = profile_from(subject, Measured(some, timings, {}, 1.0), FACTS, 40)
-    assert profile.errors.networks == 3  # a third of nine, though more were asked for
+    assert profile.errors.networks == 3  # a third of nine, although more were requested
     assert profile.errors.rmspe < 1e-3
 
 

@@ -1,4 +1,4 @@
-"""What a killed measurement leaves, and what is made of it."""
+"""What a killed measurement leaves behind, and how it is read."""
 
 from pathlib import Path
 

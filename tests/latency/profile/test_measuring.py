@@ -1,4 +1,4 @@
-"""Whole profiles of a tiny network, really measured; stopped, disturbed, and taken up again."""
+"""Whole profiles of a tiny network, really measured: interrupted, disturbed, and resumed."""
 
 import json
 import re
@@ -44,11 +44,11 @@ def _cache(tmp_path, monkeypatch) -> None:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory) -> tuple[LatencyProfile, Path, Told]:
-    """A profile, the cache that it is in, and the bars that were shown."""
-    told = Told()
+    """A profile, the folder that contains it, and the progress that was shown."""
+    progress = Told()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CATRO_CACHE", str(tmp_path_factory.mktemp("measured")))
-        return measure_profile(tiny_network(), SHAPE, USE, PROTOCOL, told), profiles_folder(), told
+        return measure_profile(tiny_network(), SHAPE, USE, PROTOCOL, progress), profiles_folder(), progress
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def only_folder() -> Path:
 
 
 def test_a_profile_says_what_was_measured(measured):
-    profile, _, told = measured
+    profile, _, progress = measured
     assert (profile.target, profile.fingerprint["threads"]) == ("x86-cpu", 1)
     assert profile.device["runtime"].startswith("onnxruntime ")
     assert set(profile.staircases) == {"conv1", "conv2"}
@@ -81,15 +81,15 @@ def test_a_profile_says_what_was_measured(measured):
     assert set(profile.shapes) == {"conv1", "conv2", "conv3", "fc"}
     assert all(cell.us > 0 and cell.nodes >= 1 for of in profile.cells.values() for cell in of.values())
     assert profile.errors.networks == min(PROTOCOL.held_out, profile.networks // 3)
-    assert [title for title, _, _ in told.bars][:2] == [
+    assert [title for title, _, _ in progress.bars][:2] == [
         "Finding the staircase",
         f"Timing layers in {profile.networks} networks",
     ]
-    assert told.bars[0][1:] == (14, 0)
+    assert progress.bars[0][1:] == (14, 0)
 
 
 def test_it_predicts_what_the_original_really_takes(measured, tmp_path):
-    """An independent stopwatch; the machine may be busier now than it was then."""
+    """Against an independent stopwatch; the machine may be busier now than it was then."""
     model, file = tiny_network(), tmp_path / "model.onnx"
     export_onnx(model, SHAPE, file, opset=18, metadata={})
     images = np.ones((1, *SHAPE), np.float32)
@@ -132,7 +132,7 @@ def test_another_device_is_not_served(measured, monkeypatch):
 
 
 def test_a_damaged_profile_is_an_error_until_it_is_measured_again(monkeypatch):
-    """All of it: samples that a finished profile was made of are not used, though a kill may have left them there."""
+    """It is measured anew: the samples of a finished profile are not used, even if a kill left them behind."""
     protocol = PROTOCOL.model_copy(update={"candidates": 2, "squares": 1, "held_out": 1})
     with monkeypatch.context() as patch:
         patch.setattr(measuring.SampleLog, "delete", lambda log: None)
@@ -142,9 +142,9 @@ def test_a_damaged_profile_is_an_error_until_it_is_measured_again(monkeypatch):
     cells.write_text(cells.read_text()[:100])
     with pytest.raises(ProfileError, match=r"cells\.csv"):
         find_profile(tiny_network(), SHAPE, USE)
-    told = Told()
-    again = measure_profile(tiny_network(), SHAPE, USE, protocol, told)
-    assert [done for _, _, done in told.bars[:2]] == [0, 0]
+    progress = Told()
+    again = measure_profile(tiny_network(), SHAPE, USE, protocol, progress)
+    assert [done for _, _, done in progress.bars[:2]] == [0, 0]
     assert find_profile(tiny_network(), SHAPE, USE) == again
 
 
@@ -157,7 +157,7 @@ def test_fewer_networks_are_timed_where_all_would_take_too_long_but_one_square_a
 
 @pytest.mark.parametrize(("seconds", "networks"), [(1000, 840), (400, 240), (320, 160), (300, 150), (20, 10)])
 def test_networks_that_are_also_timed_as_a_whole_count_twice(seconds, networks):
-    """At a second each, 160 of them twice."""
+    """At a second each, with 160 of them timed twice."""
     assert measuring._affordable(seconds, 160) == networks
     assert networks + min(networks, 160) == seconds
 
@@ -167,19 +167,19 @@ def measure(protocol: ProfileProtocol) -> None:
 
 
 def wait_for_samples(process: BaseProcess, count: int) -> list[str]:
-    """The lines of the log, its heading left out, once there are so many."""
+    """The lines of the log without its heading, once there are at least ``count``."""
     for _ in range(6000):
         found = list(profiles_folder().glob("*/samples.jsonl"))
         lines = found[0].read_text().split("\n")[1:-1] if found else []
         if len(lines) >= count:
             return lines
-        assert process.is_alive(), "it ended by itself"
+        assert process.is_alive(), "the process exited early"
         time.sleep(0.01)
-    raise AssertionError("no samples came")
+    raise AssertionError("no samples were logged")
 
 
 def test_a_killed_measurement_goes_on_where_it_was(monkeypatch):
-    """Killed in the squares, with half a line written; in the sweep nothing is left to do."""
+    """Killed in the squares, with half a line written; the sweep is complete."""
     protocol = PROTOCOL.model_copy(update={"together": 2, "squares": 4})
     process = fork(measure, protocol)
     wait_for_samples(process, 14 + 4)
@@ -197,20 +197,20 @@ def test_a_killed_measurement_goes_on_where_it_was(monkeypatch):
 
     run_job = measuring.run_job
     monkeypatch.setattr(measuring, "run_job", watched)
-    told = Told()
-    profile = measure_profile(tiny_network(), SHAPE, USE, protocol, told)
+    progress = Told()
+    profile = measure_profile(tiny_network(), SHAPE, USE, protocol, progress)
     kept = {json.loads(line)["name"] for line in before}
     assert len(kept) == len(before) >= 18
     assert not kept & set(asked)
-    assert told.bars[0][1:] == (14, 14)
-    assert told.bars[1][1:] == (profile.networks, len(before) - 14)
+    assert progress.bars[0][1:] == (14, 14)
+    assert progress.bars[1][1:] == (profile.networks, len(before) - 14)
     assert len(asked) == 14 + profile.networks - len(before)
     assert not file.exists()
     assert find_profile(tiny_network(), SHAPE, USE) == profile
 
 
 def test_two_at_once_are_refused(tmp_path):
-    """The lock goes with the measurement, even with one that fails."""
+    """The lock is released when the measurement ends, even if it fails."""
     torch.manual_seed(0)
     model = Switching(3).eval()
     with pytest.raises(ModelError, match="the values"):

@@ -1,4 +1,4 @@
-"""What a measurement does about a machine that disturbs it."""
+"""How a measurement deals with noise on the machine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from catro_deploy.agent.results import ProfileResult
 from catro_deploy.latency.profile import measure_profile, measuring
 from tests.latency.profile.quick import PROTOCOL, SHAPE, USE, Told, tiny_network
 
-TOLD = PROTOCOL.model_copy(update={"disagreement": 0.1})
+STRICT = PROTOCOL.model_copy(update={"disagreement": 0.1})
 
 
 @pytest.fixture(autouse=True)
@@ -21,9 +21,9 @@ def _cache(tmp_path, monkeypatch) -> None:
 
 
 def bursts(monkeypatch: pytest.MonkeyPatch, hits: Callable[[str], bool]) -> None:
-    """All is really timed; then no round of a network lies apart from another, but for those whose name it hits.
+    """Really time everything, then make all rounds of a network equal, except for those whose name ``hits`` selects.
 
-    In these the last round took twice as long as the others, while the reference network between them did not.
+    For these, the last round took twice as long as the others, while the reference network in between did not.
     """
 
     def rounds_us(measured_us: Sequence[float], last: float) -> tuple[float, ...]:
@@ -48,26 +48,26 @@ def bursts(monkeypatch: pytest.MonkeyPatch, hits: Callable[[str], bool]) -> None
 
 def test_a_noisy_machine_is_told_and_a_quarter_of_the_networks_is_timed_again_at_most_twice(monkeypatch):
     bursts(monkeypatch, lambda name: True)
-    told = Told()
-    profile = measure_profile(tiny_network(), SHAPE, USE, TOLD, told)
+    progress = Told()
+    profile = measure_profile(tiny_network(), SHAPE, USE, STRICT, progress)
     quarter = profile.networks // 4
-    assert [bar[:2] for bar in told.bars[2:4]] == [(f"Timing {quarter} networks again", quarter)] * 2
+    assert [bar[:2] for bar in progress.bars[2:4]] == [(f"Timing {quarter} networks again", quarter)] * 2
     assert profile.disagreement == pytest.approx(1)
 
 
 def test_nothing_is_timed_again_when_the_time_is_up(monkeypatch):
     bursts(monkeypatch, lambda name: True)
-    told = Told()
-    measure_profile(tiny_network(), SHAPE, USE, TOLD.model_copy(update={"limit_s": 1e-6}), told)
-    assert [bar[0] for bar in told.bars if "again" in bar[0]] == []
+    progress = Told()
+    measure_profile(tiny_network(), SHAPE, USE, STRICT.model_copy(update={"limit_s": 1e-6}), progress)
+    assert [bar[0] for bar in progress.bars if "again" in bar[0]] == []
 
 
 def test_networks_that_a_burst_hit_are_timed_again_until_they_agree(monkeypatch):
-    """Of the squares only the fourth and the eighth are hit, and the fourth once more."""
+    """Only the fourth and the eighth network of the squares are hit, and the fourth once more."""
     bursts(monkeypatch, lambda name: name.startswith(("square/3/", "square/7/", "again 0/0/")))
-    told = Told()
-    profile = measure_profile(tiny_network(), SHAPE, USE, TOLD, told)
-    assert [title for title, _, _ in told.bars if "again" in title] == [
+    progress = Told()
+    profile = measure_profile(tiny_network(), SHAPE, USE, STRICT, progress)
+    assert [title for title, _, _ in progress.bars if "again" in title] == [
         "Timing 2 networks again",
         "Timing 1 networks again",
     ]

@@ -9,7 +9,7 @@ from catro_deploy.latency.table import Cell
 
 
 def sample(nodes: list, reference: list[float], whole: list[float] | None = None) -> Sample:
-    """Of ``nodes``: name and times by round."""
+    """A sample of ``nodes``, each with its name and its times by round."""
     times = tuple(NodeTimes(name, tuple(rounds_us)) for name, rounds_us in nodes)
     return Sample("square/0", 1.0, times, None if whole is None else tuple(whole), tuple(reference))
 
@@ -64,7 +64,7 @@ def test_a_layer_without_a_node_is_an_error_and_not_free(nodes):
 
 
 def test_layers_of_one_shape_and_width_share_a_cell():
-    """Two layers of one shape, in two networks: three times at (4, 8), whose quartiles are 11, 12 and 16, and one."""
+    """Two layers of one shape, in two networks: three times at (4, 8), with quartiles 11, 12 and 16, and one time."""
     shapes = {"a": "conv", "b": "conv", "fc": "linear"}
     networks = [
         Timed({"a": (10, 1), "b": (12, 2), "fc": (5, 1)}, None, 0),

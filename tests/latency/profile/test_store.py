@@ -88,7 +88,7 @@ def test_a_pipe_is_not_waited_for(folder, name):
 
 @pytest.mark.parametrize(("column", "value"), [("us", "fast"), ("us", ""), ("samples", "1.5"), (None, None)])
 def test_a_table_that_is_none_is_refused_whatever_its_hash_says(folder, column, value):
-    """As of another version that wrote other columns."""
+    """As if another version had written other columns."""
     table, file = folder / "cells.csv", folder / "profile.json"
     rows = list(csv.DictReader(table.read_text().splitlines()))
     rows[0] |= {column: value} if column else {}

@@ -1,4 +1,4 @@
-"""What is exported to be timed, and which networks share a profile."""
+"""What is exported for timing, and which networks share a profile."""
 
 import json
 from contextlib import AbstractContextManager
@@ -31,7 +31,7 @@ from tests.tiny import TinyNet
 
 
 class Smooth(TinyNet):
-    """The same modules and sizes as its parent's, another activation."""
+    """The same modules and sizes as its parent, with another activation."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = functional.silu(self.bn1(self.conv1(x)))
@@ -45,7 +45,7 @@ class Dropping(TinyNet):
 
 
 class Unused(TinyNet):
-    """It computes logits that it does not return."""
+    """Computes a convolution whose output it does not use."""
 
     def __init__(self, classes: int) -> None:
         super().__init__(classes)
@@ -57,7 +57,7 @@ class Unused(TinyNet):
 
 
 class Summing(TinyNet):
-    """It does to each channel what no rule is known for."""
+    """Applies to each channel an operator for which no rule is known."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = functional.relu(self.bn1(self.conv1(x))).cumsum(3)
@@ -66,7 +66,7 @@ class Summing(TinyNet):
 
 
 class Parametrised(TinyNet):
-    """The weights of its convolutions are computed from others."""
+    """The weights of its convolutions are computed from other parameters."""
 
     def __init__(self, classes: int) -> None:
         super().__init__(classes)
@@ -74,7 +74,7 @@ class Parametrised(TinyNet):
 
 
 class Tied(TinyNet):
-    """Two of its convolutions have one weight."""
+    """Two of its convolutions share one weight."""
 
     def __init__(self, classes: int) -> None:
         super().__init__(classes)
@@ -87,14 +87,14 @@ class Tied(TinyNet):
 
 
 class Switching(TinyNet):
-    """What it computes depends on the image."""
+    """What it computes depends on the values of the image."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x if x.sum() > 0 else -x)
 
 
 class Counting(TinyNet):
-    """How many rows are left depends on the image."""
+    """The number of rows that are left depends on the values of the image."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x[:, :, x[0, 0, :, 0] > -1e9])
@@ -116,7 +116,7 @@ def key(model: nn.Module, shape: tuple[int, int, int] = SHAPE) -> str:
 
 
 def one_export(model: nn.Module) -> dict[str, Any]:
-    """The skeleton of ``model`` in full width: its operators, and the shapes of its constants."""
+    """The skeleton of ``model`` at full width: its operators, and the shapes of its constants."""
     with opening(model) as subject:
         return {"operators": subject.writer.operators} | shapes_of(subject.folder / "reference.onnx")
 
@@ -143,7 +143,7 @@ def test_another_image_size_is_another_network():
 
 
 def test_the_export_does_not_depend_on_the_weights():
-    """Zeros would be left out, and equal weights made one."""
+    """An export would leave out zeros and merge equal weights."""
     blank = tiny_network()
     for parameter in blank.parameters():
         nn.init.constant_(parameter, 0)
@@ -183,7 +183,7 @@ def test_what_no_rule_is_known_for_is_exported_each_time():
     with opening(model, notes=notes) as subject:
         wide, narrow = (subject.write({"conv1": 5, "conv2": width}, f"{width}") for width in (7, 3))
         assert (shapes_of(wide)["conv2.weight"], shapes_of(narrow)["conv2.weight"]) == ((7, 5, 3, 3), (3, 5, 3, 3))
-        assert narrow.stat().st_size < 10_000  # its weights are in the file of all networks
+        assert narrow.stat().st_size < 10_000  # its weights are in the file that all networks share
         nodes = onnx.load(narrow, load_external_data=False).graph.node
         assert {layer_of(node.name) for node in nodes} == {layer.name for layer in subject.network.layers}
         reference = onnx.load(subject.folder / "reference.onnx", load_external_data=False).graph.node
@@ -221,14 +221,14 @@ def test_modules_that_share_a_weight_are_layers_of_their_own():
 
 
 def test_each_group_keeps_as_many_as_it_is_told():
-    """Behind a concatenation of 4 and 6 channels one layer makes the factors of all 10."""
+    """After a concatenation of 4 and 6 channels, one layer computes the factors of all 10."""
     model = CASES["GatedBranches"].network()
     with opening(model, (3, 8, 8)) as subject:
         for left, right in ((1, 6), (3, 1), (4, 5)):
             widths = {"left": left, "right": right, "squeeze": 2}
             shapes = shapes_of(subject.write(widths, "part"))
             assert shapes["excite.weight"] == (left + right, 2, 1, 1)
-            assert subject.cost.layer_widths(widths)["excite"] == (2, left + right)  # the cells are told the same
+            assert subject.cost.layer_widths(widths)["excite"] == (2, left + right)  # the cells get the same widths
 
 
 def job(subject: Subject) -> ProfileJob:
