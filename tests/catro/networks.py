@@ -21,9 +21,9 @@ class Drawn:
 
 @st.composite
 def networks(draw: st.DrawFn) -> Drawn:
-    """A chain of up to four groups with residual connections, whose costs rise and fall with the widths as they like.
+    """A chain of up to four groups with residual connections, whose costs rise and fall arbitrarily with the widths.
 
-    The budget is what some combination of widths costs, to the last bit, or somewhere between.
+    The budget is exactly the cost of some combination of widths, or 1% more.
     """
     generator = np.random.default_rng(draw(st.integers(0, 2**32)))
     count = draw(st.integers(1, 4))

@@ -1,4 +1,4 @@
-"""A cost given by tables, values given by numbers, and the best allocation by trying all."""
+"""A cost given by tables, values given by numbers, and the best allocation by brute force."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -12,7 +12,7 @@ Widths = Mapping[str, int]
 
 
 class TableCost:
-    """A CostModel that looks all of it up: tables on the candidates of each group and of pairs of groups."""
+    """A CostModel that looks up its costs: tables over the candidates of each group and of pairs of groups."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ def possible(values: Sequence[GroupValue], branches: Sequence[Branch] = ()) -> l
 
 
 def best(values: Sequence[GroupValue], cost: CostModel, budget: float, branches: Sequence[Branch] = ()) -> float | None:
-    """The highest value within the budget; None if nothing is within."""
+    """The highest value within the budget; None if no combination is within it."""
     fitting = [widths for widths in possible(values, branches) if cost.predict(widths) <= budget]
     return max((worth(values, widths) for widths in fitting), default=None)
 
 
 def narrower_than_it_could_be(values: Sequence[GroupValue], cost: CostModel, budget: float, widths: Widths) -> list:
-    """Wider candidates of single groups that would also be within the budget; of branches that are there only."""
+    """Wider candidates of single groups that would also be within the budget, without groups that are removed."""
     return [
         (group.choice.name, wider)
         for group in values

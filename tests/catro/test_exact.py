@@ -1,4 +1,4 @@
-"""The exact allocation against trying all combinations, and what it does at its limits."""
+"""The exact allocation against brute force over all combinations, and its behaviour at its limits."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,8 @@ def test_it_is_never_worse_than_greedy_and_as_near_to_the_best_as_it_says(networ
     optimum, smallest = best(values, cost, budget, branches), sum(float(group.value[0]) for group in values)
     assert optimum is not None
     assert found.gap is not None
-    # The solver's gap is relative to what is lost against the largest widths, the one that is told to what is gained.
+    # The solver's gap is relative to the loss against the largest widths, the reported one to the gain over the
+    # smallest.
     missing, lost = (
         found.gap * (found.value - smallest) / (1 - found.gap),
         sum(g.value[-1] for g in values) - found.value,
@@ -61,7 +62,7 @@ def test_greedy_by_hand_is_beaten():
 
 
 def test_a_cliff_is_avoided():
-    # 15 channels cost more than 16, and are worth as much: an optimum that nobody should be given.
+    # 15 channels cost more than 16, and are worth as much: an optimum that must not be returned.
     values = valued(a={8: 0.0, 15: 1.0, 16: 1.0})
     assert exact(values, TableCost({"a": (8, 15, 16)}, {"a": [300, 954, 547]}), 2000).widths == {"a": 16}
 
@@ -88,7 +89,7 @@ def test_a_budget_that_nothing_meets():
 
 
 def test_the_groups_of_a_branch_go_together_and_the_worthless_branch_first():
-    # Either block costs 12 in full; of what the other costs, 13 leaves room for one.
+    # Each block costs 12 in full and the stream 1, so a budget of 13 has room for one block.
     values = valued(
         stream={1: 0.0},
         **{name: {0: 0.0, 2: 0.0, 4: 0.01} for name in ("idle1", "idle2")},

@@ -1,4 +1,4 @@
-"""What candidate widths are worth, worked by hand; and one share for all groups."""
+"""Values of candidate widths, computed by hand, and one share for all groups."""
 
 import math
 import re
@@ -26,7 +26,7 @@ def of(*widths: int, members: int = 1, step: int = 1, scatter: Scatter = SCATTER
 
 def test_values_by_hand():
     np.testing.assert_allclose(of(1, 2, 3).value, [0, AFTER_ONE, AFTER_ONE + AFTER_TWO])
-    # The gains between two candidates add up, whether one stops on the way or not.
+    # The gains between two candidates add up, with or without a candidate in between.
     np.testing.assert_allclose(of(1, 3).value, [0, AFTER_ONE + AFTER_TWO])
     np.testing.assert_allclose(of(2, 3).value, [0, AFTER_TWO])
     np.testing.assert_allclose(of(3).value, [0])
@@ -82,7 +82,7 @@ def without_worth(name: str, *widths: int) -> GroupValue:
 
 
 def test_the_nearest_candidate_is_taken_the_narrower_of_two():
-    # At half of 16 channels: 6 and 10 are as near to 8, so 6; at any more, 10. At half of 8: 4.
+    # At half of 16 channels, 6 and 10 are equally near to 8, so 6; at any larger share, 10. At half of 8: 4.
     values = [without_worth("a", 6, 10, 16), without_worth("b", 0, 2, 4, 8)]
     cost = TableCost({"a": (6, 10, 16), "b": (0, 2, 4, 8)}, {"a": [6, 10, 16], "b": [0, 2, 4, 8]})
     full = {"a": 16, "b": 8}
@@ -114,6 +114,6 @@ def test_uniform_is_the_largest_share_that_fits(full, share, seed):
     budget = max(share * cost.predict(widths), cost.predict(dict.fromkeys(names, 1)))
     found = uniform([without_worth(name, *these) for name, these in candidates.items()], widths, cost, budget)
     assert found.cost == cost.predict(found.widths) <= budget
-    # Every width is the whole number next to the share; the last half is not rounded up.
+    # Every width is the integer nearest to the share; halves are rounded down.
     at = [{n: max(1, math.ceil(s * w - 0.5)) for n, w in widths.items()} for s in np.linspace(0, 1, 2001)]
     assert found.cost >= max(cost.predict(w) for w in at if cost.predict(w) <= budget) - 1e-9

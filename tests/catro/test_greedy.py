@@ -1,4 +1,4 @@
-"""Algorithm 2 on examples worked by hand, and its properties on random networks."""
+"""Algorithm 2 on examples computed by hand, and its properties on random networks."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ from tests.catro.tables import TableCost, narrower_than_it_could_be, possible, v
 
 
 def priced(values: list[GroupValue], **prices: float) -> TableCost:
-    """A cost of so much for every channel of each group, as if groups never met in a layer."""
+    """A cost with a fixed price per channel of each group, as if groups never met in a layer."""
     candidates = {group.choice.name: group.choice.widths for group in values}
     return TableCost(candidates, {name: np.array(widths) * prices[name] for name, widths in candidates.items()})
 
@@ -40,12 +40,12 @@ def test_three_layers_by_hand(only_next):
     assert found.widths == {"a": 3, "b": 2, "c": 1}
     assert steps == [{"a": 2}, {"b": 2}, {"a": 3}]
     assert (found.value, found.cost, found.gap) == (pytest.approx(0.8 + 0.9), 3 + 4 + 4, None)
-    # With 15 c's step fits before b's second, since 0.2 is more than 0.1.
+    # With a budget of 15, c's step comes before b's second, since 0.2 is more than 0.1.
     assert greedy(layers, cost, 15, only_next=only_next).widths == {"a": 3, "b": 2, "c": 2}
 
 
 def test_a_cost_that_neighbours_share_is_seen():
-    # a and b meet in one layer: its cost is the product of their widths; c stands alone at 3 a channel.
+    # a and b meet in one layer: its cost is the product of their widths; c is separate, at 3 per channel.
     # From (1, 1, 1) = 4: a costs 1 (worth 1.0); then b costs 2 (worth 0.9 / 2) and c 3 (worth 1.5 / 3): c, to 8.
     layers = [gains("a", 1, 1.0), gains("b", 1, 0.9), gains("c", 1, 1.5)]
     cost = TableCost({"a": (1, 2), "b": (1, 2), "c": (1, 2)}, {"c": [3, 6]}, {("a", "b"): [[1, 2], [2, 4]]})
@@ -64,7 +64,7 @@ def test_a_cliff_is_stepped_over():
     cost = TableCost({"a": (8, 15, 16)}, {"a": [300, 954, 547]})
     assert greedy(values, cost, 600).widths == {"a": 16}
     assert greedy(values, cost, 600, only_next=True).widths == {"a": 8}
-    # Where only 15 gains something, 16 is taken none the less, for it costs less.
+    # Even where only 15 gains something, 16 is taken, since it costs less.
     assert greedy(valued(a={8: 0.0, 15: 1.0, 16: 1.0}), cost, 1000).widths == {"a": 16}
 
 
@@ -145,7 +145,7 @@ def test_random_networks_are_within_budget_and_no_group_could_be_wider(network: 
 def plain_algorithm_2(
     scatters: Mapping[str, Scatter], members: Mapping[str, int], cost: FlopsCost, budget: float, step: int
 ) -> dict[str, int]:
-    """The paper's steps 1 to 3 word by word: no logarithms, no bookkeeping, everything computed anew."""
+    """The paper's steps 1 to 3, literally: no logarithms, no bookkeeping, everything recomputed."""
     widths = {name: min(3, len(scatter.between)) for name, scatter in scatters.items()}
     while True:
         worth = {}

@@ -1,4 +1,4 @@
-"""Limits beside the budget: the exact and the greedy allocation against trying all combinations."""
+"""Limits beside the budget: the exact and the greedy allocation against brute force over all combinations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ class Peak:
 
 
 def second_device(drawn: Drawn, generator: np.random.Generator) -> TableCost:
-    """Other costs of the same layers, which rise and fall as they like."""
+    """Other costs of the same layers, which rise and fall arbitrarily."""
     content = drawn.cost.content
     single = {name: table * generator.uniform(0.2, 3, len(table)) for name, table in content.single.items()}
     pair = {names: table * generator.uniform(0.2, 3, table.shape) for names, table in content.pair.items()}
@@ -47,7 +47,7 @@ def size(drawn: Drawn, generator: np.random.Generator) -> TableCost:
 
 
 def memory(drawn: Drawn, generator: np.random.Generator) -> Peak:
-    """Three steps, of each of which some groups have channels."""
+    """Three steps, each with channels of some groups."""
     candidates = drawn.cost.candidates
     steps = [
         {name: np.array(widths) * int(generator.integers(0, 4)) for name, widths in candidates.items()}
@@ -58,7 +58,7 @@ def memory(drawn: Drawn, generator: np.random.Generator) -> Peak:
 
 @st.composite
 def limited(draw: st.DrawFn) -> tuple[Drawn, list[Limit]]:
-    """A network with limits beside its budget, all of which what some combination of widths uses, or a little more."""
+    """A network with limits beside its budget, each met by some combination of widths, with at most 1% to spare."""
     drawn = draw(networks())
     generator = np.random.default_rng(draw(st.integers(0, 2**32)))
     uses = {"latency on another": second_device, "size": size, "memory": memory}
@@ -118,7 +118,7 @@ def test_one_share_for_all_stops_where_a_limit_does():
 
 
 def test_greedy_goes_through_widths_that_another_device_is_slow_at():
-    """The smallest network is too slow on the second device, a wider one is not."""
+    """The smallest network is too slow on the second device, but a wider one is not."""
     values = valued(a={7: 0.0, 8: 1.0}, b={1: 0.0, 2: 5.0})
     candidates = {"a": (7, 8), "b": (1, 2)}
     cost = TableCost(candidates, {"a": [7, 8], "b": [1, 2]})

@@ -1,4 +1,4 @@
-"""Scatter against its definition by N x N matrices, and under every way of cutting the samples into batches."""
+"""Scatter against its definition by N x N matrices, and under every split of the samples into batches."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_equals_the_laplacian_definition(seed, sizes, channels, batch, offset):
 
 @pytest.mark.parametrize("cached_bytes", [1, 4 * 6 * 9 * 2, 2**20])
 def test_channels_are_taken_some_at_a_time(cached_bytes, monkeypatch):
-    """One, two with one left over, and all; also of maps whose channels are last in memory."""
+    """One, two (with one left over) or all at a time; also for maps in the channels-last memory format."""
     monkeypatch.setattr(scatter, "CACHED_BYTES", cached_bytes)
     random = np.random.default_rng(0)
     labels = np.repeat([0, 1, 2], 9)
@@ -74,7 +74,7 @@ def test_channels_are_taken_some_at_a_time(cached_bytes, monkeypatch):
 @pytest.mark.parametrize("value", [0.0, 0.3, -123.4, 1e-20])
 @pytest.mark.parametrize("samples", [1, 5, 7, 37, 128, 500, 5000])
 def test_constant_maps_have_no_scatter_at_all(value, samples):
-    """Whatever a mean of so many equal numbers is rounded to."""
+    """Whatever the mean of many equal numbers is rounded to."""
     meter = ScatterMeter("layer")
     for label in range(3):
         for _ in range(2):
@@ -85,7 +85,7 @@ def test_constant_maps_have_no_scatter_at_all(value, samples):
 
 
 def test_the_scatter_of_many_classes_far_from_zero_is_exact():
-    """A thousand class means, 0.02 apart at 20: about what a float32 still tells apart."""
+    """A thousand class means, 0.02 apart at 20: about what float32 can still distinguish."""
     random = np.random.default_rng(0)
     means = 20 + 0.02 * random.normal(size=(1000, 3, 4))
     features = (means.repeat(3, axis=0) + 0.01 * random.normal(size=(3000, 3, 4))).astype(np.float32)

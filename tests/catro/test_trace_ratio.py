@@ -1,4 +1,4 @@
-"""Algorithm 1 against brute force over all subsets, and its promise that the ratio never falls."""
+"""Algorithm 1 against brute force over all subsets, and its guarantee that the ratio never falls."""
 
 from itertools import combinations, pairwise
 

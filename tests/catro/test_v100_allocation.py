@@ -1,4 +1,4 @@
-"""Greedy and exact on the real staircase of a GPU: ResNet-50 priced by TensorRT's latencies on a V100, one image."""
+"""Greedy and exact on the real staircase of a GPU: ResNet-50 with TensorRT's latencies on a V100, one image."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +34,7 @@ def priced(folder: Path, precision: str) -> LayerCost:
 
 
 def slower_than_a_wider_one(group: GroupValue, cost: LayerCost, widths: dict[str, int]) -> list[int]:
-    """Candidates of ``group`` that take longer than a wider one, the others being as they are."""
+    """Candidates of ``group`` that take longer than a wider one, with the other groups as they are."""
     name, candidates = group.choice.name, [width for width in group.choice.widths if width]
     added = [cost.change(widths, name, width) for width in candidates]
     return [
@@ -45,7 +45,7 @@ def slower_than_a_wider_one(group: GroupValue, cost: LayerCost, widths: dict[str
 def check_stands_at_the_foot_of_a_stair(
     found: Allocation, values: Sequence[GroupValue], branches: Sequence[Branch], cost: LayerCost, budget_us: float
 ) -> None:
-    """Of every group that is there, each wider candidate takes longer, and so much that it is not within the budget."""
+    """For every group that is not removed, each wider candidate takes longer and exceeds the budget."""
     assert found.cost == pytest.approx(cost.predict(found.widths))
     assert found.cost <= budget_us
     for group in values:
@@ -72,13 +72,13 @@ def test_both_stand_at_the_foot_of_the_stairs(request, precision, share, depth):
     assert by_exact.value >= by_greedy.value
     assert by_exact.gap is not None
     assert by_exact.gap <= 0.005
-    # There was enough to stumble over: with the others as chosen, dozens of widths take longer than a wider one.
+    # The staircase matters: with the other groups as chosen, dozens of widths take longer than a wider one.
     assert sum(len(slower_than_a_wider_one(group, cost, by_exact.widths)) for group in values) > 24
 
 
 @pytest.mark.data
 def test_removed_blocks_reach_what_no_widths_do(fp16):
-    # In fp16 a launch and a nearly idle GPU are most of what a narrow layer takes; without the layer they are gone.
+    # In fp16, the launch and a nearly idle GPU are most of a narrow layer's time; removing the layer saves both.
     budget_us = 0.45 * fp16.predict(traced().full)
     with pytest.raises(BudgetError):
         exact(made_up_values(depth=False), fp16, budget_us, limit_s=60)
@@ -118,7 +118,7 @@ def test_a_pair_that_was_not_measured_takes_the_time_of_the_nearest_that_is_wide
         dtype=RECORD,
     )
     layer_us = alone_us(records)
-    # Nearer than the fastest is what 48 to 16 takes: 64 to 16; and what 64 to 128 takes.
+    # The nearest wider pair counts, not the fastest: 64 to 16 for 48 to 16, and 64 to 256 for 64 to 128.
     asked = {(32, 16): 14.0, (64, 16): 17.8, (16, 16): 14.0, (48, 16): 17.8, (32, 64): 16.9, (64, 128): 28.2}
     layer = Layer("conv", positions=50 * 50, kernel=9, in_channels=64, out_channels=256)
     assert {pair: layer_us(layer, *pair) for pair in asked} == asked

@@ -23,12 +23,12 @@ SHAPE = (3, 8, 8)
 
 
 def pooled(*layers: nn.Module, width: int) -> nn.Module:
-    """``layers``, whose maps have ``width`` channels, with a classifier of four classes behind them."""
+    """``layers``, whose maps have ``width`` channels, followed by a classifier of four classes."""
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 4))
 
 
 def strided(norm: Callable[[int], Sequence[nn.Module]] = lambda width: ()) -> nn.Module:
-    """Convolutions with a stride, with a dilation, and of 1x1, each with what ``norm`` puts behind it."""
+    """Convolutions with a stride, with a dilation, and with a 1x1 kernel, each followed by the layers of ``norm``."""
     return pooled(
         *(nn.Conv2d(3, 6, 3, padding=1), *norm(6), nn.ReLU()),
         *(nn.Conv2d(6, 8, 3, stride=2, padding=1), *norm(8), nn.ReLU()),
@@ -49,7 +49,7 @@ def depthwise() -> nn.Module:
 
 
 def transposed() -> nn.Module:
-    """A transposed convolution with a normalisation of its own."""
+    """A transposed convolution with its own normalisation."""
     return pooled(
         *(nn.Conv2d(3, 6, 3, stride=2, padding=1), nn.ReLU()),
         *(nn.ConvTranspose2d(6, 5, 3, stride=2, padding=1, output_padding=1), nn.BatchNorm2d(5), nn.ReLU()),
@@ -59,7 +59,7 @@ def transposed() -> nn.Module:
 
 
 def flattened() -> nn.Module:
-    """Linear layers behind a flattened map."""
+    """Linear layers after a flattened map."""
     return nn.Sequential(
         *(nn.Conv2d(3, 5, 3, stride=4), nn.ReLU(), nn.Flatten()),
         *(nn.Linear(5 * 4, 8), nn.ReLU(), nn.Linear(8, 4)),
@@ -111,7 +111,7 @@ def images(count: int = 160, seed: int = 0, batch: int = 64, dtype: torch.dtype 
 
 
 def noted_images(sizes: list[int]) -> tuple[MixedImages, list[int]]:
-    """Batches of these sizes, and a list that gets the size of each that is put together."""
+    """Batches of these ``sizes``, and a list to which the size of each batch is added when it is assembled."""
     read: list[int] = []
 
     def finish(batch: torch.Tensor) -> torch.Tensor:
@@ -123,7 +123,7 @@ def noted_images(sizes: list[int]) -> tuple[MixedImages, list[int]]:
 
 
 def calibrated(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
-    """A network whose normalisations know its images, so that features are of ordinary size."""
+    """A network whose normalisations have the statistics of its images, so that features have ordinary magnitudes."""
     torch.manual_seed(seed)
     model = make().train()
     for module in model.modules():
@@ -138,7 +138,7 @@ def calibrated(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
 
 @dataclass
 class Solved:
-    """A cut network before and after its reconstruction, and ``model``, to which that was written back."""
+    """A cut network before and after its reconstruction, and ``model``, to which the result was written back."""
 
     original: OriginalGraph
     before: CutGraph
@@ -170,19 +170,19 @@ def free_groups(network: Network) -> list[Group]:
 
 
 def some_channels(network: Network, seed: int = 0) -> dict[str, list[int]]:
-    """Of each group that may be pruned some channels, at least one and not all."""
+    """Some channels of each group that may be pruned: at least one, but not all."""
     pick = random.Random(seed)
     return {g.name: sorted(pick.sample(range(g.width), pick.randint(1, g.width - 1))) for g in free_groups(network)}
 
 
 def keeps_for(model: nn.Module, seed: int = 0) -> dict[str, Keep]:
-    """What is left of ``model`` after some channels of each group are gone."""
+    """What is left of ``model`` after some channels of each group are removed."""
     network = trace(model, SHAPE)
     return keeps_of(network.groups, some_channels(network, seed), network.sizes)
 
 
 def with_copies(make: Callable[[], nn.Module], seed: int) -> tuple[nn.Module, dict[str, Keep]]:
-    """A random network, and a cut of it that takes out only channels of which copies stay."""
+    """A random network, and a cut of it that removes only channels of which copies stay."""
     model = randomised(make(), seed)
     network, pick = trace(model, SHAPE), random.Random(seed)
     kept = some_channels(network, seed)
@@ -193,7 +193,7 @@ def with_copies(make: Callable[[], nn.Module], seed: int) -> tuple[nn.Module, di
 
 
 def copy_channel_(model: nn.Module, group: Group, source: int, to: int) -> None:
-    """Let every module that makes ``group`` make the channel ``to`` as it makes ``source``."""
+    """Make every module that produces ``group`` compute the channel ``to`` in the same way as ``source``."""
     for slot in group.slots:
         if slot.axis == "out":
             places = [[i for i, c in zip(slot.index, slot.channel, strict=True) if c == one] for one in (source, to)]
@@ -210,5 +210,5 @@ def answers(model: nn.Module, batches: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def deviation(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest, as a share of the largest value."""
+    """The largest deviation, relative to the largest value."""
     return float((found - expected).abs().max() / expected.abs().max())

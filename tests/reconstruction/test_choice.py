@@ -1,4 +1,4 @@
-"""Which channels go: by what reads them, and by what the wanted classes' logits depend on."""
+"""Which channels are removed, based on what reads them and on what the wanted classes' logits depend on."""
 
 import copy
 import itertools
@@ -26,14 +26,14 @@ def made(model: nn.Module, criterion: str = "obs", count: int = 60) -> tuple[Eli
 
 
 def order(model: nn.Module, criterion: str) -> list[int]:
-    """Channels of the first group, the one that goes first in front."""
+    """Channels of the first group, in the order of their removal."""
     found, (group, *_), _ = made(model, criterion)
     kept = [set(found.kept(group, width)) for width in range(group.width, 0, -1)]
     return [(more - fewer).pop() for more, fewer in itertools.pairwise(kept)]
 
 
 def colours(head: list[list[float]], between: list[list[float]] | None = None) -> nn.Module:
-    """Three channels, the colours; ``head`` has their columns in the last layer, or of the layer ``between``."""
+    """Three channels, the colours; ``head`` has their columns in the last layer, or those of the layer ``between``."""
     layers = [nn.Conv2d(3, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     layers += [nn.Linear(len(matrix), len(matrix[0])) for matrix in (between, head) if matrix]
     model = nn.Sequential(*layers)
@@ -58,7 +58,7 @@ def test_what_the_logits_do_not_depend_on_goes_first_by_catro_however_large_it_i
 
 
 def brute_force(original: OriginalGraph, layer: str, columns: torch.Tensor, gone: list[int]) -> float:
-    """Squared error of the best weights of a convolution without ``gone``, a share of what its outputs vary by."""
+    """Squared error of the best weights of a layer without ``gone``, relative to the variation of its outputs."""
     module = layer_of(original.module, layer)
     seen: list[torch.Tensor] = []
     handle = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -120,7 +120,7 @@ def test_one_of_two_copies_goes_first(criterion):
     copy_channel_(model, group, 1, 4)
     found, _, _ = made(model, criterion)
     assert len({1, 4} & set(found.kept(group, 5))) == 1
-    assert found.error(group, 5) < 0.05 * found.error(group, 4)  # what the ridge costs
+    assert found.error(group, 5) < 0.05 * found.error(group, 4)  # the cost of the ridge
 
 
 @pytest.mark.parametrize("criterion", ["catro", "obs"])

@@ -1,4 +1,4 @@
-"""A made-up network of two branches and a stream, whose losses together are not the sum of those alone."""
+"""A made-up network of two branches and a stream, whose combined losses are not the sum of the separate ones."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def allocation(widths):
 
 
 def best_of(*networks):
-    """The one of these networks that is predicted to lose least."""
+    """An allocator that returns the network with the least predicted loss."""
     return lambda losses: allocation(min(networks, key=lambda widths: predicted_loss(losses, BRANCHES, widths)))
 
 

@@ -19,6 +19,6 @@ def test_it_is_the_product_of_the_rows_with_themselves(columns, block):
 
 def test_it_holds_little_more_than_half_of_a_matrix():
     gram = GramSum(1, 64, 4, torch.device("cpu"))
-    gram.whole().fill_(1)  # a matrix of its own
+    gram.whole().fill_(1)  # a separate matrix
     assert not gram.whole().any()
     assert gram.nbytes == (64 * 64 + 64 * 4) // 2 * 8

@@ -1,4 +1,4 @@
-"""The two graphs: of the original as it answers, and of the cut network under the same names."""
+"""The two graphs: one that answers as the original does, and one of the cut network under the same names."""
 
 import copy
 
@@ -57,7 +57,7 @@ def test_without_a_branch_the_stream_before_it_stands_in_for_the_sum(dropped):
     batches = images(8)
     assert deviation(answers(cut.module, batches), answers(drop_branches(model, dropped), batches)) < 1e-4
     sums = [node.name for node in original.module.graph.nodes if node.name.startswith("add")]
-    assert cut.stand_ins == {"stem": sums[len(dropped) - 1]}  # of the last: the activations between change nothing
+    assert cut.stand_ins == {"stem": sums[len(dropped) - 1]}  # of the last sum: activations in between change nothing
 
 
 def test_what_is_not_there_is_refused():

@@ -1,4 +1,4 @@
-"""Images to solve layers from and held-out ones: all of them, in order, none in both parts."""
+"""Images for solving layers and held-out images: all of them, in order, none in both parts."""
 
 import torch
 from hypothesis import given
@@ -38,7 +38,7 @@ def test_of_many_images_no_more_are_held_out_than_tell_enough():
 
 
 def mixed(sizes):
-    """The images 10, 11, ... in batches of ``sizes``, read from a store that has them backwards, less 10."""
+    """The images 10, 11, ... in batches of ``sizes``, read from a store that has them in reverse order, less 10."""
     total = sum(sizes)
     return MixedImages(list(torch.arange(total).flip(0)), range(total - 1, -1, -1), sizes, lambda batch: batch + 10)
 

@@ -23,7 +23,7 @@ def test_the_closed_form_is_least_squares_on_augmented_rows(bias):
     ridge = 0.1
     found, offset = measured(rows, targets).solve(before, bias=bias, ridge=ridge)
 
-    # A ridge is as many further rows, sqrt(ridge * mean diagonal) * identity, with the old weights for targets.
+    # A ridge is equivalent to extra rows, sqrt(ridge * mean diagonal) * identity, with the old weights as targets.
     x, t = rows[0], targets[0]
     centred = x - x.mean(0) if bias else x
     strength = (ridge * (centred.T @ centred).diagonal().mean()).sqrt()

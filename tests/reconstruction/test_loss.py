@@ -10,7 +10,7 @@ from catro_deploy.reconstruction.loss import TEMPERATURE, divergence
 
 
 class Answers(nn.Module):
-    """Gives its logits to each image; the first pixel says to which."""
+    """Returns fixed logits for each image; the first pixel selects them."""
 
     def __init__(self, logits: list[list[float]]) -> None:
         super().__init__()

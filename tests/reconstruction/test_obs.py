@@ -19,7 +19,7 @@ def consumer(width, k, outputs, seed, scale=1.0, extra=0):
 
 
 def refit_error(one, gone):
-    """The error that is left without the columns of ``gone``, by solving anew."""
+    """The error without the columns of ``gone``, by solving again."""
     size = len(one.gram)
     damped = one.gram + RIDGE * one.gram.diagonal().mean() * torch.eye(size)
     kept = torch.tensor([c for c in range(size) if c not in set(one.columns[list(gone)].flatten().tolist())])

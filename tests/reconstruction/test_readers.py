@@ -1,4 +1,4 @@
-"""What reads a group, and what it can do without, against sums over rows that are made here."""
+"""What reads a group, and what it can do without, against sums over rows that are computed here."""
 
 import copy
 
@@ -20,7 +20,7 @@ from tests.reconstruction.networks import KINDS, SHAPE, Stream, answers, deviati
 
 
 class TwoWays(nn.Module):
-    """A map and its negative are read together, in one layer."""
+    """One layer reads a map and its negative together."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class TwoWays(nn.Module):
 
 @pytest.mark.parametrize("kind", [*KINDS, "two ways"])
 def test_the_columns_of_a_channel_are_all_that_reads_it(kind):
-    """Zeros there are the same as a mask of the channel, where nothing but such layers reads it."""
+    """Zeros in them have the same effect as masking the channel, if only such layers read it."""
     model = randomised((KINDS | {"two ways": TwoWays})[kind]())
     network, original = trace(model, SHAPE), OriginalGraph.of(model, SHAPE)
     batches = images(4)
@@ -41,7 +41,7 @@ def test_the_columns_of_a_channel_are_all_that_reads_it(kind):
         found = readers_of(group, original)
         reading = {slot.module for slot in group.slots if slot.axis == "in"}
         if {reader.layer for reader in found} != reading:
-            continue  # a grouped layer reads it, too
+            continue  # a grouped layer reads it as well
         keeps = keeps_of(network.groups, {group.name: range(1, group.width)}, network.sizes)
         cut = copy.deepcopy(original.module)
         for reader in found:
@@ -64,7 +64,7 @@ def test_readers_are_the_layers_that_mix_the_channels():
 
 
 def measured(original: OriginalGraph, layer: str, batches: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Centred, damped Gram matrix of what a convolution reads, and its mean row."""
+    """Centred, damped Gram matrix of the rows that a convolution reads, and their mean."""
     module = original.module.get_submodule(layer)
     seen: list[torch.Tensor] = []
     handle = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -113,7 +113,7 @@ def test_large_layers_are_looked_at_in_blocks(monkeypatch):
     weights, shift = grams.refit(reader, [0, 2])
     _, mean = measured(original, "out1", batches)
     before = weight_matrix(layer_of(original.module, "out1"))[0].double()
-    # Channel 3 makes up for 2, of whose block it is; 4, in a block without loss, stays as it is.
+    # Channel 3 makes up for 2, which is in its block; 4, in a block without losses, stays as it is.
     assert not weights[[*range(9), *range(18, 27)]].any()
     assert not torch.equal(weights[27:36], before[27:36])
     assert torch.equal(weights[36:], before[36:])

@@ -1,4 +1,4 @@
-"""What reconstruction does for a pruning: never worse than the cut alone."""
+"""Reconstruction of pruned networks: never worse than the cut alone."""
 
 import copy
 from dataclasses import replace
@@ -37,7 +37,7 @@ def test_answers_come_closer_to_the_originals(kind, seed):
     _, held_out = split_images(images(160))
     assert record.kl_reconstructed == pytest.approx(divergence(model, found, held_out), rel=0.01, abs=1e-9)
     assert record.kl_cut == pytest.approx(divergence(model, pruned, held_out), rel=0.01, abs=1e-9)
-    assert after < 1.1 * before  # of a cut that hardly hurts nothing is left to win
+    assert after < 1.1 * before  # a cut that hardly hurts leaves nothing to gain
     assert set(record.explained) & set(record.left) == set()
 
 
@@ -58,8 +58,8 @@ def test_where_that_takes_answers_further_away_the_cuts_weights_stay(monkeypatch
     model = calibrated(Stream)
     keeps = keeps_for(model)
     pruned = apply_keeps_(copy.deepcopy(model), keeps)
-    said = iter(kl)
-    monkeypatch.setattr(reconstructor, "divergence_from", lambda *_: next(said))
+    values = iter(kl)
+    monkeypatch.setattr(reconstructor, "divergence_from", lambda *_: next(values))
     found, record = reconstructor_of(model).reconstructed(pruned, keeps, ())
     assert (record.kl_cut, record.kl_reconstructed) == (0.1, 0.1)
     assert all(torch.equal(pruned.state_dict()[name], value) for name, value in found.state_dict().items())
@@ -103,7 +103,7 @@ def test_on_a_gpu_it_finds_what_it_finds_on_a_cpu(options):
 
 
 class Titles(Silent):
-    """The titles of what took time."""
+    """Records the titles and totals of the tasks."""
 
     def __init__(self) -> None:
         self.seen: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Reconstruction: nothing is lost where nothing has to be, and the pruned network gets what was solved."""
+"""Reconstruction: nothing is lost without need, and the pruned network gets the solved weights."""
 
 import copy
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ from tests.reconstruction.networks import (
 
 @contextmanager
 def hardly_any_ridge() -> Iterator[None]:
-    """The ridge pulls towards the old weights: with it a copy is made up for to one part in a thousand."""
+    """The usual ridge pulls towards the old weights: with it, a copy is made up for only to one part in a thousand."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(solve, "RIDGE", 1e-9)
         patch.setattr(solve, "SCARCITY", 0.0)
@@ -59,7 +59,7 @@ def test_nothing_is_lost_with_channels_of_which_copies_stay(kind, seed):
 
 
 class Linear(nn.Module):
-    """Convolutions without activations, of which ``how`` says which comes second."""
+    """Convolutions without activations; ``how`` selects the second one."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ def test_filters_keep_the_norms_that_they_had():
 
 
 def test_a_dead_filter_is_no_wall_for_training():
-    """Its norm is near zero: kept so, the gain of its normalisation would be huge, and so would any step."""
+    """Its norm is near zero: if kept, the gain of its normalisation would be huge, and so would every step."""
     model = calibrated(Stream)
     with torch.no_grad():
         model.in1.weight[2] *= 1e-12
@@ -210,7 +210,7 @@ def test_without_branches_answers_come_closer_to_the_originals(seed):
 
 
 def test_the_layer_before_a_branch_that_is_gone_makes_the_stream_behind_it():
-    """The branch adds half of the stream's input, in which the layer before it can do as well."""
+    """The branch adds a linear function of its input, which the layer before it can compute as well."""
 
     class Doubled(nn.Module):
         def __init__(self) -> None:
@@ -296,5 +296,5 @@ def test_a_layer_that_is_left_and_one_without_a_bias_keep_what_they_have():
     pruned = apply_keeps_(copy.deepcopy(model), keeps)
     stem = pruned.stem.weight.clone()
     write_back_(pruned, original, cut, found)
-    assert torch.equal(pruned.stem.weight, stem)  # it reads the images, of which nothing is gone
+    assert torch.equal(pruned.stem.weight, stem)  # it reads the images, from which nothing is removed
     assert pruned.in0.bias is None

@@ -10,7 +10,7 @@ from tests.reconstruction.networks import SHAPE, images
 
 
 class Sides(nn.Module):
-    """Two linear layers; another one adds nothing to the logits, and one more adds the same to all of them."""
+    """Two linear layers; a third adds nothing to the logits, and a fourth adds the same to all of them."""
 
     def __init__(self) -> None:
         super().__init__()

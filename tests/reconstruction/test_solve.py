@@ -1,4 +1,4 @@
-"""The closed form of a step, against least squares with numpy on rows that are unfolded here."""
+"""The closed form of a step, against least squares with NumPy on rows that are unfolded here."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def solved(layers: list[nn.Module], inputs: list[torch.Tensor], target: torch.Te
 
 
 def ridge(rows: np.ndarray, targets: np.ndarray, before: np.ndarray, *, bias: bool) -> tuple:
-    """min |t - W'x - b|^2 + share * mean diagonal * |W - before|^2, as least squares of a longer system."""
+    """min |t - W'x - b|^2 + share * mean diagonal * |W - before|^2, as least squares of an augmented system."""
     share = max(RIDGE, SCARCITY * rows.shape[1] / len(rows))
     centred = rows - rows.mean(0) if bias else rows
     strength = np.sqrt(share * (centred**2).sum(0).mean())
@@ -41,7 +41,7 @@ def ridge(rows: np.ndarray, targets: np.ndarray, before: np.ndarray, *, bias: bo
 
 
 def unfolded(value: torch.Tensor, conv: nn.Conv2d) -> np.ndarray:
-    """Rows (images * positions, channels * kernel) of what ``conv`` reads, by torch's own unfold."""
+    """Rows (images * positions, channels * kernel) of the input of ``conv``, by torch's own unfold."""
     patches = functional.unfold(value, conv.kernel_size, conv.dilation, conv.padding, conv.stride)
     return patches.movedim(1, 2).flatten(0, 1).numpy()
 
@@ -126,7 +126,7 @@ def linear_step(layer: nn.Linear, value: torch.Tensor, target: torch.Tensor) -> 
 
 @pytest.mark.parametrize("count", [30, 6])
 def test_the_fewer_rows_the_larger_the_ridge(count):
-    """Of 30 images by its Gram matrix, of 6 (fewer than columns) by that of the images."""
+    """30 images are solved by the Gram matrix of the columns, 6 (fewer than columns) by that of the images."""
     layer = randomised(nn.Linear(8, 3))
     value, target = drawn(count, 8) + 2, drawn(count, 3, seed=1)
     before = layer.weight.detach().T.numpy().copy()
@@ -145,7 +145,7 @@ def test_the_fewer_rows_the_larger_the_ridge(count):
 @pytest.mark.parametrize("count", [30, 6])
 @pytest.mark.parametrize("layer", [nn.Linear(8, 3), nn.Linear(8, 3, bias=False)])
 def test_of_targets_that_never_change_all_is_explained_or_nothing(layer, count):
-    """A gate that is always closed: its variance is 0, or what rounding has left, and R^2 must not be -1e268."""
+    """A gate that is always closed: its variance is 0 or a rounding error, and R^2 must not be -1e268."""
     target = torch.full((count, 3), 0.1, dtype=torch.float64) * (1 + 1e-16 * drawn(count, 3))
     found = linear_step(randomised(layer), drawn(count, 8) + 2, target).explained
     assert found in (0.0, 1.0)
@@ -156,7 +156,7 @@ def test_a_layer_of_many_columns_is_solved_from_rows_as_it_would_be_directly(mon
     direct, by_rows = (randomised(nn.Conv2d(5, 4, 3, padding=1, bias=bias)) for _ in range(2))
     value, target = drawn(2, 5, 4, 4), drawn(2, 4, 4, 4, seed=1)
     solved([direct], [value], target)
-    monkeypatch.setattr(solve, "LARGEST_COLUMNS", 40)  # of 45 columns; 32 rows are fewer than that, too
+    monkeypatch.setattr(solve, "LARGEST_COLUMNS", 40)  # of 45 columns; the 32 rows are fewer than that, too
     fit = solved([by_rows], [value], target)[0]
     monkeypatch.undo()
     torch.testing.assert_close(by_rows.weight, direct.weight, atol=1e-5, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Which layers are solved together, for what, and which are left."""
+"""Which layers are solved together, for which target, and which are left."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from tests.reconstruction.networks import KINDS, SHAPE, Stream, keeps_for
 
 
 def found(model: nn.Module, kept: dict[str, list[int]] | None = None, dropped: tuple[str, ...] = ()) -> tuple:
-    """The steps as (layers, given, target) and what is left, after groups keep ``kept``."""
+    """The steps as (layers, given, target), and the layers that are left, when groups keep ``kept``."""
     network = trace(model, SHAPE)
     original = OriginalGraph.of(model, SHAPE)
     cut = original.cut(keeps_of(network.groups, kept or {}, network.sizes), dropped)
@@ -62,7 +62,7 @@ def test_steps_need_only_what_earlier_ones_made(kind):
     order = list(cut.module.graph.nodes)
     done: set[torch.fx.Node] = set()
     for step in steps:
-        behind = set()  # all that the values needed here are made of
+        behind = set()  # everything from which the needed values are computed
         waiting = list(step.needed)
         while waiting:
             node = waiting.pop()

@@ -1,4 +1,4 @@
-"""A network from some place on answers as the whole does."""
+"""A network run from some place on answers as the whole network does."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def test_at_every_place_the_logits_are_those_of_the_module(name, limit):
         suffix = Suffix(module, batches, MemoryLimit(limit))
         for place in range(len(module.graph.nodes)):
             suffix.advance(place)
-            for _ in range(2):  # what is kept is not used up, nor written over
+            for _ in range(2):  # the kept values are neither used up nor overwritten
                 for found, wanted in zip(suffix.logits(), expected, strict=True):
                     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
         suffix.close()
@@ -38,17 +38,17 @@ def test_places_may_be_passed_over_and_weights_behind_may_change():
     with torch.inference_mode():
         suffix = Suffix(module, batches, MemoryLimit(2**30))
         suffix.advance(place)
-        suffix.advance(2)  # behind it already
+        suffix.advance(2)  # already past it
         module.get_submodule("out1").weight.mul_(2)
         for found, batch in zip(suffix.logits(), batches, strict=True):
             torch.testing.assert_close(found, module(batch), rtol=0, atol=0)
-        module.get_submodule("stem").weight.mul_(2)  # in front of it: what is kept is that of before
+        module.get_submodule("stem").weight.mul_(2)  # before the place: the kept values are the old ones
         assert not torch.allclose(next(suffix.logits()), module(batches[0]))
 
 
 @pytest.mark.parametrize("limit", [2**30, 0])
 def test_copies_without_a_branch_answer_from_there_as_from_the_images(limit):
-    """Here activations write over the streams that are kept."""
+    """Activations overwrite the kept streams in this network."""
     model = randomised(Written())
     original, batches = OriginalGraph.of(model, SHAPE), images(5, batch=3)
     branches = find_branches(model, trace(model, SHAPE))
@@ -56,9 +56,9 @@ def test_copies_without_a_branch_answer_from_there_as_from_the_images(limit):
     suffix = Suffix(original.module, batches, MemoryLimit(limit))
     for branch in branches:
         cut = original.cut({}, [branch.name])
-        there = {node.name for node in cut.module.graph.nodes}
+        remaining = {node.name for node in cut.module.graph.nodes}
         with torch.inference_mode():
-            suffix.move(next(at for at, node in enumerate(original.module.graph.nodes) if node.name not in there))
+            suffix.move(next(at for at, node in enumerate(original.module.graph.nodes) if node.name not in remaining))
             for module in (cut.module, original.module, cut.module):
                 for found, batch in zip(suffix.logits(module), batches, strict=True):
                     torch.testing.assert_close(found, module(batch), rtol=0, atol=0)

@@ -1,4 +1,4 @@
-"""Values at some stops of a graph are those of a whole run."""
+"""Values at some stops of a graph equal those of a whole run."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from tests.reconstruction.networks import SHAPE, Stream, images, noted_images
 
 
 class Noted(fx.Interpreter):
-    """Remembers a copy of every value, and counts how often each node runs."""
+    """Stores a copy of every value."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
@@ -31,7 +31,7 @@ def test_stops_hold_what_a_whole_run_holds(network, limit):
     module = OriginalGraph.of(randomised(network()), SHAPE).module
     batches = images(5, batch=3)
     calls = [node for node in module.graph.nodes if node.op == "call_module"]
-    # Of each layer what it reads and, at every other stop, what the first one read as well.
+    # The input of each layer and, at every other stop, also that of the first layer.
     needed = [(call.all_input_nodes[0], *([calls[0].all_input_nodes[0]] * (at % 2))) for at, call in enumerate(calls)]
     memory = MemoryLimit(limit)
     walk = Walk(module, needed, batches, memory)

@@ -1,4 +1,4 @@
-"""What widths and branches are worth: losses by hand where they are measured, and between them by the errors."""
+"""What widths and branches are worth: losses by hand at measured widths, and by the errors between them."""
 
 import math
 
@@ -47,7 +47,7 @@ def test_nothing_is_lost_at_full_width_and_ever_more_below(kind):
 
 
 def test_at_measured_widths_it_is_the_divergence_of_the_network_cut_there_alone():
-    """The smallest is always among them, and here all are: no more than four below the full one."""
+    """The smallest width is always measured, and here all are: no more than four are below the full one."""
     losses, groups, eliminations, original = measured(calibrated(Stream))
     group = next(group for group in groups if group.name == "in1")
     found, whole = [], original

@@ -98,5 +98,5 @@ def test_the_cut_graph_computes_what_the_cut_network_does(network, left):
     kept = {group.name: spread(group, left) for group in found.groups if not group.fixed}
     keeps = keeps_of(found.groups, kept, found.sizes)
     graph = evaluation_graph(model, (), found.sizes, SHAPE).module
-    there = {name: keep for name, keep in keeps.items() if name in dict(graph.named_modules())}
-    torch.testing.assert_close(apply_keeps_(graph, there)(images()), apply_keeps_(model, keeps)(images()))
+    present = {name: keep for name, keep in keeps.items() if name in dict(graph.named_modules())}
+    torch.testing.assert_close(apply_keeps_(graph, present)(images()), apply_keeps_(model, keeps)(images()))
