@@ -12,7 +12,7 @@ def logits(answers):
 
 
 def with_wrong(count):
-    """The labels, ``count`` of them wrong."""
+    """Answers that equal the labels, except for the first ``count``."""
     answers = LABELS.copy()
     answers[:count] = 1 - answers[:count]
     return answers
@@ -20,7 +20,7 @@ def with_wrong(count):
 
 @pytest.mark.parametrize("wrong", [2, 5, 2000])
 def test_labels_count_where_the_original_is_wrong_now_and_then(wrong):
-    """2 of 2,000 wrong are 99.9%."""
+    """With 2 of 2,000 wrong, the accuracy is 99.9%."""
     basis = basis_of(logits(with_wrong(wrong)), LABELS)
     assert (basis.metric, basis.reason, basis.original_accuracy) == ("accuracy", "", 1 - wrong / 2000)
     assert basis.score(logits(LABELS)) == 1
@@ -62,7 +62,7 @@ def test_images_that_are_too_few_for_a_loss_are_warned_of(images, allowed, few):
 
 
 def test_the_warning_says_what_one_image_is():
-    """3.8415 / (45 + 3.8415) of the images may be lost unseen."""
+    """3.8415 / (45 + 3.8415) of the images may be lost without being seen."""
     words = resolution_warning(45, 1.0)
     assert words.startswith("45 validation images cannot resolve a loss of 1 points: one image is 2.2 points, and")
     assert "would reach 7.9." in words
@@ -80,7 +80,7 @@ def test_of_few_images_all_may_be_right_by_chance():
 
 
 def test_few_images_bound_the_divergence_by_what_it_takes_to_change_answers():
-    """Logits 1 and 0 are shares of e / (1 + e) = 0.7311 and 0.2689; 0.7311 ln 1.4621 + 0.2689 ln 0.5379 = 0.1109."""
+    """Logits 1 and 0 give shares of e / (1 + e) = 0.7311 and 0.2689; 0.7311 ln 1.4621 + 0.2689 ln 0.5379 = 0.1109."""
     few = basis_of(logits(with_wrong(3)[:45]), LABELS[:45], 1.0)
     assert few.change_cost_nats == pytest.approx(0.1109, abs=1e-4)
     limits = few.limits(1.0, 0.0, 1.0)
@@ -100,8 +100,8 @@ def test_few_images_bound_the_divergence_by_what_it_takes_to_change_answers():
         (1.0, 0.0069, True),
         (1.0, 0.0071, False),
         (1.0, None, False),
-        (44 / 45, 0.0069, True),  # one of 45, which chance explains: up to 99.61% by Wilson
-        (43 / 45, 0.0, False),  # two of 45: up to 98.77%
+        (44 / 45, 0.0069, True),  # one of 45 differs, which chance explains: up to 99.61% by Wilson
+        (43 / 45, 0.0, False),  # two of 45 differ: up to 98.77%
     ],
 )
 def test_of_few_images_agreement_rules_out_what_is_sure_and_divergence_decides_the_rest(score, kl, kept):

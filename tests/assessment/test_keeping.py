@@ -11,7 +11,7 @@ def logits(answers, sure=2.0):
 
 
 def with_wrong(first, last):
-    """The labels' answers, wrong from ``first`` to ``last``."""
+    """Answers that equal the labels, except from ``first`` to ``last``."""
     answers = LABELS.copy()
     answers[first:last] = 1 - answers[first:last]
     return answers
@@ -23,12 +23,12 @@ ORIGINAL = logits(with_wrong(0, 50))
 @pytest.mark.parametrize(
     ("before", "after", "kept"),
     [
-        (logits(with_wrong(0, 90)), logits(with_wrong(0, 60), 9.0), "finetuned"),  # a sure gain, though further away
-        (logits(with_wrong(0, 60), 9.0), logits(with_wrong(0, 90)), "pruned"),  # a sure loss, though nearer
-        (logits(with_wrong(0, 60)), logits(with_wrong(0, 60), 9.0), "pruned"),  # as accurate, further away
+        (logits(with_wrong(0, 90)), logits(with_wrong(0, 60), 9.0), "finetuned"),  # a sure gain, although further away
+        (logits(with_wrong(0, 60), 9.0), logits(with_wrong(0, 90)), "pruned"),  # a sure loss, although nearer
+        (logits(with_wrong(0, 60)), logits(with_wrong(0, 60), 9.0), "pruned"),  # equally accurate, further away
         (logits(with_wrong(0, 60), 9.0), logits(with_wrong(0, 60)), "finetuned"),
-        (logits(with_wrong(0, 60), 9.0), logits(with_wrong(0, 61)), "finetuned"),  # one image, but nearer
-        (logits(with_wrong(0, 61)), logits(with_wrong(0, 60), 9.0), "pruned"),  # one image, and further away
+        (logits(with_wrong(0, 60), 9.0), logits(with_wrong(0, 61)), "finetuned"),  # one image worse, but nearer
+        (logits(with_wrong(0, 61)), logits(with_wrong(0, 60), 9.0), "pruned"),  # one image better, but further away
         (logits(with_wrong(0, 60)), logits(with_wrong(0, 60)), "finetuned"),
         (logits(LABELS), np.full((1000, 2), np.nan, np.float32), "pruned"),
     ],
@@ -46,7 +46,7 @@ def test_the_scores_are_those_of_both_networks():
 
 
 def test_on_images_that_the_original_was_trained_on_the_metric_is_agreement():
-    """All labels right, and so has the trained network; but the original's answers are those of the pruned one."""
+    """If the original is always right, labels and agreement coincide; without labels, agreement decides."""
     original = logits(LABELS)
     choice = choose(original, logits(with_wrong(0, 30)), logits(LABELS), LABELS)
     assert choice.kept == "finetuned"

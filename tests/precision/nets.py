@@ -1,4 +1,4 @@
-"""Networks to quantise, exported: residual, with depthwise convolutions, one that concatenates, one with hard-swish."""
+"""Exported networks to quantise: residual, with depthwise convolutions, with a concatenation, with hard-swish."""
 
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ SHAPE = (3, 32, 32)
 
 
 class Concat(nn.Module):
-    """Two branches whose channels are put side by side."""
+    """Two branches whose channels are concatenated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ MADE = {"concat": concat, "hard_swish": hard_swish}
 
 @cache
 def network(name: str, *, dynamic: bool = False) -> Any:
-    """``name`` exported as an onnx.ModelProto; not to be changed."""
+    """The network ``name``, exported as an onnx.ModelProto that must not be changed."""
     model = MADE[name]() if name in MADE else lively(name)
     with TemporaryDirectory() as folder:
         file = Path(folder, "x.onnx")

@@ -1,4 +1,4 @@
-"""Training for integers: the module computes what ONNX Runtime does, and its weights go back where they came from."""
+"""Quantisation-aware training: the module computes what ONNX Runtime does, and its weights return to the file."""
 
 import copy
 import itertools
@@ -34,7 +34,7 @@ def logits(found, inputs):
     ],
 )
 def test_it_computes_what_the_integers_do(name, form, narrow, chosen):
-    """A value near the middle of two integers may be rounded to either, by processor: most images agree, not all."""
+    """Values near the middle of two integers may be rounded either way, by processor: most images agree, not all."""
     inputs, layers = images(8, seed=1), list(layers_of(network(name).graph))
     integers = in_form(name, form, only=layers[chosen], narrow=narrow)
     expected = run(integers, inputs)
@@ -64,7 +64,7 @@ def test_weights_go_back_where_they_came_from():
 
 
 def test_a_scale_follows_the_largest_weight():
-    """With largest 4 and weights to 8 the scale is 2: 3 is halfway between 1 and 2 and goes to the even one."""
+    """With ``largest`` 4 and weights up to 8, the scale is 2: 3 is 1.5 scales, which is rounded to the even 2."""
     weights = torch.tensor([[8.0, 3.0, -4.9], [0.5, 0.26, -1.0], [0.0, 0.0, 0.0]])
     by_row = rounded_weights(weights, 4, 0)
     assert by_row.tolist() == [[8, 4, -4], [0.5, 0.25, -1], [0, 0, 0]]
@@ -79,7 +79,7 @@ def test_an_operator_that_cannot_be_trained_is_named():
 
 
 def test_training_brings_back_what_coarse_integers_lose():
-    """Two values in five are clipped, and weights have seven bits: the same ranges, other weights."""
+    """Two values in five are clipped, and weights have seven bits; the ranges stay, the weights are trained."""
     source, seen, fresh = network("concat"), images(64), images(8, seed=1)
     ranges = find_ranges(source, seen, "percentile", percentile=80)
 

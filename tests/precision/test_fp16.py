@@ -1,4 +1,4 @@
-"""Networks in half precision: typed so, computing the same, and in float32 where they would overflow."""
+"""Networks in half precision: with its types, the same logits, and float32 where they would overflow."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ SHAPE = (3, 16, 16)
 
 
 class Loud(nn.Module):
-    """Between two convolutions numbers are ``factor`` times as large as elsewhere."""
+    """Between two convolutions, values are ``factor`` times as large as elsewhere."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def test_what_would_overflow_stays_in_float32(tmp_path, factor, overflows):
 
 
 def test_weights_that_half_precision_cannot_tell_apart_are_told(tmp_path):
-    """Two weights of 4,000, of which half precision knows multiples of 4, read the same number."""
+    """Two weights near 4,000, where half precision has only multiples of 2, read the same number."""
 
     class Cancelling(nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""All forms of networks in integers: their graphs as the runtimes want them, and what they compute."""
+"""All forms of quantised networks: their graphs as the runtimes require them, and what they compute."""
 
 import copy
 import functools
@@ -27,7 +27,7 @@ NAMES = ("cifar_resnet20", "torchvision:mobilenet_v2", "concat")
 
 
 def in_form(name, form, **options):
-    """``name`` in ``form``; not to be changed."""
+    """The network ``name`` in ``form``, which must not be changed."""
     return made(name, form.name, **options)
 
 
@@ -87,7 +87,7 @@ def test_openvino_fuses_all_of_it_to_integer_kernels_and_rounds_no_logits(tmp_pa
     assert operators.get("FullyConnected_I8", 0) == len(of_type(before, "Gemm"))
     in_float = {"Convolution", "FullyConnected", "Eltwise", "Reduce", "Pooling"} & operators.keys()
     assert not in_float
-    assert operators["Subgraph"] == 1  # the images become integers
+    assert operators["Subgraph"] == 1  # the images are quantised
     last = next(node for node in found.graph.node if found.graph.output[0].name in node.output)
     assert last.op_type == of_type(before, "Gemm", "Conv")[-1].op_type
     assert all(values.dtype == np.float32 for name, values in constants(found).items() if name.endswith(".bias"))
@@ -207,7 +207,7 @@ def test_runtimes_have_their_forms():
 
 
 def test_scales_in_half_precision_need_opset_19():
-    """So that a network in integers can be in half precision elsewhere: see stages.integers."""
+    """With them, the rest of a quantised network can be in half precision: see stages.integers."""
     proto = for_scales_in_half(network("concat"))
     assert for_scales_in_half(proto) is proto
     found = quantised(proto, find_ranges(proto, images(2), "min-max"), TENSORRT)

@@ -1,4 +1,4 @@
-"""Ranges of every value of a network, against those that PyTorch's layers put out."""
+"""Ranges of every value of a network, against the outputs of PyTorch's layers."""
 
 import copy
 

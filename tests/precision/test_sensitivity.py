@@ -26,7 +26,7 @@ def test_the_fewest_that_must_be_kept(most, needed):
 
 
 def test_the_most_sensitive_layer_comes_first():
-    """One channel a thousand times as large as the rest, and undone behind: with one scale for all the rest is lost."""
+    """One channel is 1000 times as large as the rest, and undone later: with one scale for all, the rest is lost."""
     proto = copy.deepcopy(network("concat"))
     for tensor in proto.graph.initializer:
         values = numpy_helper.to_array(tensor).copy()

@@ -1,4 +1,4 @@
-"""Networks in integers for the clock: the same kernels as the real ones, in files of no size."""
+"""Quantised networks for timing: the same kernels as the real ones, in small files."""
 
 from dataclasses import replace
 
@@ -69,7 +69,7 @@ def test_a_candidate_is_in_its_precision_and_the_rest_in_the_targets(tmp_path, p
 def test_biases_that_a_product_in_half_precision_cannot_hold_stay_what_they_are(tmp_path):
     """ONNX Runtime would round the first layer's to multiples of the scales' product, which is 0 in half precision.
 
-    Scales are a 127th of the largest value: of inputs of 4 and weights of 1e-4 their product is 2.5e-8.
+    A scale is a 127th of the largest value: for inputs of 4 and weights of 1e-4, the product is 2.5e-8.
     """
     torch.manual_seed(0)
     first, second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
@@ -123,7 +123,7 @@ def test_of_trained_networks_every_precision_of_tensorrt_is_written(
     """Biases that ONNX Runtime rounds to multiples of scales in half precision would be far off."""
     path = test_data / "weights" / f"{weights}.pth"
     if not path.is_file():
-        pytest.skip(f"{path} is not there")
+        pytest.skip(f"{path} does not exist")
     classes = 43 if weights.startswith("gtsrb") else 10
     model = build_model(f"cifar_{weights.split('_')[1]}", classes).eval()
     load_checkpoint(model, path)

@@ -11,7 +11,7 @@ def logits(*rows):
 
 
 def of_shares(*rows):
-    """Logits whose softmax are ``rows``."""
+    """Logits whose softmax is ``rows``."""
     return np.log(np.array(rows)).astype(np.float32)
 
 
@@ -19,11 +19,11 @@ def test_a_logit_that_is_not_finite_gives_no_answer_and_is_never_right():
     given = logits([1, 2], [np.nan, 0], [np.inf, 0], [3, 0])
     assert answers_of(given).tolist() == [1, -1, -1, 0]
     assert accuracy_of(given, np.array([1, 0, 0, 1])) == 1 / 4
-    assert accuracy_of(given, answers_of(given)) == 2 / 4  # no answer does not agree with no answer
+    assert accuracy_of(given, answers_of(given)) == 2 / 4  # two missing answers do not agree
 
 
 def test_divergence_by_hand():
-    """KL((1/2, 1/2) || (3/4, 1/4)) = ln(2 / sqrt(3)), and of (3/4, 1/4) from (1/2, 1/2) = 3/4 ln 3 - ln 2."""
+    """KL((1/2, 1/2) || (3/4, 1/4)) = ln(2 / sqrt(3)), and KL((3/4, 1/4) || (1/2, 1/2)) = 3/4 ln 3 - ln 2."""
     even, uneven = of_shares([0.5, 0.5]), of_shares([0.75, 0.25])
     assert mean_kl_nats(even, uneven) == pytest.approx(math.log(2 / math.sqrt(3)), rel=1e-6)
     assert mean_kl_nats(uneven, even) == pytest.approx(0.75 * math.log(3) - math.log(2), rel=1e-6)
@@ -38,7 +38,7 @@ def test_logits_that_differ_by_a_constant_do_not_diverge():
 
 
 def test_probabilities_that_round_to_zero_are_no_trouble():
-    """Where one is certain of the first class and the other of the second, the divergence is the logits' distance."""
+    """If one is certain of class 0 and the other of class 1, the divergence is the distance of the other's logits."""
     certain, opposite = logits([2000, 0]), logits([0, 3000])
     assert mean_kl_nats(certain, opposite) == 3000
     assert mean_kl_nats(logits([3e38, -3e38]), logits([3e38, -3e38])) == 0

@@ -9,12 +9,12 @@ from catro_deploy.statistics.divergence import mean_change_cost_nats, scaled_kl_
 
 
 def of_shares(*rows):
-    """Logits whose softmax are ``rows``."""
+    """Logits whose softmax is ``rows``."""
     return np.log(np.array(rows)).astype(np.float32)
 
 
 def test_what_it_takes_to_change_an_answer_by_hand():
-    """Of 3/4 and 1/4 the middle is 1/2; of 0.6, 0.3 and 0.1 it is 0.45, and the third share stays."""
+    """The middle of 3/4 and 1/4 is 1/2; of 0.6, 0.3 and 0.1, that of the first two is 0.45, and the third stays."""
     first = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
     second = 0.6 * math.log(0.6 / 0.45) + 0.3 * math.log(0.3 / 0.45)
     assert mean_change_cost_nats(of_shares([0.75, 0.25])) == pytest.approx(first, rel=1e-5)
@@ -30,7 +30,7 @@ def test_it_lies_between_the_undecided_and_the_certain():
 
 
 def test_no_nearer_distribution_changes_the_answer():
-    """By a general optimiser: the least KL from 0.6, 0.3, 0.1 to what gives the second class."""
+    """By a general optimiser: the least KL from 0.6, 0.3, 0.1 to a distribution that gives the second class."""
     p = np.array([0.6, 0.3, 0.1])
 
     def divergence(z):

@@ -1,4 +1,4 @@
-"""Binomial tails by hand and by scipy.stats; orders of classes that are planted."""
+"""Binomial tails by hand and by scipy.stats; planted orders of classes."""
 
 import numpy as np
 import pytest
@@ -31,11 +31,11 @@ def test_both_tests_are_binomial(images, share, data):
     ("right", "images", "found"),
     [
         (25, 100, True),
-        (34, 100, True),  # by chance in 2.8% of cases
-        (36, 100, False),  # in 1%
+        (34, 100, True),  # in 2.8% of cases by chance
+        (36, 100, False),  # in 1% of cases
         (0, 100, True),
-        (4, 4, False),  # all right, which would prove nothing otherwise: 0.4% by chance
-        (2, 2, False),  # 6% by chance, and all right
+        (4, 4, False),  # all right: 0.4% by chance
+        (2, 2, False),  # all right, although 6% by chance
         (1, 4, True),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_confidence_within_a_tenth_of_the_way_from_chance_is_flat(confidence, 
 @pytest.mark.parametrize(
     ("answers", "one_sided"),
     [
-        ([1] * 7, True),  # by chance, of a class that half of the images show: 1 / 128
+        ([1] * 7, True),  # 1 / 128 by chance, for a class that half of the images show
         ([1] * 6, False),  # 1 / 64
         ([1] * 95 + [0] * 5, True),
         ([1] * 94 + [0] * 6, False),

@@ -1,4 +1,4 @@
-"""Intervals against published values, an independent maximisation, and what must hold of any."""
+"""Intervals against published values, an independent maximisation, and what must hold for any interval."""
 
 import math
 
