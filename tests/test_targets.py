@@ -147,7 +147,7 @@ def test_peaks_are_those_that_datasheets_print(name, precision, tera):
 def test_a_mode_with_less_power_is_slower():
     peaks = [load_target(f"jetson-{name}").gpu.peak_flops("fp16") for name in ("agx-orin-64gb-15w", "orin")]
     peaks += [load_target(f"jetson-agx-orin-64gb-{mode}").gpu.peak_flops("fp16") for mode in ("50w", "maxn")]
-    assert peaks == sorted(peaks)
+    assert peaks == sorted(set(peaks))
     # The memory is slower as well: 256 bits at 2133 MHz instead of 3200 MHz, two transfers per clock.
     assert load_target("jetson-agx-orin-64gb-15w").gpu.bandwidth_gb_s == pytest.approx(32 * 2 * 2.133, abs=0.05)
 

@@ -69,9 +69,9 @@ def test_several_targets_are_all_measured():
         require_sides(settings_of("x86-cpu", "jetson-orin"))
 
 
-def test_a_further_target_decides_a_pruning(tmp_path):
-    (pruning,) = [stage for stage in STAGES if stage.name == "ship"]
-    one = pruning.outside(settings_of("x86-cpu"))
-    two = pruning.outside(settings_of("x86-cpu", "x86-cpu:fp32", quantize={"precision": "int8"}))
+def test_a_further_target_is_an_input_of_shipping():
+    (shipping,) = [stage for stage in STAGES if stage.name == "ship"]
+    one = shipping.outside(settings_of("x86-cpu"))
+    two = shipping.outside(settings_of("x86-cpu", "x86-cpu:fp32", quantize={"precision": "int8"}))
     assert "also" not in one
     assert [other["target"]["name"] for other in two["also"]] == ["x86-cpu"]

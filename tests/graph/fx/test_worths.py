@@ -98,7 +98,7 @@ def test_worth_by_hand(gains, adds):
     assert branch_worths(model, network, branches, batches)["outer"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_stream_that_lives_from_its_branch_alone_has_a_finite_worth():
+def test_a_stream_of_zeros_has_a_finite_worth():
     model = Amplifier((1.0, 1.0))
     nn.init.zeros_(model.stem.weight)
     model.outer.bias = nn.Parameter(torch.zeros(2))
