@@ -1,8 +1,8 @@
-# make demo: prune a classifier of drawn traffic signs and show what it gained.   make test: all checks.
-# make rehearsal: all that is tried on emulated devices and older Pythons, of which make test tries a part.
-# make docs: the guide, into build/site.   make reference: what is written from the settings
-# and commands, after a change of them.   make dist: wheel and sdist, checked and tried in a fresh environment.
-# All set up .venv by themselves; a second call finds everything done and is quick.
+# make demo: prune a classifier of generated traffic signs and show the speedup.   make test: all checks.
+# make rehearsal: all tests on emulated devices and older Python versions; make test runs some of them.
+# make docs: build the documentation into build/site.   make reference: regenerate what is written from the settings
+# and commands, after changing them.   make dist: build wheel and sdist, check them, try the wheel in a fresh environment.
+# All of them set up .venv if needed; later calls are quick.
 PYTHON ?= python3
 BIN := .venv/bin
 SMALLEST := --budget 50%flops --epochs 0 -o train.epochs=2 -o verify.max_drop=100
@@ -27,13 +27,13 @@ rehearsal: .venv/installed-dev .venv/tensorrt/installed
 
 docs: .venv/installed-dev
 	$(BIN)/python -m mkdocs build --strict
-	@echo 'The guide: build/site/index.html'
+	@echo 'Documentation: build/site/index.html'
 
 reference: .venv/installed-dev
 	$(BIN)/python -m tools.api_options
 	$(BIN)/python -m tools.reference
 
-# The wheel is tried in a temporary folder, with dependencies of its own, on images that it draws itself.
+# The wheel is tried in a temporary folder, with its own dependencies, on generated images.
 dist: .venv/installed-dev
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
@@ -45,7 +45,7 @@ dist: .venv/installed-dev
 	venv/bin/catro-deploy init --demo; venv/bin/catro-deploy run $(SMALLEST)
 	@ls -l dist
 
-# The stamps are touched only after pip has ended well, so that a killed installation is not taken for a whole one.
+# The stamps are touched only after pip has succeeded, so that an interrupted installation does not count as complete.
 .venv/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "catro-deploy needs Python 3.11 or later: make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -56,14 +56,14 @@ dist: .venv/installed-dev
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-# TensorRT's Python bindings alone: 1 MB each, of the 2 GB that they are for. The tests play the rest.
+# Only TensorRT's Python bindings, 1 MB each, not the 2 GB of libraries that they bind: the tests use stand-ins for those.
 .venv/tensorrt/installed: .venv/installed
 	$(BIN)/python -m pip install --quiet --no-deps --target .venv/tensorrt/10.3.0 tensorrt-cu12-bindings==10.3.0
 	$(BIN)/python -m pip install --quiet --no-deps --target .venv/tensorrt/10.16.1.11 tensorrt-cu13-bindings==10.16.1.11
 	$(BIN)/python -m pip install --quiet --no-deps --target .venv/tensorrt/11.4.0.106 tensorrt-cu13-bindings==11.4.0.106
 	@touch $@
 
-# CUDA's runtime library, 4 MB for each version: it loads without a GPU, and its errors are those that users meet.
+# CUDA's runtime library, 4 MB for each version: it loads without a GPU, and returns the errors that users see.
 .venv/cuda/installed: .venv/installed
 	$(BIN)/python -m pip install --quiet --no-deps --target .venv/cuda/12 nvidia-cuda-runtime-cu12==12.9.79
 	$(BIN)/python -m pip install --quiet --no-deps --target .venv/cuda/13 nvidia-cuda-runtime==13.2.86
