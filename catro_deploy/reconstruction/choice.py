@@ -26,7 +26,7 @@ from catro_deploy.records import Group
 __all__ = ["Eliminations"]
 
 DIRECTION_IMAGES = 256
-"""Images for the backward passes; the mean over these images and all positions is precise enough."""
+"""Images for the backward passes; the mean over these images is precise enough."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from torch import fx
 
 from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.graphs import OriginalGraph
-from catro_deploy.reconstruction.rows import layer_of, weight_matrix
+from catro_deploy.reconstruction.rows import layer_of, outputs_at, positions_of, weight_matrix
+from catro_deploy.reconstruction.solve import POSITIONS
 
 __all__ = ["logit_directions", "square_root"]
 
@@ -34,17 +35,23 @@ def logit_directions(
 ) -> dict[str, torch.Tensor]:
     """For each layer a matrix R (outputs, outputs), float64: errors e of its outputs count as |R'e|^2.
 
-    Takes one forward and backward pass over ``images``, normalised batches (n, channels, height, width).
+    Takes one forward and backward pass over ``images``, normalised batches (n, channels, height, width). Of large maps,
+    the gradients at some positions stand for those at all.
     """
     module, generator = original.module, torch.Generator().manual_seed(seed)
+    places = torch.Generator().manual_seed(seed)
     order = list(module.graph.nodes)
     watched = {node for node in order if node.op == "call_module" and str(node.target) in layers}
     found: dict[str, torch.Tensor] = {}
 
-    def watch(name: str, axis: int, output: torch.Tensor) -> None:
+    def watch(name: str, output: torch.Tensor) -> None:
+        layer = layer_of(module, name)
+        positions = positions_of(layer, output.shape, POSITIONS, places)
+
         def add(gradient: torch.Tensor) -> None:
-            rows = gradient.movedim(axis, -1).flatten(0, -2)
-            found[name] = found.get(name, 0) + (rows.mT @ rows).double()
+            rows = outputs_at(layer, gradient, positions).movedim(0, 1).flatten(1)
+            share = rows.numel() / gradient.numel()
+            found[name] = found.get(name, 0) + (rows.mT @ rows).double() / share
 
         output.register_hook(add)  # type: ignore[no-untyped-call]
 
@@ -59,8 +66,7 @@ def logit_directions(
             for node in order[1:-1]:
                 interpreter.env[node] = output = interpreter.run_node(node)
                 if node in watched:
-                    linear = isinstance(module.get_submodule(str(node.target)), torch.nn.Linear)
-                    watch(str(node.target), -1 if linear else 1, output)
+                    watch(str(node.target), output)
             logits = interpreter.env[order[-1].args[0]]
             draw = torch.randn(logits.shape, generator=generator).to(logits.device)
             # Only the images need gradients: backpropagation to them passes all layers. Its first step is a product:

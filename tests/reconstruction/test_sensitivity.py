@@ -68,6 +68,15 @@ def test_of_a_convolution_every_position_counts():
     torch.testing.assert_close(found["0"] * 64, weight.T @ found["3"] @ weight, atol=1e-3, rtol=1e-3)
 
 
+def test_some_positions_of_a_large_map_stand_for_all():
+    layers = [nn.Conv2d(3, 2, 1), nn.Upsample(scale_factor=4), nn.Conv2d(2, 5, 1), nn.AdaptiveAvgPool2d(1)]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(5, 4))
+    found = directions(model, 50, "2", "5")
+    weight = model[5].weight.detach().double()
+    # As above, with 32 x 32 positions, of which 64 are looked at.
+    torch.testing.assert_close(found["2"] * 1024, weight.T @ found["5"] @ weight, atol=1e-3, rtol=1e-3)
+
+
 def test_weights_get_no_gradients():
     original = OriginalGraph.of(Sides(), SHAPE)
     logit_directions(original, ["fc"], images(4), Silent())
