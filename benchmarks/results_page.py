@@ -1,8 +1,8 @@
-"""docs/results.md from what other benchmarks have measured.
+"""docs/results.md, generated from the results of other benchmarks.
 
     python -m benchmarks.results_page
 
-Nothing is measured here. Each table stands under the command that made it, with processor and date.
+Nothing is measured here. Each table follows the command that produced it, with processor and date.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def cost_model_section() -> list[str]:
         if networks:
             measured = {_measured(found["environment"]["processor"], found) for found in networks.values()}
             parts += [
-                f"By {networks_runtime(networks)}:",
+                f"With {networks_runtime(networks)}:",
                 f"![Predicted against measured latency of random prunings]({title}.svg)",
                 _command(f"benchmarks.latency.cost_model --runtime {runtime}"),
                 "\n".join(sorted(measured)),
@@ -119,7 +119,7 @@ def networks_section(text: str, benchmark: ModuleType) -> list[str]:
 
 
 def networks_runtime(networks: Mapping[str, Any]) -> str:
-    """By which runtime, in its version, they were measured."""
+    """The runtimes, with their versions, in which the networks were measured."""
     return " and ".join(sorted({str(found["device"]["runtime"]) for found in networks.values()}))
 
 
@@ -131,7 +131,7 @@ def pruning_section() -> list[str]:
 
 
 def peer_tests_section() -> list[str]:
-    """How many pass, and tables."""
+    """The number of passes, and tables."""
     found = read_result(peer_tests.RESULT)
     known = found["environment"]
     versions = ", ".join(f"{name} {known[name]}" for name in peer_tests.PACKAGES)
@@ -144,7 +144,7 @@ def peer_tests_section() -> list[str]:
 
 
 def gpu_section() -> list[str]:
-    """What each command of a run on a GPU said, but for doctor."""
+    """The output of each command of a run on a GPU, except for doctor."""
     rows: Mapping[str, Any] = read_result(on_gpu.RESULT)["rows"]
     parts = [texts.ON_GPU]
     for name, found in rows.items():
@@ -164,7 +164,7 @@ def gpu_section() -> list[str]:
 
 
 def _ended(command: Mapping[str, Any]) -> str:
-    how = "the time limit ended it" if command["exit"] is None else f"exit code {command['exit']}"
+    how = "stopped by the time limit" if command["exit"] is None else f"exit code {command['exit']}"
     return f"{how}, {command['seconds']:.0f} s"
 
 

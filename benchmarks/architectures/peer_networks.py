@@ -1,8 +1,8 @@
-"""Small classifiers that ask what the networks of torch-pruning's own tests ask; written anew.
+"""Small classifiers that test what the networks of torch-pruning's own tests test; reimplemented.
 
-Each takes images of the shape in ``NETWORKS`` and has as many outputs as classes are asked for. Where a test's network
-takes vectors, these are the flattened image; where it gives feature maps, a mean over positions and a linear layer
-stand behind it. Widths are those of the tests, unless a docstring says otherwise.
+Each takes images of the shape in ``NETWORKS`` and has one output for each requested class. Where a test's network takes
+vectors, these are the flattened image; where it returns feature maps, a mean over positions and a linear layer follow.
+Widths are those of the tests, unless a docstring states otherwise.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class CascadedConcat(nn.Module):
 
 
 class WideAndDeep(nn.Module):
-    """test_concat: linear layers of three and of one feature are concatenated; the test's one output is ten here."""
+    """test_concat: linear layers of three and of one feature are concatenated; ten outputs in place of one."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class WideAndDeep(nn.Module):
 
 
 class ConcatSplit(nn.Module):
-    """test_concat_split: where to split follows from the widths of other layers; one part is added to the output."""
+    """test_concat_split: split sizes depend on the widths of other layers; one part is added to the output."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -83,7 +83,8 @@ class ConcatSplit(nn.Module):
 class SplitThree(nn.Module):
     """test_split: two of three parts go through the same layer, so that both must keep the same channels.
 
-    An eighth of the test's 512 channels. Each of the test's three outputs has a linear layer, and logits are added.
+    It has an eighth of the test's 512 channels. Each of the test's three outputs has a linear layer, and the logits are
+    summed.
     """
 
     def __init__(self, classes: int) -> None:
@@ -119,7 +120,7 @@ class StackedRows(nn.Module):
 
 
 class ScaledNorm(nn.Module):
-    """A layer of one's own, for which the test registers a function that cuts it: parameters outside any layer."""
+    """A custom layer with parameters outside any layer, for which the test registers a function that cuts it."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -128,13 +129,13 @@ class ScaledNorm(nn.Module):
         self.mix = nn.Linear(features, features)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features (n, features) to as many."""
+        """Features (n, features) to features of the same shape."""
         length = features.pow(2).sum(dim=1, keepdim=True).sqrt()
         return self.mix(features / length * self.scale + self.shift)
 
 
 class CustomLayer(nn.Module):
-    """test_customized_layer: channels pass through a layer with parameters of its own and a norm over all channels."""
+    """test_customized_layer: channels pass through a layer with its own parameters and a norm over all channels."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -147,7 +148,7 @@ class CustomLayer(nn.Module):
 
 
 class UnusedParameter(CustomLayer):
-    """test_unused_parameters: the same, beside a parameter that nothing reads."""
+    """test_unused_parameters: the same, with an additional parameter that nothing reads."""
 
     def __init__(self, classes: int) -> None:
         super().__init__(classes)
@@ -155,7 +156,7 @@ class UnusedParameter(CustomLayer):
 
 
 class LeNet(nn.Module):
-    """test_dependency_lenet: ``view`` makes sixteen features of each channel, and logits pass a ReLU."""
+    """test_dependency_lenet: ``view`` turns each channel into sixteen features, and logits pass through a ReLU."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -184,7 +185,7 @@ class ResidualMlp(nn.Module):
 
 
 class Reshaped(nn.Module):
-    """test_reshape: features become maps by ``view``, to as many channels as the next layer reads, and back."""
+    """test_reshape: ``view`` turns features into maps with as many channels as the next layer reads, and back."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -201,7 +202,7 @@ class Reshaped(nn.Module):
 
 
 class OneChannel(nn.Module):
-    """test_single_channel_output: the last map has one channel, which must stay."""
+    """test_single_channel_output: the last map has one channel, which must be kept."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -216,7 +217,7 @@ class OneChannel(nn.Module):
 
 
 class Transposed(nn.Module):
-    """test_pruner, test_isomorphic: a transposed convolution, whose weights hold inputs first, between two others."""
+    """test_pruner, test_isomorphic: a transposed convolution, whose weights have inputs first, between two others."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -248,7 +249,7 @@ class AddedInPlace(nn.Module):
 
 @dataclass(frozen=True)
 class PeerNetwork:
-    """A network, and the tests of torch-pruning that it stands for."""
+    """A network, and the tests of torch-pruning that it represents."""
 
     model: str
     tests: tuple[str, ...]
@@ -287,13 +288,13 @@ LEFT_OUT = (
     (("serialization",), "a vision transformer: out of scope"),
     (
         ("torchvision_models", "backward"),
-        "every model of torchvision: the classifiers stand in [architectures](architectures.md); segmentation, optical "
-        "flow and transformers are out of scope",
+        "every model of torchvision: the classifiers are covered in [architectures](architectures.md); segmentation, "
+        "optical flow and transformers are out of scope",
     ),
     (
         ("pruning_fn", "manual_prune", "flops", "soft_pruning", "regularization", "rounding"),
-        "torchvision's AlexNet, ResNet-18, ResNet-50 and DenseNet-121, which stand in "
+        "torchvision's AlexNet, ResNet-18, ResNet-50 and DenseNet-121, which are covered in "
         "[architectures](architectures.md); the tests are about single functions of the library",
     ),
 )
-"""Tests that no network stands for, and why."""
+"""Tests that no network represents, and why."""

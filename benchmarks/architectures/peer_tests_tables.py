@@ -1,4 +1,4 @@
-"""What docs/results.md says of the networks of torch-pruning's tests."""
+"""The tables of docs/results.md on the networks of torch-pruning's tests."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,14 +18,14 @@ HEADS = ("network", "tests", "by", "MACs", "cut, runs", "equal", "loaded, no pic
 
 
 def peer_tables(rows: Mapping[str, Any]) -> list[str]:
-    """How many pass, the table of all, what failed and why, and the tests that are left out."""
+    """The number of passes, the table of all networks, the failures with reasons, and the tests that are left out."""
     lines = [cells(name, row, side) for name, row in rows.items() for side in SIDES]
     faults = [fault for name, row in rows.items() for fault in _faults(name, row)]
     parts = [_summary(rows), table(HEADS, lines)]
     if faults:
         parts.append(table(("network", "by", "step", "outcome"), faults))
     missing = [network for network in NETWORKS if network.title not in rows]
-    unmeasured = "was not measured in both; see [architectures](architectures.md)"
+    unmeasured = "was not measured with both; see [architectures](architectures.md)"
     reasons = [(one.tests, f"{one.title} {unmeasured}") for one in missing]
     reasons += LEFT_OUT
     left = "\n".join(f"- {', '.join(f'`test_{test}`' for test in tests)}: {why}." for tests, why in reasons)
@@ -33,7 +33,7 @@ def peer_tables(rows: Mapping[str, Any]) -> list[str]:
 
 
 def cells(name: str, row: Mapping[str, Any], side: str) -> list[str]:
-    """A line of the table: what ``side`` (``ours``, ``theirs``) made of the network ``name``."""
+    """A line of the table: the results of ``side`` (``ours``, ``theirs``) for the network ``name``."""
     title, _ = SIDES[side]
     found = row[side]
     steps: Mapping[str, str] = found["steps"]
@@ -61,7 +61,7 @@ def _summary(rows: Mapping[str, Any]) -> str:
 
 
 def _faults(name: str, row: Mapping[str, Any]) -> list[list[str]]:
-    """What did not pass, and ratios that torch-pruning refused; without what holds for its state dict as such."""
+    """Failed steps, and ratios at which torch-pruning failed; without failures inherent to its state dict."""
     found = []
     for side, (title, labels) in SIDES.items():
         steps = row[side]["steps"]

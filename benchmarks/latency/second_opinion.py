@@ -1,11 +1,11 @@
-"""How far the medians of OpenVINO's benchmark_app lie from those that are measured here, interleaved.
+"""How much the medians of OpenVINO's benchmark_app differ from those measured here, interleaved.
 
     python -m benchmarks.latency.second_opinion [--networks cifar_resnet20] [--repeats 3]
 
-Each network and a pruning of it to half its channels, in float32 and in int8, are timed as `bench` does; benchmark_app
-then times each alone, by the same settings. Weights are random: latency does not depend on them.
+Each network and a pruning of it to half its channels, in float32 and in int8, are timed as in `bench`; benchmark_app
+then times each alone, with the same settings. Weights are random: latency does not depend on them.
 
-Prints a table; writes benchmarks/results/second_opinion.json. Networks that are done are not measured again.
+Prints a table; writes benchmarks/results/second_opinion.json. Completed networks are not measured again.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from catro_deploy.transports.execution import Use, bench_job
 
 RESULT = "second_opinion.json"
 PRECISIONS = ("fp32", "int8")
-HEADS = ("network", "precision", "measured here", "benchmark_app", "apart, each time")
+HEADS = ("network", "precision", "measured here", "benchmark_app", "difference in each repeat")
 
 
 def arguments() -> argparse.Namespace:
@@ -37,7 +37,7 @@ def arguments() -> argparse.Namespace:
 
 
 def measure(name: str, repeats: int) -> dict[str, Any]:
-    """Medians by both, in microseconds, of each network and precision, each time."""
+    """Medians by both, in microseconds, for each network and precision, for each repeat."""
     model, size = untrained(name), NETWORKS[name]
     shape = (3, size, size)
     pruned = halved(model, shape)
@@ -52,7 +52,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
 def opinions(
     original: nn.Module, pruned: nn.Module, shape: tuple[int, int, int], precision: str
 ) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Of both networks, the median measured here and benchmark_app's."""
+    """For both networks, the median measured here and that of benchmark_app."""
     use = Use("x86-cpu-openvino", "openvino", precision, threads=1, batch=1, own_precision=precision)
     with candidate_files(use, 18, shape) as files:
         paths = {
